@@ -1,0 +1,227 @@
+"""The Python API: run an experiment, go on with one, or step through its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy.typing as npt
+import pyarrow as pa
+from torch import Tensor
+
+from raysim import records
+from raysim.data.dataset import FederatedDataset
+from raysim.engine import loop
+from raysim.engine.in_process import InProcess
+from raysim.engine.loop import Finished
+from raysim.engine.plan import Plan, resolve
+from raysim.engine.pool import intra_op_threads
+from raysim.errors import RunFolderError
+from raysim.experiment import Experiment
+from raysim.models.model import Model, ModuleFactory, Weights
+from raysim.models.task import Loss
+from raysim.records import RunFolder
+
+if TYPE_CHECKING:
+    from raysim.report.progress import Progress
+
+ExecutorName = Literal["local", "ray"]
+
+
+@dataclass(frozen=True)
+class Round:
+    """A finished round.
+
+    index: 0 for the first. metrics: by their fixed names. cohort: client ids in sampling order. rejected: ids of clients
+    whose update was not finite. clients: one row per evaluated client, None where the round evaluates nothing.
+    """
+
+    index: int
+    metrics: Mapping[str, float]
+    cohort: tuple[str, ...]
+    rejected: tuple[str, ...]
+    clients: pa.Table | None
+    weights: Weights = field(repr=False)
+    model: Model = field(repr=False)
+
+    @property
+    def params(self) -> dict[str, Tensor]:
+        """The model after this round's server step, by name; what the next round broadcasts. A copy."""
+        return self.weights.to_named(self.model)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves.
+
+    params: the final model, name -> tensor. rounds: one row per round. clients: one row per evaluated client and
+    evaluation. path: the run's folder.
+    """
+
+    params: dict[str, Tensor]
+    rounds: pa.Table
+    clients: pa.Table
+    path: Path
+
+
+def run(
+    experiment: Experiment,
+    *,
+    dataset: FederatedDataset | None = None,
+    model: ModuleFactory | None = None,
+    loss: Loss | None = None,
+    params: Mapping[str, npt.ArrayLike] | None = None,
+    executor: ExecutorName | None = None,
+    address: str | None = None,
+    path: str | Path | None = None,
+    overwrite: bool = False,
+    progress: bool | None = None,
+) -> Result:
+    """Run an experiment to its last round and record it.
+
+    Args:
+        experiment: from `load` or `Experiment.model_validate`.
+        dataset, model, loss: stand in for `[data]`, `[model]` and the task's loss. `model` returns a new torch.nn.Module;
+            `loss(outputs, targets)` returns one loss per example, shape (batch,).
+        params: initial values by name, for every trainable parameter.
+        executor: "local" runs in this process, without Ray, as `engine.workers = 0` does; "ray" insists on Ray.
+        address: None uses this machine; "auto" joins the running Ray cluster and leaves it as it was.
+        path: the run's folder, by default runs/<name>.
+        overwrite: start afresh where the folder exists.
+        progress: a live progress bar; by default where standard error is a terminal.
+
+    Raises:
+        RaysimError: see `raysim.errors`; what was checkpointed before an error can be resumed.
+        KeyboardInterrupt: after Ctrl-C, once the last finished round is checkpointed.
+    """
+    plan = resolve(_with_executor(experiment, executor), dataset, model, loss, params)
+    where = Path(path) if path is not None else Path("runs") / experiment.name
+    RunFolder.create(where, plan.experiment, plan.fingerprint, overwrite)
+    return _carry_out(plan, where, address, progress)
+
+
+def resume(
+    path: str | Path,
+    *,
+    dataset: FederatedDataset | None = None,
+    model: ModuleFactory | None = None,
+    loss: Loss | None = None,
+    params: Mapping[str, npt.ArrayLike] | None = None,
+    rounds: int | None = None,
+    executor: ExecutorName | None = None,
+    address: str | None = None,
+    progress: bool | None = None,
+) -> Result:
+    """Go on with a run from its newest checkpoint, to the same bits as if it had never stopped.
+
+    Args:
+        path: the run's folder.
+        dataset, model, loss, params: again, where they were passed to `run`.
+        rounds: a new last round, to run on beyond the old one.
+        executor, address, progress: as for `run`; they may differ from the first time.
+
+    Raises:
+        RunFolderError: the folder is none, or data or model differ from what it was run with.
+    """
+    where = Path(path)
+    experiment = records.stored_experiment(where)
+    if rounds is not None:
+        experiment = experiment.model_copy(update={"rounds": rounds})
+    plan = resolve(_with_executor(experiment, executor), dataset, model, loss, params)
+    if plan.fingerprint != records.stored_fingerprint(where):
+        raise RunFolderError(
+            f"{where} was run with fingerprint {records.stored_fingerprint(where)}, but this experiment has "
+            f"{plan.fingerprint}: its data are not the same."
+        )
+    return _carry_out(plan, where, address, progress)
+
+
+def rounds(
+    experiment: Experiment,
+    *,
+    dataset: FederatedDataset | None = None,
+    model: ModuleFactory | None = None,
+    loss: Loss | None = None,
+    params: Mapping[str, npt.ArrayLike] | None = None,
+    executor: ExecutorName | None = None,
+    address: str | None = None,
+    path: str | Path | None = None,
+    overwrite: bool = False,
+) -> Iterator[Round]:
+    """Step through an experiment round by round, never more than one round ahead of the reader.
+
+    The arguments are those of `run`; nothing is written unless `path` is given. Everything is checked before the
+    iterator is returned, and leaving the loop early stops the run.
+    """
+    plan = resolve(_with_executor(experiment, executor), dataset, model, loss, params)
+    where = None if path is None else Path(path)
+    if where is not None:
+        RunFolder.create(where, plan.experiment, plan.fingerprint, overwrite)
+    if plan.experiment.engine.workers == 0:
+        return _public(plan, _rounds_here(plan, where))
+    # Ray is imported only where it is asked for: the in-process engine works without it.
+    from raysim.engine.on_ray import session
+
+    return _public(plan, session.rounds(plan, where, address))
+
+
+def _public(plan: Plan, steps: Generator[Finished]) -> Iterator[Round]:
+    with closing(steps):
+        for f in steps:
+            yield Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model)
+
+
+def _with_executor(experiment: Experiment, executor: ExecutorName | None) -> Experiment:
+    if executor == "local":
+        engine = experiment.engine.model_copy(update={"workers": 0})
+    elif executor == "ray" and experiment.engine.workers == 0:
+        engine = experiment.engine.model_copy(update={"workers": "auto"})
+    elif executor in (None, "ray"):
+        return experiment
+    else:
+        raise ValueError(f"executor must be 'local' or 'ray', but got {executor!r}.")
+    return experiment.model_copy(update={"engine": engine})
+
+
+def _carry_out(plan: Plan, path: Path, address: str | None, progress: bool | None) -> Result:
+    # Workers import raysim too: what draws is imported only where it draws.
+    from raysim.report import curve
+    from raysim.report.progress import Silent, Terminal
+
+    show: Progress = Terminal.where_wanted(progress, plan.experiment.rounds) or Silent()
+    with show:
+        if plan.experiment.engine.workers == 0:
+            weights = _run_here(plan, path, show)
+        else:
+            from raysim.engine.on_ray import session
+
+            weights = session.run(plan, path, address, show.started, show.row)
+    rounds = records.read_rounds(path)
+    curve.draw(rounds, path / "accuracy.png", title=plan.experiment.name)
+    return Result(weights.to_named(plan.model), rounds, records.read_clients(path), path)
+
+
+def _run_here(plan: Plan, path: Path, show: Progress) -> Weights:
+    weights = plan.initial
+    with closing(_rounds_here(plan, path)) as steps:
+        show.started(["this process"])
+        for finished in steps:
+            weights = finished.weights
+            show.row(finished.row)
+    return weights
+
+
+def _rounds_here(plan: Plan, path: Path | None) -> Generator[Finished]:
+    folder, state = RunFolder.reopen(path, plan.experiment.checkpoint.keep) if path else (None, None)
+    steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder)
+    with closing(steps):
+        while True:
+            # Between rounds the thread count is the reader's own.
+            with intra_op_threads(plan.experiment.engine.threads):
+                finished = next(steps, None)
+            if finished is None:
+                return
+            yield finished

@@ -1,0 +1,95 @@
+"""Checkpoints: the server's state as one safetensors file, written so that a crash leaves the old or the new, never half.
+
+Tensors are named by their place in `ServerState` ("weights.params", "optimizer.m", ...); metadata hold the round, the
+format and the run's fingerprint. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from raysim.errors import CheckpointError
+from raysim.models.model import Weights
+from raysim.server.state import ServerState
+
+FORMAT = "1"
+
+
+def write(state: ServerState, path: Path, fingerprint: str) -> None:
+    """Write atomically: a temporary file beside it, flushed to the disk, then renamed.
+
+    Raises:
+        CheckpointError: the disk is full, or the folder cannot be written; earlier checkpoints are untouched.
+    """
+    tensors = {
+        "weights.params": state.weights.params,
+        "weights.buffers": state.weights.buffers,
+        "weights.counters": state.weights.counters,
+        **{f"optimizer.{name}": tensor for name, tensor in state.optimizer.items()},
+        **{f"sampler.{name}": tensor for name, tensor in state.sampler.items()},
+    }
+    metadata = {"format": FORMAT, "round": str(state.round), "fingerprint": fingerprint}
+    content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise CheckpointError(
+            f"The checkpoint {path} ({len(content):,} bytes) could not be written: {error.strerror}. Earlier checkpoints "
+            f"in {path.parent} are untouched: make room, then resume."
+        ) from error
+
+
+def read(path: Path, fingerprint: str | None = None) -> ServerState:
+    """Read a checkpoint back, bit for bit.
+
+    Args:
+        path: the file.
+        fingerprint: the run's; a checkpoint of another experiment is refused.
+
+    Raises:
+        CheckpointError: the file is damaged, of another format, or of another experiment.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"The checkpoint {path} is damaged: {error}") from None
+    if metadata.get("format") != FORMAT:
+        raise CheckpointError(f"{path} must be a checkpoint of format {FORMAT}, but is of {metadata.get('format')}.")
+    if fingerprint is not None and metadata["fingerprint"] != fingerprint:
+        raise CheckpointError(
+            f"{path} belongs to an experiment with fingerprint {metadata['fingerprint']}, but this one has {fingerprint}: "
+            f"the data, the method or the numbers of threads or clients per chunk differ."
+        )
+
+    def under(prefix: str) -> dict[str, torch.Tensor]:
+        return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+    weights = under("weights.")
+    return ServerState(
+        round=int(metadata["round"]),
+        weights=Weights(weights["params"], weights["buffers"], weights["counters"]),
+        optimizer=under("optimizer."),
+        sampler=under("sampler."),
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,40 @@
+"""Client SGD with momentum: v <- rho v + grad; y <- y - lr v; v = 0 at the start of every round.
+
+Source: algorithms.md section 0, "local SGD"; the form of torch.optim.SGD with dampening 0. Weight decay is applied by
+the training loop, after clipping, for every optimizer alike.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat
+from torch import Tensor
+
+from raysim.client.optimizer import ClientOptimizer, State
+from raysim.section import Section
+
+
+class Sgd(Section):
+    """`lr` is the learning rate of the first round; `momentum` is rho in [0, 1)."""
+
+    name: Literal["sgd"] = "sgd"
+    lr: NonNegativeFloat = 0.1
+    momentum: float = Field(0.0, ge=0, lt=1)
+    weight_decay: NonNegativeFloat = 0.0
+
+
+def make(section: Sgd) -> ClientOptimizer:
+    """Close the pair over its momentum; without momentum there is no state."""
+    rho = section.momentum
+
+    def init(params: Tensor) -> State:
+        return {"velocity": params.new_zeros(params.shape)} if rho else {}
+
+    def step(params: Tensor, gradient: Tensor, state: State, lr: float) -> None:
+        direction = gradient
+        if rho:
+            direction = state["velocity"].mul_(rho).add_(gradient)
+        params.add_(direction, alpha=-lr)
+
+    return ClientOptimizer(init, step)

@@ -1,0 +1,65 @@
+"""Clients in memory: one x and one y for all of them, and where each client's rows begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.data.lookup import check_position, position_in
+from raysim.seeds import Int64s
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySplit:
+    """A split whose rows lie in two arrays, sorted by client.
+
+    It pickles as these plain arrays, which Ray shares between the processes of a machine without copying.
+
+    Attributes:
+        ids: a client's id at its position; distinct.
+        x: features, (rows, ...).
+        y: targets, (rows, ...).
+        first_rows: int64, (clients + 1,): client k has rows first_rows[k] to first_rows[k + 1].
+    """
+
+    ids: tuple[str, ...]
+    x: npt.NDArray[Any]
+    y: npt.NDArray[Any]
+    first_rows: Int64s
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def sizes(self, positions: Int64s | None = None) -> Int64s:
+        """Examples per client, int64."""
+        if positions is None:
+            return np.diff(self.first_rows)
+        return self.first_rows[positions + 1] - self.first_rows[positions]
+
+    def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Read-only views of the client's rows."""
+        check_position(position, len(self.ids))
+        rows = slice(int(self.first_rows[position]), int(self.first_rows[position + 1]))
+        x, y = self.x[rows], self.y[rows]
+        x.flags.writeable = y.flags.writeable = False
+        return x, y
+
+    def id_of(self, position: int) -> str:
+        """The client's id."""
+        check_position(position, len(self.ids))
+        return self.ids[position]
+
+    def position_of(self, client_id: str) -> int:
+        """The client's position; DataError with the nearest id if there is none."""
+        return position_in(self._positions, client_id)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {client_id: position for position, client_id in enumerate(self.ids)}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ArraySplit, (self.ids, self.x, self.y, self.first_rows)

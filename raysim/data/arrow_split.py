@@ -1,0 +1,113 @@
+"""Clients on disk: Arrow files, memory-mapped, so that opening is instant and processes share pages."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from raysim.data.columns import INDEX_SCHEMA, from_column, rows_schema
+from raysim.data.field import Field
+from raysim.data.lookup import check_position, position_in
+from raysim.data.manifest import Manifest, data_file, index_file, read_manifest
+from raysim.errors import DataError
+from raysim.seeds import Int64s
+
+
+class ArrowSplit:
+    """A split in a dataset's folder.
+
+    A client's rows are a view of the mapped file; only a client that crosses a record batch's border is copied. It
+    pickles as the folder's path and is mapped again where it arrives, which fails if the folder is not there or holds
+    another dataset by then.
+    """
+
+    def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:
+        """Map the split's files; `manifest` is the folder's, already checked."""
+        self._folder, self._name, self._manifest = folder, name, manifest
+        self._batch_rows = manifest.of(name).batch_rows
+        self._reader = _open(folder / data_file(name), rows_schema(manifest.x, manifest.y))
+        self._batches: dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
+        index = _open(folder / index_file(name), INDEX_SCHEMA).get_batch(0)
+        self._ids: pa.Array = index.column(0)
+        row_number = Field((), "int64")
+        self._first_rows: Int64s = from_column(index.column(1), row_number)
+        self._sizes: Int64s = from_column(index.column(2), row_number)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def sizes(self, positions: Int64s | None = None) -> Int64s:
+        """Examples per client, int64."""
+        return self._sizes if positions is None else self._sizes[positions]
+
+    def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Read-only rows of the client."""
+        check_position(position, len(self))
+        row = int(self._first_rows[position])
+        end = row + int(self._sizes[position])
+        pieces = []
+        while row < end:
+            number, start = divmod(row, self._batch_rows)
+            stop = min(start + end - row, self._batch_rows)
+            x, y = self._batch(number)
+            pieces.append((x[start:stop], y[start:stop]))
+            row += stop - start
+        if len(pieces) == 1:
+            return pieces[0]
+        x, y = (
+            np.concatenate([np.empty((0, *field.shape), field.dtype), *(piece[column] for piece in pieces)])
+            for column, field in enumerate((self._manifest.x, self._manifest.y))
+        )
+        x.flags.writeable = y.flags.writeable = False
+        return x, y
+
+    def id_of(self, position: int) -> str:
+        """The client's id."""
+        check_position(position, len(self))
+        return str(self._ids[position].as_py())
+
+    def position_of(self, client_id: str) -> int:
+        """The client's position; DataError with the nearest id if there is none. The first call reads all ids."""
+        return position_in(self._positions, client_id)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {client_id: position for position, client_id in enumerate(self._ids.to_pylist())}
+
+    def _batch(self, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        if number not in self._batches:
+            batch = self._reader.get_batch(number)
+            self._batches[number] = (
+                from_column(batch.column(0), self._manifest.x),
+                from_column(batch.column(1), self._manifest.y),
+            )
+        return self._batches[number]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (str(self._folder), self._name, self._manifest.fingerprint)
+
+
+def _reopen(path: str, name: str, fingerprint: str) -> ArrowSplit:
+    folder = Path(path)
+    manifest = read_manifest(folder)
+    if manifest.fingerprint != fingerprint:
+        raise DataError(
+            f"{folder} must hold the dataset with fingerprint {fingerprint}, as when it was sent, "
+            f"but holds {manifest.fingerprint}"
+        )
+    return ArrowSplit(folder, name, manifest)
+
+
+def _open(path: Path, schema: pa.Schema) -> pa.RecordBatchFileReader:
+    try:
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is damaged: expected an Arrow file: {error}") from error
+    if not reader.schema.equals(schema):
+        raise DataError(f"{path} is damaged: expected columns {schema.to_string()}, found {reader.schema.to_string()}")
+    return reader

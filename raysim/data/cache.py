@@ -1,0 +1,73 @@
+"""Prepared datasets, kept by content address: the same sources and settings are prepared once per machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from raysim.data.dataset import FederatedDataset
+from raysim.data.fingerprint import address_digest
+from raysim.data.manifest import FORMAT
+from raysim.errors import DataError
+
+
+def cache_root() -> Path:
+    """$RAYSIM_CACHE, else raysim in $XDG_CACHE_HOME, else ~/.cache/raysim."""
+    if root := os.environ.get("RAYSIM_CACHE"):
+        return Path(root).expanduser()
+    if root := os.environ.get("XDG_CACHE_HOME"):
+        return Path(root).expanduser() / "raysim"
+    return Path.home() / ".cache" / "raysim"
+
+
+def prepared(address: dict[str, Any], build: Callable[[Path], None]) -> FederatedDataset:
+    """The dataset at an address: opened where it is already there, else built once.
+
+    Building happens in a hidden folder that is renamed when complete, so two processes may build at once: one's folder
+    stays, and both open that. An entry that does not open is replaced, with a warning.
+
+    Args:
+        address: JSON-able; everything that determines the content (the format's version is added here).
+        build: writes a dataset to the folder path it is given, which does not exist yet.
+
+    Raises:
+        DataError: from `build`, or if what it built does not open.
+    """
+    entry = cache_root() / "datasets" / address_digest({"format": FORMAT, **address})
+    if entry.exists():
+        try:
+            return FederatedDataset.open(entry)
+        except DataError as error:
+            warnings.warn(f"the cached dataset {entry} is damaged and is made again: {error}", stacklevel=2)
+    staging = entry.parent / f".{entry.name}.{uuid.uuid4().hex}"
+    try:
+        build(staging)
+        return _settle(staging, entry)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _settle(staging: Path, entry: Path) -> FederatedDataset:
+    """Put `staging` at `entry`, unless a good entry is there by now."""
+    while True:
+        try:
+            staging.rename(entry)
+        except OSError:
+            if not entry.exists():
+                raise
+            try:
+                return FederatedDataset.open(entry)
+            except DataError:
+                damaged = entry.parent / f".{entry.name}.{uuid.uuid4().hex}"
+                try:
+                    entry.rename(damaged)
+                except FileNotFoundError:
+                    continue  # another process is replacing it too
+                shutil.rmtree(damaged, ignore_errors=True)
+        else:
+            return FederatedDataset.open(entry)

@@ -1,0 +1,161 @@
+"""FederatedDataset: what every other part of raysim knows of data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.data.array_split import ArraySplit
+from raysim.data.arrow_split import ArrowSplit
+from raysim.data.field import Field
+from raysim.data.fingerprint import SPLITS, SplitDigest, fingerprint
+from raysim.data.gather import Clients, gather
+from raysim.data.manifest import read_manifest
+from raysim.errors import DataError
+from raysim.seeds import Int64s
+
+__all__ = ["FederatedDataset", "Field", "Split"]
+
+
+class Split(Protocol):
+    """Clients of one split, at positions 0 to len - 1.
+
+    Arrays are read-only and may be views of a mapped file or of shared memory: copy before changing. A position that
+    is not there is an IndexError.
+    """
+
+    def __len__(self) -> int:
+        """How many clients."""
+        ...
+
+    def sizes(self, positions: Int64s | None = None) -> Int64s:
+        """Examples of each client, int64; None: of all clients, in order of position."""
+        ...
+
+    def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The client's (x, y) as stored: (size, *x.shape) and (size, *y.shape)."""
+        ...
+
+    def id_of(self, position: int) -> str:
+        """The client's id."""
+        ...
+
+    def position_of(self, client_id: str) -> int:
+        """The client's position; DataError with the nearest id if there is none."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedDataset:
+    """Train, validation and test splits of clients; immutable, and cheap to send between processes.
+
+    Attributes:
+        train: the training clients, each with at least one example.
+        validation: clients to choose hyper-parameters on, or None.
+        test: clients to report on, or None. Ids may or may not be those of training clients; sizes may be 0.
+        x: the features' field.
+        y: the targets' field.
+        num_classes: labels are in 0..num_classes - 1; None: regression on floating targets.
+        fingerprint: content address in hex. It is the same for the same content (fields, num_classes, ids, order, x, y,
+            splits) in memory and on disk; a generated dataset is addressed by its parameters instead.
+    """
+
+    train: Split
+    validation: Split | None
+    test: Split | None
+    x: Field
+    y: Field
+    num_classes: int | None
+    fingerprint: str
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The splits that exist, by name, in the order train, validation, test."""
+        found: dict[str, Split | None] = {name: getattr(self, name) for name in SPLITS}
+        return {name: split for name, split in found.items() if split is not None}
+
+    def split(self, name: str) -> Split:
+        """The split of that name; DataError naming those that exist if it does not."""
+        if name not in self.splits:
+            raise DataError(f"no split {name!r} in this dataset; it has: {', '.join(self.splits)}")
+        return self.splits[name]
+
+    @classmethod
+    def from_clients(
+        cls, train: Clients, test: Clients | None = None, validation: Clients | None = None
+    ) -> FederatedDataset:
+        """A dataset of arrays, one pair (x, y) per client.
+
+        Integer targets make a classification task with 1 + the largest label over all splits classes, floating ones a
+        regression. Values are not looked at otherwise: NaN may be meant.
+
+        Args:
+            train: id (str or int) -> (x, y), anything `np.asarray` takes; the order is the order of positions.
+            test: likewise; clients may be empty. No mapping, or one without clients: no such split.
+            validation: likewise.
+
+        Raises:
+            DataError: no training client, or a client that does not fit, named with its split.
+        """
+        trained = gather("train", train)
+        x, y = Field.of(trained.x), Field.of(trained.y)
+        given = {"train": trained}
+        for name, clients in (("validation", validation), ("test", test)):
+            if clients:
+                given[name] = gather(name, clients, x, y)
+        num_classes = None if y.is_floating else 1 + max(_largest_label(*item) for item in given.items())
+        digests = {name: _digest(split) for name, split in given.items()}
+        return cls(
+            train=trained,
+            validation=given.get("validation"),
+            test=given.get("test"),
+            x=x,
+            y=y,
+            num_classes=num_classes,
+            fingerprint=fingerprint(x, y, num_classes, digests),
+        )
+
+    @classmethod
+    def open(cls, path: str | Path) -> FederatedDataset:
+        """Open a folder made by `DatasetWriter`, by memory map: milliseconds, whatever its size.
+
+        Raises:
+            DataError: a file that is missing, truncated or of another version, by name.
+        """
+        folder = Path(path).resolve()
+        manifest = read_manifest(folder)
+        opened = {name: ArrowSplit(folder, name, manifest) for name in SPLITS if name in manifest.splits}
+        return cls(
+            train=opened["train"],
+            validation=opened.get("validation"),
+            test=opened.get("test"),
+            x=manifest.x,
+            y=manifest.y,
+            num_classes=manifest.num_classes,
+            fingerprint=manifest.fingerprint,
+        )
+
+
+def _largest_label(name: str, split: ArraySplit) -> int:
+    if not split.y.size:
+        return 0
+    if split.y.min() < 0:
+        row = int(np.flatnonzero((split.y < 0).reshape(len(split.y), -1).any(axis=1))[0])
+        client = int(np.searchsorted(split.first_rows, row, side="right")) - 1
+        raise DataError(
+            f"client {split.ids[client]!r} of split {name!r}: an integer label must be at least 0, "
+            f"but one is {split.y[row].min()}"
+        )
+    return int(split.y.max())
+
+
+def _digest(split: ArraySplit) -> SplitDigest:
+    digest = SplitDigest()
+    digest.rows(split.x, split.y)
+    for client_id, size in zip(split.ids, split.sizes().tolist(), strict=True):
+        digest.client(client_id, size)
+    return digest

@@ -1,0 +1,42 @@
+"""Dealing a common test set to the clients of a partition."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from raysim.data.partitions.cut import apportion
+from raysim.seeds import Int64s, key, permutation
+
+
+def deal_test(parts: list[Int64s], train_labels: Int64s, test_labels: Int64s, seed: int) -> list[Int64s]:
+    """Give each client the part of every class's test examples that it has of the class's training examples.
+
+    By largest remainder, equal remainders in a random order of clients that differs by class; a class that has no
+    training example is dealt evenly. Each test example goes to exactly one client, and a client may get none.
+
+    Args:
+        parts: indices of each client's training examples; together all of them.
+        train_labels: (training examples,).
+        test_labels: (test examples,).
+        seed: the data's seed.
+
+    Returns:
+        Sorted indices of each client's test examples, int64.
+    """
+    num_clients = len(parts)
+    trained_by = np.empty(len(train_labels), np.int64)
+    for client, part in enumerate(parts):
+        trained_by[part] = client
+    tested_by = np.empty(len(test_labels), np.int64)
+    for label in np.unique(test_labels).tolist():
+        weights = np.bincount(trained_by[train_labels == label], minlength=num_clients).astype(np.float64)
+        examples = np.flatnonzero(test_labels == label)
+        counts = apportion(
+            len(examples),
+            weights if weights.any() else np.ones(num_clients),
+            permutation(key(seed, "test/priority", label), num_clients),
+        )
+        order = permutation(key(seed, "test/examples", label), len(examples))
+        tested_by[examples[order]] = np.repeat(np.arange(num_clients), counts)
+    by_client = np.argsort(tested_by, kind="stable").astype(np.int64, copy=False)
+    return np.split(by_client, np.cumsum(np.bincount(tested_by, minlength=num_clients))[:-1])

@@ -1,0 +1,73 @@
+"""What is in a dataset, as text."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from raysim.data.dataset import FederatedDataset, Split
+from raysim.data.field import Field
+from raysim.seeds import Int64s
+
+_SIZED_CLIENTS = 100_000
+_READ_CLIENTS = 1_000
+
+
+def describe(dataset: FederatedDataset) -> str:
+    """Fields, fingerprint, and for every split: clients, examples, sizes and labels.
+
+    The cost is bounded: of more than 100,000 clients the sizes, and of more than 1,000 the labels, are those of so many
+    clients at even distances, and the text says so.
+    """
+    task = "regression" if dataset.num_classes is None else f"classification, {dataset.num_classes} classes"
+    lines = [
+        f"x            {_field(dataset.x)}",
+        f"y            {_field(dataset.y)}",
+        f"task         {task}",
+        f"fingerprint  {dataset.fingerprint}",
+    ]
+    for name, split in dataset.splits.items():
+        lines += ["", name, *(f"  {line}" for line in _split(split, dataset.num_classes))]
+    return "\n".join(lines)
+
+
+def _field(field: Field) -> str:
+    if (field.scale, field.offset) == (1.0, 0.0):
+        return str(field)
+    return f"{field}, value = stored * {field.scale:.6g} + {field.offset:.6g}"
+
+
+def _split(split: Split, num_classes: int | None) -> list[str]:
+    sized, read = _evenly(len(split), _SIZED_CLIENTS), _evenly(len(split), _READ_CLIENTS)
+    sizes = split.sizes(sized)
+    about = _of(sized, split)
+    lines = [
+        f"clients   {len(split):,}",
+        f"examples  {sizes.sum():,}{about}",
+        f"sizes     min {sizes.min():,}, median {np.median(sizes):,.0f}, max {sizes.max():,}{about}",
+    ]
+    if num_classes is not None:
+        counts = np.zeros(num_classes, np.int64)
+        for position in read.tolist():
+            counts += np.bincount(split.client(position)[1].reshape(-1).astype(np.int64), minlength=num_classes)
+        lines += _histogram(counts, _of(read, split))
+    return lines
+
+
+def _evenly(num_clients: int, at_most: int) -> Int64s:
+    """Up to `at_most` positions at even distances, in order."""
+    step_count = min(num_clients, at_most)
+    return np.arange(step_count, dtype=np.int64) * num_clients // step_count
+
+
+def _of(positions: Int64s, split: Split) -> str:
+    return "" if len(positions) == len(split) else f" (of {len(positions):,} clients)"
+
+
+def _histogram(counts: Int64s, about: str, shown: int = 20) -> list[str]:
+    total = max(1, int(counts.sum()))
+    order = np.arange(len(counts)) if len(counts) <= shown else np.argsort(-counts, kind="stable")[:shown]
+    title = "labels" if len(counts) <= shown else f"labels, the {shown} most frequent of {len(counts):,}"
+    width = len(f"{counts.max():,}")
+    return [f"{title}{about}"] + [
+        f"  {label:>4}  {counts[label]:>{width},}  {100 * counts[label] / total:5.1f} %" for label in order.tolist()
+    ]

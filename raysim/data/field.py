@@ -1,0 +1,65 @@
+"""One stored column: the shape and dtype of an example, and the affine map to its floating value."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.errors import DataError
+
+DTYPES = frozenset(
+    {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"}
+)
+
+
+@dataclass(frozen=True)
+class Field:
+    """What one example of a column is.
+
+    Attributes:
+        shape: of one example; () for scalar labels. Every dimension is at least 1.
+        dtype: NumPy dtype name as stored, one of `DTYPES`.
+        scale: the floating value is `stored * scale + offset`; whoever loads the data applies it.
+        offset: see `scale`.
+
+    Raises:
+        DataError: a dimension below 1, or a dtype that is not a number's.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    scale: float = 1.0
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        if any(dimension < 1 for dimension in self.shape):
+            raise DataError(f"every dimension of an example must be at least 1, but the shape is {self.shape}")
+        if self.dtype not in DTYPES:
+            raise DataError(f"a stored dtype must be one of {', '.join(sorted(DTYPES))}, but got {self.dtype!r}")
+
+    @classmethod
+    def of(cls, array: npt.NDArray[Any]) -> Field:
+        """The field of an array whose first axis counts examples."""
+        return cls(shape=tuple(array.shape[1:]), dtype=array.dtype.name)
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether stored values are floating point."""
+        return self.dtype.startswith("float")
+
+    @property
+    def values(self) -> int:
+        """Numbers per example."""
+        return math.prod(self.shape)
+
+    @property
+    def example_bytes(self) -> int:
+        """Bytes per stored example."""
+        return self.values * np.dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"

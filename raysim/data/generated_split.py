@@ -1,0 +1,90 @@
+"""Clients that are computed when they are asked for, so that a million of them cost nothing until sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.data.lookup import check_position, unknown_client
+from raysim.errors import DataError
+from raysim.seeds import Int64s
+
+
+class ClientSource(Protocol):
+    """What can compute any client from its number alone; small, immutable and picklable."""
+
+    def sizes(self, clients: Int64s) -> Int64s:
+        """Examples of each of the numbered clients."""
+        ...
+
+    def client(self, client: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The client's (x, y)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratedSplit:
+    """A split of numbered clients; the id of client 17 is "17", whichever position it has here.
+
+    Attributes:
+        source: computes a client.
+        num_clients: of this split.
+        members: gives the sorted numbers of the clients of this split, int64, (num_clients,); it is called when first
+            needed, and pickled instead of what it returns. None: clients 0 to num_clients - 1.
+    """
+
+    source: ClientSource
+    num_clients: int
+    members: Callable[[], Int64s] | None = None
+
+    def __len__(self) -> int:
+        return self.num_clients
+
+    def sizes(self, positions: Int64s | None = None) -> Int64s:
+        """Examples per client, int64."""
+        if positions is None:
+            positions = np.arange(self.num_clients, dtype=np.int64)
+        elif positions.size and not 0 <= positions.min() <= positions.max() < self.num_clients:
+            raise IndexError(f"positions must be in 0..{self.num_clients - 1}, but go to {positions.max()}")
+        return self.source.sizes(positions if self._members is None else self._members[positions])
+
+    def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The client's rows, computed now; read-only like those of every split."""
+        x, y = self.source.client(self._number(position))
+        x.flags.writeable = y.flags.writeable = False
+        return x, y
+
+    def id_of(self, position: int) -> str:
+        """The client's number, as text."""
+        return str(self._number(position))
+
+    def position_of(self, client_id: str) -> int:
+        """The client's position; DataError with the nearest id if there is none."""
+        if not (client_id.isascii() and client_id.isdigit() and str(int(client_id)) == client_id):
+            raise unknown_client(client_id, map(self.id_of, range(self.num_clients)), self.num_clients)
+        number = int(client_id)
+        members = self._members
+        position = number if members is None else int(np.searchsorted(members, min(number, int(members[-1]))))
+        nearest = min(position, self.num_clients - 1)
+        if self._number(nearest) != number:
+            raise DataError(
+                f"no client {client_id!r} among the {self.num_clients} of this split; "
+                f"the nearest is {self.id_of(nearest)!r}"
+            )
+        return position
+
+    def _number(self, position: int) -> int:
+        check_position(position, self.num_clients)
+        return position if self._members is None else int(self._members[position])
+
+    @cached_property
+    def _members(self) -> Int64s | None:
+        return None if self.members is None else self.members()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GeneratedSplit, (self.source, self.num_clients, self.members)

@@ -1,0 +1,73 @@
+"""Setting training clients, or a part of each one's examples, aside as the validation split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field as Key
+
+from raysim.seeds import Int64s, key, permutation
+
+Share = Annotated[float, Key(ge=0, lt=1)]
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """Which of the training clients are validation clients: floor(share * clients + 1/2) of them, at random."""
+
+    num_clients: int
+    share: float
+    seed: int
+
+    @property
+    def num_validation(self) -> int:
+        """How many clients are set aside."""
+        return _rounded(self.share, self.num_clients)
+
+    @property
+    def num_train(self) -> int:
+        """How many clients remain."""
+        return self.num_clients - self.num_validation
+
+    def validation(self) -> Int64s:
+        """Sorted numbers of the clients that are set aside."""
+        return np.sort(self._order()[: self.num_validation])
+
+    def train(self) -> Int64s:
+        """Sorted numbers of the clients that remain."""
+        return np.sort(self._order()[self.num_validation :])
+
+    def _order(self) -> Int64s:
+        return permutation(key(self.seed, "holdout/clients"), self.num_clients)
+
+
+def check_holdout(num_clients: int, clients: float, examples: float) -> None:
+    """Raise ValueError unless at most one kind is asked for, and a holdout of clients leaves some on both sides."""
+    if clients and examples:
+        raise ValueError(
+            f"holdout (clients) and holdout_examples cannot both be set, but are {clients} and {examples}: "
+            "there is one validation split"
+        )
+    if clients and not 0 < _rounded(clients, num_clients) < num_clients:
+        raise ValueError(
+            f"holdout must leave at least one training and one validation client, "
+            f"but {clients} of {num_clients} clients is {_rounded(clients, num_clients)}"
+        )
+
+
+def num_held_out(share: float, sizes: Int64s) -> Int64s:
+    """How many of each client's examples become validation examples; at least one always stays for training."""
+    return np.minimum((share * sizes + 0.5).astype(np.int64), sizes - 1)
+
+
+def hold_out_examples(part: Int64s, share: float, client: int, seed: int) -> tuple[Int64s, Int64s]:
+    """One client's sorted (train, validation) examples, chosen at random; see `num_held_out`."""
+    order = part[permutation(key(seed, "holdout/examples", client), len(part))]
+    num_validation = int(num_held_out(share, np.array(len(part), np.int64)))
+    return np.sort(order[num_validation:]), np.sort(order[:num_validation])
+
+
+def _rounded(share: float, total: int) -> int:
+    return int(share * total + 0.5)

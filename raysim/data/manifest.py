@@ -1,0 +1,95 @@
+"""`dataset.json`: what a dataset's folder holds, and how large its files must be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field as Key
+from pydantic import ValidationError, model_validator
+
+from raysim.data.field import Field
+from raysim.data.fingerprint import SPLITS
+from raysim.errors import DataError
+from raysim.section import Section
+
+FILE = "dataset.json"
+FORMAT: Literal[1] = 1
+
+
+def data_file(split: str) -> str:
+    """Name of the file with a split's rows, sorted by client."""
+    return f"{split}.arrow"
+
+
+def index_file(split: str) -> str:
+    """Name of the file with each client's id, first row and number of rows, in order of position."""
+    return f"{split}.index.arrow"
+
+
+class SplitFiles(Section):
+    """One split's two files. Every record batch of the rows has `batch_rows` rows, the last one possibly fewer."""
+
+    clients: int = Key(ge=1)
+    rows: int = Key(ge=0)
+    batch_rows: int = Key(ge=1)
+    data_bytes: int
+    index_bytes: int
+
+
+class Manifest(Section):
+    """The dataset's description."""
+
+    format: Literal[1] = FORMAT
+    x: Field
+    y: Field
+    num_classes: int | None
+    fingerprint: str
+    splits: dict[Literal["train", "validation", "test"], SplitFiles]
+    provenance: dict[str, str] = Key(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_train(self) -> Manifest:
+        if "train" not in self.splits:
+            raise ValueError(f"splits must include 'train', but are {list(self.splits)}")
+        return self
+
+    def of(self, split: str) -> SplitFiles:
+        """The files of a split that exists."""
+        return {str(name): files for name, files in self.splits.items()}[split]
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check a folder's description and the sizes of the files it names.
+
+    Raises:
+        DataError: naming the file, what was expected and what was found.
+    """
+    path = folder / FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(
+            f"{path} is missing: {folder} is not a prepared dataset, or not reachable from this machine"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    try:
+        manifest = Manifest.model_validate_json(text)
+    except ValidationError as error:
+        raise DataError(f"{path} is not a dataset description of format {FORMAT}: {error}") from None
+    for name in SPLITS:
+        if name in manifest.splits:
+            files = manifest.of(name)
+            _check_size(folder / data_file(name), files.data_bytes)
+            _check_size(folder / index_file(name), files.index_bytes)
+    return manifest
+
+
+def _check_size(path: Path, expected_bytes: int) -> None:
+    try:
+        found_bytes = path.stat().st_size
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing: expected {expected_bytes} bytes, as {FILE} says") from None
+    if found_bytes != expected_bytes:
+        raise DataError(f"{path} is damaged: expected {expected_bytes} bytes, as {FILE} says, found {found_bytes}")

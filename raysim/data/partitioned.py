@@ -1,0 +1,79 @@
+"""What the sections of sources without clients of their own have in common, and the division it asks for."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field as Key
+from pydantic import model_validator
+
+from raysim.data.deal_test import deal_test
+from raysim.data.holdout import Holdout, Share, check_holdout, hold_out_examples
+from raysim.data.partitions.iid import Iid
+from raysim.data.partitions.mix import mix
+from raysim.data.partitions.natural import Natural
+from raysim.data.partitions.partition import Partition, divide
+from raysim.data.partitions.shuffled import Shuffled
+from raysim.section import Section
+from raysim.seeds import Int64s
+
+Assignment = dict[str, list[tuple[str, Int64s]]]
+
+
+class Partitioned(Section):
+    """How one labelled set becomes clients.
+
+    Attributes:
+        clients: how many, validation clients included; their ids are "0", "1", ...
+        partition: who gets which training examples.
+        mix: from 0 (the partition) to 1 (its sizes, examples at random).
+        holdout: share of the clients set aside, with their training examples, as the validation split.
+        holdout_examples: share of each client's training examples that become its validation examples.
+        test_clients: "partition": test examples are dealt to the same clients, each class in proportion to the clients'
+            training examples of it, before anything is held out; "pooled": one client named "test" has them all.
+        seed: addresses every draw above; None: the experiment's seed.
+    """
+
+    clients: int = Key(ge=1)
+    partition: Partition = Iid()
+    mix: float = Key(default=0.0, ge=0, le=1)
+    holdout: Share = 0.0
+    holdout_examples: Share = 0.0
+    test_clients: Literal["partition", "pooled"] = "partition"
+    seed: int | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_holdout(self.clients, self.holdout, self.holdout_examples)
+        chosen = self.partition.sizes_of if isinstance(self.partition, Shuffled) else self.partition
+        if isinstance(chosen, Natural):
+            raise ValueError(
+                "partition 'natural' needs a source with clients of its own, and this one has none: "
+                "choose iid, shards, dirichlet, dirichlet_reassign or shuffled"
+            )
+        return self
+
+
+def assign(section: Partitioned, train_labels: Int64s, test_labels: Int64s, seed: int) -> Assignment:
+    """Which client of which split gets which examples, in order of position.
+
+    Indices of "train" and "validation" are into the training examples, those of "test" into the test examples. Every
+    training example is in exactly one client of the first two, every test example in exactly one of the last.
+    """
+    parts = mix(divide(section.partition, train_labels, section.clients, seed), section.mix, seed)
+    ids = [str(client) for client in range(len(parts))]
+    assignment: Assignment = {"train": list(zip(ids, parts, strict=True))}
+    if section.holdout:
+        holdout = Holdout(len(parts), section.holdout, seed)
+        for name, members in (("train", holdout.train()), ("validation", holdout.validation())):
+            assignment[name] = [(ids[client], parts[client]) for client in members.tolist()]
+    elif section.holdout_examples:
+        pairs = [hold_out_examples(part, section.holdout_examples, k, seed) for k, part in enumerate(parts)]
+        for name, side in (("train", 0), ("validation", 1)):
+            assignment[name] = [(client_id, pair[side]) for client_id, pair in zip(ids, pairs, strict=True)]
+    if section.test_clients == "pooled":
+        assignment["test"] = [("test", np.arange(len(test_labels), dtype=np.int64))]
+    else:
+        assignment["test"] = list(zip(ids, deal_test(parts, train_labels, test_labels, seed), strict=True))
+    return assignment

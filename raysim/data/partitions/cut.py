@@ -1,0 +1,38 @@
+"""Sizes of parts, and cutting a sequence into them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.seeds import Int64s
+
+
+def even_sizes(total: int, num_parts: int) -> Int64s:
+    """Sizes that differ by at most one and sum to `total`, the larger ones first: 7 in 3 parts is 3, 2, 2."""
+    return total // num_parts + (np.arange(num_parts, dtype=np.int64) < total % num_parts)
+
+
+def cut(sequence: Int64s, sizes: Int64s) -> list[Int64s]:
+    """Consecutive parts of the given sizes."""
+    return np.split(sequence, np.cumsum(sizes)[:-1])
+
+
+def apportion(total: int, weights: npt.NDArray[np.float64], priority: Int64s) -> Int64s:
+    """Whole numbers in proportion to weights, by largest remainder.
+
+    Part k gets floor(total * weights[k] / sum(weights)), and the parts with the largest remainders one more each.
+
+    Args:
+        total: what the numbers sum to.
+        weights: nonnegative, with a positive sum.
+        priority: among equal remainders the lower value goes first.
+    """
+    quotas = total * (weights / weights.sum())
+    # A quota that is whole on paper may lie a rounding error below; without this it would lose its unit to a neighbour.
+    floors: Int64s = np.floor(quotas + 1e-9).astype(np.int64)
+    remainders = np.round(quotas - floors, 9)
+    order = np.lexsort((priority, -remainders))
+    missing = total - int(floors.sum())
+    floors[order[:missing]] += 1
+    return floors

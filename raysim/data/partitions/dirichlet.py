@@ -1,0 +1,48 @@
+"""Label skew by a Dirichlet distribution, labels drawn at random."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field as Key
+
+from raysim.data.partitions.cut import even_sizes
+from raysim.data.partitions.prior import ClassPiles, Prior, concentration, renormalise
+from raysim.section import Section
+from raysim.seeds import Int64s, generator, key
+
+
+class Dirichlet(Section):
+    """Client k draws q_k ~ Dir(alpha, ..., alpha), then the labels of its examples from q_k, without replacement.
+
+    One client after the other; a class without examples left is taken out of q_k, which is renormalised. Sizes differ
+    by at most one. Source: Wang et al. 2021 (A Field Guide to Federated Optimization), A.3, after Hsu et al. 2019.
+
+    Attributes:
+        alpha: from near 0 (one label per client) to infinity (every client as the prior).
+        prior: "uniform": Dir(alpha, ..., alpha) over the classes that occur; "empirical": Dir(alpha * p), p being the
+            label distribution of the whole set.
+    """
+
+    name: Literal["dirichlet"] = "dirichlet"
+    alpha: float = Key(gt=0)
+    prior: Prior = "uniform"
+
+
+def dirichlet(labels: Int64s, num_clients: int, seed: int, alpha: float, prior: Prior = "uniform") -> list[Int64s]:
+    """See `Dirichlet`."""
+    piles = ClassPiles(labels, seed, "partition/dirichlet/pile")
+    parameter = concentration(piles.counts, alpha, prior)
+    parts = []
+    for client, size in enumerate(even_sizes(len(labels), num_clients).tolist()):
+        draws = generator(key(seed, "partition/dirichlet/client", client))
+        weights = draws.dirichlet(parameter)
+        wanted = np.zeros(len(parameter), np.int64)
+        # Drawing one by one and renormalising when a class runs out is the same law as drawing all at once, dropping
+        # what a class does not have, and drawing the dropped ones again from the classes that remain.
+        while (missing := size - int(wanted.sum())) > 0:
+            weights = renormalise(weights, piles.remaining - wanted, parameter, draws)
+            wanted = np.minimum(wanted + draws.multinomial(missing, weights), piles.remaining)
+        parts.append(piles.take(wanted))
+    return parts

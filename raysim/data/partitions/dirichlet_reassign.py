@@ -1,0 +1,49 @@
+"""Label skew by a Dirichlet distribution, in exact proportions and equal sizes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field as Key
+
+from raysim.data.partitions.cut import apportion, even_sizes
+from raysim.data.partitions.prior import ClassPiles, Prior, concentration, renormalise
+from raysim.section import Section
+from raysim.seeds import Int64s, generator, key
+
+
+class DirichletReassign(Section):
+    """Client k draws q_k ~ Dir(alpha * p) and takes its share of each class: n_k * q_k examples, by largest remainder.
+
+    One client after the other; when a class runs out, its share goes to the classes that remain, in proportion to q_k.
+    Sizes differ by at most one. Source: Yang et al. 2023 (When to Trust Aggregated Gradients), appendix G.
+
+    Attributes:
+        alpha: from near 0 (one label per client) to infinity (every client as the prior).
+        prior: "empirical": Dir(alpha * p), p being the label distribution of the whole set; "uniform":
+            Dir(alpha, ..., alpha) over the classes that occur.
+    """
+
+    name: Literal["dirichlet_reassign"] = "dirichlet_reassign"
+    alpha: float = Key(gt=0)
+    prior: Prior = "empirical"
+
+
+def dirichlet_reassign(
+    labels: Int64s, num_clients: int, seed: int, alpha: float, prior: Prior = "empirical"
+) -> list[Int64s]:
+    """See `DirichletReassign`."""
+    piles = ClassPiles(labels, seed, "partition/dirichlet_reassign/pile")
+    parameter = concentration(piles.counts, alpha, prior)
+    tie_order = np.arange(len(parameter), dtype=np.int64)
+    parts = []
+    for client, size in enumerate(even_sizes(len(labels), num_clients).tolist()):
+        draws = generator(key(seed, "partition/dirichlet_reassign/client", client))
+        weights = draws.dirichlet(parameter)
+        wanted = np.zeros(len(parameter), np.int64)
+        while (missing := size - int(wanted.sum())) > 0:
+            weights = renormalise(weights, piles.remaining - wanted, parameter, draws)
+            wanted = np.minimum(wanted + apportion(missing, weights, tie_order), piles.remaining)
+        parts.append(piles.take(wanted))
+    return parts

@@ -1,0 +1,23 @@
+"""Equal random parts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from raysim.data.partitions.cut import cut, even_sizes
+from raysim.section import Section
+from raysim.seeds import Int64s, key, permutation
+
+
+class Iid(Section):
+    """One permutation of the examples, cut into parts whose sizes differ by at most one."""
+
+    name: Literal["iid"] = "iid"
+
+
+def iid(labels: Int64s, num_clients: int, seed: int) -> list[Int64s]:
+    """See `Iid`; the labels only say how many examples there are."""
+    order = permutation(key(seed, "partition/iid"), len(labels))
+    return [np.sort(part) for part in cut(order, even_sizes(len(labels), num_clients))]

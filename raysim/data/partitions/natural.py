@@ -1,0 +1,27 @@
+"""Clients as the source has them: writers, users, roles."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.section import Section
+from raysim.seeds import Int64s
+
+
+class Natural(Section):
+    """One client per value of the source's key column, in sorted order of the values."""
+
+    name: Literal["natural"] = "natural"
+
+
+def natural(client_keys: npt.NDArray[Any]) -> list[Int64s]:
+    """See `Natural`; the id of part k is `numpy.unique(client_keys)[k]`.
+
+    Args:
+        client_keys: the key of each example, (examples,), of a dtype that sorts.
+    """
+    _, clients, sizes = np.unique(client_keys, return_inverse=True, return_counts=True)
+    return np.split(np.argsort(clients, kind="stable").astype(np.int64, copy=False), np.cumsum(sizes)[:-1])

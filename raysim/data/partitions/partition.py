@@ -1,0 +1,63 @@
+"""The choice of a partition."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, assert_never
+
+import numpy.typing as npt
+from pydantic import Field as Key
+
+from raysim.data.partitions.dirichlet import Dirichlet, dirichlet
+from raysim.data.partitions.dirichlet_reassign import DirichletReassign, dirichlet_reassign
+from raysim.data.partitions.iid import Iid, iid
+from raysim.data.partitions.natural import Natural, natural
+from raysim.data.partitions.shards import Shards, shards
+from raysim.data.partitions.shuffled import Shuffled, Unshuffled, shuffled
+from raysim.errors import ExperimentError
+from raysim.seeds import Int64s
+
+Partition = Annotated[Unshuffled | Shuffled, Key(discriminator="name")]
+
+
+def divide(
+    partition: Unshuffled | Shuffled,
+    labels: Int64s,
+    num_clients: int,
+    seed: int,
+    client_keys: npt.NDArray[Any] | None = None,
+) -> list[Int64s]:
+    """Give every example to exactly one client, and every client at least one.
+
+    Args:
+        partition: which way.
+        labels: int64, (examples,).
+        num_clients: at most as many as examples; not used by a natural partition.
+        seed: the data's seed.
+        client_keys: the source's own clients, (examples,), where it has them.
+
+    Returns:
+        The sorted indices of each client's examples, int64.
+
+    Raises:
+        ExperimentError: too many clients, or a natural partition of a source that has no clients.
+    """
+    sizes_of = partition.sizes_of if isinstance(partition, Shuffled) else partition
+    if not isinstance(sizes_of, Natural) and not 1 <= num_clients <= len(labels):
+        raise ExperimentError(f"data.clients must be in 1..{len(labels)}, the number of examples, but is {num_clients}")
+    match partition:
+        case Iid():
+            return iid(labels, num_clients, seed)
+        case Shards():
+            return shards(labels, num_clients, seed, partition.shards)
+        case Dirichlet():
+            return dirichlet(labels, num_clients, seed, partition.alpha, partition.prior)
+        case DirichletReassign():
+            return dirichlet_reassign(labels, num_clients, seed, partition.alpha, partition.prior)
+        case Natural():
+            if client_keys is None:
+                raise ExperimentError("data.partition 'natural' needs a source with clients of its own; this has none")
+            return natural(client_keys)
+        case Shuffled():
+            return shuffled(divide(partition.sizes_of, labels, num_clients, seed, client_keys), seed)
+        case _:
+            assert_never(partition)

@@ -1,0 +1,69 @@
+"""Labels as classes 0..C-1, and the Dirichlet parameter over them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.seeds import Int64s, key, permutation
+
+Prior = Literal["uniform", "empirical"]
+
+
+def renormalise(
+    weights: npt.NDArray[np.float64],
+    left: Int64s,
+    parameter: npt.NDArray[np.float64],
+    draws: np.random.Generator,
+) -> npt.NDArray[np.float64]:
+    """A client's weights over the classes that have examples left, 0 elsewhere, summing to 1.
+
+    A draw of Dir(parameter) without some of its classes, renormalised, is a draw of the Dirichlet distribution over the
+    others, and independent of what was taken out. So where nothing is left to renormalise (small alpha: all weight fell
+    on classes that ran out), the others are drawn anew: the same law, without dividing zero by zero.
+
+    Args:
+        weights: the client's draw, (classes,).
+        left: examples left in each class, at least one in all.
+        parameter: of the Dirichlet distribution.
+        draws: the client's generator.
+    """
+    kept: npt.NDArray[np.float64] = np.where(left > 0, weights, 0.0)
+    if kept.sum() < np.finfo(np.float64).tiny:
+        kept[left > 0] = draws.dirichlet(parameter[left > 0])
+    kept /= kept.sum()
+    return kept
+
+
+def concentration(counts: Int64s, alpha: float, prior: Prior) -> npt.NDArray[np.float64]:
+    """The parameter of the clients' Dirichlet distribution, (classes,).
+
+    "uniform": (alpha, ..., alpha). "empirical": alpha * p, p being the label distribution of the whole set.
+    """
+    if prior == "uniform":
+        return np.full(len(counts), alpha)
+    proportional: npt.NDArray[np.float64] = alpha * counts / counts.sum()
+    return proportional
+
+
+class ClassPiles:
+    """The examples of each class that occurs, in random order, to be taken without replacement."""
+
+    def __init__(self, labels: Int64s, seed: int, purpose: str) -> None:
+        """Shuffle each class by its own address, so that piles do not depend on the other classes."""
+        _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        self.counts: Int64s = counts.astype(np.int64)
+        by_class = np.split(np.argsort(classes, kind="stable"), np.cumsum(self.counts)[:-1])
+        self._piles = [pile[permutation(key(seed, purpose, c), len(pile))] for c, pile in enumerate(by_class)]
+        self.remaining = self.counts.copy()
+
+    def take(self, wanted: Int64s) -> Int64s:
+        """Remove `wanted[c]` examples of each class c, at most what remains; sorted indices."""
+        taken = []
+        for c in np.flatnonzero(wanted):
+            start = int(self.counts[c] - self.remaining[c])
+            taken.append(self._piles[c][start : start + int(wanted[c])])
+        self.remaining -= wanted
+        return np.sort(np.concatenate(taken)).astype(np.int64, copy=False)

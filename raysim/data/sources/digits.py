@@ -1,0 +1,64 @@
+"""The 1,797 handwritten digits that come with scikit-learn: nothing to download."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from raysim.data.field import Field
+from raysim.data.partitioned import Partitioned
+from raysim.data.sources.examples import Examples
+from raysim.errors import DataError
+from raysim.seeds import Int64s, key, permutation
+
+SHAPE = (1797, 8, 8)
+
+
+class Digits(Partitioned):
+    """Digits of 8x8 pixels in 0..16, ten classes (test set of the UCI Optical Recognition of Handwritten Digits).
+
+    The source has no test set: of each class's n examples, (n + 2) // 5 chosen by the data's seed are test examples.
+    """
+
+    name: Literal["digits"] = "digits"
+
+
+def digits_address() -> dict[str, Any]:
+    """What determines the source's content: scikit-learn has shipped the same file since 2010."""
+    return {"name": "digits", "package": "scikit-learn", "shape": list(SHAPE)}
+
+
+def load_digits(seed: int) -> Examples:
+    """Read the digits and choose the test examples.
+
+    Returns:
+        uint8 images of shape (1, 8, 8), to be scaled by 1/16.
+    """
+    from sklearn import datasets  # slow to import, and only digits need it
+
+    bunch = datasets.load_digits()
+    images, labels = np.asarray(bunch.images), np.asarray(bunch.target, np.int64)
+    if images.shape != SHAPE:
+        raise DataError(f"scikit-learn's digits must have shape {SHAPE}, but have {images.shape}")
+    x = images.astype(np.uint8)[:, None]
+    test = np.zeros(len(labels), bool)
+    test[stratified_fifth(labels, seed)] = True
+    return Examples(
+        x=Field((1, 8, 8), "uint8", scale=1 / 16),
+        num_classes=10,
+        train_x=x[~test],
+        train_y=labels[~test],
+        test_x=x[test],
+        test_y=labels[test],
+    )
+
+
+def stratified_fifth(labels: Int64s, seed: int) -> Int64s:
+    """Indices of a random fifth of each class, (n + 2) // 5 of n examples; sorted."""
+    chosen = []
+    for label in np.unique(labels).tolist():
+        examples = np.flatnonzero(labels == label)
+        order = permutation(key(seed, "digits/test", label), len(examples))
+        chosen.append(examples[order[: (len(examples) + 2) // 5]])
+    return np.sort(np.concatenate(chosen)).astype(np.int64, copy=False)

@@ -1,0 +1,106 @@
+"""MNIST and Fashion-MNIST: the same four files, from two publishers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.data.field import Field
+from raysim.data.partitioned import Partitioned
+from raysim.data.sources.examples import Examples
+from raysim.data.sources.idx import IdxFile
+from raysim.errors import DataError
+from raysim.seeds import Int64s
+
+_PUBLISHED_AT = {
+    "mnist": "http://yann.lecun.com/exdb/mnist/ and https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "fashion_mnist": "https://github.com/zalandoresearch/fashion-mnist (data/fashion)",
+}
+_CLASSES = 10
+_SIDE = 28
+
+
+class Mnist(Partitioned):
+    """Handwritten digits, 28x28 grey, 60,000 for training and 10,000 for test (LeCun, Cortes and Burges).
+
+    Attributes:
+        root: the folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
+            t10k-labels-idx1-ubyte, each with .gz as published or unpacked.
+    """
+
+    name: Literal["mnist"] = "mnist"
+    root: str
+
+
+class FashionMnist(Partitioned):
+    """Zalando's article images, in the numbers, shapes and files of MNIST (Xiao, Rasul and Vollgraf 2017).
+
+    Attributes:
+        root: the folder with the four files, see `Mnist`.
+    """
+
+    name: Literal["fashion_mnist"] = "fashion_mnist"
+    root: str
+
+
+@dataclass(frozen=True)
+class MnistFiles:
+    """The four files, read but not yet decoded: enough to know whether the dataset was prepared before."""
+
+    name: str
+    train_images: IdxFile
+    train_labels: IdxFile
+    test_images: IdxFile
+    test_labels: IdxFile
+
+    @classmethod
+    def find(cls, section: Mnist | FashionMnist) -> MnistFiles:
+        """Read the files in the section's root; DataError if one is missing."""
+        folder, where = Path(section.root).expanduser(), _PUBLISHED_AT[section.name]
+        return cls(
+            name=section.name,
+            train_images=IdxFile.find(folder, "train-images-idx3-ubyte", where),
+            train_labels=IdxFile.find(folder, "train-labels-idx1-ubyte", where),
+            test_images=IdxFile.find(folder, "t10k-images-idx3-ubyte", where),
+            test_labels=IdxFile.find(folder, "t10k-labels-idx1-ubyte", where),
+        )
+
+    def address(self) -> dict[str, Any]:
+        """What determines the source's content: the bytes of the files, wherever they lie."""
+        files = (self.train_images, self.train_labels, self.test_images, self.test_labels)
+        return {"name": self.name, "files": [file.digest for file in files]}
+
+    def load(self) -> Examples:
+        """Decode and check the files.
+
+        Returns:
+            uint8 images of shape (1, 28, 28), to be scaled by 1/255.
+
+        Raises:
+            DataError: a file that is damaged, or images and labels that do not fit; by name.
+        """
+        train_x, train_y = _pair(self.train_images, self.train_labels)
+        test_x, test_y = _pair(self.test_images, self.test_labels)
+        return Examples(
+            x=Field((1, _SIDE, _SIDE), "uint8", scale=1 / 255),
+            num_classes=_CLASSES,
+            train_x=train_x,
+            train_y=train_y,
+            test_x=test_x,
+            test_y=test_y,
+        )
+
+
+def _pair(images: IdxFile, labels: IdxFile) -> tuple[npt.NDArray[np.uint8], Int64s]:
+    x, y = images.array(num_dimensions=3), labels.array(num_dimensions=1)
+    if x.shape[1:] != (_SIDE, _SIDE):
+        raise DataError(f"{images.path}: expected images of {_SIDE} x {_SIDE}, found {x.shape[1]} x {x.shape[2]}")
+    if len(x) != len(y):
+        raise DataError(f"{labels.path}: expected {len(x)} labels, as many as images in {images.path}, found {len(y)}")
+    if len(y) and y.max() >= _CLASSES:
+        raise DataError(f"{labels.path}: expected labels in 0..{_CLASSES - 1}, found {y.max()}")
+    return x[:, None], y.astype(np.int64)

@@ -1,0 +1,148 @@
+"""DatasetWriter: stream clients into a folder that `FederatedDataset.open` maps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.data.field import Field
+from raysim.data.fingerprint import SPLITS, fingerprint
+from raysim.data.manifest import FILE, Manifest
+from raysim.data.split_writer import SplitWriter
+from raysim.errors import DataError
+
+BATCH_BYTES = 64 * 2**20
+
+
+class DatasetWriter:
+    """Writes a dataset's folder, client by client, in memory of one record batch per split plus the clients' ids.
+
+    A context manager. Everything goes to a hidden folder beside `path`, which is renamed to `path` when the block ends
+    well and removed when it raises: `path` is there whole or not at all.
+
+        with DatasetWriter(path, x=Field((784,), "uint8"), y=Field((), "int64"), num_classes=10) as writer:
+            writer.write("train", "alice", x, y)
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        x: Field,
+        y: Field,
+        num_classes: int | None,
+        *,
+        provenance: Mapping[str, str] | None = None,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
+        """Prepare to write.
+
+        Args:
+            path: the folder to make; must not exist.
+            x: the features' field.
+            y: the targets' field: integer with `num_classes`, floating without.
+            num_classes: labels are in 0..num_classes - 1; None: regression.
+            provenance: facts about where the data came from, kept in the folder and not part of the fingerprint.
+            batch_bytes: bound of a record batch, and of the rows held in memory per split.
+
+        Raises:
+            DataError: `path` exists, or `y` and `num_classes` do not fit.
+        """
+        if y.is_floating != (num_classes is None):
+            raise DataError(
+                f"integer targets must come with num_classes and floating ones with None, "
+                f"but y is {y} and num_classes is {num_classes}"
+            )
+        if num_classes is not None and num_classes < 1:
+            raise DataError(f"num_classes must be at least 1, but got {num_classes}")
+        self._path = Path(path)
+        if self._path.exists():
+            raise DataError(f"{self._path} must not exist before a dataset is written there")
+        self._x, self._y, self._num_classes = x, y, num_classes
+        self._provenance = dict(provenance or {})
+        self._batch_rows = max(1, batch_bytes // (x.example_bytes + y.example_bytes))
+        self._staging = self._path.parent / f".{self._path.name}.{uuid.uuid4().hex}"
+        self._splits: dict[str, SplitWriter] = {}
+
+    def __enter__(self) -> Self:
+        self._staging.mkdir(parents=True)
+        return self
+
+    @property
+    def buffered_rows(self) -> int:
+        """Rows held in memory now; per split fewer than one record batch."""
+        return sum(split.buffered_rows for split in self._splits.values())
+
+    def write(self, split: str, client_id: str, x: npt.ArrayLike, y: npt.ArrayLike) -> None:
+        """Add rows of a client; the next call may go on with the same client, or with the same split's next one.
+
+        Args:
+            split: "train", "validation" or "test"; splits may alternate.
+            client_id: its position in the split is the order of first calls.
+            x: (rows, *x.shape), of the field's dtype; rows may be 0 (an evaluation client without examples).
+            y: (rows, *y.shape), of the field's dtype.
+
+        Raises:
+            DataError: rows that do not fit, a label out of range, or a client that was already left; named.
+        """
+        if split not in SPLITS:
+            raise DataError(f"a split must be one of {', '.join(SPLITS)}, but got {split!r}")
+        if split not in self._splits:
+            self._splits[split] = SplitWriter(self._staging, split, self._x, self._y, self._batch_rows)
+        rows_x, rows_y = np.asarray(x), np.asarray(y)
+        self._check(f"client {client_id!r} of split {split!r}", rows_x, rows_y)
+        self._splits[split].write(client_id, rows_x, rows_y)
+
+    def _check(self, where: str, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
+        for column, rows, field in (("x", x, self._x), ("y", y, self._y)):
+            if rows.ndim == 0 or rows.shape[1:] != field.shape or rows.dtype != np.dtype(field.dtype):
+                raise DataError(
+                    f"{where}: {column} must be rows of {field}, but got {rows.dtype} of shape {list(rows.shape)}"
+                )
+        if len(x) != len(y):
+            raise DataError(f"{where}: x and y must have as many rows, but x has {len(x)} and y has {len(y)}")
+        if self._num_classes is not None and y.size and not 0 <= y.min() <= y.max() < self._num_classes:
+            raise DataError(
+                f"{where}: labels must be in 0..{self._num_classes - 1}, but go from {y.min()} to {y.max()}"
+            )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._finish()
+        finally:
+            for split in self._splits.values():
+                split.close()
+            shutil.rmtree(self._staging, ignore_errors=True)  # after the rename there is nothing to remove
+
+    def _finish(self) -> None:
+        if "train" not in self._splits:
+            raise DataError(f"split 'train' must have at least one client, but none was written to {self._path}")
+        files = {name: self._splits[name].finish() for name in SPLITS if name in self._splits}
+        manifest = Manifest(
+            x=self._x,
+            y=self._y,
+            num_classes=self._num_classes,
+            fingerprint=fingerprint(
+                self._x, self._y, self._num_classes, {name: split.digest for name, split in self._splits.items()}
+            ),
+            splits=files,  # type: ignore[arg-type]  # names were checked when they were written
+            provenance=self._provenance,
+        )
+        with (self._staging / FILE).open("w", encoding="utf-8") as file:
+            file.write(manifest.model_dump_json(indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            self._staging.rename(self._path)
+        except OSError as error:
+            raise DataError(f"{self._path} must not exist before a dataset is written there: {error}") from error

@@ -1,0 +1,39 @@
+"""The failure decision, apart from the mechanism: given what failed and what failed before, run again or give up.
+
+Budgets are per cause. User errors have none: the same code on the same client would fail again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Cause = Literal["worker_lost", "out_of_memory", "user_error"]
+
+BUDGETS: Mapping[Cause, int] = {"worker_lost": 3, "out_of_memory": 1, "user_error": 0}
+"""How often the same unit of work may run again after a failure of that cause."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether to run the work again, and the sentence that the log and the error say."""
+
+    retry: bool
+    reason: str
+
+
+def decide(cause: Cause, failures_before: int, what: str, budgets: Mapping[Cause, int] = BUDGETS) -> Decision:
+    """Decide on one failure.
+
+    Args:
+        cause: why the work failed.
+        failures_before: the largest number of earlier failures of that cause among the units concerned.
+        what: names worker and work, for the log.
+        budgets: retries allowed per unit and cause.
+    """
+    limit = budgets[cause]
+    count = failures_before + 1
+    if count <= limit:
+        return Decision(True, f"{what}: {cause}; running it again, retry {count} of {limit}")
+    return Decision(False, f"{what}: {cause}; giving up after {failures_before} of {limit} retries")

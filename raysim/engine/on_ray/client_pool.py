@@ -1,0 +1,56 @@
+"""ClientPool: the Ray actor around a pool. Adds up what it trained until it is asked for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import ray
+import torch
+
+from raysim.engine import wire
+from raysim.engine.job import COMBINE, Kind
+from raysim.engine.plan import Plan
+from raysim.engine.pool import Pool, choose_device
+from raysim.server.fold import Node, TreeFold
+
+
+class ClientPool:
+    """Calls arrive in order; units of a job are folded as far as the tree allows and stay here until `collect`.
+
+    Args:
+        plan: the run.
+        index: the worker's number, for messages.
+        gpus: the share of a card that Ray gave; it caps this process's share of the card's memory.
+        threads: intra-op threads.
+    """
+
+    def __init__(self, plan: Plan, index: int, gpus: float, threads: int) -> None:
+        torch.set_num_threads(threads)
+        device = choose_device(gpus)
+        if device.type == "cuda" and gpus < 1:
+            # Ray's fraction only counts pools; without a cap one of them could take the whole card.
+            torch.cuda.set_per_process_memory_fraction(gpus)
+        self._name = f"worker {index} (process {os.getpid()})"
+        self._pool = Pool(plan, device, self._name)
+        self._held: dict[int, TreeFold[Any]] = {}
+        self._broadcast: tuple[int, Any] = (0, None)
+
+    def ready(self) -> str:
+        """Where this pool runs, once it can work."""
+        return f"{self._name} on {ray.util.get_node_ip_address()}"
+
+    def run(self, job: int, num_units: int, kind: Kind, packed: Any, index: int, unit: Any) -> float:
+        """Carry out one unit and hold its result; returns the seconds it took."""
+        start = time.perf_counter()
+        if self._broadcast[0] != job:
+            self._broadcast = (job, wire.unpack(packed))
+        value = self._pool.run(kind, self._broadcast[1], index, unit)
+        self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put(value, index)
+        return time.perf_counter() - start
+
+    def collect(self, job: int) -> list[tuple[Node, Any]]:
+        """Hand over the job's sums: one packed record per maximal subtree of the units done since the last time."""
+        tree = self._held.pop(job, None)
+        return [] if tree is None else [(node, wire.pack(value)) for node, value in tree.take()]

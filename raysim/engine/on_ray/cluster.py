@@ -1,0 +1,107 @@
+"""Joining or starting a Ray cluster, and the preflight: what was asked for against what Ray has."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import ray
+
+from raysim.errors import ResourceError
+from raysim.experiment import EngineSection
+
+WAIT_FOR_RESOURCES_S = 60.0
+"""How long resources that others hold are waited for."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How many pools, and the share of a node that each one is pinned to."""
+
+    workers: int
+    cpus: float
+    gpus: float
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """Be connected to Ray inside, and leave everything outside as it was.
+
+    Args:
+        address: None starts a cluster on this machine that ends with the block (or uses the connection that the script
+            already has); "auto" or "host:port" joins a running one.
+
+    Raises:
+        ResourceError: no cluster answers at the address, or it does not accept this user's token.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    options = {"log_to_driver": True, "include_dashboard": False} if address is None else {}
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray.init(address=address or "local", logging_level="WARNING", **options)
+    except (ConnectionError, ValueError) as error:
+        raise ResourceError(
+            f"No Ray cluster could be joined at address {address!r}: {error}. Is it running (`ray start --head`)? Where it "
+            f"uses token authentication, this user needs the same token (RAY_AUTH_TOKEN or ~/.ray/auth_token)."
+        ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def place(engine: EngineSection) -> Placement:
+    """Resolve "auto" against the cluster, and check that it can ever hold the workers.
+
+    Raises:
+        ResourceError: says what was asked for and what Ray has.
+    """
+    total = ray.cluster_resources()
+    cpus, gpus = total.get("CPU", 0.0), total.get("GPU", 0.0)
+    workers, gpus_each = engine.workers, engine.gpus_per_worker
+    if workers == "auto":
+        by_cpu = int(cpus // engine.cpus_per_worker)
+        if gpus_each == "auto":
+            workers = min(by_cpu, int(gpus)) if gpus else by_cpu
+        else:
+            workers = min(by_cpu, int(gpus // gpus_each)) if gpus_each else by_cpu
+        workers = max(1, workers)
+    if gpus_each == "auto":
+        gpus_each = 1 / math.ceil(workers / gpus) if gpus else 0.0
+    _check(workers, engine.cpus_per_worker, gpus_each, total)
+    return Placement(workers, engine.cpus_per_worker, gpus_each)
+
+
+def _check(workers: int, cpus_each: float, gpus_each: float, total: dict[str, float]) -> None:
+    asked = f"{workers} workers x {cpus_each:g} CPU" + (f" and {gpus_each:g} GPU" if gpus_each else "")
+    has = f"{total.get('CPU', 0):g} CPU and {total.get('GPU', 0):g} GPU in the whole cluster"
+    for name, each in (("CPU", cpus_each), ("GPU", gpus_each)):
+        if each * workers > total.get(name, 0.0) + 1e-9:
+            raise ResourceError(
+                f"The experiment asks for {asked}, but Ray has {has}. Lower engine.workers or engine."
+                f"{name.lower()}s_per_worker (a fraction such as 0.5 is allowed), or join a larger cluster with --address."
+            )
+
+
+def wait_for_pools(references: list[ray.ObjectRef[str]], placement: Placement) -> list[str]:
+    """Wait until every pool has started; returns what each says of itself.
+
+    Raises:
+        ResourceError: others hold what the pools need for longer than WAIT_FOR_RESOURCES_S.
+    """
+    deadline = time.monotonic() + WAIT_FOR_RESOURCES_S
+    ready, waiting = ray.wait(references, num_returns=len(references), timeout=deadline - time.monotonic())
+    if waiting:
+        free = ray.available_resources()
+        raise ResourceError(
+            f"{len(ready)} of {placement.workers} workers started within {WAIT_FOR_RESOURCES_S:g} s: each needs "
+            f"{placement.cpus:g} CPU and {placement.gpus:g} GPU, and Ray has {free.get('CPU', 0):g} CPU and "
+            f"{free.get('GPU', 0):g} GPU free. Other jobs on the cluster may hold the rest."
+        )
+    return ray.get(ready)

@@ -1,0 +1,84 @@
+"""The Driver: a Ray actor that runs the loop. The script that started it only watches, or pulls round by round."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from raysim.engine import loop, wire
+from raysim.engine.job import Stopped
+from raysim.engine.on_ray.cluster import Placement
+from raysim.engine.on_ray.executor import OnRay
+from raysim.engine.plan import Plan
+from raysim.records import RunFolder
+
+POLL_S = 0.5
+"""How long a watcher's question waits for news."""
+
+
+class Driver:
+    """Owns the pools. `run` or `advance` moves the loop; `watch` and `stop` answer meanwhile on threads of their own.
+
+    Args:
+        plan: the run.
+        placement: where its pools go.
+        path: the run's folder, which exists; the loop goes on from its newest checkpoint. None writes nothing.
+    """
+
+    def __init__(self, plan: Plan, placement: Placement, path: Path | None) -> None:
+        self._plan, self._placement, self._path = plan, placement, path
+        self._rows: list[dict[str, Any]] = []
+        self._news = threading.Condition()
+
+    def start(self) -> list[str]:
+        """Start the pools and find where to go on from; returns what each pool says of itself."""
+        # Not in the constructor: an error there reaches the script as a dead actor, without its type.
+        plan, path = self._plan, self._path
+        self._executor = OnRay(plan, self._placement)
+        folder, state = RunFolder.reopen(path, plan.experiment.checkpoint.keep) if path else (None, None)
+        state = state or plan.initial_state()
+        self._weights = state.weights
+        self._rounds = loop.rounds(plan, self._executor, state, folder, self._executor.stop.is_set)
+        return self._executor.started
+
+    def run(self) -> Any:
+        """Run to the last round, or until `stop`; returns the weights of the last finished round, packed."""
+        while (finished := self._next()) is not None:
+            with self._news:
+                self._rows.append(finished.row)
+                self._news.notify_all()
+        return wire.pack(self._weights)
+
+    def advance(self) -> Any:
+        """Run one round and return it packed; None after the last."""
+        finished = self._next()
+        return None if finished is None else wire.pack(finished)
+
+    def watch(self, seen: int) -> list[dict[str, Any]]:
+        """The rows after the first `seen`; waits a moment where there are none."""
+        with self._news:
+            self._news.wait_for(lambda: len(self._rows) > seen, timeout=POLL_S)
+            return self._rows[seen:]
+
+    def stop(self) -> None:
+        """Ask the loop to end at once; what is left is a checkpoint of the last finished round."""
+        self._executor.stop.set()
+
+    def _next(self) -> loop.Finished | None:
+        # Reductions of the server step depend on the thread count too, and torch keeps it per calling thread.
+        torch.set_num_threads(self._plan.experiment.engine.threads)
+        try:
+            finished = next(self._rounds, None)
+        except Stopped:
+            finished = None
+        except BaseException:
+            self._executor.close()
+            raise
+        if finished is None:
+            self._executor.close()
+        else:
+            self._weights = finished.weights
+        return finished

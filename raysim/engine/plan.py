@@ -1,0 +1,145 @@
+"""A run, resolved: the experiment with its data, model, task and initial weights, all checked before the first round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from raysim.algorithm import Algorithm, federated
+from raysim.client import batches
+from raysim.client.load import load
+from raysim.cohort import chunks
+from raysim.cohort.sampler import Sampler
+from raysim.cohort.section import sampler
+from raysim.data.dataset import FederatedDataset
+from raysim.data.prepare import prepare
+from raysim.errors import ExperimentError, ModelError
+from raysim.experiment import Experiment
+from raysim.models import section as models
+from raysim.models.model import Model, ModuleFactory, Weights, bind, create, replace_params
+from raysim.models.task import Loss, Task, check_fit, task_for
+from raysim.server.state import ServerState
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What driver and pools build everything from; it is what travels to them."""
+
+    experiment: Experiment
+    dataset: FederatedDataset
+    model: Model
+    initial: Weights
+    task: Task
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of all that determines the numbers, but for code that a script passes in."""
+        return self.experiment.fingerprint(self.dataset.fingerprint)
+
+    def algorithm(self) -> Algorithm:
+        """The record of pure functions that the experiment means."""
+        e = self.experiment
+        return federated(e.client, e.server, self.model, e.seed)
+
+    def sampler(self) -> Sampler:
+        """Which clients make the cohorts."""
+        e = self.experiment
+        return sampler(e.cohort, e.seed, e.rounds, self.dataset.train)
+
+    def initial_state(self) -> ServerState:
+        """The state before the first round."""
+        return self.algorithm().init(self.initial, self.sampler().init())
+
+    def chunks(self, cohort: npt.NDArray[np.int64]) -> tuple[tuple[chunks.Chunk, ...], list[int]]:
+        """The cohort's chunks, and each one's cost in examples to train on."""
+        client = self.experiment.client
+        sizes = self.dataset.train.sizes(cohort)
+        steps = np.array([batches.num_local_steps(client, n) for n in sizes.tolist()])
+        size = self.experiment.engine.chunk_size
+        if size == "auto":
+            size = chunks.auto_chunk_size(self.model.params.num_values, len(cohort))
+        planned = chunks.plan(cohort, steps, size)
+        work = dict(zip(cohort.tolist(), (steps * np.minimum(sizes, _batch(client.batch_size))).tolist(), strict=True))
+        return planned, [sum(work[position] for position in chunk) for chunk in planned]
+
+
+def _batch(batch_size: int | str) -> float:
+    return math.inf if isinstance(batch_size, str) else batch_size
+
+
+def resolve(
+    experiment: Experiment,
+    dataset: FederatedDataset | None = None,
+    model: ModuleFactory | None = None,
+    loss: Loss | None = None,
+    params: Mapping[str, npt.ArrayLike] | None = None,
+) -> Plan:
+    """Prepare the data, make the model, and check that everything fits.
+
+    Args:
+        experiment: validated on its own already.
+        dataset, model, loss: stand in for `[data]`, `[model]` and the task's own loss.
+        params: initial values by name, for every trainable parameter.
+
+    Raises:
+        ExperimentError, DataError, ModelError: what does not fit, with what was given and what is allowed.
+    """
+    if dataset is None:
+        if experiment.data is None:
+            raise ExperimentError("The experiment has no [data] section, so dataset= must be passed.")
+        dataset = prepare(experiment.data, experiment.seed)
+    outputs = dataset.num_classes if dataset.num_classes is not None else math.prod(dataset.y.shape)
+    seed = experiment.seed
+    if model is None:
+        if experiment.model is None:
+            raise ExperimentError("The experiment has no [model] section, so model= must be passed.")
+        model = models.factory(experiment.model, dataset.x.shape, outputs)
+        seed = experiment.model.seed if experiment.model.seed is not None else seed
+    made, initial = create(model, seed, _DTYPES[experiment.engine.dtype])
+    if params is not None:
+        initial = replace_params(made, initial, params)
+    plan = Plan(experiment, dataset, made, initial, task_for(dataset.num_classes, loss))
+    plan.initial_state()
+    for split in evaluated_splits(plan):
+        dataset.split(split)
+    _try_model(plan, own_loss=loss is not None)
+    return plan
+
+
+def evaluated_splits(plan: Plan) -> tuple[str, ...]:
+    """The splits that the experiment evaluates; by default the test split where the data have one."""
+    split = plan.experiment.evaluation.split
+    if split is None:
+        return ("test",) if plan.dataset.test is not None else ()
+    return (split,) if isinstance(split, str) else split
+
+
+def _try_model(plan: Plan, own_loss: bool) -> None:
+    """Pass the first examples of a client through the model and its loss."""
+    dataset, params = plan.dataset, plan.initial.params
+    x, y = dataset.train.client(0)
+    x_batch = load(x[:2], dataset.x, params.dtype, params.device)
+    y_batch = load(y[:2], dataset.y, params.dtype, params.device)
+    module = bind(plan.model, plan.initial, params.device).eval()
+    try:
+        outputs = module(x_batch)
+    except Exception as error:
+        raise ModelError(
+            f"The module failed on a batch x of shape {tuple(x_batch.shape)} and dtype {x_batch.dtype}: {error}"
+        ) from error
+    try:
+        check_fit(plan.task, outputs, y_batch, dataset.num_classes, own_loss)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"The loss failed on outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y_batch.shape)}, "
+            f"dtype {y_batch.dtype}: {error}"
+        ) from error

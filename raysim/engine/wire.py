@@ -1,0 +1,44 @@
+"""Records as they cross a process: tensors become NumPy arrays, which an object store shares without copying."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+
+def pack(record: Any) -> Any:
+    """(type, fields) of a record, (Tensor, array over the same memory) of a tensor; other values stand as they are."""
+    if isinstance(record, Tensor):
+        return (Tensor, record.detach().cpu().numpy())
+    if is_dataclass(record) and not isinstance(record, type):
+        return (type(record), tuple(pack(getattr(record, f.name)) for f in fields(record)))
+    return record
+
+
+def unpack(packed: Any) -> Any:
+    """The record again; tensors lie in memory of their own that torch allocated, which fixes their alignment."""
+    if not (isinstance(packed, tuple) and len(packed) == 2 and isinstance(packed[0], type)):
+        return packed
+    kind, content = packed
+    if kind is Tensor:
+        tensor = torch.empty(content.shape, dtype=_DTYPES[content.dtype.name])
+        np.copyto(tensor.numpy(), content)
+        return tensor
+    return kind(*(unpack(value) for value in content))
+
+
+def num_bytes(packed: Any) -> int:
+    """Bytes of the arrays inside."""
+    if isinstance(packed, np.ndarray):
+        return packed.nbytes
+    if isinstance(packed, tuple):
+        return sum(num_bytes(value) for value in packed)
+    return 0
+
+
+_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}

@@ -1,0 +1,53 @@
+"""Every error that raysim raises on purpose.
+
+RaysimError
+├── ExperimentError (ValueError)   a key, value or combination in the experiment
+├── DataError (ValueError)         a file, table or client that is not as promised
+├── ModelError (ValueError)        a module whose shapes, outputs or loss do not fit
+├── ResourceError                  more workers, cores or cards than there are
+├── RunFolderError                 a run folder that exists, or lacks what is needed
+├── CheckpointError                a checkpoint that cannot be written or read
+├── ClientError                    user code failed while a client was trained or evaluated
+└── WorkerLostError                workers died more often than the budget allows
+"""
+
+from __future__ import annotations
+
+
+class RaysimError(Exception):
+    """Root of the tree; the message alone carries the facts, so it survives pickling."""
+
+
+class ExperimentError(RaysimError, ValueError):
+    """The experiment asks for something that is not defined."""
+
+
+class DataError(RaysimError, ValueError):
+    """A dataset, a file of one, or a client of one is not as promised."""
+
+
+class ModelError(RaysimError, ValueError):
+    """A module does not fit the data, the loss or the engine."""
+
+
+class ResourceError(RaysimError):
+    """The machine or cluster has less than was asked for."""
+
+
+class RunFolderError(RaysimError):
+    """A run folder is in the way, or is not one."""
+
+
+class CheckpointError(RaysimError):
+    """A checkpoint could not be written or read; the one before it is untouched."""
+
+
+class ClientError(RaysimError):
+    """Local training or evaluation of a client failed in user code.
+
+    The message names client, chunk, round and worker, and ends with the worker's own traceback.
+    """
+
+
+class WorkerLostError(RaysimError):
+    """The budget for lost workers is spent."""

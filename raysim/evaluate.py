@@ -1,0 +1,140 @@
+"""Evaluation: one stream of full batches over the clients of a split, and one row per client.
+
+The pooled figures are sums over the rows; percentiles are over clients, unweighted, linearly interpolated
+(algorithms.md section 5). The unit of work is a fixed slice of the stream, so the bits do not depend on the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from raysim import seeds
+from raysim.client.chunk import ClientFailure
+from raysim.client.load import load
+from raysim.data.dataset import FederatedDataset, Split
+from raysim.models.task import Task
+
+BATCH_SIZE = 256
+EXAMPLES_PER_UNIT = 2048
+"""Both fix the order of additions: they are constants of the program, not of a machine."""
+
+Segment = tuple[int, int, int]
+"""(client position, first example, one past the last)."""
+
+Unit = tuple[str, tuple[Segment, ...]]
+"""(split name, consecutive segments)."""
+
+
+@dataclass(frozen=True)
+class ClientScores:
+    """Rows of evaluated segments in stream order: position, examples, summed loss and hits (NaN where nothing counts).
+
+    A monoid under `concatenate`; `per_client` merges the segments of a client that was cut over several units.
+    """
+
+    positions: npt.NDArray[np.int64]
+    examples: npt.NDArray[np.int64]
+    loss: npt.NDArray[np.float64]
+    correct: npt.NDArray[np.float64]
+
+
+def concatenate(left: ClientScores, right: ClientScores) -> ClientScores:
+    """The rows of `left`, then those of `right`."""
+    return ClientScores(*(np.concatenate([getattr(left, f.name), getattr(right, f.name)]) for f in fields(ClientScores)))
+
+
+def per_client(scores: ClientScores) -> ClientScores:
+    """One row per client, in order of first appearance (a client's segments are consecutive)."""
+    starts = np.flatnonzero(np.r_[True, scores.positions[1:] != scores.positions[:-1]])
+    return ClientScores(
+        scores.positions[starts],
+        *(np.add.reduceat(column, starts) for column in (scores.examples, scores.loss, scores.correct)),
+    )
+
+
+def sample_clients(split: Split, most: int | None, seed: int) -> npt.NDArray[np.int64]:
+    """Positions to evaluate: all, or `most` of them, the same in every round, in order of position."""
+    if most is None or most >= len(split):
+        return np.arange(len(split))
+    ranks = seeds.stream(seeds.key(seed, "evaluation"), 4 * most) % np.uint64(len(split))
+    chosen = np.unique(ranks.astype(np.int64))
+    # Few repeats are expected among 4 * most draws; where the split is hardly larger, a full permutation is cheap.
+    if len(chosen) < most:
+        return np.sort(seeds.permutation(seeds.key(seed, "evaluation"), len(split))[:most])
+    first_seen = list(dict.fromkeys(ranks.tolist()))[:most]
+    return np.sort(np.array(first_seen, dtype=np.int64))
+
+
+def plan(split_name: str, split: Split, positions: npt.NDArray[np.int64]) -> tuple[Unit, ...]:
+    """Cut the stream of the clients' examples into units of EXAMPLES_PER_UNIT; clients without examples are left out."""
+    units: list[Unit] = []
+    current: list[Segment] = []
+    room = EXAMPLES_PER_UNIT
+    for position, size in zip(positions.tolist(), split.sizes(positions).tolist(), strict=True):
+        start = 0
+        while start < size:
+            stop = min(size, start + room)
+            current.append((position, start, stop))
+            room -= stop - start
+            start = stop
+            if room == 0:
+                units.append((split_name, tuple(current)))
+                current, room = [], EXAMPLES_PER_UNIT
+    if current:
+        units.append((split_name, tuple(current)))
+    return tuple(units)
+
+
+def evaluate(module: nn.Module, task: Task, dataset: FederatedDataset, unit: Unit, like: Tensor) -> ClientScores:
+    """Score one unit with a module in evaluation mode; data go to the device and dtype of `like`."""
+    split_name, segments = unit
+    split = dataset.split(split_name)
+    xs, ys = [], []
+    for position, start, stop in segments:
+        x, y = split.client(position)
+        xs.append(x[start:stop])
+        ys.append(y[start:stop])
+    x_all = load(np.concatenate(xs), dataset.x, like.dtype, like.device)
+    y_all = load(np.concatenate(ys), dataset.y, like.dtype, like.device)
+    loss, correct = [], []
+    try:
+        with torch.no_grad():
+            for x_batch, y_batch in zip(x_all.split(BATCH_SIZE), y_all.split(BATCH_SIZE), strict=True):
+                outputs = module(x_batch)
+                loss.append(task.losses(outputs, y_batch).double())
+                if task.correct is not None:
+                    correct.append(task.correct(outputs, y_batch).double())
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise ClientFailure(segments[0][0]) from error
+    counts = np.array([stop - start for _, start, stop in segments])
+    return ClientScores(
+        positions=np.array([position for position, _, _ in segments]),
+        examples=counts,
+        loss=_segment_sums(loss, counts),
+        correct=_segment_sums(correct, counts) if correct else np.full(len(counts), np.nan),
+    )
+
+
+def _segment_sums(batches: Sequence[Tensor], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    values = torch.cat(list(batches)).cpu().numpy()
+    return np.add.reduceat(values, np.r_[0, np.cumsum(counts)[:-1]])
+
+
+def summarise(scores: ClientScores, split_name: str, percentiles: Sequence[float]) -> dict[str, float]:
+    """Metrics of one evaluation: `eval/<split>/loss`, `accuracy`, and percentiles of the clients' accuracies."""
+    examples = int(scores.examples.sum())
+    name = f"eval/{split_name}"
+    metrics = {f"{name}/loss": float(scores.loss.sum()) / examples}
+    if not np.isnan(scores.correct).any():
+        metrics[f"{name}/accuracy"] = float(scores.correct.sum()) / examples
+        values = np.percentile(scores.correct / scores.examples, list(percentiles))
+        metrics |= {f"{name}/p{p:g}": float(v) for p, v in zip(percentiles, values, strict=True)}
+    return metrics

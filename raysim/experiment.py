@@ -1,0 +1,127 @@
+"""The experiment: one frozen, complete record, validated once. TOML in, JSON out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, StringConstraints, ValidationError
+
+from raysim import explain, overrides
+from raysim.client.section import ClientSection
+from raysim.cohort.section import CohortSection
+from raysim.data.section import Data
+from raysim.errors import ExperimentError
+from raysim.models.section import ModelSection
+from raysim.section import Section
+from raysim.server.section import ServerSection
+
+Percentile = Annotated[float, Field(ge=0, le=100)]
+RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class EvaluationSection(Section):
+    """When and where the model is scored.
+
+    `every` rounds and after the last one; `split` is a split's name or several ("train" is the training clients; absent:
+    "test" where the data have one); `clients` is a seeded sample of that many clients per split (absent: all).
+    """
+
+    every: PositiveInt = 10
+    split: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    clients: PositiveInt | None = None
+    percentiles: Annotated[tuple[Percentile, ...], Field(min_length=1)] = (5, 25, 50, 75, 95)
+
+
+class EngineSection(Section):
+    """How the work is carried out. `threads`, `chunk_size` and `dtype` fix the bits; the others only the speed.
+
+    workers: number of pools; 0 is in-process, without Ray; "auto" is as many as the free cores or cards allow.
+    cpus_per_worker, gpus_per_worker: what Ray is asked for. "auto" is an equal share of the cards where Ray has some.
+    threads: intra-op threads of a worker. chunk_size: clients trained and retried together.
+    dtype: what weights are kept and products are computed in.
+    """
+
+    workers: NonNegativeInt | Literal["auto"] = "auto"
+    cpus_per_worker: PositiveFloat = 1
+    gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = "auto"
+    threads: PositiveInt = 1
+    chunk_size: PositiveInt | Literal["auto"] = "auto"
+    dtype: Literal["float32", "float64"] = "float32"
+
+
+class CheckpointSection(Section):
+    """A checkpoint every so many rounds and after the last; the newest `keep` of them stay."""
+
+    every: PositiveInt = 50
+    keep: PositiveInt = 2
+
+
+class Experiment(Section):
+    """Everything that determines a run. `data` and `model` may be absent where a script passes its own."""
+
+    name: RunName = "run"
+    seed: int = 0
+    rounds: PositiveInt = 100
+    data: Data | None = None
+    model: ModelSection | None = None
+    client: ClientSection = ClientSection()
+    cohort: CohortSection
+    server: ServerSection = ServerSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    engine: EngineSection = EngineSection()
+    checkpoint: CheckpointSection = CheckpointSection()
+
+    @classmethod
+    def model_validate(cls, obj: Any, **kwargs: Any) -> Experiment:
+        """Validate a mapping.
+
+        Raises:
+            ExperimentError: names every key that is wrong, what was given and what is allowed.
+        """
+        try:
+            return super().model_validate(obj, **kwargs)
+        except ValidationError as error:
+            raise ExperimentError(explain.message(error, cls)) from None
+
+    def to_json(self) -> str:
+        """The complete record, defaults included; `Experiment.model_validate(json.loads(...))` gives it back."""
+        return self.model_dump_json(indent=2)
+
+    def fingerprint(self, data_fingerprint: str) -> str:
+        """Hex digest of what determines the numbers of a round: never names, paths, placement or how long to go on."""
+        record = self.model_dump(mode="json", exclude={"name", "rounds", "data", "checkpoint"})
+        for placement in ("workers", "cpus_per_worker", "gpus_per_worker"):
+            del record["engine"][placement]
+        record["data"] = data_fingerprint
+        canonical = json.dumps(record, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+
+
+def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -> Experiment:
+    """Read an experiment from a TOML file, with changes.
+
+    Args:
+        path: the file.
+        set: changes such as "server.optimizer.lr=0.5", in order; values are TOML, or a bare string. A changed `name`
+            drops the other keys of the choice that it replaces.
+        unset: keys to remove, before anything is set.
+
+    Raises:
+        ExperimentError: the file or a change cannot be read, or what results is not a valid experiment.
+    """
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ExperimentError(f"There is no experiment file {path}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{path} is not valid TOML: {error}") from None
+    changed: Mapping[str, Any] = overrides.apply(table, set, unset)
+    try:
+        return Experiment.model_validate(changed)
+    except ExperimentError as error:
+        raise ExperimentError(f"{path}: {error}") from None

@@ -1,0 +1,33 @@
+"""Multi-layer perceptron. McMahan et al.'s 2NN is `hidden = [200, 200]` on 784 inputs: 199,210 parameters."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+from torch import nn
+
+from raysim.models.choice import ModelChoice
+
+
+class Mlp(ModelChoice):
+    """Fully connected layers of the given widths, each followed by the activation, then a linear layer."""
+
+    name: Literal["mlp"] = "mlp"
+    hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (200, 200)
+    activation: Literal["relu", "tanh"] = "relu"
+
+
+def make(section: Mlp, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """A fresh module for inputs of shape (batch, *x_shape)."""
+    widths = [math.prod(x_shape), *section.hidden]
+    activation = {"relu": nn.ReLU, "tanh": nn.Tanh}[section.activation]
+    layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+    for index, (width_in, width_out) in enumerate(pairwise(widths), start=1):
+        layers[f"fc{index}"] = nn.Linear(width_in, width_out)
+        layers[f"act{index}"] = activation()
+    layers[f"fc{len(widths)}"] = nn.Linear(widths[-1], outputs)
+    return nn.Sequential(layers)

@@ -1,0 +1,116 @@
+"""What the engine knows of a module: how to make it, and where its tensors lie.
+
+Trainable parameters, floating buffers, integer buffers and frozen parameters are kept apart by construction: only the
+first enter norms and the server step; floating buffers are averaged, integer buffers take the maximum, frozen
+parameters never travel after the start (algorithms.md, section 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from raysim import seeds
+from raysim.errors import ModelError
+from raysim.layout import Layout
+
+ModuleFactory = Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A module factory and the layouts of what it makes.
+
+    `constants` are the frozen parameters by name: every worker's module gets these values.
+    """
+
+    factory: ModuleFactory
+    params: Layout
+    buffers: Layout
+    counters: Layout
+    constants: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Values for a model's layouts: params and buffers in the experiment's dtype, counters int64, all flat."""
+
+    params: Tensor
+    buffers: Tensor
+    counters: Tensor
+
+    def to_named(self, model: Model) -> dict[str, Tensor]:
+        """Copies by name, parameters first: what users see as `params`."""
+        named = model.params.views(self.params) | model.buffers.views(self.buffers)
+        named |= model.counters.views(self.counters)
+        return {name: tensor.clone() for name, tensor in named.items()}
+
+
+def create(factory: ModuleFactory, seed: int, dtype: torch.dtype) -> tuple[Model, Weights]:
+    """Make the module once, with initial weights addressed by the seed, and read its layouts.
+
+    Args:
+        factory: returns a new module; it may draw from torch's global generator, which is seeded for the call and put
+            back after it.
+        seed: the model's seed.
+        dtype: what weights are kept in.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seeds.key(seed, "model") >> 1)
+        module = factory()
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"model= must be a function that returns a torch.nn.Module, but it returned {type(module)}.")
+    if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
+        raise ModelError("The module has lazy parameters, whose shapes are not known: give layers their sizes.")
+    trainable = [(n, p.detach()) for n, p in module.named_parameters() if p.requires_grad]
+    if not trainable:
+        raise ModelError("The module has no trainable parameter (requires_grad), so there is nothing to learn.")
+    constants = {n: p.detach().clone() for n, p in module.named_parameters() if not p.requires_grad}
+    floating = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
+    # Boolean buffers are masks that the factory makes: nothing about them is learnt, so they stay with the module.
+    integer = [(n, b) for n, b in module.named_buffers() if not b.is_floating_point() and b.dtype != torch.bool]
+    model = Model(factory, Layout.of(trainable), Layout.of(floating), Layout.of(integer), constants)
+    weights = Weights(
+        model.params.flatten(dict(trainable), dtype),
+        model.buffers.flatten(dict(floating), dtype),
+        model.counters.flatten(dict(integer), torch.int64),
+    )
+    return model, weights
+
+
+def replace_params(model: Model, weights: Weights, named: Mapping[str, npt.ArrayLike]) -> Weights:
+    """The weights with the user's initial values: every trainable parameter, and buffers where they are named."""
+    buffers = model.buffers.views(weights.buffers) | {n: named[n] for n in named if n in model.buffers.names}
+    counters = model.counters.views(weights.counters) | {n: named[n] for n in named if n in model.counters.names}
+    others = set(model.buffers.names) | set(model.counters.names)
+    params = {n: value for n, value in named.items() if n not in others}
+    dtype = weights.params.dtype
+    return Weights(
+        model.params.flatten_arrays(params, dtype),
+        model.buffers.flatten_arrays(buffers, dtype),
+        model.counters.flatten_arrays(counters, torch.int64),
+    )
+
+
+def bind(model: Model, weights: Weights, device: torch.device) -> nn.Module:
+    """A module whose parameters and buffers *are* views of `weights`: writing the vectors is loading the model."""
+    with torch.random.fork_rng(devices=[]):
+        module = model.factory()
+    module.to(device=device, dtype=weights.params.dtype)
+    params = model.params.views(weights.params)
+    for name, parameter in module.named_parameters():
+        if name in params:
+            parameter.data = params[name]
+        else:
+            parameter.data = model.constants[name].to(device=device, dtype=weights.params.dtype)
+    views = model.buffers.views(weights.buffers) | model.counters.views(weights.counters)
+    for path, child in module.named_modules():
+        for name in list(child._buffers):
+            full = f"{path}.{name}" if path else name
+            if full in views:
+                child._buffers[name] = views[full]
+    return module

@@ -1,0 +1,80 @@
+"""Tasks: what is minimised and what is counted, given outputs and targets.
+
+classification: integer targets. Loss is the cross entropy, a prediction is correct where the largest logit is the
+label. Outputs (batch, classes) with targets (batch,), or (batch, time, classes) with (batch, time): then an example's loss
+and correctness are means over time.
+regression: real targets. Loss is the squared error, averaged over an example's outputs; nothing is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from raysim.errors import ModelError
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""(outputs, targets) -> (batch,) losses."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """`losses` and `correct` map (outputs, targets) to one number per example, shape (batch,)."""
+
+    losses: Loss
+    correct: Loss | None
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropy per example, averaged over time where there is a time axis."""
+    if targets.dim() == 1:
+        return functional.cross_entropy(outputs, targets, reduction="none")
+    flat = functional.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none")
+    return flat.view(targets.shape).flatten(1).mean(1)
+
+
+def hits(outputs: Tensor, targets: Tensor) -> Tensor:
+    """1 where the largest logit is the target, else 0; averaged over time where there is a time axis."""
+    right = (outputs.argmax(-1) == targets).to(outputs.dtype)
+    return right if targets.dim() == 1 else right.flatten(1).mean(1)
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    """(output - target)^2 averaged over an example's outputs."""
+    # A module ending in one output gives (batch, 1): left alone it would broadcast against (batch,) to (batch, batch).
+    squares = (outputs.reshape(targets.shape) - targets) ** 2
+    return squares.flatten(1).mean(1) if squares.dim() > 1 else squares
+
+
+def task_for(num_classes: int | None, loss: Loss | None) -> Task:
+    """The data's own task, with the user's loss in place of the default where one is given."""
+    if num_classes is None:
+        return Task(loss or squared_error, None)
+    return Task(loss or cross_entropy, hits)
+
+
+def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | None, own_loss: bool) -> None:
+    """ModelError unless outputs and losses have the shapes that the task is defined for."""
+    if not isinstance(outputs, Tensor):
+        raise ModelError(f"The module must return one tensor, but it returned {type(outputs).__name__}.")
+    batch = targets.shape[0]
+    if not own_loss:
+        if num_classes is None:
+            fits = outputs.numel() == targets.numel()
+            wanted = f"as many outputs as targets, {tuple(targets.shape)}"
+        else:
+            fits = outputs.dim() == targets.dim() + 1 and outputs.shape[:-1] == targets.shape
+            fits = fits and outputs.shape[-1] >= num_classes
+            wanted = f"(..., classes) = {(*targets.shape, num_classes)} for labels 0 to {num_classes - 1}"
+        if not fits:
+            raise ModelError(f"The module's outputs must have shape {wanted}, but have {tuple(outputs.shape)}.")
+    losses = task.losses(outputs, targets)
+    if not isinstance(losses, Tensor) or tuple(losses.shape) != (batch,):
+        got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise ModelError(f"loss(outputs, targets) must return one loss per example, shape ({batch},), but got {got}.")
+    if not losses.requires_grad and torch.is_grad_enabled():
+        raise ModelError("The loss does not depend on the module's parameters, so it has no gradient.")

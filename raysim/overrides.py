@@ -1,0 +1,55 @@
+"""Changes to a TOML table from the command line: "a.b.c=value", and keys to remove."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from raysim.errors import ExperimentError
+
+
+def apply(table: Mapping[str, Any], changes: Iterable[str], removals: Iterable[str]) -> dict[str, Any]:
+    """A changed copy of the table: removals first, then changes in order."""
+    result = copy.deepcopy(dict(table))
+    for dotted in removals:
+        _remove(result, dotted)
+    for change in changes:
+        _set(result, change)
+    return result
+
+
+def parse_value(text: str) -> Any:
+    """TOML's reading of the text (numbers, booleans, strings in quotes, arrays, tables), or the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _set(table: dict[str, Any], change: str) -> None:
+    dotted, equals, text = change.partition("=")
+    keys = [key.strip() for key in dotted.split(".")]
+    if not equals or not all(keys):
+        raise ExperimentError(f"A change has the form key.key=value, but got {change!r}.")
+    *path, last = keys
+    inner, value = table, parse_value(text.strip())
+    for depth, key in enumerate(path, start=1):
+        inner = inner.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise ExperimentError(f"{change!r} goes through {'.'.join(path[:depth])}, which is a value, not a table.")
+    if last == "name" and path and inner.get("name") != value:
+        # Another choice: the keys of the one it replaces mean nothing to it.
+        inner.clear()
+    inner[last] = value
+
+
+def _remove(table: dict[str, Any], dotted: str) -> None:
+    *path, last = dotted.split(".")
+    inner: Any = table
+    for key in path:
+        inner = inner.get(key) if isinstance(inner, dict) else None
+    if not isinstance(inner, dict) or last not in inner:
+        raise ExperimentError(f"There is no key {dotted!r} to remove.")
+    del inner[last]

@@ -1,0 +1,205 @@
+"""A run's folder: what was run, a row a round, a row per evaluated client, the last checkpoints.
+
+    experiment.json          the complete experiment, fingerprint, versions
+    rounds.parquet           one row per finished round
+    clients/round-*.parquet  one row per client and evaluation
+    checkpoints/round-*.safetensors
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raysim import checkpoint
+from raysim.errors import CheckpointError, RunFolderError
+from raysim.experiment import Experiment
+from raysim.server.state import ServerState
+
+log = logging.getLogger("raysim")
+
+FLUSH_S = 5.0
+"""Rounds reach the disk at least this often, so that a run can be looked at while it goes on."""
+
+TIMINGS = frozenset({"wall_time_s", "idle_fraction", "retries", "ray_bytes_down", "ray_bytes_up"})
+"""Columns that say how a round was carried out; every other column has the same bits wherever it is run."""
+
+_PACKAGES = ("raysim", "ray", "torch", "numpy", "pyarrow")
+
+Row = Mapping[str, Any]
+
+
+class RunFolder:
+    """Writes one run's folder. `create` or `reopen` make one."""
+
+    def __init__(self, path: Path, fingerprint: str, keep: int) -> None:
+        self.path = path
+        self._fingerprint = fingerprint
+        self._keep = keep
+        self._rows: list[Row] = []
+        self._flushed_s = time.monotonic()
+        self.checkpointed = 0
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment, fingerprint: str, overwrite: bool = False) -> RunFolder:
+        """Make a new folder.
+
+        Raises:
+            RunFolderError: there is a run already, and `overwrite` was not asked for.
+        """
+        if (path / "experiment.json").exists() or (path.exists() and any(path.iterdir())):
+            if not overwrite:
+                raise RunFolderError(
+                    f"{path} exists already. Go on with it (--resume, raysim.resume({str(path)!r})), start afresh "
+                    f"(--overwrite, overwrite=True), or give the run another name."
+                )
+            if not (path / "experiment.json").exists():
+                raise RunFolderError(f"{path} is not a run's folder (it has no experiment.json), so it is not overwritten.")
+            shutil.rmtree(path)
+        (path / "checkpoints").mkdir(parents=True)
+        (path / "clients").mkdir()
+        folder = cls(path, fingerprint, experiment.checkpoint.keep)
+        record = {
+            "experiment": json.loads(experiment.to_json()),
+            "fingerprint": fingerprint,
+            "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+        }
+        (path / "experiment.json").write_text(json.dumps(record, indent=2) + "\n")
+        return folder
+
+    @classmethod
+    def reopen(cls, path: Path, keep: int) -> tuple[RunFolder, ServerState | None]:
+        """Open a run's folder to go on with it: the newest intact checkpoint, and the rows of the rounds before it.
+
+        Rows of later rounds are dropped: those rounds will be run, and written, again.
+        """
+        folder = cls(path, stored_fingerprint(path), keep)
+        state = newest_state(path, folder._fingerprint)
+        done = state.round if state else 0
+        folder.checkpointed = done
+        folder._rows = [row for row in read_rounds(path).to_pylist() if row["round"] < done]
+        for part in (path / "clients").glob("round-*.parquet"):
+            if _round_of(part) >= done:
+                part.unlink()
+        folder.flush()
+        return folder, state
+
+    def add(self, row: Row, clients: pa.Table | None) -> None:
+        """Record a finished round, and its evaluated clients where there are some."""
+        self._rows.append(row)
+        if clients is not None:
+            _write_parquet(clients, self.path / "clients" / f"round-{row['round']:06d}.parquet")
+        if time.monotonic() - self._flushed_s > FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows so far."""
+        _write_parquet(table(self._rows), self.path / "rounds.parquet")
+        self._flushed_s = time.monotonic()
+
+    def checkpoint(self, state: ServerState) -> None:
+        """Write rows and state; then let go of all but the newest `keep` checkpoints."""
+        try:
+            self.flush()
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.path / 'rounds.parquet'} could not be written: {error.strerror}. The last checkpoint and its rows are "
+                f"untouched: make room, then resume."
+            ) from error
+        folder = self.path / "checkpoints"
+        checkpoint.write(state, folder / f"round-{state.round:06d}.safetensors", self._fingerprint)
+        self.checkpointed = state.round
+        for old in sorted(folder.glob("round-*.safetensors"))[: -self._keep]:
+            old.unlink()
+
+
+def stored_experiment(path: Path) -> Experiment:
+    """The experiment of a run's folder."""
+    return Experiment.model_validate(_stored(path)["experiment"])
+
+
+def stored_fingerprint(path: Path) -> str:
+    """The fingerprint of a run's folder."""
+    return str(_stored(path)["fingerprint"])
+
+
+def newest_state(path: Path, fingerprint: str) -> ServerState | None:
+    """The newest checkpoint that can be read; a damaged one is named in a warning and passed over."""
+    for file in sorted((path / "checkpoints").glob("round-*.safetensors"), reverse=True):
+        try:
+            return checkpoint.read(file, fingerprint)
+        except CheckpointError as error:
+            log.warning("%s", error)
+    return None
+
+
+def read_rounds(path: Path) -> pa.Table:
+    """The rounds so far; an empty table before the first are written."""
+    file = path / "rounds.parquet"
+    return pq.read_table(file) if file.exists() else table([])
+
+
+def read_clients(path: Path) -> pa.Table:
+    """One row per client and evaluation: round, split, client, examples, loss, accuracy."""
+    parts = [pq.read_table(part) for part in sorted((path / "clients").glob("round-*.parquet"))]
+    return pa.concat_tables(parts) if parts else CLIENT_SCHEMA.empty_table()
+
+
+CLIENT_SCHEMA = pa.schema(
+    [
+        ("round", pa.int64()),
+        ("split", pa.string()),
+        ("client", pa.string()),
+        ("examples", pa.int64()),
+        ("loss", pa.float64()),
+        ("accuracy", pa.float64()),
+    ]
+)
+
+
+def table(rows: Sequence[Row]) -> pa.Table:
+    """Rows as a table whose columns are all the rows' keys, in order of first appearance; absent values are null."""
+    names = dict.fromkeys(key for row in rows for key in row)
+    names.setdefault("round")
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    types = {"round": pa.int64(), "rejected_clients": pa.list_(pa.string())}
+    return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
+
+
+def _write_parquet(content: pa.Table, path: Path) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        pq.write_table(content, temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _stored(path: Path) -> Mapping[str, Any]:
+    file = path / "experiment.json"
+    if not file.exists():
+        raise RunFolderError(f"{path} is not a run's folder: it has no experiment.json.")
+    stored: Mapping[str, Any] = json.loads(file.read_text())
+    return stored
+
+
+def _round_of(part: Path) -> int:
+    return int(part.stem.removeprefix("round-"))
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

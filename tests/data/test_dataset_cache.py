@@ -1,0 +1,78 @@
+"""The cache: built once per content, replaced when damaged, safe when two build at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raysim.data import DatasetWriter, Field
+from raysim.data.cache import cache_root, prepared
+from raysim.errors import DataError
+
+
+def build(path: Path) -> None:
+    with DatasetWriter(path, Field((), "float32"), Field((), "int64"), 2) as writer:
+        writer.write("train", "a", np.zeros(3, np.float32), np.array([0, 1, 0]))
+
+
+def never(path: Path) -> None:
+    raise AssertionError("built again")
+
+
+def entries(cache: Path) -> list[Path]:
+    return list((cache / "datasets").iterdir())
+
+
+def test_the_second_time_is_opened_without_building(cache: Path) -> None:
+    first = prepared({"source": "a"}, build)
+    assert prepared({"source": "a"}, never).fingerprint == first.fingerprint
+    assert len(entries(cache)) == 1
+
+
+def test_another_address_is_another_entry(cache: Path) -> None:
+    prepared({"source": "a", "seed": 0}, build)
+    prepared({"source": "a", "seed": 1}, build)
+    prepared({"seed": 0, "source": "a"}, never)  # the order of keys means nothing
+    assert len(entries(cache)) == 2
+
+
+@pytest.mark.parametrize("name", ["dataset.json", "train.arrow", "train.index.arrow"])
+def test_a_damaged_entry_is_made_again_with_a_warning(cache: Path, name: str) -> None:
+    prepared({"source": "a"}, build)
+    [entry] = entries(cache)
+    (entry / name).write_bytes(b"x")
+    with pytest.warns(UserWarning, match=f"is damaged and is made again: .*{name}"):
+        assert prepared({"source": "a"}, build).train.sizes().tolist() == [3]
+    assert entries(cache) == [entry]
+    prepared({"source": "a"}, never)
+
+
+def test_of_two_that_build_at_once_one_stays_and_both_are_served(cache: Path) -> None:
+    def build_while_another_finishes(path: Path) -> None:
+        prepared({"source": "a"}, build)
+        build(path)
+
+    assert prepared({"source": "a"}, build_while_another_finishes).train.sizes().tolist() == [3]
+    assert len(entries(cache)) == 1
+
+
+def test_a_failed_build_leaves_nothing(cache: Path) -> None:
+    def fail(path: Path) -> None:
+        build(path)
+        raise DataError("no such file")
+
+    with pytest.raises(DataError, match="no such file"):
+        prepared({"source": "a"}, fail)
+    assert entries(cache) == []
+
+
+def test_the_root_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_root() == tmp_path / "own"
+    monkeypatch.delenv("RAYSIM_CACHE")
+    assert cache_root() == tmp_path / "xdg" / "raysim"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_root() == Path.home() / ".cache" / "raysim"
