@@ -25,12 +25,11 @@ def _line(details: Any, root: type[BaseModel]) -> str:
     if kind == "missing":
         return f"{key} must be given"
     if kind == "union_tag_not_found":
-        return f"{key} must say which choice it is by its name, one of {details['ctx'].get('tag', 'name')}" if False else (
-            f"{key} must be a table with a name"
-        )
+        return f"{key} must say by its name which choice it is"
     if kind == "union_tag_invalid":
         allowed = [tag.strip(" '") for tag in details["ctx"]["expected_tags"].split(",")]
-        return f"{key}.name must be one of {', '.join(allowed)}, but got {details['ctx']['tag']!r}{_nearest(details['ctx']['tag'], allowed)}"
+        tag = details["ctx"]["tag"]
+        return f"{key}.name must be one of {', '.join(allowed)}, but got {tag!r}{_nearest(tag, allowed)}"
     if kind == "value_error":
         where = f"{key}: " if key else ""
         return f"{where}{details['ctx']['error']}"
