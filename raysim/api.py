@@ -35,8 +35,8 @@ ExecutorName = Literal["local", "ray"]
 class Round:
     """A finished round.
 
-    index: 0 for the first. metrics: by their fixed names. cohort: client ids in sampling order. rejected: ids of clients
-    whose update was not finite. clients: one row per evaluated client, None where the round evaluates nothing.
+    index: 0 for the first. metrics: by their fixed names. cohort: client ids in sampling order. rejected: ids of
+    clients whose update was not finite. clients: one row per evaluated client, None where nothing was evaluated.
     """
 
     index: int
@@ -84,8 +84,8 @@ def run(
 
     Args:
         experiment: from `load` or `Experiment.model_validate`.
-        dataset, model, loss: stand in for `[data]`, `[model]` and the task's loss. `model` returns a new torch.nn.Module;
-            `loss(outputs, targets)` returns one loss per example, shape (batch,).
+        dataset, model, loss: stand in for `[data]`, `[model]` and the task's loss. `model` returns a new
+            torch.nn.Module; `loss(outputs, targets)` returns one loss per example, shape (batch,).
         params: initial values by name, for every trainable parameter.
         executor: "local" runs in this process, without Ray, as `engine.workers = 0` does; "ray" insists on Ray.
         address: None uses this machine; "auto" joins the running Ray cluster and leaves it as it was.

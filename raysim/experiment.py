@@ -27,8 +27,8 @@ RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*
 class EvaluationSection(Section):
     """When and where the model is scored.
 
-    `every` rounds and after the last one; `split` is a split's name or several ("train" is the training clients; absent:
-    "test" where the data have one); `clients` is a seeded sample of that many clients per split (absent: all).
+    `every` rounds and after the last one; `split` is a split's name or several ("train" is the training clients;
+    absent: "test" where the data have one); `clients` is a seeded sample of that many clients per split (absent: all).
     """
 
     every: PositiveInt = 10

@@ -1,9 +1,9 @@
 """A run's folder: what was run, a row a round, a row per evaluated client, the last checkpoints.
 
-    experiment.json          the complete experiment, fingerprint, versions
-    rounds.parquet           one row per finished round
-    clients/round-*.parquet  one row per client and evaluation
-    checkpoints/round-*.safetensors
+experiment.json          the complete experiment, fingerprint, versions
+rounds.parquet           one row per finished round
+clients/round-*.parquet  one row per client and evaluation
+checkpoints/round-*.safetensors
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class RunFolder:
                     f"(--overwrite, overwrite=True), or give the run another name."
                 )
             if not (path / "experiment.json").exists():
-                raise RunFolderError(f"{path} is not a run's folder (it has no experiment.json), so it is not overwritten.")
+                raise RunFolderError(
+                    f"{path} is not a run's folder (it has no experiment.json), so it is not overwritten."
+                )
             shutil.rmtree(path)
         (path / "checkpoints").mkdir(parents=True)
         (path / "clients").mkdir()
@@ -114,8 +116,8 @@ class RunFolder:
             self.flush()
         except OSError as error:
             raise CheckpointError(
-                f"{self.path / 'rounds.parquet'} could not be written: {error.strerror}. The last checkpoint and its rows are "
-                f"untouched: make room, then resume."
+                f"{self.path / 'rounds.parquet'} could not be written: {error.strerror}. The last checkpoint and its "
+                f"rows are untouched: make room, then resume."
             ) from error
         folder = self.path / "checkpoints"
         checkpoint.write(state, folder / f"round-{state.round:06d}.safetensors", self._fingerprint)

@@ -78,5 +78,3 @@ def train(form: Form, broadcast: Weights, clients: Sequence[Client], lr: float, 
         # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
         finite = bool(torch.isfinite(squares.sum())) and bool(torch.isfinite(update.buffers).all())
         yield Trained(client.position, client.num_examples, update, squares, finite)
-
-

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -68,7 +69,7 @@ class OneByOne:
         order = torch.from_numpy(client.batches.order).to(device)
         x, y = client.x.index_select(0, order), client.y.index_select(0, order)
         bounds = client.batches.bounds
-        for start, stop in zip(bounds, bounds[1:], strict=False):
+        for start, stop in pairwise(bounds):
             loss_sum, correct_sum = self._local_step(x[start:stop], y[start:stop], state, lr)
             loss += loss_sum
             if correct_sum is not None:
@@ -77,9 +78,7 @@ class OneByOne:
         hits = math.nan if self._task.correct is None else correct.item()
         return Update(delta, own.buffers, own.counters, loss.item(), hits, bounds[-1])
 
-    def _local_step(
-        self, x: Tensor, y: Tensor, state: dict[str, Tensor], lr: float
-    ) -> tuple[Tensor, Tensor | None]:
+    def _local_step(self, x: Tensor, y: Tensor, state: dict[str, Tensor], lr: float) -> tuple[Tensor, Tensor | None]:
         outputs = self._module(x)
         losses = self._task.losses(outputs, y)
         gradients = torch.autograd.grad(losses.mean(), self._parameters, materialize_grads=True)
