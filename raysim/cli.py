@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -105,12 +105,8 @@ def run(
 
     experiment = _load(file, changes, removals)
     where = path or _default_folder(experiment)
-    going_on = resume and where.exists()
     with _interruptible(where):
-        if going_on:
-            result = _go_on(experiment, where, address, progress)
-        else:
-            result = api.run(experiment, address=address, path=where, overwrite=overwrite, progress=progress)
+        result = api.run(experiment, address=address, path=where, overwrite=overwrite, resume=resume, progress=progress)
     _close(result)
 
 
@@ -176,20 +172,6 @@ def _load(file: Path, changes: list[str] | None, removals: list[str] | None) -> 
 
 def _default_folder(experiment: Experiment) -> Path:
     return Path("runs") / experiment.name
-
-
-def _go_on(experiment: Experiment, path: Path, address: str | None, progress: bool) -> Result:
-    """Go on with the run in the folder, which must be one of this experiment."""
-    from raysim import api, records
-    from raysim.report import differences
-
-    if found := differences.settings(records.stored_experiment(path), experiment):
-        raise RunFolderError(
-            f"{path} was run with other settings, so it cannot be resumed as this experiment: {'; '.join(found)}. "
-            f"Give the run another folder (--path), or start afresh (--overwrite)."
-        )
-    executor: Literal["local"] | None = "local" if experiment.engine.workers == 0 else None
-    return api.resume(path, rounds=experiment.rounds, executor=executor, address=address, progress=progress)
 
 
 def _dataset(source: Path, changes: list[str] | None) -> FederatedDataset:

@@ -71,14 +71,8 @@ class RunFolder:
             shutil.rmtree(path)
         (path / "checkpoints").mkdir(parents=True)
         (path / "clients").mkdir()
-        folder = cls(path, fingerprint, experiment.checkpoint.keep)
-        record = {
-            "experiment": json.loads(experiment.to_json()),
-            "fingerprint": fingerprint,
-            "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
-        }
-        (path / "experiment.json").write_text(json.dumps(record, indent=2) + "\n")
-        return folder
+        write_experiment(path, experiment, fingerprint)
+        return cls(path, fingerprint, experiment.checkpoint.keep)
 
     @classmethod
     def reopen(cls, path: Path, keep: int) -> tuple[RunFolder, ServerState | None]:
@@ -124,6 +118,18 @@ class RunFolder:
         self.checkpointed = state.round
         for old in sorted(folder.glob("round-*.safetensors"))[: -self._keep]:
             old.unlink()
+
+
+def write_experiment(path: Path, experiment: Experiment, fingerprint: str) -> None:
+    """Write, or after a continuation write anew, what the folder's run is."""
+    record = {
+        "experiment": json.loads(experiment.to_json()),
+        "fingerprint": fingerprint,
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+    }
+    temporary = path / f".experiment.json.{os.getpid()}"
+    temporary.write_text(json.dumps(record, indent=2) + "\n")
+    temporary.replace(path / "experiment.json")
 
 
 def stored_experiment(path: Path) -> Experiment:

@@ -101,7 +101,7 @@ def test_run_records_and_closes_with_a_table(raysim: Raysim) -> None:
     assert table["experiment"] == "tiny"
     assert table["rounds"] == "2"
     assert table["folder"] == "runs/tiny"
-    assert table["picture"] == "runs/tiny/accuracy.png"
+    assert table["picture"] == "runs/tiny/curve.png"
     assert Path(table["picture"]).exists()
     assert table["next"] == "raysim resume runs/tiny --rounds 4"
 

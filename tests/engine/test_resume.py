@@ -216,7 +216,7 @@ def test_a_state_survives_its_checkpoint_bit_for_bit(
 def test_other_data_are_not_resumed_with(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:
     raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
     other = raysim.FederatedDataset.from_clients(train={str(i): dataset.train.client(i) for i in range(10)})
-    with pytest.raises(raysim.RunFolderError, match="data are not the same"):
+    with pytest.raises(raysim.RunFolderError, match="its data are not the same"):
         raysim.resume(tmp_path / "run", dataset=other)
 
 

@@ -39,7 +39,7 @@ def said(experiment: Experiment, rows: list[dict[str, Any]], path: Path = Path("
 
 
 def test_every_figure_of_a_complete_run(experiment: Make, tmp_path: Path) -> None:
-    (tmp_path / "accuracy.png").touch()
+    (tmp_path / "curve.png").touch()
     # 28 clients were trained, the rejected one included, in 7 s.
     assert said(experiment(rounds=4), ROWS, tmp_path) == {
         "experiment": "test",
@@ -52,7 +52,7 @@ def test_every_figure_of_a_complete_run(experiment: Make, tmp_path: Path) -> Non
         "rejected": "1 update, not finite (column rejected_clients says whose)",
         "retries": "2, after lost workers: the numbers are the same",
         "folder": str(tmp_path),
-        "picture": str(tmp_path / "accuracy.png"),
+        "picture": str(tmp_path / "curve.png"),
         "next": f"raysim resume {tmp_path} --rounds 8",
     }
 

@@ -91,7 +91,7 @@ def test_a_single_round_is_a_visible_point() -> None:
 
 
 def test_draw_writes_a_png_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "accuracy.png"
+    path = tmp_path / "curve.png"
     curve.draw(records.table(ROWS), path, "quickstart")
     content = path.read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
@@ -101,18 +101,18 @@ def test_draw_writes_a_png_and_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [[], [{"round": 0, "clients": 0}]])
 def test_nothing_to_draw_is_no_file(rows: list[dict[str, float]], tmp_path: Path) -> None:
-    curve.draw(records.table(rows), tmp_path / "accuracy.png", "quickstart")
+    curve.draw(records.table(rows), tmp_path / "curve.png", "quickstart")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_picture_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    curve.draw(records.table(ROWS), tmp_path / "missing" / "accuracy.png", "quickstart")
-    assert "accuracy.png could not be written" in caplog.text
+    curve.draw(records.table(ROWS), tmp_path / "missing" / "curve.png", "quickstart")
+    assert "curve.png could not be written" in caplog.text
 
 
 def test_pyplot_is_left_alone(tmp_path: Path) -> None:
     settings = dict(pyplot.rcParams)
-    curve.draw(records.table(ROWS), tmp_path / "accuracy.png", "quickstart")
+    curve.draw(records.table(ROWS), tmp_path / "curve.png", "quickstart")
     assert dict(pyplot.rcParams) == settings
     assert pyplot.get_fignums() == []
 

@@ -43,6 +43,8 @@ def connected(address: str | None) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # At every start Ray warns that tokens are on, and how to switch them off: they are meant to be on.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     # A dashboard may only be asked for, or not, where a cluster is started.
     dashboard = False if address is None else None
     try:

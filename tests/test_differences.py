@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raysim import Experiment
-from raysim.report import differences
+from raysim import Experiment, differences
 
 
 @pytest.mark.parametrize(

@@ -7,26 +7,13 @@ from typing import Any
 
 from raysim.experiment import Experiment
 
-_FREE = ("name", "rounds", "checkpoint")
-_FREE_ENGINE = ("workers", "cpus_per_worker", "gpus_per_worker")
-
 
 def settings(stored: Experiment, asked: Experiment) -> list[str]:
     """One line per key whose value is another, such as "client.optimizer.lr was 0.1, and is 0.5".
 
     How long to go on, where it is placed and how it is called may differ between a run and its continuation.
     """
-    return _between(_bound(stored), _bound(asked), "")
-
-
-def _bound(experiment: Experiment) -> dict[str, Any]:
-    record = experiment.model_dump(mode="json", exclude=set(_FREE))
-    for key in _FREE_ENGINE:
-        del record["engine"][key]
-    if record["data"]:
-        # The same data may lie elsewhere; the fingerprint looks at what they are.
-        record["data"].pop("root", None)
-    return record
+    return _between(stored.determining(), asked.determining(), "")
 
 
 def _between(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> list[str]:
