@@ -35,12 +35,13 @@ ExecutorName = Literal["local", "ray"]
 class Round:
     """A finished round.
 
-    index: 0 for the first. metrics: by their fixed names. cohort: client ids in sampling order. rejected: ids of
-    clients whose update was not finite. clients: one row per evaluated client, None where nothing was evaluated.
+    index: 0 for the first. metrics: by their fixed names, None where a figure is not defined. cohort: client ids in
+    sampling order. rejected: ids of clients whose update was not finite. clients: one row per evaluated client, None
+    where nothing was evaluated.
     """
 
     index: int
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, float | None]
     cohort: tuple[str, ...]
     rejected: tuple[str, ...]
     clients: pa.Table | None

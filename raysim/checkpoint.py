@@ -7,6 +7,7 @@ format and the run's fingerprint. Nothing is pickled.
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -17,7 +18,10 @@ from raysim.errors import CheckpointError
 from raysim.models.model import Weights
 from raysim.server.state import ServerState
 
-FORMAT = "1"
+FORMAT = "2"
+
+PARTS = tuple(f.name for f in fields(ServerState) if f.name not in ("round", "weights"))
+"""The state's parts that are tensors by name."""
 
 
 def write(state: ServerState, path: Path, fingerprint: str) -> None:
@@ -30,8 +34,7 @@ def write(state: ServerState, path: Path, fingerprint: str) -> None:
         "weights.params": state.weights.params,
         "weights.buffers": state.weights.buffers,
         "weights.counters": state.weights.counters,
-        **{f"optimizer.{name}": tensor for name, tensor in state.optimizer.items()},
-        **{f"sampler.{name}": tensor for name, tensor in state.sampler.items()},
+        **{f"{part}.{name}": tensor for part in PARTS for name, tensor in getattr(state, part).items()},
     }
     metadata = {"format": FORMAT, "round": str(state.round), "fingerprint": fingerprint}
     content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
@@ -82,8 +85,7 @@ def read(path: Path, fingerprint: str | None = None) -> ServerState:
     return ServerState(
         round=int(metadata["round"]),
         weights=Weights(weights["params"], weights["buffers"], weights["counters"]),
-        optimizer=under("optimizer."),
-        sampler=under("sampler."),
+        **{part: under(f"{part}.") for part in PARTS},
     )
 
 

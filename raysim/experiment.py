@@ -90,7 +90,7 @@ class Experiment(Section):
 
     def to_json(self) -> str:
         """The complete record, defaults included; `Experiment.model_validate(json.loads(...))` gives it back."""
-        return self.model_dump_json(indent=2)
+        return self.model_dump_json(indent=2, by_alias=True)
 
     def fingerprint(self, data_fingerprint: str) -> str:
         """Hex digest of what determines the numbers of a round: never names, paths, placement or how long to go on."""
@@ -99,7 +99,7 @@ class Experiment(Section):
 
     def determining(self) -> dict[str, Any]:
         """What determines the numbers of a round, as plain values: a run and its continuation must agree on it."""
-        record = self.model_dump(mode="json", exclude={"name", "rounds", "checkpoint"})
+        record = self.model_dump(mode="json", by_alias=True, exclude={"name", "rounds", "checkpoint"})
         for placement in ("workers", "cpus_per_worker", "gpus_per_worker"):
             del record["engine"][placement]
         if record["data"]:

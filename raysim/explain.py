@@ -66,7 +66,7 @@ def _wanted(details: Any) -> str:
 def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:
     *parents, key = path
     table = f"[{'.'.join(parents)}]" if parents else "the experiment"
-    known = list(section.model_fields) if section else []
+    known = [field.alias or name for name, field in section.model_fields.items()] if section else []
     chosen = section.model_fields["name"].default if section and parents and "name" in section.model_fields else None
     whose = f" with name = {chosen!r}" if isinstance(chosen, str) else ""
     return f"unknown key {'.'.join(path)!r}: {table}{whose} takes {', '.join(known)}{_nearest(key, known)}"
@@ -111,5 +111,6 @@ def _records(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _tag(record: type[BaseModel]) -> object:
+    # Choices without a name are told apart by the keys they hold, and tagged with their record's name.
     field = record.model_fields.get("name")
-    return field.default if field else None
+    return field.default if field else record.__name__

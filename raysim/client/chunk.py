@@ -33,6 +33,7 @@ class Trained:
 
     position: int
     num_examples: int
+    y: Tensor
     update: Update
     squared_norms: Tensor
     finite: bool
@@ -77,4 +78,4 @@ def train(form: Form, broadcast: Weights, clients: Sequence[Client], lr: float, 
         squares = norms.square()
         # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
         finite = bool(torch.isfinite(squares.sum())) and bool(torch.isfinite(update.buffers).all())
-        yield Trained(client.position, client.num_examples, update, squares, finite)
+        yield Trained(client.position, client.num_examples, client.y, update, squares, finite)

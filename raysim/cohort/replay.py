@@ -1,4 +1,4 @@
-"""Replay: the cohorts are given, client by client, so that a run elsewhere can be repeated."""
+"""Replay: cohorts are given, client by client, for every round or for some: a run made elsewhere can be repeated."""
 
 from __future__ import annotations
 
@@ -6,50 +6,79 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, NonNegativeInt, model_validator
 
+from raysim.cohort.availability import Availability
+from raysim.cohort.bernoulli import Bernoulli
+from raysim.cohort.md import Md
 from raysim.cohort.sampler import Positions, Sampler, State
+from raysim.cohort.uniform import Uniform
 from raysim.errors import ExperimentError
 from raysim.section import Section
 
 ClientId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 """Client ids are strings; a file may write them as integers."""
 
+OtherSampler = Annotated[Uniform | Md | Bernoulli | Availability, Field(discriminator="name")]
+"""What replayed rounds can be laid over."""
+
 Cohort = Annotated[tuple[ClientId, ...], Field(min_length=1)]
 
 
 class Replay(Section):
-    """`cohorts[t]` lists the client ids of round t; their lengths are the cohort sizes."""
+    """Either `cohorts[t]` lists the client ids of round t, for every round; their lengths are the cohort sizes.
+
+    Or `rounds` maps a round's index to its list, and `over` is the sampler of all other rounds (absent: uniform).
+    """
 
     name: Literal["replay"] = "replay"
-    cohorts: Annotated[tuple[Cohort, ...], Field(min_length=1)]
+    cohorts: Annotated[tuple[Cohort, ...], Field(min_length=1)] | None = None
+    rounds: Annotated[dict[NonNegativeInt, Cohort], Field(min_length=1)] | None = None
+    over: OtherSampler | None = None
+
+    @model_validator(mode="after")
+    def _one_way_of_saying_it(self) -> Replay:
+        if (self.cohorts is None) == (self.rounds is None):
+            raise ValueError(
+                "either cohorts, for every round, or rounds, for some of them, must be given, and not both"
+            )
+        if self.over is not None and self.rounds is None:
+            raise ValueError(
+                "over, the sampler of the rounds that are not replayed, goes with rounds, not with cohorts"
+            )
+        return self
 
 
-def make(section: Replay, rounds: int, position_of: Callable[[str], int]) -> Sampler:
+def make(section: Replay, rounds: int, position_of: Callable[[str], int], other: Sampler | None) -> Sampler:
     """Close the pair over the cohorts' positions; every id is looked up here, before the first round.
 
     Raises:
         ExperimentError: fewer cohorts than rounds, or a client named twice in a round.
         DataError: an id that does not exist, from `position_of`.
     """
-    if len(section.cohorts) < rounds:
+    if section.cohorts is not None and len(section.cohorts) < rounds:
         raise ExperimentError(
             f"cohort.sampler.cohorts must hold one list of client ids per round, but holds {len(section.cohorts)} "
             f"for rounds = {rounds}."
         )
-    positions = []
-    for index, cohort in enumerate(section.cohorts):
+    given = dict(enumerate(section.cohorts)) if section.cohorts is not None else section.rounds or {}
+    key = "cohorts" if section.cohorts is not None else "rounds"
+    positions = {}
+    for index, cohort in given.items():
         if len(set(cohort)) < len(cohort):
             twice = sorted({c for c in cohort if cohort.count(c) > 1})
             raise ExperimentError(
-                f"A client may be in a cohort once, but cohort.sampler.cohorts[{index}] repeats {twice}."
+                f"A client may be in a cohort once, but cohort.sampler.{key}[{index}] repeats {twice}."
             )
-        positions.append(np.array([position_of(client_id) for client_id in cohort], dtype=np.int64))
+        positions[index] = np.array([position_of(client_id) for client_id in cohort], dtype=np.int64)
 
     def init() -> State:
-        return {}
+        return other.init() if other else {}
 
     def sample(state: State, round_index: int) -> Positions:
-        return positions[round_index]
+        if round_index in positions:
+            return positions[round_index]
+        assert other is not None
+        return other.sample(state, round_index)
 
     return Sampler(init, sample)

@@ -14,7 +14,10 @@ Positions = npt.NDArray[np.int64]
 
 
 class Sampler(NamedTuple):
-    """`init() -> state`; `sample(state, round) -> positions` of the cohort in the training split, each at most once."""
+    """`init() -> state`; `sample(state, round) -> positions` of the cohort in the training split, in order of drawing.
+
+    A position that is there c times was drawn c times: the client trains once and counts c times. There may be none.
+    """
 
     init: Callable[[], State]
     sample: Callable[[State, int], Positions]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt, model_validator
 
-from raysim.cohort import replay, uniform
+from raysim.cohort import availability, bernoulli, md, replay, uniform
+from raysim.cohort.growth import Growth, grown
 from raysim.cohort.sampler import Sampler
 from raysim.data.dataset import Split
 from raysim.errors import ExperimentError
@@ -14,29 +16,86 @@ from raysim.section import Section
 
 
 class CohortSection(Section):
-    """`size` is M; with the replay sampler the lists' lengths are the sizes, and `size` must be absent."""
+    """`size` is M; absent where the sampler says it: replayed lists have lengths, Bernoulli a probability."""
 
     size: PositiveInt | None = None
-    sampler: Annotated[uniform.Uniform | replay.Replay, Field(discriminator="name")] = uniform.Uniform()
+    sampler: Annotated[
+        uniform.Uniform | md.Md | bernoulli.Bernoulli | availability.Availability | replay.Replay,
+        Field(discriminator="name"),
+    ] = uniform.Uniform()
+    growth: Growth | None = None
 
     @model_validator(mode="after")
     def _size_where_it_means_something(self) -> CohortSection:
-        if isinstance(self.sampler, replay.Replay):
+        drawing = self.drawing
+        if drawing is None:
             if self.size is not None:
                 raise ValueError("size must be absent with the replay sampler, whose lists' lengths are the sizes")
+        elif isinstance(drawing, bernoulli.Bernoulli):
+            if self.size is not None:
+                raise ValueError("size must be absent with the bernoulli sampler, whose probability says it")
         elif self.size is None:
-            raise ValueError(f"size must be given with the {self.sampler.name} sampler")
+            raise ValueError(f"size must be given with the {drawing.name} sampler")
+        if self.growth is not None and self.size is None:
+            raise ValueError("growth needs a size to begin with, which this sampler has none of")
         return self
+
+    @property
+    def drawing(self) -> replay.OtherSampler | None:
+        """The sampler that draws cohorts at random; None where all of them are given."""
+        if isinstance(self.sampler, replay.Replay):
+            return None if self.sampler.rounds is None else self.sampler.over or uniform.Uniform()
+        return self.sampler
+
+    def size_at(self, population: int) -> Callable[[int], float]:
+        """The configured size of the cohort after t finished rounds; an expectation under the bernoulli sampler."""
+        given: Any = {}
+        if isinstance(self.sampler, replay.Replay):
+            given = self.sampler.rounds or dict(enumerate(self.sampler.cohorts or ()))
+
+        def size(t: int) -> float:
+            if t in given:
+                return len(given[t])
+            if isinstance(self.drawing, bernoulli.Bernoulli):
+                return self.drawing.probability * population
+            assert self.size is not None
+            return grown(self.growth, self.size, population, t)
+
+        return size
 
 
 def sampler(section: CohortSection, seed: int, rounds: int, train: Split) -> Sampler:
-    """The sampler that the section means, over the clients of the training split."""
-    if isinstance(section.sampler, replay.Replay):
-        return replay.make(section.sampler, rounds, train.position_of)
-    assert section.size is not None
-    if section.size > len(train):
+    """The sampler that the section means, over the clients of the training split.
+
+    Raises:
+        ExperimentError, DataError: a cohort that cannot be had from these clients.
+    """
+    drawing = section.drawing
+    if section.size is not None and section.size > len(train):
         raise ExperimentError(
             f"cohort.size <= number of training clients must hold, but got size = {section.size} and "
             f"{len(train)} training clients."
         )
-    return uniform.make(seed, len(train), section.size)
+    drawn = None if drawing is None else _drawn(section, drawing, seed, train)
+    if isinstance(section.sampler, replay.Replay):
+        return replay.make(section.sampler, rounds, train.position_of, drawn)
+    assert drawn is not None
+    return drawn
+
+
+def _drawn(section: CohortSection, drawing: replay.OtherSampler, seed: int, train: Split) -> Sampler:
+    population = len(train)
+
+    def size_at(t: int) -> int:
+        assert section.size is not None
+        return grown(section.growth, section.size, population, t)
+
+    match drawing:
+        case uniform.Uniform():
+            return uniform.make(seed, population, size_at)
+        case md.Md():
+            return md.make(seed, train.sizes(), size_at)
+        case bernoulli.Bernoulli():
+            return bernoulli.make(drawing, seed, population)
+        case availability.Availability():
+            return availability.make(drawing, seed, population, size_at)

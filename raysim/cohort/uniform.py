@@ -6,6 +6,7 @@ So cohorts are nested across sizes and equal across algorithms. Cost is O(size),
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -34,13 +35,13 @@ def prefix(seed: int, round_index: int, population: int, size: int) -> Positions
     return chosen
 
 
-def make(seed: int, population: int, size: int) -> Sampler:
-    """Close the pair over the experiment's seed and cohort size."""
+def make(seed: int, population: int, size_at: Callable[[int], int]) -> Sampler:
+    """Close the pair over the experiment's seed and the cohort's size after t finished rounds."""
 
     def init() -> State:
         return {}
 
     def sample(state: State, round_index: int) -> Positions:
-        return prefix(seed, round_index, population, size)
+        return prefix(seed, round_index, population, size_at(round_index))
 
     return Sampler(init, sample)

@@ -8,16 +8,19 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from raysim import evaluate
-from raysim.algorithm import Broadcast
+from raysim.algorithm import Algorithm, Broadcast
+from raysim.cohort.sampler import Positions
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan import Plan, evaluated_splits
 from raysim.models.model import Weights
 from raysim.records import CLIENT_SCHEMA, RunFolder
 from raysim.server.state import ServerState
-from raysim.server.sums import Sums
+from raysim.server.step import Metrics
+from raysim.server.sums import Sums, empty
 
 log = logging.getLogger("raysim")
 
@@ -31,7 +34,7 @@ class Finished:
     """
 
     index: int
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, float | None]
     cohort: tuple[str, ...]
     rejected: tuple[str, ...]
     clients: pa.Table | None
@@ -65,14 +68,17 @@ def rounds(
     algorithm = plan.algorithm()
     sampler = plan.sampler()
     evaluations = _evaluations(plan)
+    alone = False
     try:
         while state.round < experiment.rounds and not stop():
             start_s = time.perf_counter()
             index = state.round
             cohort = sampler.sample(state.sampler, index)
-            chunks, costs = plan.chunks(cohort)
-            outcome = executor.result(executor.submit(Job("train", algorithm.broadcast(state), chunks, costs)))
+            outcome = _train(plan, executor, algorithm, state, cohort)
             sums: Sums = outcome.value
+            if plan.experiment.server.glad and sums.clients < 2 and not alone:
+                log.warning("round %d: FedGLAD compares clients, and this round has %d: factor 1", index, sums.clients)
+                alone = True
             state, metrics = algorithm.step(state, sums)
             if sums.rejected:
                 _say_rejected(plan, index, sums)
@@ -80,7 +86,7 @@ def rounds(
             if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
                 scores, clients = evaluate_now(plan, executor, state, evaluations)
                 metrics |= scores
-            metrics |= costs_of(outcome, plan, len(cohort), time.perf_counter() - start_s)
+            metrics |= costs_of(outcome, plan, len(np.unique(cohort)), time.perf_counter() - start_s)
             split = plan.dataset.train
             finished = Finished(
                 index=index,
@@ -100,6 +106,18 @@ def rounds(
             folder.checkpoint(state)
 
 
+def _train(plan: Plan, executor: Executor, algorithm: Algorithm, state: ServerState, cohort: Positions) -> Outcome:
+    """Train the cohort, every client once however often it was drawn."""
+    members, first, counts = np.unique(cohort, return_index=True, return_counts=True)
+    if not len(members):
+        model = plan.model
+        nothing = empty(model.params.size, model.buffers.size, model.counters.size, len(model.params.names))
+        return Outcome(nothing, busy_s=0.0, span_s=1.0, workers=1)
+    repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
+    chunks, costs = plan.chunks(cohort[np.sort(first)])
+    return executor.result(executor.submit(Job("train", algorithm.broadcast(state, repeats), chunks, costs)))
+
+
 def _evaluations(plan: Plan) -> dict[str, tuple[evaluate.Unit, ...]]:
     """What to evaluate, split by split: the same clients in every round."""
     section = plan.experiment.evaluation
@@ -112,13 +130,13 @@ def _evaluations(plan: Plan) -> dict[str, tuple[evaluate.Unit, ...]]:
 
 def evaluate_now(
     plan: Plan, executor: Executor, state: ServerState, units: Mapping[str, tuple[evaluate.Unit, ...]]
-) -> tuple[dict[str, float], pa.Table | None]:
+) -> tuple[Metrics, pa.Table | None]:
     """Score the model on every split; returns metrics and a row per client."""
     sent = Broadcast(state.round - 1, state.weights, lr=0.0)
     tickets = {
         name: executor.submit(Job("evaluate", sent, work, [1.0] * len(work))) for name, work in units.items() if work
     }
-    metrics: dict[str, float] = {}
+    metrics: Metrics = {}
     tables = []
     for name, ticket in tickets.items():
         scores = evaluate.per_client(executor.result(ticket).value)

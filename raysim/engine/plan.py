@@ -37,6 +37,7 @@ class Plan:
     model: Model
     initial: Weights
     task: Task
+    label_population: torch.Tensor | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -46,7 +47,8 @@ class Plan:
     def algorithm(self) -> Algorithm:
         """The record of pure functions that the experiment means."""
         e = self.experiment
-        return federated(e.client, e.server, self.model, e.seed)
+        size_at = e.cohort.size_at(len(self.dataset.train))
+        return federated(e.client, e.server, self.model, e.seed, size_at, self.label_population)
 
     def sampler(self) -> Sampler:
         """Which clients make the cohorts."""
@@ -105,12 +107,25 @@ def resolve(
     made, initial = create(model, seed, _DTYPES[experiment.engine.dtype])
     if params is not None:
         initial = replace_params(made, initial, params)
-    plan = Plan(experiment, dataset, made, initial, task_for(dataset.num_classes, loss))
+    population = _label_population(dataset) if experiment.server.diagnostics.labels else None
+    plan = Plan(experiment, dataset, made, initial, task_for(dataset.num_classes, loss), population)
     plan.initial_state()
     for split in evaluated_splits(plan):
         dataset.split(split)
     _try_model(plan, own_loss=loss is not None)
     return plan
+
+
+def _label_population(dataset: FederatedDataset) -> torch.Tensor:
+    """Label counts over all training clients."""
+    if dataset.num_classes is None:
+        raise ExperimentError(
+            "server.diagnostics.labels compares label distributions, but the targets of these data are real numbers."
+        )
+    counts = np.zeros(dataset.num_classes, dtype=np.int64)
+    for position in range(len(dataset.train)):
+        counts += np.bincount(dataset.train.client(position)[1].reshape(-1), minlength=len(counts))
+    return torch.from_numpy(counts)
 
 
 def evaluated_splits(plan: Plan) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -57,7 +58,7 @@ class Pool:
             raise ClientError(self._describe(kind, failure, broadcast.round, index, unit)) from failure.__cause__
 
     def _train(self, broadcast: Broadcast, chunk: tuple[int, ...]) -> Sums:
-        sent = Broadcast(broadcast.round, _to(broadcast.weights, self._device), broadcast.lr)
+        sent = replace(broadcast, weights=_to(broadcast.weights, self._device))
         return self._local(self._form, self._plan.dataset, sent, chunk)
 
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:

@@ -57,13 +57,14 @@ def _round(plan: Plan) -> Iterator[Line]:
     experiment, train = plan.experiment, plan.dataset.train
     sampler = plan.sampler()
     # The first round stands for all: later cohorts have the same size, and clients of the same population.
-    cohort = sampler.sample(sampler.init(), 0)
+    cohort = np.unique(sampler.sample(sampler.init(), 0))
     steps = [batches.num_local_steps(experiment.client, size) for size in train.sizes(cohort).tolist()]
     chunks, _ = plan.chunks(cohort)
     yield "cohort", f"{len(cohort):,} of {figures.counted(len(train), 'client')}, {experiment.cohort.sampler.name}"
-    spread = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
+    least, most = min(steps, default=0), max(steps, default=0)
+    spread = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     yield "local steps", f"{spread} a client, {sum(steps):,} in the first round"
-    yield "chunks", f"{len(chunks):,} a round, of up to {figures.counted(max(map(len, chunks)), 'client')}"
+    yield "chunks", f"{len(chunks):,} a round, of up to {figures.counted(max(map(len, chunks), default=0), 'client')}"
     yield "client step", _choice(experiment.client.optimizer)
     yield "server step", f"{_choice(experiment.server.optimizer)}, weighted by {experiment.server.weighting}"
     nothing = Outcome(value=None, busy_s=0, span_s=1, workers=1)

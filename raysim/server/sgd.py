@@ -1,6 +1,6 @@
-"""Server SGD, which is FedAvg: x <- x - lr g. With lr 1 the new model is the weighted average of the clients' models.
+"""Server SGD, which is FedAvg: x <- x - lr f g. With lr 1 the new model is the weighted average of the clients' models.
 
-Source: McMahan et al. (2017), algorithm 1; algorithms.md section 1. No state.
+State: none. f is FedGLAD's factor, 1 without it. Source: McMahan et al. (2017), algorithm 1; algorithms.md section 1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from raysim.section import Section
-from raysim.server.optimizer import ServerOptimizer, State
+from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
 class Sgd(Section):
@@ -22,12 +22,12 @@ class Sgd(Section):
 
 
 def make(section: Sgd) -> ServerOptimizer:
-    """Close the pair over its learning rate."""
+    """The pair; the learning rate arrives with each descent."""
 
     def init(params: Tensor) -> State:
         return {}
 
-    def step(params: Tensor, g: Tensor, state: State) -> tuple[Tensor, State]:
-        return params.sub(g, alpha=section.lr), state
+    def step(params: Tensor, descent: Descent, state: State) -> Stepped:
+        return Stepped(descent.feed(params.clone(), -descent.lr), state)
 
     return ServerOptimizer(init, step)

@@ -9,16 +9,23 @@ from torch import Tensor
 
 from raysim.models.model import Weights
 
+Tensors = Mapping[str, Tensor]
+
 
 @dataclass(frozen=True)
 class ServerState:
     """State after `round` finished rounds. Replaced, never mutated.
 
     weights: the model that the next round broadcasts.
-    optimizer, sampler: tensors by name; what the optimizer's and the sampler's `init` made of them, stepped since.
+    The others are tensors by name:
+    optimizer, sampler: what the optimizer's and the sampler's `init` made of them, stepped since.
+    levels: of clipping and zeroing. glad: baselines. ledger: what diagnostics carry on.
     """
 
     round: int
     weights: Weights
-    optimizer: Mapping[str, Tensor]
-    sampler: Mapping[str, Tensor]
+    optimizer: Tensors
+    sampler: Tensors
+    levels: Tensors
+    glad: Tensors
+    ledger: Tensors

@@ -7,22 +7,32 @@ is a function of these sums.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+
+from raysim.server.limits import UNTOUCHED, Judged
 
 
 @dataclass(frozen=True)
 class Sums:
     """Sums over clients that were not rejected. Vectors are flat in the model's layout, on the CPU.
 
+    A client drawn c times counts c times in all of them. Of an update delta_i = y_i - x, h_i = scale_i delta_i is what
+    enters the mean (clipped, zeroed); figures that say "update" are of delta_i itself.
+
     weight: sum of w_i, w_i = n_i ("examples") or 1 ("uniform").
-    delta: float64 (P,), sum of w_i (y_i - x).
+    delta: float64 (P,), sum of w_i h_i.
     buffers: float64 (B,), sum of w_i times the client's floating buffers after local training.
     counters: int64 (C,), the maximum of the clients' integer buffers.
-    squared_norms: float64 (G,), sum of w_i |delta_i|^2 per parameter group.
-    clients: how many. norm: sum of |delta_i|. examples: sum of n_i.
+    squared_norms: float64 (G,), sum of w_i |h_i|^2 per parameter group.
+    units: (P,) in the model's dtype, sum of delta_i / |delta_i| of the `moving` clients whose update is not zero; (0,)
+        where the cosine is not asked for.
+    clients: how many. norm, squared_norm: sums of |delta_i| and |delta_i|^2. examples: sum of n_i.
+    within_clip, within_zeroing: clients at or below the levels. zeroed: clients whose update was zeroed.
+    labels: int64 (L,), the clients' label counts; (0,) where they are not asked for.
     seen: examples met in local training. loss, correct: their summed loss and hits (NaN where nothing is counted).
     rejected: positions of the clients whose update was not finite, in order of chunk; they are in no other sum.
     """
@@ -32,18 +42,33 @@ class Sums:
     buffers: Tensor
     counters: Tensor
     squared_norms: Tensor
+    units: Tensor
+    moving: int
     clients: int
     norm: float
+    squared_norm: float
     examples: int
+    within_clip: int
+    within_zeroing: int
+    zeroed: int
+    labels: Tensor
     seen: int
     loss: float
     correct: float
     rejected: tuple[int, ...]
 
 
-def empty(num_params: int, num_buffers: int, num_counters: int, num_groups: int) -> Sums:
-    """The identity of `add`, for vectors of these lengths."""
-    return Accumulator(num_params, num_buffers, num_counters, num_groups, torch.device("cpu")).total()
+def empty(
+    num_params: int,
+    num_buffers: int,
+    num_counters: int,
+    num_groups: int,
+    unit_dtype: torch.dtype | None = None,
+    num_labels: int = 0,
+) -> Sums:
+    """The identity of `add`, for vectors of these lengths; the last two as for `Accumulator`."""
+    device = torch.device("cpu")
+    return Accumulator(num_params, num_buffers, num_counters, num_groups, device, unit_dtype, num_labels).total()
 
 
 def add(left: Sums, right: Sums) -> Sums:
@@ -53,17 +78,30 @@ def add(left: Sums, right: Sums) -> Sums:
 
 
 class Accumulator:
-    """Adds up the clients of a chunk, in order and in float64, on the device where they were trained."""
+    """Adds up the clients of a chunk, in order and in float64, on the device where they were trained.
+
+    `unit_dtype`: what unit updates are summed in; None: they are not. `num_labels`: classes to count, or 0.
+    """
 
     def __init__(
-        self, num_params: int, num_buffers: int, num_counters: int, num_groups: int, device: torch.device
+        self,
+        num_params: int,
+        num_buffers: int,
+        num_counters: int,
+        num_groups: int,
+        device: torch.device,
+        unit_dtype: torch.dtype | None = None,
+        num_labels: int = 0,
     ) -> None:
         self._delta = torch.zeros(num_params, dtype=torch.float64, device=device)
         self._buffers = torch.zeros(num_buffers, dtype=torch.float64, device=device)
         self._counters = torch.full((num_counters,), torch.iinfo(torch.int64).min, device=device)
         self._squared_norms = torch.zeros(num_groups, dtype=torch.float64, device=device)
-        self._weight = self._norm = self._loss = self._correct = 0.0
-        self._clients = self._examples = self._seen = 0
+        self._units = torch.zeros(num_params if unit_dtype else 0, dtype=unit_dtype, device=device)
+        self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
+        self._weight = self._norm = self._squared_norm = self._loss = self._correct = 0.0
+        self._clients = self._moving = self._examples = self._seen = 0
+        self._within_clip = self._within_zeroing = self._zeroed = 0
         self._rejected: list[int] = []
 
     def reject(self, position: int) -> None:
@@ -82,19 +120,43 @@ class Accumulator:
         seen: int,
         loss: float,
         correct: float,
+        judged: Judged = UNTOUCHED,
+        labels: Tensor | None = None,
+        count: int = 1,
     ) -> None:
-        """Add one client; `squared_norms` is |delta_i|^2 per group, `loss` and `correct` are sums over `seen`."""
-        self._delta.add_(delta, alpha=weight)
+        """Add one client, `count` times.
+
+        Args:
+            weight: w_i of one draw.
+            squared_norms: |delta_i|^2 per group.
+            loss, correct: sums over the `seen` examples.
+            judged: what clipping and zeroing make of the update.
+            labels: the client's label counts.
+        """
+        squared_norm = float(squared_norms.sum())
+        norm = math.sqrt(squared_norm)
+        weight *= count
+        self._delta.add_(delta, alpha=weight * judged.scale)
         self._buffers.add_(buffers, alpha=weight)
         torch.maximum(self._counters, counters, out=self._counters)
-        self._squared_norms.add_(squared_norms, alpha=weight)
+        self._squared_norms.add_(squared_norms, alpha=weight * judged.scale**2)
+        if norm:
+            if len(self._units):
+                self._units.add_(delta, alpha=count / norm)
+            self._moving += count
+        if labels is not None:
+            self._labels.add_(labels, alpha=count)
         self._weight += weight
-        self._norm += float(squared_norms.sum().sqrt())
-        self._loss += loss
-        self._correct += correct
-        self._clients += 1
-        self._examples += examples
-        self._seen += seen
+        self._norm += count * norm
+        self._squared_norm += count * squared_norm
+        self._within_clip += count * judged.within_clip
+        self._within_zeroing += count * judged.within_zeroing
+        self._zeroed += count * (judged.scale == 0)
+        self._loss += count * loss
+        self._correct += count * correct
+        self._clients += count
+        self._examples += count * examples
+        self._seen += count * seen
 
     def total(self) -> Sums:
         """The sums so far."""
@@ -104,9 +166,16 @@ class Accumulator:
             buffers=self._buffers.cpu(),
             counters=self._counters.cpu(),
             squared_norms=self._squared_norms.cpu(),
+            units=self._units.cpu(),
+            moving=self._moving,
             clients=self._clients,
             norm=self._norm,
+            squared_norm=self._squared_norm,
             examples=self._examples,
+            within_clip=self._within_clip,
+            within_zeroing=self._within_zeroing,
+            zeroed=self._zeroed,
+            labels=self._labels.cpu(),
             seen=self._seen,
             loss=self._loss,
             correct=self._correct,

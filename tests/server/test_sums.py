@@ -23,9 +23,16 @@ def sums(draw: st.DrawFn) -> Sums:
         buffers=draw(vector),
         counters=draw(vector).long(),
         squared_norms=draw(vector),
+        units=draw(vector),
+        moving=draw(small),
         clients=draw(small),
         norm=float(draw(small)),
+        squared_norm=float(draw(small)),
         examples=draw(small),
+        within_clip=draw(small),
+        within_zeroing=draw(small),
+        zeroed=draw(small),
+        labels=draw(vector).long(),
         seen=draw(small),
         loss=float(draw(small)),
         correct=float(draw(small)),
@@ -55,7 +62,7 @@ def test_addition_is_commutative(a: Sums, b: Sums) -> None:
 
 @given(sums())
 def test_the_empty_sums_are_the_identity(a: Sums) -> None:
-    assert equal(add(a, empty(3, 3, 3, 3)), a)
+    assert equal(add(a, empty(3, 3, 3, 3, torch.float64, 3)), a)
 
 
 @given(st.lists(st.tuples(small, small), min_size=1, max_size=6))

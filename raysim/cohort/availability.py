@@ -1,0 +1,61 @@
+"""Availability: a client takes part only while its diurnal window is open; among those, uniformly without replacement.
+
+Client i has a phase u_i, uniform on [0, spread) of a day and addressed by (seed, client). It is available after t
+finished rounds where the fractional part of t / day + u_i is below `open`. With spread = 1 as many clients are awake at
+any time; a smaller spread is a population of few time zones, most of which sleeps at once. Where fewer than
+`cohort.size` are awake, all of them are the cohort, and where none is, the round leaves the model as it is.
+
+The cohort is the prefix of the uniform sampler's permutation, with sleepers passed over: nested across sizes, and equal
+across algorithms. Cost is about size / open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, PositiveFloat
+
+from raysim import seeds
+from raysim.cohort import uniform
+from raysim.cohort.sampler import Positions, Sampler, State
+from raysim.section import Section
+from raysim.seeds import Int64s
+
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class Availability(Section):
+    """`day` counts rounds; `open` is the share of a day that a window is open; `spread` that the phases cover."""
+
+    name: Literal["availability"] = "availability"
+    day: PositiveFloat = 24.0
+    open: Share = 0.5
+    spread: Share = 1.0
+
+
+def is_open(section: Availability, seed: int, positions: Int64s, round_index: int) -> npt.NDArray[np.bool_]:
+    """Whether each client's window is open in the round."""
+    phases = (seeds.keys(seed, "phase", positions) >> np.uint64(11)).astype(np.float64) * 2.0**-53 * section.spread
+    return np.asarray((round_index / section.day + phases) % 1.0 < section.open)
+
+
+def make(section: Availability, seed: int, population: int, size_at: Callable[[int], int]) -> Sampler:
+    """Close the pair over the windows."""
+
+    def init() -> State:
+        return {}
+
+    def sample(state: State, round_index: int) -> Positions:
+        size = size_at(round_index)
+        looked_at = min(population, max(size, int(size / section.open)))
+        while True:
+            candidates = uniform.prefix(seed, round_index, population, looked_at)
+            awake = candidates[is_open(section, seed, candidates, round_index)]
+            if len(awake) >= size or looked_at == population:
+                return awake[:size]
+            looked_at = min(population, 2 * looked_at)
+
+    return Sampler(init, sample)

@@ -1,0 +1,48 @@
+"""Bernoulli sampling: every client takes part independently with the same probability, so cohorts vary in size.
+
+Cost is that of the cohort, not of the population: the gaps between participants are geometric, and drawn directly. A
+cohort may be empty: that round leaves the model as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from raysim import seeds
+from raysim.cohort.sampler import Positions, Sampler, State
+from raysim.section import Section
+
+
+class Bernoulli(Section):
+    """`probability` in (0, 1]; `cohort.size` must be absent."""
+
+    name: Literal["bernoulli"] = "bernoulli"
+    probability: float = Field(gt=0, le=1)
+
+
+def make(section: Bernoulli, seed: int, population: int) -> Sampler:
+    """Close the pair over the probability and the number of clients."""
+
+    def init() -> State:
+        return {}
+
+    def sample(state: State, round_index: int) -> Positions:
+        if section.probability == 1:
+            return np.arange(population, dtype=np.int64)
+        expected = population * section.probability
+        # Enough gaps to pass the end but for odds below 1e-30; were they not, the stream only goes on further.
+        length = int(expected + 12 * math.sqrt(expected) + 64)
+        key = seeds.key(seed, "cohort", round_index)
+        while True:
+            uniform = (seeds.stream(key, length) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+            gaps = np.floor(np.log1p(-uniform) / math.log1p(-section.probability))
+            positions = np.cumsum(gaps + 1) - 1
+            if positions[-1] >= population:
+                return positions[positions < population].astype(np.int64)
+            length *= 2
+
+    return Sampler(init, sample)

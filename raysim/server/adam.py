@@ -1,0 +1,58 @@
+"""Server Adam, which is FedAdam: m <- b1 m + (1 - b1) f g; v <- b2 v + (1 - b2) g^2; step as in `adaptive_step`.
+
+State: m starts at 0, v at v0 (0). eps stands outside the root. f is FedGLAD's factor, 1 without it: the numerator m is
+fed f g, the second moment takes the unscaled g.
+
+Source: Reddi et al. (2021), algorithm 2; algorithms.md section 1. Departure: they ask for v0 >= eps^2; here it is a
+key, and 0 by default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat
+from torch import Tensor
+
+from raysim.section import Section
+from raysim.server import adaptive_step
+from raysim.server.adaptive_step import BiasCorrection
+from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
+
+
+class Adam(Section):
+    """`beta1`, `beta2` in [0, 1); `bias_correction` chooses among three algorithms, see `adaptive_step`."""
+
+    name: Literal["adam"] = "adam"
+    lr: NonNegativeFloat = 0.01
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.99, ge=0, lt=1)
+    eps: NonNegativeFloat = 1e-3
+    v0: NonNegativeFloat = 0.0
+    bias_correction: BiasCorrection = "none"
+
+
+def make(section: Adam) -> ServerOptimizer:
+    """Close the pair over its constants."""
+    b1, b2 = section.beta1, section.beta2
+
+    def init(params: Tensor) -> State:
+        return {"m": params.new_zeros(params.shape), "v": params.new_full(params.shape, section.v0)}
+
+    def step(params: Tensor, descent: Descent, state: State) -> Stepped:
+        m = descent.feed(state["m"].mul(b1), 1 - b1)
+        v = state["v"].mul(b2).addcmul_(descent.g, descent.g, value=1 - b2)
+        moved = adaptive_step.step(
+            params,
+            m,
+            v,
+            lr=descent.lr,
+            k=descent.k,
+            beta1=b1,
+            beta2=b2,
+            eps=section.eps,
+            bias_correction=section.bias_correction,
+        )
+        return Stepped(moved, {"m": m, "v": v})
+
+    return ServerOptimizer(init, step)

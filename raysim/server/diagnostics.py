@@ -1,0 +1,58 @@
+"""Measurements of a round that need only sums; `[server.diagnostics]` says which of the costly ones are wanted."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from raysim.section import Section
+from raysim.server.norms import squared_norm
+
+
+class Diagnostics(Section):
+    """`cosine`: mean pairwise cosine similarity; its sum of unit updates doubles what workers send back.
+
+    `labels`: similarity of the cohort's label distribution with all clients'; every client's labels are read once
+    before the first round.
+    """
+
+    cosine: bool = True
+    labels: bool = False
+
+
+def mean_cosine_similarity(unit_sum: Tensor, moving: int, clients: int) -> float | None:
+    """Mean over unordered pairs of clients: (|sum u_i|^2 - Z) / (M (M - 1)); a pair with a zero update counts 0.
+
+    Args:
+        unit_sum: sum of the unit vectors of the updates that are not zero.
+        moving: Z, how many they are.
+        clients: M.
+
+    Source: Charles et al. (2021), equation 5. None where M < 2: there is no pair.
+    """
+    if clients < 2:
+        return None
+    return (squared_norm(unit_sum) - moving) / (clients * (clients - 1))
+
+
+def dispersion(norm_sum: float, squared_norm_sum: float, clients: int) -> float:
+    """Coefficient of variation of the update norms: population standard deviation over mean; 0 if all are 0."""
+    mean = norm_sum / clients
+    variance = max(0.0, squared_norm_sum / clients - mean**2)
+    return math.sqrt(variance) / mean if mean else 0.0
+
+
+def label_similarity(pooled: Tensor, population: Tensor) -> float:
+    """Cosine of the cohort's pooled label counts with all clients': both shape (classes,).
+
+    Source: Yang et al. (2023), equations 16 to 18.
+    """
+    a, b = pooled.double(), population.double()
+    return float(a.dot(b) / (a.norm() * b.norm()))
+
+
+def label_counts(y: Tensor, num_classes: int) -> Tensor:
+    """int64 (classes,): how often each label occurs."""
+    return torch.bincount(y.flatten(), minlength=num_classes)

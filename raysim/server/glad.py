@@ -1,0 +1,94 @@
+"""FedGLAD: the server step is scaled by how the clients' agreement compares with what it was so far.
+
+Per unit u of the scope: f_u = min(max(GSI_u^t / B_u^t, 1 - gamma t), 1 + gamma t), t = number of finished rounds, so
+f = 1 at t = 0. The baseline B_u^0 = GSI_u^0, B_u^{t+1} = beta B_u^t + (1 - beta) GSI_u^t, is used before it is updated
+and is never bounded. gamma = 0 is off, gamma = "inf" unbounded. Where f acts is said by `optimizer.Descent`.
+
+State: B per unit, in `ServerState.glad`; empty until the first round that was measured. A round with fewer than two
+clients measures no agreement: its factor is 1 and its baseline stays.
+
+Source: Yang et al. (2023), algorithm 1; algorithms.md section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field, NonNegativeFloat
+from torch import Tensor
+
+from raysim.section import Section
+from raysim.server.gsi import gsi
+
+State = Mapping[str, Tensor]
+Scope = Literal["group", "layer", "universal"]
+
+
+class Glad(Section):
+    """`scope`: one factor per named tensor ("group"), per module ("layer"), or one for the model ("universal")."""
+
+    beta: float = Field(0.9, ge=0, le=1)
+    gamma: NonNegativeFloat | Literal["inf"] = 0.02
+    scope: Scope = "group"
+
+
+class Factors(NamedTuple):
+    """`groups`: f per parameter group. `bounded`: share of the scope's units whose ratio met a bound."""
+
+    groups: tuple[float, ...]
+    bounded: float
+    state: State
+
+
+def units(scope: Scope, names: Sequence[str]) -> list[int]:
+    """The unit of each group, numbered in order of appearance: "fc1.weight" and "fc1.bias" share the layer "fc1"."""
+    keys = {
+        "group": list(names),
+        "layer": [name.rpartition(".")[0] for name in names],
+        "universal": [""] * len(names),
+    }[scope]
+    number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
+    return [number[key] for key in keys]
+
+
+def bounded(ratio: float, gamma: float | str, t: int) -> float:
+    """min(max(ratio, 1 - gamma t), 1 + gamma t)."""
+    if isinstance(gamma, str):
+        return ratio
+    return min(max(ratio, 1 - gamma * t), 1 + gamma * t)
+
+
+def factors(
+    section: Glad,
+    unit_of: Sequence[int],
+    mean_squared_norms: Sequence[float],
+    squared_norms_of_mean: Sequence[float],
+    state: State,
+    t: int,
+) -> Factors:
+    """The factors of a round with at least two clients, and the baselines of the next.
+
+    Args:
+        section: beta, gamma and scope.
+        unit_of: from `units`, one per group.
+        mean_squared_norms, squared_norms_of_mean: sum_i p_i |g_i,P|^2 and |sum_i p_i g_i,P|^2 per group.
+        state: the baselines.
+        t: number of finished rounds.
+    """
+    count = max(unit_of) + 1
+    spread, mean = [0.0] * count, [0.0] * count
+    for unit, squares, square in zip(unit_of, mean_squared_norms, squared_norms_of_mean, strict=True):
+        spread[unit] += squares
+        mean[unit] += square
+    now = [gsi(s, m) for s, m in zip(spread, mean, strict=True)]
+    before = state["baselines"].tolist() if state else now
+    ratios = [measured / baseline for measured, baseline in zip(now, before, strict=True)]
+    chosen = [bounded(ratio, section.gamma, t) for ratio in ratios]
+    after = [section.beta * b + (1 - section.beta) * g for b, g in zip(before, now, strict=True)] if state else now
+    return Factors(
+        groups=tuple(chosen[unit] for unit in unit_of),
+        bounded=sum(f != ratio for f, ratio in zip(chosen, ratios, strict=True)) / count,
+        state={"baselines": torch.tensor(after, dtype=torch.float64)},
+    )

@@ -1,0 +1,45 @@
+"""The server learning rate scaled with the cohort, and warmed up:
+
+target = r(M / M_ref) lr, r(z) = 1 ("none"), sqrt(z) ("sqrt") or z ("linear");
+s = min(1, (t + 1) / warmup), 1 without warm-up;
+from = "zero": s target; from = "base": lr + s (target - lr).
+
+M is the configured size of the round's cohort, t the number of finished rounds.
+
+Source: Charles et al. (2021), equation 3 and appendix B.7; algorithms.md section 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
+
+from raysim.section import Section
+
+
+class LrScaling(Section):
+    """`reference` is M_ref; `warmup` counts rounds; `from` (`start` in Python) is where the warm-up begins."""
+
+    rule: Literal["none", "sqrt", "linear"] = "none"
+    reference: PositiveFloat | None = None
+    warmup: NonNegativeInt = 0
+    start: Literal["zero", "base"] = Field("zero", alias="from")
+
+    @model_validator(mode="after")
+    def _reference_where_it_means_something(self) -> LrScaling:
+        if (self.rule == "none") != (self.reference is None):
+            raise ValueError(
+                f"reference, the cohort size that lr was found at, must be given with rule 'sqrt' or 'linear' and "
+                f"only there, but got rule = {self.rule!r} and reference = {self.reference}"
+            )
+        return self
+
+
+def scaled(section: LrScaling, lr: float, cohort_size: float, t: int) -> float:
+    """The learning rate of the round after t finished ones, before any decay."""
+    ratio = 1.0 if section.reference is None else cohort_size / section.reference
+    target = lr * (math.sqrt(ratio) if section.rule == "sqrt" else ratio)
+    s = min(1.0, (t + 1) / section.warmup) if section.warmup else 1.0
+    return s * target if section.start == "zero" else lr + s * (target - lr)

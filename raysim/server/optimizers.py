@@ -1,0 +1,40 @@
+"""The server optimizers to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from raysim.section import Section
+from raysim.server import adagrad, adam, lamb, lars, momentum, normalized, sgd, yogi
+from raysim.server.optimizer import ServerOptimizer
+
+OptimizerSection = Annotated[
+    sgd.Sgd
+    | momentum.Momentum
+    | adagrad.Adagrad
+    | adam.Adam
+    | yogi.Yogi
+    | lars.Lars
+    | lamb.Lamb
+    | normalized.Normalized,
+    Field(discriminator="name"),
+]
+
+MAKERS: dict[type[Section], Callable[[Any], ServerOptimizer]] = {
+    sgd.Sgd: sgd.make,
+    momentum.Momentum: momentum.make,
+    adagrad.Adagrad: adagrad.make,
+    adam.Adam: adam.make,
+    yogi.Yogi: yogi.make,
+    lars.Lars: lars.make,
+    lamb.Lamb: lamb.make,
+    normalized.Normalized: normalized.make,
+}
+
+
+def make(section: OptimizerSection) -> ServerOptimizer:
+    """The pair of functions that the section means."""
+    return MAKERS[type(section)](section)

@@ -1,0 +1,17 @@
+"""The pseudo-gradient g = -(sum of p_i h_i) from the sums, h_i being the updates as they enter the mean."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from raysim.server.norms import BLOCK
+
+
+def pseudo_gradient(weighted_sum: Tensor, divisor: float, dtype: torch.dtype) -> Tensor:
+    """-weighted_sum / divisor in the model's dtype; weighted_sum is float64 and is divided before it is rounded."""
+    g = torch.empty(weighted_sum.shape, dtype=dtype)
+    # Block by block: a float64 quotient of the whole model would be two more models of memory.
+    for block, part in zip(g.split(BLOCK), weighted_sum.split(BLOCK), strict=True):
+        block.copy_(part.div(-divisor))
+    return g

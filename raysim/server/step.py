@@ -1,0 +1,195 @@
+"""The server's side of a round: the levels that travel with the model, and the step from sums to the next state.
+
+Order (algorithms.md section 0): the workers clipped and added up; here mean -> GSI and FedGLAD's factor -> learning
+rate -> optimizer. The levels of clipping and zeroing follow what was seen before clipping.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from raysim.layout import Layout
+from raysim.models.model import Weights
+from raysim.server import clipping, diagnostics, glad, ledger, optimizers
+from raysim.server.gsi import gsi
+from raysim.server.level import follow
+from raysim.server.limits import Limits
+from raysim.server.norms import group_norms
+from raysim.server.optimizer import Descent
+from raysim.server.pseudo_gradient import pseudo_gradient
+from raysim.server.section import ServerSection
+from raysim.server.state import ServerState, Tensors
+from raysim.server.sums import Sums
+
+Metrics = dict[str, float | None]
+"""A figure is None where it is not defined for the round."""
+
+
+class Server(NamedTuple):
+    """Pure functions: the state before the first round, the levels of a round, the step that closes it."""
+
+    init: Callable[[Weights, Tensors], ServerState]
+    limits: Callable[[ServerState], Limits]
+    step: Callable[[ServerState, Sums], tuple[ServerState, Metrics]]
+
+
+class _Agreement(NamedTuple):
+    """Per parameter group, of the vectors that enter the mean: sum_i p_i |g_i,P|^2 and |sum_i p_i g_i,P|^2."""
+
+    mean_squared_norms: Sequence[float]
+    squared_norms_of_mean: Sequence[float]
+
+
+def make(
+    section: ServerSection,
+    layout: Layout,
+    cohort_size: Callable[[int], float],
+    label_population: Tensor | None = None,
+) -> Server:
+    """Close the functions over what does not change in a run.
+
+    Args:
+        section: the experiment's `[server]`.
+        layout: the parameter groups of the flat vectors.
+        cohort_size: the configured size of the cohort after t finished rounds.
+        label_population: label counts of all training clients, where the cohort's are compared with them.
+    """
+    optimizer = optimizers.make(section.optimizer)
+    unit_of = glad.units(section.glad.scope, layout.names) if section.glad else []
+
+    def init(weights: Weights, sampler: Tensors) -> ServerState:
+        levels = {}
+        if section.clip:
+            levels["clip"] = _scalar(clipping.initial(section.clip))
+        if section.zeroing:
+            levels["zeroing"] = _scalar(section.zeroing.initial)
+        return ServerState(0, weights, optimizer.init(weights.params), sampler, levels, {}, ledger.opened())
+
+    def limits(state: ServerState) -> Limits:
+        return Limits(**{name: float(level) for name, level in state.levels.items()})
+
+    def step(state: ServerState, sums: Sums) -> tuple[ServerState, Metrics]:
+        t, weights = state.round, state.weights
+        lr = section.lr_at(cohort_size(t), t)
+        metrics: Metrics = {
+            "clients": sums.clients,
+            "rejected": len(sums.rejected),
+            "examples": sums.examples,
+            "server_lr": lr,
+            **{f"{name}_level": float(level) for name, level in state.levels.items()},
+        }
+        if sums.clients == 0:
+            # No update came, or every one was rejected: the model stays, and the round says so by clients = 0.
+            metrics["examples_so_far"] = int(state.ledger["examples"])
+            return replace(state, round=t + 1), metrics
+        agreement = _Agreement(
+            (sums.squared_norms / sums.weight).tolist(),
+            [(norm / sums.weight) ** 2 for norm in group_norms(layout, sums.delta)],
+        )
+        metrics |= _sizes(section, sums, agreement)
+        metrics |= _agreement(layout, agreement)
+        factors, baselines, said = _glad(section.glad, unit_of, layout, agreement, state, sums.clients)
+        metrics |= said
+        g = pseudo_gradient(sums.delta, sums.weight, weights.params.dtype)
+        stepped = optimizer.step(weights.params, Descent(layout, g, lr, t + 1, factors), state.optimizer)
+        metrics |= stepped.metrics
+        opened, said = _entered(state.ledger, sums, label_population, metrics)
+        metrics |= said
+        after = ServerState(
+            round=t + 1,
+            weights=Weights(stepped.params, sums.buffers.div(sums.weight).to(weights.buffers.dtype), sums.counters),
+            optimizer=stepped.state,
+            sampler=state.sampler,
+            levels=_levels(section, state.levels, sums),
+            glad=baselines,
+            ledger=opened,
+        )
+        return after, metrics
+
+    return Server(init, limits, step)
+
+
+def _sizes(section: ServerSection, sums: Sums, agreement: _Agreement) -> Metrics:
+    """Loss, and how large the updates and their mean are."""
+    metrics: Metrics = {"loss": sums.loss / sums.seen}
+    if not math.isnan(sums.correct):
+        metrics["accuracy"] = sums.correct / sums.seen
+    metrics["pseudo_gradient_norm"] = math.sqrt(sum(agreement.squared_norms_of_mean))
+    metrics["mean_update_norm"] = sums.norm / sums.clients
+    metrics["update_norm_dispersion"] = diagnostics.dispersion(sums.norm, sums.squared_norm, sums.clients)
+    if section.clip:
+        metrics["clipped_fraction"] = 1 - sums.within_clip / sums.clients
+    if section.zeroing:
+        metrics["zeroed_fraction"] = sums.zeroed / sums.clients
+    if section.diagnostics.cosine:
+        metrics["mean_cosine_similarity"] = diagnostics.mean_cosine_similarity(sums.units, sums.moving, sums.clients)
+    return metrics
+
+
+def _agreement(layout: Layout, agreement: _Agreement) -> Metrics:
+    """The similarity index of the whole model and of every group."""
+    metrics: Metrics = {"gsi": gsi(sum(agreement.mean_squared_norms), sum(agreement.squared_norms_of_mean))}
+    for name, spread, mean in zip(layout.names, *agreement, strict=True):
+        metrics[f"gsi/{name}"] = gsi(spread, mean)
+    return metrics
+
+
+def _glad(
+    section: glad.Glad | None,
+    unit_of: Sequence[int],
+    layout: Layout,
+    agreement: _Agreement,
+    state: ServerState,
+    clients: int,
+) -> tuple[tuple[float, ...] | None, Tensors, Metrics]:
+    """FedGLAD's factor per group (None: 1 for all, without its cost), the next baselines, and what it says."""
+    if section is None:
+        return None, state.glad, {}
+    if clients < 2:
+        made = glad.Factors((1.0,) * len(layout.names), 0.0, state.glad)
+    else:
+        made = glad.factors(section, unit_of, *agreement, state.glad, state.round)
+    metrics: Metrics = {f"glad_factor/{name}": f for name, f in zip(layout.names, made.groups, strict=True)}
+    metrics["glad_bounded_fraction"] = made.bounded
+    return None if set(made.groups) == {1.0} else made.groups, made.state, metrics
+
+
+def _levels(section: ServerSection, levels: Tensors, sums: Sums) -> Tensors:
+    """The levels of clipping and zeroing for the next round."""
+    after = dict(levels)
+    if isinstance(section.clip, clipping.AdaptiveClip):
+        fraction = sums.within_clip / sums.clients
+        after["clip"] = _scalar(follow(float(levels["clip"]), fraction, section.clip.quantile, section.clip.lr))
+    if (zeroing := section.zeroing) is not None:
+        fraction = sums.within_zeroing / sums.clients
+        after["zeroing"] = _scalar(follow(float(levels["zeroing"]), fraction, zeroing.quantile, zeroing.lr))
+    return after
+
+
+def _entered(book: Tensors, sums: Sums, population: Tensor | None, metrics: Metrics) -> tuple[Tensors, Metrics]:
+    """The ledger with this round in it, and the figures that come from it."""
+    after = dict(book)
+    after["examples"] = book["examples"] + sums.examples
+    said: Metrics = {"examples_so_far": int(after["examples"])}
+    accuracy = metrics.get("accuracy")
+    if accuracy is not None:
+        said["catastrophic_failure"] = ledger.is_catastrophe(book, accuracy)
+        after["accuracy"] = _scalar(accuracy)
+    if population is not None:
+        similarity = diagnostics.label_similarity(sums.labels, population)
+        index = metrics["gsi"]
+        assert index is not None
+        after["moments"] = ledger.paired(book["moments"], similarity, index)
+        said["label_similarity"] = similarity
+        said["label_gsi_correlation"] = ledger.correlation(after["moments"])
+    return after, said
+
+
+def _scalar(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)
