@@ -9,7 +9,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, StringConstraints, ValidationError
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from raysim import explain, overrides
 from raysim.client.section import ClientSection
@@ -75,6 +83,27 @@ class Experiment(Section):
     evaluation: EvaluationSection = EvaluationSection()
     engine: EngineSection = EngineSection()
     checkpoint: CheckpointSection = CheckpointSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _md_is_weighted_uniformly(cls, given: Any) -> Any:
+        """The md sampler puts the examples into the probabilities: uniform weights are its definition."""
+        match given:
+            case {"cohort": {"sampler": {"name": "md"}}}:
+                server = given.get("server", {})
+                if isinstance(server, Mapping) and "weighting" not in server:
+                    return {**given, "server": {**server, "weighting": "uniform"}}
+        return given
+
+    @model_validator(mode="after")
+    def _choices_that_fit(self) -> Experiment:
+        drawing = self.cohort.drawing
+        if drawing is not None and drawing.name == "md" and self.server.weighting == "examples":
+            raise ValueError(
+                "the md sampler draws clients in proportion to their examples, and is defined with uniform weights, "
+                "but got server.weighting = 'examples', which would count the examples twice"
+            )
+        return self
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Experiment:

@@ -181,7 +181,8 @@ def table(rows: Sequence[Row]) -> pa.Table:
     names = dict.fromkeys(key for row in rows for key in row)
     names.setdefault("round")
     columns = {name: [row.get(name) for row in rows] for name in names}
-    types = {"round": pa.int64(), "rejected_clients": pa.list_(pa.string())}
+    ids = pa.list_(pa.string())
+    types = {"round": pa.int64(), "rejected_clients": ids, "catastrophic_cohort": ids}
     return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
 
 

@@ -43,7 +43,10 @@ class Finished:
     @property
     def row(self) -> dict[str, Any]:
         """The round as a row of the records."""
-        return {"round": self.index, **self.metrics, "rejected_clients": list(self.rejected)}
+        named: dict[str, list[str] | None] = {"rejected_clients": list(self.rejected)}
+        if "catastrophic_failure" in self.metrics:
+            named["catastrophic_cohort"] = list(self.cohort) if self.metrics["catastrophic_failure"] else None
+        return {"round": self.index, **self.metrics, **named}
 
 
 def rounds(
@@ -82,6 +85,13 @@ def rounds(
             state, metrics = algorithm.step(state, sums)
             if sums.rejected:
                 _say_rejected(plan, index, sums)
+            if metrics.get("catastrophic_failure"):
+                log.warning(
+                    "round %d: the cohort's training accuracy fell below half of the last round's, to %.3g; the row "
+                    "keeps its clients",
+                    index,
+                    metrics["accuracy"],
+                )
             clients = None
             if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
                 scores, clients = evaluate_now(plan, executor, state, evaluations)

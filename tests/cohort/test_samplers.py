@@ -1,0 +1,189 @@
+"""What every sampler promises, and the law that each is named for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import raysim
+from raysim.cohort import availability, bernoulli, md
+from raysim.cohort.availability import Availability
+from raysim.cohort.bernoulli import Bernoulli
+from raysim.cohort.growth import Growth, grown
+
+Make = Callable[..., raysim.Experiment]
+
+SAMPLERS: list[dict[str, Any]] = [
+    {"size": 5},
+    {"size": 5, "sampler": {"name": "md"}},
+    {"sampler": {"name": "bernoulli", "probability": 0.3}},
+    {"size": 5, "sampler": {"name": "availability", "day": 3.0, "open": 0.4}},
+    {"size": 2, "sampler": {"name": "replay", "rounds": {"1": ["c4", "c5", "c6"]}}},
+    {"size": 2, "sampler": {"name": "replay", "rounds": {1: ["c4"]}, "over": {"name": "md"}}},
+    {"size": 2, "growth": {"every": 2}},
+]
+
+
+def made(cohort: dict[str, Any], experiment: Make, **sections: Any) -> raysim.Experiment:
+    return experiment(rounds=5, cohort=cohort, server={"weighting": "uniform"}, **sections)
+
+
+@pytest.mark.parametrize("cohort", SAMPLERS, ids=str)
+def test_cohorts_are_a_function_of_seed_and_round(
+    cohort: dict[str, Any], experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    exp = made(cohort, experiment)
+    one, same, other = (
+        [r.cohort for r in raysim.rounds(e, dataset=dataset)] for e in (exp, exp, exp.model_copy(update={"seed": 1}))
+    )
+    assert one == same
+    assert one != other
+
+
+@pytest.mark.parametrize("cohort", SAMPLERS, ids=str)
+def test_a_run_goes_on_from_its_checkpoint_to_the_same_bits(
+    cohort: dict[str, Any], experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    long = made(cohort, experiment)
+    whole = raysim.run(long, dataset=dataset, path=tmp_path / "whole")
+    raysim.run(long.model_copy(update={"rounds": 2}), dataset=dataset, path=tmp_path / "part")
+    part = raysim.resume(tmp_path / "part", dataset=dataset, rounds=5)
+    assert [t.tolist() for t in part.params.values()] == [t.tolist() for t in whole.params.values()]
+    assert part.rounds["loss"].equals(whole.rounds["loss"])
+
+
+@pytest.mark.parametrize("cohort", SAMPLERS, ids=str)
+def test_the_record_gives_the_sampler_back(cohort: dict[str, Any], experiment: Make) -> None:
+    import json
+
+    exp = made(cohort, experiment)
+    assert raysim.Experiment.model_validate(json.loads(exp.to_json())) == exp
+
+
+def test_md_draws_in_proportion_to_examples() -> None:
+    sizes = np.array([1, 2, 5, 12])
+    sampler = md.make(3, sizes, lambda t: 4)
+    counts = np.bincount(np.concatenate([sampler.sample({}, t) for t in range(5000)]), minlength=4)
+    expected = 20_000 * sizes / 20
+    assert ((counts - expected) ** 2 / expected).sum() < 16.27  # the 0.999 quantile with 3 degrees of freedom
+
+
+def test_a_client_that_md_draws_twice_trains_once_and_counts_twice(experiment: Make) -> None:
+    x = np.ones((2, 1))
+    data = raysim.FederatedDataset.from_clients(train={"a": (x, 4 * np.ones(2)), "b": (x, np.zeros(2))})
+    exp = experiment(
+        rounds=6,
+        model=None,
+        client={"optimizer": {"name": "sgd", "lr": 0.5}, "batch_size": "full"},
+        cohort={"size": 2, "sampler": {"name": "md"}},
+        server={"weighting": "uniform"},
+        engine={"workers": 0, "dtype": "float64"},
+    )
+    from torch import nn
+
+    w, seen = 0.0, set()
+    start = {"weight": np.zeros((1, 1))}
+    for r in raysim.rounds(exp, dataset=data, model=lambda: nn.Linear(1, 1, bias=False), params=start):
+        # The squared error has gradient 2 (w - y): at lr 1/2 every client goes to its y at once.
+        w = np.mean([4.0 if c == "a" else 0.0 for c in r.cohort])
+        assert r.params["weight"].item() == pytest.approx(w)
+        assert (len(r.cohort), r.metrics["clients"]) == (2, 2)
+        assert r.metrics["bytes_up"] == 8 * len(set(r.cohort))
+        seen.add(r.cohort)
+    assert any(a == b for a, b in seen)
+    assert any(a != b for a, b in seen)
+
+
+@given(st.floats(0.01, 1.0), st.integers(1, 300), st.integers(0, 5))
+def test_bernoulli_cohorts_are_sets_in_order(probability: float, population: int, seed: int) -> None:
+    cohort = bernoulli.make(Bernoulli(probability=probability), seed, population).sample({}, 2)
+    assert (np.diff(cohort) > 0).all()
+    assert cohort.size == 0 or (cohort[0] >= 0 and cohort[-1] < population)
+
+
+def test_bernoulli_takes_everyone_equally_often() -> None:
+    sampler = bernoulli.make(Bernoulli(probability=0.2), 5, 6)
+    rounds = 10_000
+    counts = np.bincount(np.concatenate([sampler.sample({}, t) for t in range(rounds)]), minlength=6)
+    deviations = (counts - 0.2 * rounds) / np.sqrt(rounds * 0.2 * 0.8)
+    assert np.abs(deviations).max() < 4
+
+
+def test_a_round_without_clients_leaves_the_model(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    exp = experiment(rounds=30, cohort={"sampler": {"name": "bernoulli", "probability": 0.02}})
+    before = None
+    empty = 0
+    for r in raysim.rounds(exp, dataset=dataset):
+        if not r.cohort:
+            empty += 1
+            assert r.metrics["clients"] == 0
+            if before is not None:
+                assert all((before[name] == r.params[name]).all() for name in before)
+        before = r.params
+    assert 0 < empty < 30
+
+
+def test_only_clients_with_an_open_window_take_part() -> None:
+    section = Availability(day=4, open=0.25)
+    sampler = availability.make(section, 7, 200, lambda t: 20)
+    for t in range(8):
+        cohort = sampler.sample({}, t)
+        assert len(set(cohort.tolist())) == 20
+        assert availability.is_open(section, 7, cohort, t).all()
+    # Windows of a quarter day, four rounds a day: everyone is awake in exactly one of them.
+    awake = sum(availability.is_open(section, 7, np.arange(200), t).astype(int) for t in range(4))
+    assert (awake == 1).all()
+
+
+def test_where_too_few_are_awake_all_of_them_come() -> None:
+    section = Availability(day=4, open=0.25, spread=0.1)
+    sampler = availability.make(section, 7, 50, lambda t: 40)
+    sizes = [len(sampler.sample({}, t)) for t in range(4)]
+    assert sum(sizes) == 40 + 0 or sorted(sizes)[:2] == [0, 0]
+
+
+def test_growth_doubles_up_to_the_largest() -> None:
+    section = Growth(every=2, max=10)
+    assert [grown(section, 3, 100, t) for t in range(8)] == [3, 3, 6, 6, 10, 10, 10, 10]
+    assert grown(Growth(every=1), 3, 100, 10**6) == 100
+    assert grown(None, 3, 100, 9) == 3
+
+
+def test_replayed_rounds_lie_over_another_sampler(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    plain = [r.cohort for r in raysim.rounds(experiment(cohort={"size": 3}), dataset=dataset)]
+    over = experiment(cohort={"size": 3, "sampler": {"name": "replay", "rounds": {"2": ["c9", "c8"]}}})
+    assert [r.cohort for r in raysim.rounds(over, dataset=dataset)] == [*plain[:2], ("c9", "c8"), plain[3]]
+
+
+@pytest.mark.parametrize(
+    ("cohort", "message"),
+    [
+        ({"size": 3, "sampler": {"name": "bernoulli", "probability": 0.5}}, "size must be absent with the bernoulli"),
+        ({"sampler": {"name": "bernoulli"}}, "cohort.sampler.probability must be given"),
+        ({"sampler": {"name": "md"}}, "size must be given with the md sampler"),
+        ({"sampler": {"name": "replay"}}, "either cohorts, .* or rounds, .* must be given"),
+        ({"sampler": {"name": "replay", "rounds": {"1": ["a"]}}}, "size must be given with the uniform sampler"),
+        ({"sampler": {"name": "bernoulli", "probability": 0.5}, "growth": {"every": 2}}, "growth needs a size"),
+        (
+            {"sampler": {"name": "replay", "cohorts": [["a"]], "over": {"name": "md"}}},
+            "over, .* goes with rounds, not with cohorts",
+        ),
+        ({"size": 3, "sampler": {"name": "md", "probability": 0.5}}, "unknown key 'cohort.sampler.probability'"),
+    ],
+)
+def test_what_is_wrong_is_named(cohort: dict[str, Any], message: str, experiment: Make) -> None:
+    with pytest.raises(raysim.ExperimentError, match=message):
+        experiment(cohort=cohort)
+
+
+def test_md_is_weighted_uniformly(experiment: Make) -> None:
+    cohort = {"size": 3, "sampler": {"name": "md"}}
+    assert experiment(cohort=cohort).server.weighting == "uniform"
+    with pytest.raises(raysim.ExperimentError, match=r"the md sampler .*weighting = 'examples'"):
+        experiment(cohort=cohort, server={"weighting": "examples"})
