@@ -11,21 +11,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from raysim.client import chunk as local_training
+from raysim.client.adversary import Adversary, LabelFlip, attack, flip
+from raysim.client.batches import num_local_steps
 from raysim.client.form import Form
 from raysim.client.section import ClientSection
 from raysim.cohort.chunks import Chunk
 from raysim.cohort.sampler import State
 from raysim.data.dataset import FederatedDataset
 from raysim.models.model import Model, Weights
+from raysim.server import fednova
 from raysim.server import step as server_step
 from raysim.server.diagnostics import label_counts
 from raysim.server.limits import UNLIMITED, Limits
+from raysim.server.norms import group_norms
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState
 from raysim.server.step import Metrics
@@ -52,8 +57,8 @@ class Algorithm(NamedTuple):
 
     init: Callable[[Weights, State], ServerState]
     broadcast: Callable[[ServerState, Mapping[int, int]], Broadcast]
-    local: Callable[[Form, FederatedDataset, Broadcast, Chunk], Sums]
-    step: Callable[[ServerState, Sums], tuple[ServerState, Metrics]]
+    local: Callable[[Form, FederatedDataset, Broadcast, Chunk, list[Tensor] | None], Sums]
+    step: Callable[[ServerState, Sums, Tensor | None], tuple[ServerState, Metrics]]
 
 
 def federated(
@@ -63,6 +68,8 @@ def federated(
     seed: int,
     cohort_size: Callable[[int], float],
     label_population: Tensor | None = None,
+    adversary: Adversary | None = None,
+    adversaries: frozenset[int] = frozenset(),
 ) -> Algorithm:
     """Generalised federated averaging (Reddi et al. 2021, alg. 1): local training, weighted mean, optimizer.
 
@@ -72,16 +79,22 @@ def federated(
         seed: addresses what clients draw.
         cohort_size: the configured size of the cohort after t finished rounds.
         label_population: label counts of all training clients, where the cohort's are compared with them.
+        adversary, adversaries: what which positions do.
     """
-    by_examples = server.weighting == "examples"
+    nova = server.aggregator if isinstance(server.aggregator, fednova.FedNova) else None
     server_side = server_step.make(server, model.params, cohort_size, label_population)
     num_labels = 0 if label_population is None else len(label_population)
 
     def broadcast(state: ServerState, repeats: Mapping[int, int]) -> Broadcast:
         return Broadcast(state.round, state.weights, client.lr_at(state.round), server_side.limits(state), repeats)
 
-    def local(form: Form, dataset: FederatedDataset, sent: Broadcast, chunk: Chunk) -> Sums:
+    def local(
+        form: Form, dataset: FederatedDataset, sent: Broadcast, chunk: Chunk, kept: list[Tensor] | None = None
+    ) -> Sums:
         clients = list(local_training.members(dataset, chunk, client, seed, sent.round, sent.weights.params))
+        if isinstance(adversary, LabelFlip) and dataset.num_classes is not None:
+            flipped = dataset.num_classes
+            clients = [replace(c, y=flip(c.y, flipped)) if c.position in adversaries else c for c in clients]
         params, buffers, counters = sent.weights.params, sent.weights.buffers, sent.weights.counters
         sums = Accumulator(
             len(params),
@@ -93,24 +106,42 @@ def federated(
             num_labels,
         )
         for trained in local_training.train(form, sent.weights, clients, sent.lr, model.params):
-            if not trained.finite:
-                sums.reject(trained.position)
+            position, update = trained.position, trained.update
+            delta, squared_norms, finite = update.delta, trained.squared_norms, trained.finite
+            if adversary is not None and finite and position in adversaries:
+                delta = attack(adversary, delta, model.params, seed, sent.round, position)
+                squared_norms = torch.tensor(group_norms(model.params, delta), dtype=torch.float64).square()
+                finite = bool(squared_norms.sum().isfinite())
+            if not finite:
+                sums.reject(position)
                 continue
-            update = trained.update
+            weight = float(trained.num_examples) if server.weighs_examples else 1.0
+            count = sent.repeats.get(position, 1)
+            judged = sent.limits.judge(delta, math.sqrt(squared_norms.sum()))
+            normaliser = 1.0
+            if nova is not None:
+                tau = num_local_steps(client, trained.num_examples)
+                a = fednova.normaliser(tau, client.optimizer.momentum)
+                judged = judged._replace(scale=judged.scale / a)
+                normaliser = a if nova.tau_eff == "sum_p_a" else tau
             sums.include(
-                weight=float(trained.num_examples) if by_examples else 1.0,
+                weight=weight,
                 examples=trained.num_examples,
-                delta=update.delta,
+                delta=delta,
                 buffers=update.buffers,
                 counters=update.counters,
-                squared_norms=trained.squared_norms,
+                squared_norms=squared_norms,
                 seen=update.seen,
                 loss=update.loss,
                 correct=update.correct,
-                judged=sent.limits.judge(update.delta, math.sqrt(trained.squared_norms.sum())),
+                judged=judged,
                 labels=label_counts(trained.y, num_labels) if num_labels else None,
-                count=sent.repeats.get(trained.position, 1),
+                count=count,
+                normaliser=normaliser,
             )
+            if kept is not None:
+                kept += [delta * judged.scale] * count
+                sums.keep(position, weight, squared_norms, judged.scale, count)
         return sums.total()
 
     return Algorithm(server_side.init, broadcast, local, server_side.step)

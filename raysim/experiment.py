@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from raysim import explain, overrides
+from raysim.client.adversary import Adversary
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
 from raysim.data.section import Data
@@ -80,6 +81,7 @@ class Experiment(Section):
     client: ClientSection = ClientSection()
     cohort: CohortSection
     server: ServerSection = ServerSection()
+    adversary: Adversary | None = None
     evaluation: EvaluationSection = EvaluationSection()
     engine: EngineSection = EngineSection()
     checkpoint: CheckpointSection = CheckpointSection()

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, NonNegativeInt, model_validator
 
+from raysim.cohort.adafl import AdaFl
 from raysim.cohort.availability import Availability
 from raysim.cohort.bernoulli import Bernoulli
 from raysim.cohort.md import Md
@@ -19,7 +20,7 @@ from raysim.section import Section
 ClientId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 """Client ids are strings; a file may write them as integers."""
 
-OtherSampler = Annotated[Uniform | Md | Bernoulli | Availability, Field(discriminator="name")]
+OtherSampler = Annotated[Uniform | Md | AdaFl | Bernoulli | Availability, Field(discriminator="name")]
 """What replayed rounds can be laid over."""
 
 Cohort = Annotated[tuple[ClientId, ...], Field(min_length=1)]
@@ -81,4 +82,4 @@ def make(section: Replay, rounds: int, position_of: Callable[[str], int], other:
         assert other is not None
         return other.sample(state, round_index)
 
-    return Sampler(init, sample)
+    return Sampler(init, sample, other.learn if other else None)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt, model_validator
 
-from raysim.cohort import availability, bernoulli, md, replay, uniform
+from raysim.cohort import adafl, availability, bernoulli, md, replay, uniform
 from raysim.cohort.growth import Growth, grown
 from raysim.cohort.sampler import Sampler
 from raysim.data.dataset import Split
@@ -20,7 +20,7 @@ class CohortSection(Section):
 
     size: PositiveInt | None = None
     sampler: Annotated[
-        uniform.Uniform | md.Md | bernoulli.Bernoulli | availability.Availability | replay.Replay,
+        uniform.Uniform | md.Md | adafl.AdaFl | bernoulli.Bernoulli | availability.Availability | replay.Replay,
         Field(discriminator="name"),
     ] = uniform.Uniform()
     growth: Growth | None = None
@@ -95,6 +95,8 @@ def _drawn(section: CohortSection, drawing: replay.OtherSampler, seed: int, trai
             return uniform.make(seed, population, size_at)
         case md.Md():
             return md.make(seed, train.sizes(), size_at)
+        case adafl.AdaFl():
+            return adafl.make(drawing, seed, train.sizes(), size_at)
         case bernoulli.Bernoulli():
             return bernoulli.make(drawing, seed, population)
         case availability.Availability():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
-from raysim.engine.job import COMBINE, Job, Outcome
+from torch import Tensor
+
+from raysim.engine.job import COMBINE, Job, Outcome, Shard
 from raysim.engine.plan import Plan
-from raysim.engine.pool import Pool, choose_device
+from raysim.engine.pool import Pool, choose_device, sharded
 from raysim.server.fold import fold
 
 
@@ -28,10 +30,15 @@ class InProcess:
         """Run the job's units in order."""
         job = self._jobs.pop(ticket)
         start = time.perf_counter()
-        results = (self._pool.run(job.kind, job.broadcast, index, unit) for index, unit in enumerate(job.units))
+        rows: dict[int, list[Tensor]] = {index: [] for index in range(len(job.units))}
+        results = (
+            self._pool.run(job.kind, job.broadcast, index, unit, rows[index] if job.keep else None)
+            for index, unit in enumerate(job.units)
+        )
         value = fold(results, COMBINE[job.kind], len(job.units))
+        kept = tuple(Shard(*b, (part,)) for b, part in zip(job.keep, sharded(rows, job.keep), strict=True))
         span_s = time.perf_counter() - start
-        return Outcome(value, busy_s=span_s, span_s=span_s, workers=1)
+        return Outcome(value, busy_s=span_s, span_s=span_s, workers=1, kept=kept)
 
     def close(self) -> None:
         """Nothing to end."""

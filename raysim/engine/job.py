@@ -6,28 +6,75 @@ In-process and on Ray, one contract suite holds for both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
 
 from raysim import evaluate
 from raysim.algorithm import Broadcast
 from raysim.server import sums
+from raysim.server.updates import Bounds
 
-Kind = Literal["train", "evaluate"]
+Kind = Literal["train", "evaluate", "gram", "combine", "trim", "distances"]
+"""`train` and `evaluate` work on clients; the others look at a shard of all updates that a training job kept."""
 
-COMBINE: dict[str, Callable[[Any, Any], Any]] = {"train": sums.add, "evaluate": evaluate.concatenate}
+
+def _add(left: Tensor, right: Tensor) -> Tensor:
+    return left + right
+
+
+def _join(left: Tensor, right: Tensor) -> Tensor:
+    return torch.cat([left, right])
+
+
+COMBINE: dict[str, Callable[[Any, Any], Any]] = {
+    "train": sums.add,
+    "evaluate": evaluate.concatenate,
+    "gram": _add,
+    "combine": _join,
+    "trim": _join,
+    "distances": _add,
+}
 """How the results of a kind's units add up."""
 
 
 @dataclass(frozen=True)
+class Look:
+    """What a second look at the updates is told: coefficients, a target vector, or how many to trim."""
+
+    round: int
+    vector: Tensor
+    k: int = 0
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Coordinates `start` to `stop` of all updates of a round; `parts` hold them by unit, or say where they lie."""
+
+    start: int
+    stop: int
+    parts: tuple[Any, ...]
+
+
+Part = Mapping[int, Tensor]
+"""Rows (k, P_s) by the index of the unit that made them."""
+
+
+@dataclass(frozen=True)
 class Job:
-    """Units of one kind over one broadcast; `costs` are relative, and only order the work."""
+    """Units of one kind over one broadcast; `costs` are relative, and only order the work.
+
+    `keep`: a training job keeps its updates in shards of these bounds, for jobs that look at them again.
+    """
 
     kind: Kind
-    broadcast: Broadcast
+    broadcast: Broadcast | Look
     units: tuple[Any, ...]
     costs: Sequence[float]
+    keep: tuple[Bounds, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,7 +82,8 @@ class Outcome:
     """The units' results added up, and what the job cost: none of the figures below influences `value`.
 
     busy_s: summed seconds of work. span_s: from submission to result. workers: how many could work.
-    retries: failures after which units ran again. bytes_down, bytes_up: through the object store.
+    retries: failures after which units ran again. bytes_down, bytes_up: through the object store. kept: the updates,
+    where the job asked for them; letting go of it frees them.
     """
 
     value: Any
@@ -45,6 +93,7 @@ class Outcome:
     retries: int = 0
     bytes_down: int = 0
     bytes_up: int = 0
+    kept: tuple[Shard, ...] = ()
 
 
 class Stopped(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,16 @@ import pyarrow as pa
 from raysim import evaluate
 from raysim.algorithm import Algorithm, Broadcast
 from raysim.cohort.sampler import Positions
+from raysim.engine import second_look
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan import Plan, evaluated_splits
 from raysim.models.model import Weights
 from raysim.records import CLIENT_SCHEMA, RunFolder
+from raysim.server.aggregators import refusal
 from raysim.server.state import ServerState
 from raysim.server.step import Metrics
 from raysim.server.sums import Sums, empty
+from raysim.server.updates import shards
 
 log = logging.getLogger("raysim")
 
@@ -71,18 +74,32 @@ def rounds(
     algorithm = plan.algorithm()
     sampler = plan.sampler()
     evaluations = _evaluations(plan)
-    alone = False
+    rule, keep, alone = experiment.server.rule, plan.keeps_updates, False
+    if keep:
+        log.info("the updates of a round are kept until it is closed: %.3g MB", plan.kept_bytes / 1e6)
     try:
         while state.round < experiment.rounds and not stop():
             start_s = time.perf_counter()
             index = state.round
             cohort = sampler.sample(state.sampler, index)
-            outcome = _train(plan, executor, algorithm, state, cohort)
+            outcome = _train(plan, executor, algorithm, state, cohort, keep)
             sums: Sums = outcome.value
             if plan.experiment.server.glad and sums.clients < 2 and not alone:
                 log.warning("round %d: FedGLAD compares clients, and this round has %d: factor 1", index, sums.clients)
                 alone = True
-            state, metrics = algorithm.step(state, sums)
+            vector = None
+            if rule is not None and sums.facts:
+                if why := refusal(rule, len(sums.facts)):
+                    log.warning("round %d: %s after rejections, so the model is left as it is", index, why)
+                    sums = replace(sums, clients=0)
+                else:
+                    sums, vector = second_look.aggregate(executor, rule, sums, outcome.kept, index)
+            before = state.weights.params
+            state, metrics = algorithm.step(state, sums, vector)
+            if sampler.learn is not None and sums.facts:
+                moved = state.weights.params - before
+                near = second_look.distances(executor, moved, sums, outcome.kept, index)
+                state = replace(state, sampler=sampler.learn(state.sampler, *near))
             if sums.rejected:
                 _say_rejected(plan, index, sums)
             if metrics.get("catastrophic_failure"):
@@ -116,7 +133,9 @@ def rounds(
             folder.checkpoint(state)
 
 
-def _train(plan: Plan, executor: Executor, algorithm: Algorithm, state: ServerState, cohort: Positions) -> Outcome:
+def _train(
+    plan: Plan, executor: Executor, algorithm: Algorithm, state: ServerState, cohort: Positions, keep: bool
+) -> Outcome:
     """Train the cohort, every client once however often it was drawn."""
     members, first, counts = np.unique(cohort, return_index=True, return_counts=True)
     if not len(members):
@@ -125,7 +144,8 @@ def _train(plan: Plan, executor: Executor, algorithm: Algorithm, state: ServerSt
         return Outcome(nothing, busy_s=0.0, span_s=1.0, workers=1)
     repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
     chunks, costs = plan.chunks(cohort[np.sort(first)])
-    return executor.result(executor.submit(Job("train", algorithm.broadcast(state, repeats), chunks, costs)))
+    bounds = shards(plan.model.params.size, len(cohort)) if keep else ()
+    return executor.result(executor.submit(Job("train", algorithm.broadcast(state, repeats), chunks, costs, bounds)))
 
 
 def _evaluations(plan: Plan) -> dict[str, tuple[evaluate.Unit, ...]]:

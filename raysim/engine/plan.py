@@ -12,6 +12,7 @@ import torch
 
 from raysim.algorithm import Algorithm, federated
 from raysim.client import batches
+from raysim.client.adversary import LabelFlip, positions
 from raysim.client.load import load
 from raysim.cohort import chunks
 from raysim.cohort.sampler import Sampler
@@ -23,6 +24,7 @@ from raysim.experiment import Experiment
 from raysim.models import section as models
 from raysim.models.model import Model, ModuleFactory, Weights, bind, create, replace_params
 from raysim.models.task import Loss, Task, check_fit, task_for
+from raysim.server.aggregators import fewest, refusal
 from raysim.server.state import ServerState
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -48,12 +50,28 @@ class Plan:
         """The record of pure functions that the experiment means."""
         e = self.experiment
         size_at = e.cohort.size_at(len(self.dataset.train))
-        return federated(e.client, e.server, self.model, e.seed, size_at, self.label_population)
+        adversaries = positions(e.adversary, e.seed, self.dataset.train)
+        return federated(
+            e.client, e.server, self.model, e.seed, size_at, self.label_population, e.adversary, adversaries
+        )
 
     def sampler(self) -> Sampler:
         """Which clients make the cohorts."""
         e = self.experiment
         return sampler(e.cohort, e.seed, e.rounds, self.dataset.train)
+
+    @property
+    def keeps_updates(self) -> bool:
+        """Whether a round's updates are looked at again, one by one."""
+        return self.experiment.server.rule is not None or self.sampler().learn is not None
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of the updates of the largest cohort: M models."""
+        e, params = self.experiment, self.initial.params
+        size_at = e.cohort.size_at(len(self.dataset.train))
+        largest = max(int(size_at(t)) for t in range(e.rounds))
+        return largest * params.numel() * params.element_size()
 
     def initial_state(self) -> ServerState:
         """The state before the first round."""
@@ -110,10 +128,32 @@ def resolve(
     population = _label_population(dataset) if experiment.server.diagnostics.labels else None
     plan = Plan(experiment, dataset, made, initial, task_for(dataset.num_classes, loss), population)
     plan.initial_state()
+    _check_rule(plan)
     for split in evaluated_splits(plan):
         dataset.split(split)
     _try_model(plan, own_loss=loss is not None)
     return plan
+
+
+def _check_rule(plan: Plan) -> None:
+    """Refuse what is not defined for these cohorts and data."""
+    e = plan.experiment
+    if isinstance(e.adversary, LabelFlip) and plan.dataset.num_classes is None:
+        raise ExperimentError(
+            "adversary.name = 'label_flip' flips labels, but the targets of these data are real numbers."
+        )
+    if (rule := e.server.rule) is None:
+        return
+    drawing = e.cohort.drawing
+    if drawing is not None and drawing.name in ("bernoulli", "availability") and fewest(rule) > 1:
+        raise ExperimentError(
+            f"server.aggregator: {rule.name} needs at least {fewest(rule)} updates in every round, but cohorts of the "
+            f"{drawing.name} sampler have any size."
+        )
+    size_at = e.cohort.size_at(len(plan.dataset.train))
+    smallest = min(int(size_at(t)) for t in range(e.rounds))
+    if why := refusal(rule, smallest):
+        raise ExperimentError(f"server.aggregator: {why}.")
 
 
 def _label_population(dataset: FederatedDataset) -> torch.Tensor:

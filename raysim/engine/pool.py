@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from raysim import evaluate
 from raysim.algorithm import Broadcast
@@ -16,11 +17,13 @@ from raysim.client import sgd
 from raysim.client.chunk import ClientFailure
 from raysim.client.form import Form
 from raysim.client.one_by_one import OneByOne
-from raysim.engine.job import Kind
+from raysim.engine.job import Kind, Look, Part, Shard
 from raysim.engine.plan import Plan
 from raysim.errors import ClientError
 from raysim.models.model import Weights, bind
+from raysim.server import updates
 from raysim.server.sums import Sums
+from raysim.server.updates import Bounds
 
 
 class Pool:
@@ -42,10 +45,18 @@ class Pool:
             plan.model, self._loaded, plan.task, plan.experiment.client, sgd.make(plan.experiment.client.optimizer)
         )
         self._module = bind(plan.model, self._loaded, device).eval()
-        self._runners: dict[Kind, Callable[[Broadcast, Any], Any]] = {"train": self._train, "evaluate": self._evaluate}
+        self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
+            "evaluate": self._evaluate,
+            "gram": lambda look, shard: updates.gram(_rows(shard)),
+            "combine": lambda look, shard: updates.combine(_rows(shard), look.vector),
+            "trim": lambda look, shard: updates.trim(_rows(shard), look.k),
+            "distances": lambda look, shard: updates.squared_distances(
+                _rows(shard), look.vector[shard.start : shard.stop]
+            ),
+        }
 
-    def run(self, kind: Kind, broadcast: Broadcast, index: int, unit: Any) -> Any:
-        """Carry out one unit.
+    def run(self, kind: Kind, broadcast: Broadcast | Look, index: int, unit: Any, kept: list[Tensor] | None) -> Any:
+        """Carry out one unit; a training unit adds its updates to `kept` where one is given.
 
         Raises:
             ClientError: user code failed; says where, with its traceback.
@@ -53,13 +64,16 @@ class Pool:
         try:
             # Modules draw from torch's generator: theirs is put back, so a script's own draws are not disturbed.
             with torch.random.fork_rng(devices=[]):
+                if kind == "train":
+                    assert isinstance(broadcast, Broadcast)
+                    return self._train(broadcast, unit, kept)
                 return self._runners[kind](broadcast, unit)
         except ClientFailure as failure:
             raise ClientError(self._describe(kind, failure, broadcast.round, index, unit)) from failure.__cause__
 
-    def _train(self, broadcast: Broadcast, chunk: tuple[int, ...]) -> Sums:
+    def _train(self, broadcast: Broadcast, chunk: tuple[int, ...], kept: list[Tensor] | None) -> Sums:
         sent = replace(broadcast, weights=_to(broadcast.weights, self._device))
-        return self._local(self._form, self._plan.dataset, sent, chunk)
+        return self._local(self._form, self._plan.dataset, sent, chunk, kept)
 
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
         for own, sent in zip(_vectors(self._loaded), _vectors(broadcast.weights), strict=True):
@@ -104,3 +118,15 @@ def _vectors(weights: Weights) -> tuple[torch.Tensor, ...]:
 
 def _to(weights: Weights, device: torch.device, copy: bool = False) -> Weights:
     return Weights(*(vector.to(device, copy=copy) for vector in _vectors(weights)))
+
+
+def _rows(shard: Shard) -> Tensor:
+    """(M, P_s), in order of unit: the order of the sums' facts, whoever trained what."""
+    by_unit = {unit: rows for part in shard.parts for unit, rows in part.items()}
+    return torch.cat([by_unit[unit] for unit in sorted(by_unit)])
+
+
+def sharded(rows: Mapping[int, Sequence[Tensor]], bounds: Sequence[Bounds]) -> list[Part]:
+    """Updates by unit cut into one part per shard, each in memory of its own."""
+    stacked = {unit: torch.stack(list(updates)).cpu() for unit, updates in rows.items() if updates}
+    return [{unit: matrix[:, a:b].contiguous() for unit, matrix in stacked.items()} for a, b in bounds]

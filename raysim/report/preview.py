@@ -67,11 +67,19 @@ def _round(plan: Plan) -> Iterator[Line]:
     yield "chunks", f"{len(chunks):,} a round, of up to {figures.counted(max(map(len, chunks), default=0), 'client')}"
     yield "client step", _choice(experiment.client.optimizer)
     yield "server step", f"{_choice(experiment.server.optimizer)}, weighted by {experiment.server.weighting}"
+    if plan.keeps_updates:
+        kept = figures.size(plan.kept_bytes)
+        yield "kept updates", f"{kept} a round, in shards in the object store: {_why_kept(plan)} looks at every update"
     nothing = Outcome(value=None, busy_s=0, span_s=1, workers=1)
     costs = costs_of(nothing, plan, len(cohort), wall_time_s=0)
     down, up = costs["bytes_down"], costs["bytes_up"]
     total = figures.size((down + up) * experiment.rounds)
     yield "transfer", f"{figures.size(down)} down and {figures.size(up)} up a round; {total} in all, were clients real"
+
+
+def _why_kept(plan: Plan) -> str:
+    rule = plan.experiment.server.rule
+    return f"the {plan.experiment.cohort.sampler.name} sampler" if rule is None else rule.name
 
 
 def _choice(section: object) -> str:

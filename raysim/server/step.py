@@ -1,7 +1,8 @@
 """The server's side of a round: the levels that travel with the model, and the step from sums to the next state.
 
 Order (algorithms.md section 0): the workers clipped and added up; here mean -> GSI and FedGLAD's factor -> learning
-rate -> optimizer. The levels of clipping and zeroing follow what was seen before clipping.
+rate -> optimizer. The levels of clipping and zeroing follow what was seen before clipping. A rule
+that needs every update hands in its `aggregate`, or sums with weights of its own (`reweighed`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,27 @@ class Server(NamedTuple):
 
     init: Callable[[Weights, Tensors], ServerState]
     limits: Callable[[ServerState], Limits]
-    step: Callable[[ServerState, Sums], tuple[ServerState, Metrics]]
+    step: Callable[[ServerState, Sums, Tensor | None], tuple[ServerState, Metrics]]
+
+
+def reweighed(sums: Sums, coefficients: Tensor, weighted_sum: Tensor) -> Sums:
+    """The sums as they would be with w_i = c_i: the mean, its agreement and FedGLAD are then those of the survivors.
+
+    Args:
+        sums: with the facts of every update.
+        coefficients: c_i, (M,), in the order of the facts.
+        weighted_sum: sum_i c_i h_i, float64 (P,).
+    """
+    squared_norms = torch.tensor([fact.squared_norms for fact in sums.facts], dtype=torch.float64)
+    weight = float(coefficients.sum())
+    return replace(
+        sums,
+        weight=weight,
+        normaliser=weight,
+        delta=weighted_sum,
+        buffers=sums.buffers * (weight / sums.weight),
+        squared_norms=coefficients @ squared_norms,
+    )
 
 
 class _Agreement(NamedTuple):
@@ -74,7 +95,7 @@ def make(
     def limits(state: ServerState) -> Limits:
         return Limits(**{name: float(level) for name, level in state.levels.items()})
 
-    def step(state: ServerState, sums: Sums) -> tuple[ServerState, Metrics]:
+    def step(state: ServerState, sums: Sums, aggregate: Tensor | None = None) -> tuple[ServerState, Metrics]:
         t, weights = state.round, state.weights
         lr = section.lr_at(cohort_size(t), t)
         metrics: Metrics = {
@@ -88,15 +109,21 @@ def make(
             # No update came, or every one was rejected: the model stays, and the round says so by clients = 0.
             metrics["examples_so_far"] = int(state.ledger["examples"])
             return replace(state, round=t + 1), metrics
+        # fednova's tau_eff; 1 elsewhere.
+        effective = sums.normaliser / sums.weight
         agreement = _Agreement(
-            (sums.squared_norms / sums.weight).tolist(),
-            [(norm / sums.weight) ** 2 for norm in group_norms(layout, sums.delta)],
+            (sums.squared_norms * (effective**2 / sums.weight)).tolist(),
+            [(norm * effective / sums.weight) ** 2 for norm in group_norms(layout, sums.delta)],
         )
         metrics |= _sizes(section, sums, agreement)
         metrics |= _agreement(layout, agreement)
         factors, baselines, said = _glad(section.glad, unit_of, layout, agreement, state, sums.clients)
         metrics |= said
-        g = pseudo_gradient(sums.delta, sums.weight, weights.params.dtype)
+        if aggregate is None:
+            g = pseudo_gradient(sums.delta, sums.weight / effective, weights.params.dtype)
+        else:
+            g = pseudo_gradient(aggregate, 1.0, weights.params.dtype)
+            metrics["pseudo_gradient_norm"] = math.hypot(*group_norms(layout, aggregate))
         stepped = optimizer.step(weights.params, Descent(layout, g, lr, t + 1, factors), state.optimizer)
         metrics |= stepped.metrics
         opened, said = _entered(state.ledger, sums, label_population, metrics)

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from raysim.server.limits import UNTOUCHED, Judged
+
+
+class Fact(NamedTuple):
+    """What is known of one update h_i: the client's position, w_i, and |h_i|^2 per parameter group."""
+
+    position: int
+    weight: float
+    squared_norms: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,7 @@ class Sums:
     enters the mean (clipped, zeroed); figures that say "update" are of delta_i itself.
 
     weight: sum of w_i, w_i = n_i ("examples") or 1 ("uniform").
+    normaliser: sum of w_i a_i or of w_i tau_i under fednova, whose h_i is divided by a_i; else of w_i.
     delta: float64 (P,), sum of w_i h_i.
     buffers: float64 (B,), sum of w_i times the client's floating buffers after local training.
     counters: int64 (C,), the maximum of the clients' integer buffers.
@@ -35,9 +45,11 @@ class Sums:
     labels: int64 (L,), the clients' label counts; (0,) where they are not asked for.
     seen: examples met in local training. loss, correct: their summed loss and hits (NaN where nothing is counted).
     rejected: positions of the clients whose update was not finite, in order of chunk; they are in no other sum.
+    facts: one per update that is kept for a rule that needs them all, in order of chunk.
     """
 
     weight: float
+    normaliser: float
     delta: Tensor
     buffers: Tensor
     counters: Tensor
@@ -56,6 +68,7 @@ class Sums:
     loss: float
     correct: float
     rejected: tuple[int, ...]
+    facts: tuple[Fact, ...] = ()
 
 
 def empty(
@@ -102,7 +115,9 @@ class Accumulator:
         self._weight = self._norm = self._squared_norm = self._loss = self._correct = 0.0
         self._clients = self._moving = self._examples = self._seen = 0
         self._within_clip = self._within_zeroing = self._zeroed = 0
+        self._normaliser = 0.0
         self._rejected: list[int] = []
+        self._facts: list[Fact] = []
 
     def reject(self, position: int) -> None:
         """Count a client whose update is not finite."""
@@ -123,6 +138,7 @@ class Accumulator:
         judged: Judged = UNTOUCHED,
         labels: Tensor | None = None,
         count: int = 1,
+        normaliser: float = 1.0,
     ) -> None:
         """Add one client, `count` times.
 
@@ -132,6 +148,7 @@ class Accumulator:
             loss, correct: sums over the `seen` examples.
             judged: what clipping and zeroing make of the update.
             labels: the client's label counts.
+            normaliser: what fednova's tau_eff averages.
         """
         squared_norm = float(squared_norms.sum())
         norm = math.sqrt(squared_norm)
@@ -147,6 +164,7 @@ class Accumulator:
         if labels is not None:
             self._labels.add_(labels, alpha=count)
         self._weight += weight
+        self._normaliser += weight * normaliser
         self._norm += count * norm
         self._squared_norm += count * squared_norm
         self._within_clip += count * judged.within_clip
@@ -158,10 +176,16 @@ class Accumulator:
         self._examples += count * examples
         self._seen += count * seen
 
+    def keep(self, position: int, weight: float, squared_norms: Tensor, scale: float, count: int) -> None:
+        """Note the facts of an update that is kept, once per draw."""
+        facts = Fact(position, weight, tuple((squared_norms * scale**2).tolist()))
+        self._facts += [facts] * count
+
     def total(self) -> Sums:
         """The sums so far."""
         return Sums(
             weight=self._weight,
+            normaliser=self._normaliser,
             delta=self._delta.cpu(),
             buffers=self._buffers.cpu(),
             counters=self._counters.cpu(),
@@ -180,4 +204,5 @@ class Accumulator:
             loss=self._loss,
             correct=self._correct,
             rejected=tuple(self._rejected),
+            facts=tuple(self._facts),
         )

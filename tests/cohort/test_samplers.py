@@ -22,6 +22,7 @@ Make = Callable[..., raysim.Experiment]
 SAMPLERS: list[dict[str, Any]] = [
     {"size": 5},
     {"size": 5, "sampler": {"name": "md"}},
+    {"size": 5, "sampler": {"name": "adafl", "alpha": 0.3}},
     {"sampler": {"name": "bernoulli", "probability": 0.3}},
     {"size": 5, "sampler": {"name": "availability", "day": 3.0, "open": 0.4}},
     {"size": 2, "sampler": {"name": "replay", "rounds": {"1": ["c4", "c5", "c6"]}}},

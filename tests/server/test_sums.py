@@ -19,6 +19,7 @@ def sums(draw: st.DrawFn) -> Sums:
     vector = st.lists(small, min_size=3, max_size=3).map(lambda v: torch.tensor(v, dtype=torch.float64))
     return Sums(
         weight=float(draw(small)),
+        normaliser=float(draw(small)),
         delta=draw(vector),
         buffers=draw(vector),
         counters=draw(vector).long(),

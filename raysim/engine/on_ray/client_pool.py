@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import Any
 
 import ray
 import torch
+from torch import Tensor
 
 from raysim.engine import wire
-from raysim.engine.job import COMBINE, Kind
+from raysim.engine.job import COMBINE, Kind, Shard
 from raysim.engine.plan import Plan
-from raysim.engine.pool import Pool, choose_device
+from raysim.engine.pool import Pool, choose_device, sharded
 from raysim.server.fold import Node, TreeFold
+from raysim.server.updates import Bounds
 
 
 class ClientPool:
@@ -35,22 +38,35 @@ class ClientPool:
         self._name = f"worker {index} (process {os.getpid()})"
         self._pool = Pool(plan, device, self._name)
         self._held: dict[int, TreeFold[Any]] = {}
+        self._rows: dict[int, dict[int, list[Tensor]]] = {}
         self._broadcast: tuple[int, Any] = (0, None)
 
     def ready(self) -> str:
         """Where this pool runs, once it can work."""
         return f"{self._name} on {ray.util.get_node_ip_address()}"
 
-    def run(self, job: int, num_units: int, kind: Kind, packed: Any, index: int, unit: Any) -> float:
-        """Carry out one unit and hold its result; returns the seconds it took."""
+    def run(self, job: int, num_units: int, kind: Kind, packed: Any, index: int, unit: Any, keep: bool) -> float:
+        """Carry out one unit and hold its result, with its updates where they are to be kept; returns the seconds."""
         start = time.perf_counter()
         if self._broadcast[0] != job:
             self._broadcast = (job, wire.unpack(packed))
-        value = self._pool.run(kind, self._broadcast[1], index, unit)
+        if isinstance(unit, Shard):
+            # The updates lie in the object store; this node maps the shard, copies it once, and lets go of it.
+            parts = [{i: wire.unpack(rows) for i, rows in part.items()} for part in ray.get(list(unit.parts))]
+            unit = replace(unit, parts=tuple(parts))
+        rows = self._rows.setdefault(job, {}).setdefault(index, []) if keep else None
+        value = self._pool.run(kind, self._broadcast[1], index, unit, rows)
         self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put(value, index)
         return time.perf_counter() - start
 
-    def collect(self, job: int) -> list[tuple[Node, Any]]:
-        """Hand over the job's sums: one packed record per maximal subtree of the units done since the last time."""
+    def collect(self, job: int, bounds: tuple[Bounds, ...]) -> Any:
+        """Hand over the job's sums: one packed record per maximal subtree of the units done since the last time.
+
+        With `bounds` the call has 1 + len(bounds) results: the sums, then a shard of the kept updates each, by unit.
+        """
         tree = self._held.pop(job, None)
-        return [] if tree is None else [(node, wire.pack(value)) for node, value in tree.take()]
+        nodes: list[tuple[Node, Any]] = [] if tree is None else [(n, wire.pack(v)) for n, v in tree.take()]
+        if not bounds:
+            return nodes
+        parts = sharded(self._rows.pop(job, {}), bounds)
+        return nodes, *({unit: wire.pack(rows) for unit, rows in part.items()} for part in parts)

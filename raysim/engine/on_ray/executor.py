@@ -14,7 +14,7 @@ import ray
 from ray import exceptions
 
 from raysim.engine import failure, wire
-from raysim.engine.job import COMBINE, Job, Outcome, Stopped
+from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped
 from raysim.engine.on_ray.client_pool import ClientPool
 from raysim.engine.on_ray.cluster import Placement, wait_for_pools
 from raysim.engine.plan import Plan
@@ -36,12 +36,13 @@ HOLD_S = 2.0
 
 @dataclass(frozen=True)
 class _Call:
-    """A call in flight. A collect call covers the units whose sums it brings."""
+    """A call in flight. A collect call covers the units whose sums it brings; `kept` refers to their updates."""
 
     worker: int
     ticket: int
     what: Literal["run", "collect"]
     units: tuple[int, ...]
+    kept: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -67,6 +68,9 @@ class _Running:
     failures: Counter[int] = field(default_factory=Counter)
     arrived: set[int] = field(default_factory=set)
     """Units whose sums are in the tree."""
+    kept: list[tuple[Any, ...]] = field(default_factory=list)
+    """References to the arrived units' updates, one per shard. As results of calls they are the driver's own: they
+    outlive the worker that made them."""
 
 
 class OnRay:
@@ -152,15 +156,19 @@ class OnRay:
 
     def _run(self, number: int, worker: _Worker, ticket: int, running: _Running, unit: int) -> None:
         job = running.job
-        reference = worker.actor.run.remote(ticket, len(job.units), job.kind, running.reference, unit, job.units[unit])
+        reference = worker.actor.run.remote(
+            ticket, len(job.units), job.kind, running.reference, unit, job.units[unit], bool(job.keep)
+        )
         self._calls[reference] = _Call(number, ticket, "run", (unit,))
         worker.held.setdefault(ticket, []).append(unit)
         worker.in_flight += 1
 
     def _collect(self, number: int, worker: _Worker, ticket: int) -> None:
         if units := worker.held.pop(ticket, None):
-            reference = worker.actor.collect.remote(ticket)
-            self._calls[reference] = _Call(number, ticket, "collect", tuple(units))
+            bounds = self._jobs[ticket].job.keep
+            made = worker.actor.collect.options(num_returns=1 + len(bounds)).remote(ticket, bounds)
+            reference, *kept = made if bounds else (made,)
+            self._calls[reference] = _Call(number, ticket, "collect", tuple(units), tuple(kept))
             worker.held_s = 0.0
 
     def _settle(self, reference: Any) -> None:
@@ -184,6 +192,8 @@ class OnRay:
                 self._collect(call.worker, worker, call.ticket)
         else:
             running.arrived.update(call.units)
+            if call.kept:
+                running.kept.append(call.kept)
             for (level, index), packed in value:
                 running.bytes_up += wire.num_bytes(packed)
                 running.tree.put(wire.unpack(packed), index, level)
@@ -201,6 +211,10 @@ class OnRay:
             retries=running.retries,
             bytes_down=running.bytes_down,
             bytes_up=running.bytes_up,
+            kept=tuple(
+                Shard(*bounds, parts)
+                for bounds, parts in zip(running.job.keep, zip(*running.kept, strict=True), strict=True)
+            ),
         )
 
     def _fail(self, error: exceptions.RayTaskError) -> None:

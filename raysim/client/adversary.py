@@ -1,0 +1,95 @@
+"""Adversaries: clients that send something else than what they learnt, or learn from labels that are not theirs.
+
+scale: delta <- factor delta. sign_flip: delta <- -delta. noise: delta <- delta + std z, z standard normal, addressed by
+(seed, round, client). label_flip: local training sees the label L - 1 - y for y, of L classes.
+
+Attacks come after local training and before norms and clipping (algorithms.md section 0).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from pydantic import BeforeValidator, Field, NonNegativeFloat
+from torch import Tensor
+
+from raysim import seeds
+from raysim.data.dataset import Split
+from raysim.layout import Layout
+from raysim.section import Section
+
+ClientId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
+Whom = Annotated[float, Field(gt=0, le=1)] | Annotated[tuple[ClientId, ...], Field(min_length=1)]
+"""A fraction of the training clients, drawn once by the seed, or their ids."""
+
+
+class Scale(Section):
+    """`factor` multiplies the update."""
+
+    name: Literal["scale"] = "scale"
+    clients: Whom
+    factor: float
+
+
+class SignFlip(Section):
+    """The update with the other sign."""
+
+    name: Literal["sign_flip"] = "sign_flip"
+    clients: Whom
+
+
+class Noise(Section):
+    """`std` is the standard deviation of the noise on every number of the model."""
+
+    name: Literal["noise"] = "noise"
+    clients: Whom
+    std: NonNegativeFloat
+
+
+class LabelFlip(Section):
+    """Labels counted from the other end."""
+
+    name: Literal["label_flip"] = "label_flip"
+    clients: Whom
+
+
+Adversary = Annotated[Scale | SignFlip | Noise | LabelFlip, Field(discriminator="name")]
+
+
+def positions(section: Adversary | None, seed: int, train: Split) -> frozenset[int]:
+    """The adversaries among the training clients.
+
+    Raises:
+        DataError: an id that does not exist.
+    """
+    if section is None:
+        return frozenset()
+    if isinstance(section.clients, float):
+        order = seeds.permutation(seeds.key(seed, "adversary"), len(train))
+        return frozenset(order[: math.floor(section.clients * len(train))].tolist())
+    return frozenset(train.position_of(client) for client in section.clients)
+
+
+def attack(section: Adversary, delta: Tensor, layout: Layout, seed: int, round_index: int, position: int) -> Tensor:
+    """What the adversary sends in place of its update."""
+    match section:
+        case Scale():
+            return delta * section.factor
+        case SignFlip():
+            return -delta
+        case Noise():
+            sent = delta.clone()
+            generator = torch.Generator().manual_seed(seeds.key(seed, "adversary", round_index, position) >> 1)
+            for piece in layout.pieces(sent):
+                # Drawn on the CPU in the model's dtype: the same numbers whatever the device.
+                piece.add_(torch.randn(len(piece), generator=generator, dtype=piece.dtype).to(piece), alpha=section.std)
+            return sent
+        case LabelFlip():
+            return delta
+
+
+def flip(y: Tensor, num_classes: int) -> Tensor:
+    """L - 1 - y."""
+    return num_classes - 1 - y

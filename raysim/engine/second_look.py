@@ -1,0 +1,45 @@
+"""What is done with a round's updates after they were added up: rules that need them all, and samplers that learn.
+
+The updates stay where they were made, cut into shards of coordinates; the driver sees inner products and results only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.cohort.sampler import Positions
+from raysim.engine.job import Executor, Job, Kind, Look, Shard
+from raysim.server import trimmed_mean
+from raysim.server.aggregators import ByCoordinate, Rule, coefficients
+from raysim.server.step import reweighed
+from raysim.server.sums import Sums
+
+
+def aggregate(
+    executor: Executor, rule: Rule, sums: Sums, kept: Sequence[Shard], index: int
+) -> tuple[Sums, Tensor | None]:
+    """The sums as the rule weighs them, or the vector that stands in the mean's place, float64 (P,)."""
+    if isinstance(rule, ByCoordinate):
+        dropped = trimmed_mean.dropped(rule, len(sums.facts))
+        return sums, _look(executor, "trim", Look(index, torch.zeros(0), dropped), kept)
+    inner = _look(executor, "gram", Look(index, torch.zeros(0)), kept)
+    weights = torch.tensor([fact.weight for fact in sums.facts], dtype=torch.float64)
+    chosen = coefficients(rule, inner, weights)
+    return reweighed(sums, chosen, _look(executor, "combine", Look(index, chosen), kept)), None
+
+
+def distances(executor: Executor, step: Tensor, sums: Sums, kept: Sequence[Shard], index: int) -> tuple[Positions, Any]:
+    """|x_new - y_i| of the round's clients, with their positions: y_i = x + h_i, step = x_new - x."""
+    squares = _look(executor, "distances", Look(index, step), kept)
+    return np.array([fact.position for fact in sums.facts], dtype=np.int64), squares.sqrt().numpy()
+
+
+def _look(executor: Executor, kind: Kind, look: Look, kept: Sequence[Shard]) -> Tensor:
+    costs = [float(shard.stop - shard.start) for shard in kept]
+    value: Tensor = executor.result(executor.submit(Job(kind, look, tuple(kept), costs))).value
+    return value

@@ -1,0 +1,219 @@
+"""Rules that need every update, against their definitions in plain NumPy; the same bits on every executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import raysim
+from raysim.server import fednova, updates
+from tests.engine.test_executors import bits
+
+Make = Callable[..., raysim.Experiment]
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+rng = np.random.default_rng(4)
+UPDATES = rng.normal(size=(9, 3))
+UPDATES[4] += 30
+SIZES = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5])
+
+
+def network() -> nn.Module:
+    return nn.Linear(3, 1, bias=False)
+
+
+def push(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The loss is the output, so the gradient is x: a full-batch step at lr 1 moves the weights by -x."""
+    return outputs[:, 0]
+
+
+def run(make: Make, vectors: Array = UPDATES, rounds: int = 1, **sections: Any) -> list[Any]:
+    """Client i has SIZES[i] examples, and its update is vectors[i] whatever the model."""
+    clients = {
+        f"c{i}": (np.tile(-v, (n, 1)), np.zeros(n)) for i, (v, n) in enumerate(zip(vectors, SIZES, strict=False))
+    }
+    exp = make(
+        **{
+            "rounds": rounds,
+            "model": None,
+            "client": {"optimizer": {"name": "sgd", "lr": 1.0}, "batch_size": "full"},
+            "cohort": {"sampler": {"name": "replay", "cohorts": [list(clients)] * rounds}},
+            "engine": {"workers": 0, "dtype": "float64", "chunk_size": 2},
+            **sections,
+        }
+    )
+    data = raysim.FederatedDataset.from_clients(train=clients)
+    return list(raysim.rounds(exp, dataset=data, model=network, loss=push, params={"weight": np.zeros((1, 3))}))
+
+
+def moved(make: Make, **sections: Any) -> Array:
+    (done,) = run(make, **sections)
+    return np.asarray(done.params["weight"].numpy()[0])
+
+
+def krum_order(f: int) -> list[int]:
+    squares = ((UPDATES[:, None] - UPDATES[None]) ** 2).sum(-1)
+    scores = [np.sort(np.delete(row, i))[: len(UPDATES) - f - 2].sum() for i, row in enumerate(squares)]
+    return list(np.argsort(scores, kind="stable"))
+
+
+def geometric_median(iterations: int, nu: float) -> Array:
+    p = SIZES / SIZES.sum()
+    z = p @ UPDATES
+    for _ in range(iterations):
+        b = p / np.maximum(nu, np.linalg.norm(UPDATES - z, axis=1))
+        z = b @ UPDATES / b.sum()
+    return z
+
+
+def ida() -> Array:
+    w = 1 / np.maximum(1e-12, np.linalg.norm(UPDATES - UPDATES.mean(0), axis=1))
+    return w @ UPDATES / w.sum()
+
+
+def trimmed(k: int) -> Array:
+    return np.sort(UPDATES, axis=0)[k : len(UPDATES) - k].mean(0)
+
+
+CASES: list[tuple[dict[str, Any], Array]] = [
+    ({"aggregator": {"name": "mean"}}, SIZES @ UPDATES / SIZES.sum()),
+    ({"aggregator": {"name": "median"}}, np.median(UPDATES, axis=0)),
+    ({"aggregator": {"name": "trimmed_mean", "k": 2}}, trimmed(2)),
+    ({"aggregator": {"name": "trimmed_mean", "k": 0}}, UPDATES.mean(0)),
+    ({"aggregator": {"name": "krum", "f": 2}}, UPDATES[krum_order(2)[0]]),
+    ({"aggregator": {"name": "multi_krum", "f": 2, "m": 4}}, UPDATES[krum_order(2)[:4]].mean(0)),
+    ({"aggregator": {"name": "geometric_median"}}, geometric_median(4, 1e-6)),
+    ({"aggregator": {"name": "geometric_median", "iterations": 0}}, SIZES @ UPDATES / SIZES.sum()),
+    ({"weighting": "ida"}, ida()),
+]
+
+
+@pytest.mark.parametrize(("server", "expected"), CASES, ids=lambda case: str(case) if isinstance(case, dict) else "")
+def test_a_rule_is_its_definition(server: dict[str, Any], expected: Array, experiment: Make) -> None:
+    np.testing.assert_allclose(moved(experiment, server=server), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("server", "expected"), CASES, ids=lambda case: str(case) if isinstance(case, dict) else "")
+def test_shards_of_coordinates_change_nothing(
+    server: dict[str, Any], expected: Array, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(updates, "NUMBERS_PER_SHARD", 9)  # one coordinate each
+    np.testing.assert_allclose(moved(experiment, server=server), expected, rtol=1e-9)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("server", [case for case, _ in CASES[1:]], ids=str)
+def test_the_same_bits_on_ray(server: dict[str, Any], experiment: Make) -> None:
+    here = {"workers": 0, "chunk_size": 2}
+    there = {"workers": 2, "cpus_per_worker": 0.5, "chunk_size": 2}
+    left, right = (
+        run(experiment, rounds=2, server=server, engine=engine, cohort=ALL_TWICE) for engine in (here, there)
+    )
+    assert [bits(r) for r in left] == [bits(r) for r in right]
+
+
+ALL_TWICE = {"sampler": {"name": "replay", "cohorts": [[f"c{i}" for i in range(9)]] * 2}}
+
+
+def test_an_even_median_is_the_mean_of_the_middle_two(experiment: Make) -> None:
+    vectors = np.array([[1.0, 0, 0], [2.0, 0, 9], [10.0, 5, 9], [4.0, 0, 9]])
+    (done,) = run(experiment, vectors=vectors, server={"aggregator": {"name": "median"}})
+    assert done.params["weight"].tolist() == [[3, 0, 9]]
+
+
+def test_krum_breaks_ties_by_the_lowest_index(experiment: Make) -> None:
+    # Two pairs of equal updates, mirrored: all four have the same score. Chunks are longest first: sizes 3, 1, 4, 1.
+    vectors = np.array([[1.0, 2, 3], [1.0, 2, 3], [-1.0, -2, -3], [-1.0, -2, -3]])
+    (done,) = run(experiment, vectors=vectors, server={"aggregator": {"name": "krum", "f": 1}})
+    assert done.params["weight"].tolist() == [[1, 2, 3]]
+
+
+def test_the_similarity_index_is_that_of_the_survivors(experiment: Make) -> None:
+    (done,) = run(experiment, server={"aggregator": {"name": "multi_krum", "f": 2, "m": 4}})
+    best = UPDATES[krum_order(2)[:4]]
+    expected = np.sqrt((best**2).sum(1).mean() / (best.mean(0) ** 2).sum())
+    assert done.metrics["gsi"] == pytest.approx(expected)
+    assert done.metrics["clients"] == 9
+
+
+def test_clipping_comes_before_the_rule(experiment: Make) -> None:
+    server = {"aggregator": {"name": "median"}, "clip": {"fixed": 1.0}}
+    clipped = UPDATES * np.minimum(1, 1 / np.linalg.norm(UPDATES, axis=1))[:, None]
+    np.testing.assert_allclose(moved(experiment, server=server), np.median(clipped, axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("tau_eff", ["sum_p_a", "sum_p_tau"])
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+def test_fednova_divides_by_what_a_gradient_moves(tau_eff: str, rho: float, experiment: Make) -> None:
+    # Batches of one, so tau_i = n_i, and every gradient is the same vector.
+    client = {"optimizer": {"name": "sgd", "lr": 1.0, "momentum": rho}, "batch_size": 1}
+    got = moved(experiment, client=client, server={"aggregator": {"name": "fednova", "tau_eff": tau_eff}})
+    # a_i = 1 + (1 + rho) + ... : the k-th local step moves by (1 - rho^k) / (1 - rho).
+    a = np.array([sum(sum(rho**j for j in range(k)) for k in range(1, n + 1)) for n in SIZES])
+    p = SIZES / SIZES.sum()
+    effective = p @ a if tau_eff == "sum_p_a" else p @ SIZES
+    np.testing.assert_allclose(got, effective * (p @ UPDATES), rtol=1e-12)
+
+
+def test_fednova_with_equal_steps_is_the_mean(experiment: Make) -> None:
+    both = [moved(experiment, server={"aggregator": {"name": name}}) for name in ("mean", "fednova")]
+    np.testing.assert_allclose(*both, rtol=1e-14)
+    assert fednova.normaliser(7, 0.0) == 7
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        ({"aggregator": {"name": "krum", "f": 7}}, r"krum needs M >= f \+ 3 updates, but got f = 7 and .* M = 9"),
+        ({"aggregator": {"name": "multi_krum", "f": 1, "m": 10}}, "averages m <= M updates, but got m = 10"),
+        ({"aggregator": {"name": "trimmed_mean", "k": 5}}, "needs M > 2 k updates, but got k = 5"),
+        ({"aggregator": {"name": "median"}, "weighting": "ida"}, "weighting = 'ida' weighs a mean"),
+        ({"aggregator": {"name": "krum"}}, "server.aggregator.f must be given"),
+        ({"aggregator": {"name": "median", "k": 1}}, "unknown key 'server.aggregator.k'"),
+    ],
+)
+def test_what_is_not_defined_is_refused_before_the_first_round(
+    server: dict[str, Any], message: str, experiment: Make
+) -> None:
+    with pytest.raises(raysim.ExperimentError, match=message):
+        run(experiment, server=server)
+
+
+def test_a_sampler_whose_cohorts_have_any_size_does_not_go_with_krum(experiment: Make) -> None:
+    cohort = {"sampler": {"name": "bernoulli", "probability": 0.9}}
+    with pytest.raises(raysim.ExperimentError, match="cohorts of the bernoulli sampler have any size"):
+        run(experiment, cohort=cohort, server={"aggregator": {"name": "krum", "f": 1}})
+
+
+def test_rejections_that_leave_too_few_leave_the_model(experiment: Make, caplog: pytest.LogCaptureFixture) -> None:
+    vectors = np.array([[1.0, 2, 3], [1.0, 2, 3], [np.nan, 0, 0], [1.0, 2, 3]])
+    (done,) = run(experiment, vectors=vectors, server={"aggregator": {"name": "krum", "f": 1}})
+    assert done.params["weight"].tolist() == [[0, 0, 0]]
+    assert "a cohort of M = 3 after rejections, so the model is left as it is" in caplog.text
+
+
+def test_adafl_attends_to_clients_that_are_far(experiment: Make, tmp_path: Any) -> None:
+    vectors = np.zeros((4, 3))
+    vectors[2] = 8.0
+    clients = {f"c{i}": (np.tile(-v, (2, 1)), np.zeros(2)) for i, v in enumerate(vectors)}
+    exp = experiment(
+        rounds=1,
+        model=None,
+        client={"optimizer": {"name": "sgd", "lr": 1.0}, "batch_size": "full"},
+        cohort={"size": 4, "sampler": {"name": "adafl", "alpha": 0.5}},
+        engine={"workers": 0, "dtype": "float64"},
+    )
+    data = raysim.FederatedDataset.from_clients(train=clients)
+    raysim.run(exp, dataset=data, model=network, loss=push, params={"weight": np.zeros((1, 3))}, path=tmp_path / "run")
+    from raysim import records
+
+    state = records.newest_state(tmp_path / "run", records.stored_fingerprint(tmp_path / "run"))
+    assert state is not None
+    # The mean moves by (2, 2, 2): distances 2, 2, 6, 2 times root 3, so shares 1/6 and 1/2; attention was 1/4.
+    near, far = 0.5 / 4 + 0.5 / 6, 0.5 / 4 + 0.5 / 2
+    assert state.sampler["attention"].tolist() == pytest.approx([near, near, far, near])
