@@ -67,6 +67,14 @@ def _round(plan: Plan) -> Iterator[Line]:
     yield "chunks", f"{len(chunks):,} a round, of up to {figures.counted(max(map(len, chunks), default=0), 'client')}"
     yield "client step", _choice(experiment.client.optimizer)
     yield "server step", f"{_choice(experiment.server.optimizer)}, weighted by {experiment.server.weighting}"
+    server = experiment.server
+    if server.aggregator.name != "mean":
+        yield "aggregator", _choice(server.aggregator)
+    for label, section in (("clipping", server.clip), ("zeroing", server.zeroing), ("FedGLAD", server.glad)):
+        if section is not None:
+            yield label, _keys(section)
+    if experiment.adversary is not None:
+        yield "adversary", _choice(experiment.adversary)
     if plan.keeps_updates:
         kept = figures.size(plan.kept_bytes)
         yield "kept updates", f"{kept} a round, in shards in the object store: {_why_kept(plan)} looks at every update"
@@ -84,10 +92,14 @@ def _why_kept(plan: Plan) -> str:
 
 def _choice(section: object) -> str:
     """A choice and its keys: "sgd (lr = 0.1)"."""
-    keys = dict(section)  # type: ignore[call-overload]
-    name = keys.pop("name")
-    said = ", ".join(f"{key} = {value}" for key, value in keys.items() if value is not None)
+    name, said = dict(section)["name"], _keys(section)  # type: ignore[call-overload]
     return f"{name} ({said})" if said else str(name)
+
+
+def _keys(section: object) -> str:
+    """The keys of a section but for its name: "lr = 0.1, momentum = 0.0"."""
+    keys = dict(section)  # type: ignore[call-overload]
+    return ", ".join(f"{key} = {value}" for key, value in keys.items() if key != "name" and value is not None)
 
 
 def _schedule(plan: Plan) -> Iterator[Line]:

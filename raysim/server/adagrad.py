@@ -16,6 +16,7 @@ from torch import Tensor
 
 from raysim.section import Section
 from raysim.server.adaptive_step import denominator
+from raysim.server.fresh import fresh
 from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
@@ -39,10 +40,10 @@ def make(section: Adagrad) -> ServerOptimizer:
 
     def step(params: Tensor, descent: Descent, state: State) -> Stepped:
         g = descent.g
-        after: dict[str, Tensor] = {"G": state["G"].addcmul(g, g)}
+        after: dict[str, Tensor] = {"G": torch.addcmul(state["G"], g, g, out=fresh(g))}
         moved = denominator(after["G"], section.eps)
         if b1:
-            after["m"] = descent.feed(state["m"].mul(b1), 1 - b1)
+            after["m"] = descent.fed(state["m"], b1, 1 - b1)
             torch.div(after["m"], moved, out=moved).mul_(-descent.lr)
         else:
             descent.rescale(torch.div(g, moved, out=moved), -descent.lr)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from raysim.section import Section
 from raysim.server import adaptive_step
 from raysim.server.adaptive_step import BiasCorrection
+from raysim.server.fresh import fresh
 from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
@@ -40,8 +42,8 @@ def make(section: Adam) -> ServerOptimizer:
         return {"m": params.new_zeros(params.shape), "v": params.new_full(params.shape, section.v0)}
 
     def step(params: Tensor, descent: Descent, state: State) -> Stepped:
-        m = descent.feed(state["m"].mul(b1), 1 - b1)
-        v = state["v"].mul(b2).addcmul_(descent.g, descent.g, value=1 - b2)
+        m = descent.fed(state["m"], b1, 1 - b1)
+        v = torch.mul(state["v"], b2, out=fresh(m)).addcmul_(descent.g, descent.g, value=1 - b2)
         moved = adaptive_step.step(
             params,
             m,

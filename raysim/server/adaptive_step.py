@@ -17,12 +17,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from raysim.server.fresh import fresh
+
 BiasCorrection = Literal["none", "epsilon_hat", "kingma"]
 
 
 def denominator(v: Tensor, eps: float, correction: float = 1.0) -> Tensor:
     """sqrt(v / correction) + eps, a new vector; 1 where that is 0, because the numerator is 0 there."""
-    root = v.sqrt()
+    root = torch.sqrt(v, out=fresh(v))
     if correction != 1.0:
         root.div_(math.sqrt(correction))
     return root.add_(eps) if eps else root.masked_fill_(root == 0, 1.0)
@@ -49,5 +51,5 @@ def step(
         moved = denominator(v, eps)
         if bias_correction == "epsilon_hat":
             lr *= math.sqrt(second) / first
-    # In place of m / moved: the quotient takes over the denominator's memory, then becomes the model.
-    return torch.div(m, moved, out=moved).mul_(-lr).add_(params)
+    # The model takes over the denominator's memory.
+    return torch.addcdiv(params, m, moved, value=-lr, out=moved)

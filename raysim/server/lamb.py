@@ -19,6 +19,7 @@ from torch import Tensor
 
 from raysim.section import Section
 from raysim.server.adaptive_step import denominator
+from raysim.server.fresh import fresh
 from raysim.server.norms import group_norms
 from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
@@ -43,8 +44,8 @@ def make(section: Lamb) -> ServerOptimizer:
 
     def step(params: Tensor, descent: Descent, state: State) -> Stepped:
         layout, g, metrics = descent.layout, descent.g, {}
-        m = state["m"].mul(b1).add_(g, alpha=1 - b1)
-        v = state["v"].mul(b2).addcmul_(g, g, value=1 - b2)
+        m = torch.mul(state["m"], b1, out=fresh(g)).add_(g, alpha=1 - b1)
+        v = torch.mul(state["v"], b2, out=fresh(g)).addcmul_(g, g, value=1 - b2)
         u = denominator(v, section.eps, 1 - b2**descent.k)
         torch.div(m, u, out=u).div_(1 - b1**descent.k)
         if section.weight_decay:

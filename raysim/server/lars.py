@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from raysim.section import Section
+from raysim.server.fresh import fresh
 from raysim.server.norms import group_norms
 from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
@@ -39,10 +41,10 @@ def make(section: Lars) -> ServerOptimizer:
 
     def step(params: Tensor, descent: Descent, state: State) -> Stepped:
         layout, metrics = descent.layout, {}
-        m = state["m"].mul(b1).add_(descent.g, alpha=1 - b1)
+        m = torch.mul(state["m"], b1, out=fresh(params)).add_(descent.g, alpha=1 - b1)
         if section.weight_decay:
             m.add_(params, alpha=(1 - b1) * section.weight_decay)
-        moved = params.clone()
+        moved = fresh(params).copy_(params)
         norms = zip(group_norms(layout, params), group_norms(layout, m), strict=True)
         groups = zip(layout.names, layout.pieces(moved), layout.pieces(m), norms, strict=True)
         for index, (name, x_group, m_group, (x_norm, m_norm)) in enumerate(groups):

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from raysim.section import Section
+from raysim.server.fresh import fresh
 from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
@@ -36,7 +38,7 @@ def make(section: Momentum) -> ServerOptimizer:
         return {"v": params.new_zeros(params.shape)}
 
     def step(params: Tensor, descent: Descent, state: State) -> Stepped:
-        v = descent.feed(state["v"].mul(b1), share)
-        return Stepped(params.sub(v, alpha=descent.lr), {"v": v})
+        v = descent.fed(state["v"], b1, share)
+        return Stepped(torch.sub(params, v, alpha=descent.lr, out=fresh(params)), {"v": v})
 
     return ServerOptimizer(init, step)

@@ -33,6 +33,6 @@ def make(section: Normalized) -> ServerOptimizer:
 
     def step(params: Tensor, descent: Descent, state: State) -> Stepped:
         norm = math.sqrt(squared_norm(descent.g))
-        return Stepped(descent.feed(params.clone(), -descent.lr / norm) if norm else params, state)
+        return Stepped(descent.fed(params, 1.0, -descent.lr / norm) if norm else params, state)
 
     return ServerOptimizer(init, step)

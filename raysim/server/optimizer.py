@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from raysim.layout import Layout
+from raysim.server.fresh import fresh
 
 State = Mapping[str, Tensor]
 
@@ -19,7 +21,7 @@ class Descent:
     """What one step descends on.
 
     FedGLAD's rule (Yang et al. 2023, alg. 1; algorithms.md section 2) is held by these names: numerators are fed f g
-    through `feed` and `rescale`, second moments read `g`, and a step whose length is a ratio of norms is multiplied by
+    through `fed` and `rescale`, second moments read `g`, and a step whose length is a ratio of norms is multiplied by
     `factor` afterwards, because the ratio would cancel it.
 
     layout: the parameter groups in the flat vectors.
@@ -39,13 +41,16 @@ class Descent:
         """f_P of a group, by its index."""
         return 1.0 if self.factors is None else self.factors[group]
 
-    def feed(self, vector: Tensor, scale: float) -> Tensor:
-        """vector_P <- vector_P + scale f_P g_P, in place."""
+    def fed(self, vector: Tensor, keep: float, scale: float) -> Tensor:
+        """keep vector_P + scale f_P g_P, a new vector."""
+        if self.factors is None and keep == 1:
+            return torch.add(vector, self.g, alpha=scale, out=fresh(vector))
+        made = torch.mul(vector, keep, out=fresh(vector))
         if self.factors is None:
-            return vector.add_(self.g, alpha=scale)
-        for piece, g, f in zip(self.layout.pieces(vector), self.layout.pieces(self.g), self.factors, strict=True):
+            return made.add_(self.g, alpha=scale)
+        for piece, g, f in zip(self.layout.pieces(made), self.layout.pieces(self.g), self.factors, strict=True):
             piece.add_(g, alpha=scale * f)
-        return vector
+        return made
 
     def rescale(self, vector: Tensor, scale: float) -> Tensor:
         """vector_P <- scale f_P vector_P, in place."""

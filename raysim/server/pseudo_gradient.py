@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
+from raysim.server.fresh import fresh
 from raysim.server.norms import BLOCK
 
 
-def pseudo_gradient(weighted_sum: Tensor, divisor: float, dtype: torch.dtype) -> Tensor:
-    """-weighted_sum / divisor in the model's dtype; weighted_sum is float64 and is divided before it is rounded."""
-    g = torch.empty(weighted_sum.shape, dtype=dtype)
+def pseudo_gradient(weighted_sum: Tensor, divisor: float, params: Tensor) -> Tensor:
+    """-weighted_sum / divisor in the dtype of params; weighted_sum is float64 and is divided before it is rounded."""
+    g = fresh(params)
     # Block by block: a float64 quotient of the whole model would be two more models of memory.
     for block, part in zip(g.split(BLOCK), weighted_sum.split(BLOCK), strict=True):
         block.copy_(part.div(-divisor))

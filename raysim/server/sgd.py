@@ -28,6 +28,6 @@ def make(section: Sgd) -> ServerOptimizer:
         return {}
 
     def step(params: Tensor, descent: Descent, state: State) -> Stepped:
-        return Stepped(descent.feed(params.clone(), -descent.lr), state)
+        return Stepped(descent.fed(params, 1.0, -descent.lr), state)
 
     return ServerOptimizer(init, step)

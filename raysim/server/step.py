@@ -120,9 +120,9 @@ def make(
         factors, baselines, said = _glad(section.glad, unit_of, layout, agreement, state, sums.clients)
         metrics |= said
         if aggregate is None:
-            g = pseudo_gradient(sums.delta, sums.weight / effective, weights.params.dtype)
+            g = pseudo_gradient(sums.delta, sums.weight / effective, weights.params)
         else:
-            g = pseudo_gradient(aggregate, 1.0, weights.params.dtype)
+            g = pseudo_gradient(aggregate, 1.0, weights.params)
             metrics["pseudo_gradient_norm"] = math.hypot(*group_norms(layout, aggregate))
         stepped = optimizer.step(weights.params, Descent(layout, g, lr, t + 1, factors), state.optimizer)
         metrics |= stepped.metrics

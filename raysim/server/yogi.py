@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from raysim.section import Section
 from raysim.server import adaptive_step
 from raysim.server.adaptive_step import BiasCorrection
+from raysim.server.fresh import fresh
 from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
@@ -42,9 +44,9 @@ def make(section: Yogi) -> ServerOptimizer:
         return {"m": params.new_zeros(params.shape), "v": params.new_full(params.shape, section.v0)}
 
     def step(params: Tensor, descent: Descent, state: State) -> Stepped:
-        m = descent.feed(state["m"].mul(b1), 1 - b1)
-        squares = descent.g.square()
-        v = state["v"].sub(squares).sign_().mul_(squares)
+        m = descent.fed(state["m"], b1, 1 - b1)
+        squares = torch.square(descent.g, out=fresh(m))
+        v = torch.sub(state["v"], squares, out=fresh(m)).sign_().mul_(squares)
         del squares  # a step may hold three models beside its state
         v.mul_(-(1 - b2)).add_(state["v"])
         moved = adaptive_step.step(

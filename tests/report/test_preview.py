@@ -73,3 +73,14 @@ def test_a_folder_that_is_in_the_way_is_said(experiment: Make, dataset: Federate
 def test_the_fingerprint_is_that_of_the_run(experiment: Make, dataset: FederatedDataset) -> None:
     wanted = experiment()
     assert said(wanted, dataset)["fingerprint"] == wanted.fingerprint(dataset.fingerprint)
+
+
+def test_what_the_server_does_beside_its_step_is_said(experiment: Make, dataset: FederatedDataset) -> None:
+    server = {"aggregator": {"name": "krum", "f": 2}, "clip": {"fixed": 3}, "glad": {"gamma": "inf"}}
+    lines = said(experiment(server=server, adversary={"name": "sign_flip", "clients": 0.1}), dataset)
+    assert lines["aggregator"] == "krum (f = 2)"
+    assert lines["clipping"] == "fixed = 3.0"
+    assert lines["FedGLAD"] == "beta = 0.9, gamma = inf, scope = group"
+    assert lines["adversary"] == "sign_flip (clients = 0.1)"
+    # Seven updates of four groups, each in steps of 32 numbers: 5 x 8, 8, 8 x 3 and 3 take 64 + 32 + 32 + 32.
+    assert lines["kept updates"].startswith(f"{7 * 160 * 4 / 1000:.3g} kB a round, in shards in the object store: krum")
