@@ -6,8 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raysim.api import Result, Round, resume, rounds, run
+    from raysim.api import Result, Round, replay, resume, rounds, run
     from raysim.data.dataset import FederatedDataset
+    from raysim.engine.replay import ClientUpdate
     from raysim.errors import (
         CheckpointError,
         ClientError,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckpointError",
     "ClientError",
+    "ClientUpdate",
     "DataError",
     "Experiment",
     "ExperimentError",
@@ -36,6 +38,7 @@ __all__ = [
     "RunFolderError",
     "WorkerLostError",
     "load",
+    "replay",
     "resume",
     "rounds",
     "run",
@@ -43,9 +46,10 @@ __all__ = [
 
 _HOMES = {
     "FederatedDataset": "raysim.data.dataset",
+    "ClientUpdate": "raysim.engine.replay",
     "Experiment": "raysim.experiment",
     "load": "raysim.experiment",
-    **dict.fromkeys(("Result", "Round", "resume", "rounds", "run"), "raysim.api"),
+    **dict.fromkeys(("Result", "Round", "replay", "resume", "rounds", "run"), "raysim.api"),
 }
 
 

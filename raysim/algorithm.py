@@ -117,7 +117,8 @@ def federated(
                 continue
             weight = float(trained.num_examples) if server.weighs_examples else 1.0
             count = sent.repeats.get(position, 1)
-            judged = sent.limits.judge(delta, math.sqrt(squared_norms.sum()))
+            squared_norm = float(squared_norms.sum())
+            judged = sent.limits.judge(delta, math.sqrt(squared_norm))
             normaliser = 1.0
             if nova is not None:
                 tau = num_local_steps(client, trained.num_examples)
@@ -131,6 +132,7 @@ def federated(
                 buffers=update.buffers,
                 counters=update.counters,
                 squared_norms=squared_norms,
+                squared_norm=squared_norm,
                 seen=update.seen,
                 loss=update.loss,
                 correct=update.correct,

@@ -19,6 +19,7 @@ from raysim.engine.in_process import InProcess
 from raysim.engine.loop import Finished
 from raysim.engine.plan import Plan, resolve
 from raysim.engine.pool import intra_op_threads
+from raysim.engine.replay import ClientUpdate, replay_client, replay_round
 from raysim.errors import RunFolderError
 from raysim.experiment import Experiment
 from raysim.models.model import Model, ModuleFactory, Weights
@@ -141,6 +142,36 @@ def resume(
     return _carry_out(plan, where, address, progress)
 
 
+def replay(
+    path: str | Path,
+    round: int,
+    *,
+    client: str | None = None,
+    dataset: FederatedDataset | None = None,
+    model: ModuleFactory | None = None,
+    loss: Loss | None = None,
+    params: Mapping[str, npt.ArrayLike] | None = None,
+) -> Round | ClientUpdate:
+    """Compute a recorded round once more, in this process and to the same bits; or one client's update in it.
+
+    Args:
+        path: the run's folder; nothing in it is changed.
+        round: 0 for the first.
+        client: an id in that round's cohort, to see what it sent; None for the whole round.
+        dataset, model, loss, params: again, where they were passed to `run`.
+
+    Raises:
+        RunFolderError: no such round or client in it, or data or model differ from what it was run with.
+    """
+    where = Path(path)
+    plan = resolve(_with_executor(records.stored_experiment(where), "local"), dataset, model, loss, params)
+    _check_same(plan, where)
+    if client is not None:
+        return replay_client(plan, where, round, client)
+    f = replay_round(plan, where, round)
+    return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model)
+
+
 def rounds(
     experiment: Experiment,
     *,
@@ -178,13 +209,17 @@ def _public(plan: Plan, steps: Generator[Finished]) -> Iterator[Round]:
 
 def _continue(plan: Plan, path: Path) -> None:
     """Check that the plan goes on with the folder's run, and write down its new rounds and placement."""
+    _check_same(plan, path)
+    records.write_experiment(path, plan.experiment, plan.fingerprint)
+
+
+def _check_same(plan: Plan, path: Path) -> None:
     if plan.fingerprint != records.stored_fingerprint(path):
         found = differences.settings(records.stored_experiment(path), plan.experiment) or ["its data are not the same"]
         raise RunFolderError(
             f"{path} was run with other settings, so it cannot be resumed as this experiment: {'; '.join(found)}. "
             f"Give the run another folder (--path, path=), or start afresh (--overwrite, overwrite=True)."
         )
-    records.write_experiment(path, plan.experiment, plan.fingerprint)
 
 
 def _with_executor(experiment: Experiment, executor: ExecutorName | None) -> Experiment:

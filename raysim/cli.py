@@ -128,6 +128,23 @@ def resume_(
     _close(result)
 
 
+@app.command("replay")
+def replay_(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
+    index: Annotated[int, typer.Option("--round", min=0, help="The round; 0 is the first.")],
+    client: Annotated[str | None, typer.Option(metavar="ID", help="Only this client's update.")] = None,
+) -> None:
+    """Compute a recorded round once more, in this process, and compare it with the record."""
+    from raysim import api
+    from raysim.report import replayed
+
+    again = api.replay(folder, index, client=client)
+    if isinstance(again, api.Round):
+        typer.echo(replayed.beside_record(folder, again.index, again.metrics))
+    else:
+        typer.echo(replayed.sent(again))
+
+
 @app.command()
 def check(file: File, changes: Set = None, removals: Unset = None, path: Folder = None) -> None:
     """Check an experiment, prepare its data, and say what would run."""

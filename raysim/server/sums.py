@@ -132,6 +132,7 @@ class Accumulator:
         buffers: Tensor,
         counters: Tensor,
         squared_norms: Tensor,
+        squared_norm: float,
         seen: int,
         loss: float,
         correct: float,
@@ -144,13 +145,12 @@ class Accumulator:
 
         Args:
             weight: w_i of one draw.
-            squared_norms: |delta_i|^2 per group.
+            squared_norms, squared_norm: |delta_i|^2 per group, and over all of them.
             loss, correct: sums over the `seen` examples.
             judged: what clipping and zeroing make of the update.
             labels: the client's label counts.
             normaliser: what fednova's tau_eff averages.
         """
-        squared_norm = float(squared_norms.sum())
         norm = math.sqrt(squared_norm)
         weight *= count
         self._delta.add_(delta, alpha=weight * judged.scale)

@@ -80,6 +80,7 @@ def test_accumulating_is_adding_the_clients_own_sums(clients: list[tuple[int, in
                 buffers=torch.zeros(0),
                 counters=torch.zeros(0, dtype=torch.int64),
                 squared_norms=torch.tensor([4.0], dtype=torch.float64),
+                squared_norm=4.0,
                 seen=1,
                 loss=1.0,
                 correct=0.0,

@@ -1,0 +1,120 @@
+"""A round of a recorded run once more, or one client's update in it: in this process, bit for bit.
+
+The state before the round is the newest checkpoint that is not later, run on to the round where need be. So breakpoints
+in a module or a loss stop where a run that went wrong went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from torch import Tensor
+
+from raysim import checkpoint, records
+from raysim.algorithm import Broadcast
+from raysim.engine import loop
+from raysim.engine.in_process import InProcess
+from raysim.engine.plan import Plan
+from raysim.engine.pool import Pool, choose_device, intra_op_threads
+from raysim.errors import CheckpointError, RunFolderError
+from raysim.server.state import ServerState
+
+
+@dataclass(frozen=True)
+class ClientUpdate:
+    """What a client sent: its update y_i - x by name, before clipping, after an adversary had its way.
+
+    chunk: ids of the clients it was trained with. rejected: the update is not finite, and is not given.
+    """
+
+    index: int
+    client: str
+    chunk: tuple[str, ...]
+    update: dict[str, Tensor] | None
+    rejected: bool
+
+
+def replay_round(plan: Plan, path: Path, index: int) -> loop.Finished:
+    """The round as it was, evaluated as the last one of a run is."""
+    state = state_before(plan, path, index)
+    (finished,) = _run(plan, state, index + 1)
+    return finished
+
+
+def replay_client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
+    """One client's update; its whole chunk is trained, because that fixes the bits.
+
+    Raises:
+        RunFolderError: the client was not in the round's cohort.
+    """
+    state = state_before(plan, path, index)
+    train = plan.dataset.train
+    position = train.position_of(client)
+    cohort = plan.sampler().sample(state.sampler, index)
+    _, first = np.unique(cohort, return_index=True)
+    chunks, _ = plan.chunks(cohort[np.sort(first)])
+    number = next((i for i, chunk in enumerate(chunks) if position in chunk), None)
+    if number is None:
+        ids = ", ".join(train.id_of(p) for p in cohort.tolist()[:20])
+        raise RunFolderError(f"client {client!r} was not in round {index}, whose cohort of {len(cohort)} is: {ids} ...")
+    sent = Broadcast(index, state.weights, plan.experiment.client.lr_at(index))
+    kept: list[Tensor] = []
+    with intra_op_threads(plan.experiment.engine.threads):
+        pool = Pool(plan, choose_device(plan.experiment.engine.gpus_per_worker), "this process")
+        sums = pool.run("train", sent, number, chunks[number], kept)
+    members = tuple(train.id_of(p) for p in chunks[number])
+    if position in sums.rejected:
+        return ClientUpdate(index, client, members, None, rejected=True)
+    row = [fact.position for fact in sums.facts].index(position)
+    named = {name: view.clone() for name, view in plan.model.params.views(kept[row]).items()}
+    return ClientUpdate(index, client, members, named, rejected=False)
+
+
+def state_before(plan: Plan, path: Path, index: int) -> ServerState:
+    """The state that round `index` started from.
+
+    Raises:
+        RunFolderError: the run has no such round.
+    """
+    done = records.read_rounds(path).num_rows
+    if not 0 <= index < done:
+        raise RunFolderError(f"0 <= round < {done} must hold, the rounds that {path} has, but got {index}.")
+    state = _nearest(path, records.stored_fingerprint(path), index) or plan.initial_state()
+    if state.round == index:
+        return state
+    with TemporaryDirectory() as scratch:
+        (Path(scratch) / "checkpoints").mkdir()
+        (Path(scratch) / "clients").mkdir()
+        folder = records.RunFolder(Path(scratch), plan.fingerprint, keep=1)
+        _run(plan, state, index, folder)
+        reached = records.newest_state(Path(scratch), plan.fingerprint)
+    assert reached is not None
+    return reached
+
+
+def _nearest(path: Path, fingerprint: str, index: int) -> ServerState | None:
+    for file in sorted((path / "checkpoints").glob("round-*.safetensors"), reverse=True):
+        try:
+            state = checkpoint.read(file, fingerprint)
+        except CheckpointError:
+            continue
+        if state.round <= index:
+            return state
+    return None
+
+
+def _run(
+    plan: Plan, state: ServerState, rounds: int, folder: records.RunFolder | None = None
+) -> Sequence[loop.Finished]:
+    """Run on to so many finished rounds."""
+    shorter = replace(plan, experiment=plan.experiment.model_copy(update={"rounds": rounds}))
+    with (
+        intra_op_threads(plan.experiment.engine.threads),
+        closing(loop.rounds(shorter, InProcess(shorter), state, folder)) as steps,
+    ):
+        return [finished for finished in steps if finished.index == rounds - 1]
