@@ -217,3 +217,25 @@ def test_adafl_attends_to_clients_that_are_far(experiment: Make, tmp_path: Any) 
     # The mean moves by (2, 2, 2): distances 2, 2, 6, 2 times root 3, so shares 1/6 and 1/2; attention was 1/4.
     near, far = 0.5 / 4 + 0.5 / 6, 0.5 / 4 + 0.5 / 2
     assert state.sampler["attention"].tolist() == pytest.approx([near, near, far, near])
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_everything_at_once_gives_the_same_bits_on_ray(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    sections: dict[str, Any] = {
+        "cohort": {"size": 9, "sampler": {"name": "md"}, "growth": {"every": 2}},
+        "server": {
+            "optimizer": {"name": "yogi", "lr": 0.05},
+            "glad": {"gamma": 0.1, "scope": "layer"},
+            "clip": {"initial": 0.5},
+            "zeroing": {"initial": 0.1},
+            "diagnostics": {"labels": True},
+        },
+        "adversary": {"name": "scale", "clients": 0.2, "factor": 50},
+    }
+    left, right = (
+        list(raysim.rounds(experiment(**sections, engine=engine), dataset=dataset))
+        for engine in ({"workers": 0, "chunk_size": 2}, {"workers": 2, "cpus_per_worker": 0.5, "chunk_size": 2})
+    )
+    assert [bits(r) for r in left] == [bits(r) for r in right]
+    assert any(len(set(r.cohort)) < len(r.cohort) for r in left)
+    assert any(r.metrics["zeroed_fraction"] for r in left)
