@@ -80,6 +80,7 @@ def run(
     overwrite: bool = False,
     resume: bool = False,
     progress: bool | None = None,
+    profile: bool = False,
 ) -> Result:
     """Run an experiment to its last round and record it.
 
@@ -94,6 +95,7 @@ def run(
         overwrite: start afresh where the folder exists.
         resume: go on with the folder's run where it exists; rounds, placement and checkpoints may differ from it.
         progress: a live progress bar; by default where standard error is a terminal.
+        profile: write timeline.json, which https://ui.perfetto.dev opens: what driver and workers did when.
 
     Raises:
         RaysimError: see `raysim.errors`; what was checkpointed before an error can be resumed.
@@ -105,7 +107,7 @@ def run(
         _continue(plan, where)
     else:
         RunFolder.create(where, plan.experiment, plan.fingerprint, overwrite)
-    return _carry_out(plan, where, address, progress)
+    return _carry_out(plan, where, address, progress, profile)
 
 
 def resume(
@@ -198,7 +200,7 @@ def _with_executor(experiment: Experiment, executor: ExecutorName | None) -> Exp
     return experiment.model_copy(update={"engine": engine})
 
 
-def _carry_out(plan: Plan, path: Path, address: str | None, progress: bool | None) -> Result:
+def _carry_out(plan: Plan, path: Path, address: str | None, progress: bool | None, profile: bool = False) -> Result:
     # Workers import raysim too: what draws is imported only where it draws.
     from raysim.report import curve
     from raysim.report.progress import Silent, Terminal
@@ -207,11 +209,11 @@ def _carry_out(plan: Plan, path: Path, address: str | None, progress: bool | Non
     try:
         with show:
             if plan.experiment.engine.workers == 0:
-                weights = _run_here(plan, path, show)
+                weights = _run_here(plan, path, show, profile)
             else:
                 from raysim.engine.on_ray import session
 
-                weights = session.run(plan, path, address, show.started, show.row)
+                weights = session.run(plan, path, address, show.started, show.row, profile)
     finally:
         # A run that was interrupted has a curve too.
         rounds = records.read_rounds(path)
@@ -219,9 +221,9 @@ def _carry_out(plan: Plan, path: Path, address: str | None, progress: bool | Non
     return Result(weights.to_named(plan.model), rounds, records.read_clients(path), path)
 
 
-def _run_here(plan: Plan, path: Path, show: Progress) -> Weights:
+def _run_here(plan: Plan, path: Path, show: Progress, profile: bool) -> Weights:
     weights = plan.initial
-    with closing(_rounds_here(plan, path)) as steps:
+    with closing(_rounds_here(plan, path, profile)) as steps:
         show.started(["this process"])
         for finished in steps:
             weights = finished.weights
@@ -229,8 +231,8 @@ def _run_here(plan: Plan, path: Path, show: Progress) -> Weights:
     return weights
 
 
-def _rounds_here(plan: Plan, path: Path | None) -> Generator[Finished]:
-    folder, state = RunFolder.reopen(path, plan.experiment.checkpoint.keep) if path else (None, None)
+def _rounds_here(plan: Plan, path: Path | None, profile: bool = False) -> Generator[Finished]:
+    folder, state = RunFolder.reopen(path, plan.experiment.checkpoint.keep, profile) if path else (None, None)
     steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder)
     with closing(steps):
         while True:

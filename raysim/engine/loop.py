@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from raysim import evaluate
-from raysim.algorithm import Broadcast
+from raysim.algorithm import Metrics
+from raysim.cohort.sampler import Positions
+from raysim.engine import scoring
 from raysim.engine.job import Executor, Job, Outcome
-from raysim.engine.plan import Plan, evaluated_splits
+from raysim.engine.plan import Plan
 from raysim.models.model import Weights
-from raysim.records import CLIENT_SCHEMA, RunFolder
+from raysim.records import RunFolder
 from raysim.server.state import ServerState
 from raysim.server.sums import Sums
+from raysim.timeline import PREFIX, Span, Stopwatch
 
 log = logging.getLogger("raysim")
 
@@ -28,6 +29,7 @@ class Finished:
 
     metrics: by their fixed names. cohort: client ids in sampling order. rejected: ids of clients whose update was not
     finite. clients: one row per evaluated client, None where nothing was evaluated. weights: after the server step.
+    spans: what driver and workers did since the round before.
     """
 
     index: int
@@ -36,6 +38,7 @@ class Finished:
     rejected: tuple[str, ...]
     clients: pa.Table | None
     weights: Weights
+    spans: tuple[Span, ...]
 
     @property
     def row(self) -> dict[str, Any]:
@@ -52,7 +55,9 @@ def rounds(
 ) -> Generator[Finished]:
     """Run from `state` to the experiment's last round, yielding each round when it is finished and recorded.
 
-    However the loop ends (an error, an interrupt, a reader that leaves), the last finished round is checkpointed.
+    The next round's model leaves as soon as the server has stepped: a round is evaluated and recorded while the next
+    one trains. However the loop ends (an error, an interrupt, a reader that leaves), the last recorded round is
+    checkpointed.
 
     Args:
         plan: the run.
@@ -64,102 +69,114 @@ def rounds(
     experiment = plan.experiment
     algorithm = plan.algorithm()
     sampler = plan.sampler()
-    evaluations = _evaluations(plan)
+    evaluations = scoring.plan_units(plan)
+    watch = Stopwatch()
+    recorded = state
+    stepped: _Stepped | None = None
     try:
-        while state.round < experiment.rounds and not stop():
-            start_s = time.perf_counter()
-            index = state.round
-            cohort = sampler.sample(state.sampler, index)
-            chunks, costs = plan.chunks(cohort)
-            outcome = executor.result(executor.submit(Job("train", algorithm.broadcast(state), chunks, costs)))
+        while stepped is not None or state.round < experiment.rounds:
+            training: _Training | None = None
+            if state.round < experiment.rounds and not stop():
+                with watch.phase("sample"):
+                    cohort = sampler.sample(state.sampler, state.round)
+                with watch.phase("plan"):
+                    chunks, costs = plan.chunks(cohort)
+                with watch.phase("submit"):
+                    ticket = executor.submit(Job("train", algorithm.broadcast(state), chunks, costs))
+                training = _Training(ticket, cohort)
+            if stepped is not None:
+                finished = _finish(plan, executor, stepped, watch)
+                if folder is not None:
+                    with watch.phase("write"):
+                        folder.add(finished.row, finished.clients, finished.spans)
+                        if stepped.state.round % experiment.checkpoint.every == 0 or training is None:
+                            folder.checkpoint(stepped.state)
+                recorded, stepped = stepped.state, None
+                with watch.paused():
+                    yield finished
+            if training is None:
+                return
+            with watch.phase("train"):
+                outcome = executor.result(training.ticket)
             sums: Sums = outcome.value
-            state, metrics = algorithm.step(state, sums)
-            if sums.rejected:
-                _say_rejected(plan, index, sums)
-            clients = None
-            if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
-                scores, clients = evaluate_now(plan, executor, state, evaluations)
-                metrics |= scores
-            metrics |= costs_of(outcome, plan, len(cohort), time.perf_counter() - start_s)
-            split = plan.dataset.train
-            finished = Finished(
-                index=index,
-                metrics=metrics,
-                cohort=tuple(split.id_of(position) for position in cohort.tolist()),
-                rejected=tuple(split.id_of(position) for position in sums.rejected),
-                clients=clients,
-                weights=state.weights,
-            )
-            if folder is not None:
-                folder.add(finished.row, clients)
-                if state.round % experiment.checkpoint.every == 0 or state.round == experiment.rounds:
-                    folder.checkpoint(state)
-            yield finished
+            with watch.phase("step"):
+                state, metrics = algorithm.step(state, sums)
+            due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
+            tickets = scoring.submit(executor, state, evaluations) if due else {}
+            stepped = _Stepped(state, metrics, sums.rejected, training.cohort, outcome, tickets)
     finally:
-        if folder is not None and folder.checkpointed < state.round:
-            folder.checkpoint(state)
+        if folder is not None and folder.checkpointed < recorded.round:
+            folder.checkpoint(recorded)
 
 
-def _evaluations(plan: Plan) -> dict[str, tuple[evaluate.Unit, ...]]:
-    """What to evaluate, split by split: the same clients in every round."""
-    section = plan.experiment.evaluation
-    units = {}
-    for name in evaluated_splits(plan):
-        split = plan.dataset.split(name)
-        units[name] = evaluate.plan(name, split, evaluate.sample_clients(split, section.clients, plan.experiment.seed))
-    return units
+@dataclass(frozen=True)
+class _Training:
+    """A round whose clients are being trained."""
+
+    ticket: int
+    cohort: Positions
 
 
-def evaluate_now(
-    plan: Plan, executor: Executor, state: ServerState, units: Mapping[str, tuple[evaluate.Unit, ...]]
-) -> tuple[dict[str, float], pa.Table | None]:
-    """Score the model on every split; returns metrics and a row per client."""
-    sent = Broadcast(state.round - 1, state.weights, lr=0.0)
-    tickets = {
-        name: executor.submit(Job("evaluate", sent, work, [1.0] * len(work))) for name, work in units.items() if work
-    }
-    metrics: dict[str, float] = {}
-    tables = []
-    for name, ticket in tickets.items():
-        scores = evaluate.per_client(executor.result(ticket).value)
-        metrics |= evaluate.summarise(scores, name, plan.experiment.evaluation.percentiles)
-        tables.append(_client_rows(plan, state.round - 1, name, scores))
-    return metrics, pa.concat_tables(tables) if tables else None
+@dataclass(frozen=True)
+class _Stepped:
+    """A round whose server step is done, and whose evaluations may still be under way."""
+
+    state: ServerState
+    metrics: Metrics
+    rejected: tuple[int, ...]
+    cohort: Positions
+    outcome: Outcome
+    evaluations: Mapping[str, int]
 
 
-def _client_rows(plan: Plan, index: int, name: str, scores: evaluate.ClientScores) -> pa.Table:
-    split = plan.dataset.split(name)
-    count = len(scores.positions)
-    return pa.table(
-        {
-            "round": [index] * count,
-            "split": [name] * count,
-            "client": [split.id_of(position) for position in scores.positions.tolist()],
-            "examples": scores.examples,
-            "loss": scores.loss / scores.examples,
-            "accuracy": scores.correct / scores.examples,
+def _finish(plan: Plan, executor: Executor, stepped: _Stepped, watch: Stopwatch) -> Finished:
+    """Wait for the round's evaluations and put together all that is known of it."""
+    index = stepped.state.round - 1
+    with watch.phase("evaluate"):
+        scores, clients, evaluations = scoring.collect(plan, executor, index, stepped.evaluations)
+    split = plan.dataset.train
+    rejected = tuple(split.id_of(position) for position in stepped.rejected)
+    if rejected:
+        log.warning("round %d: rejected %d update(s), not finite, of: %s", index, len(rejected), ", ".join(rejected))
+    if not stepped.metrics["clients"]:
+        log.warning("round %d: every update was rejected, so the model is left as it is", index)
+    outcomes = (stepped.outcome, *evaluations)
+    seconds, spans = watch.take()
+    return Finished(
+        index=index,
+        metrics={
+            **stepped.metrics,
+            **scores,
+            **transfers(plan, len(stepped.cohort)),
+            **_engine_costs(outcomes, seconds),
+            **seconds,
         },
-        schema=CLIENT_SCHEMA,
+        cohort=tuple(split.id_of(position) for position in stepped.cohort.tolist()),
+        rejected=rejected,
+        clients=clients,
+        weights=stepped.state.weights,
+        spans=(*spans, *(span for outcome in outcomes for span in outcome.spans)),
     )
 
 
-def costs_of(outcome: Outcome, plan: Plan, cohort_size: int, wall_time_s: float) -> dict[str, float]:
-    """What the round cost: simulated clients' transfers, and the engine's own time and traffic."""
+def transfers(plan: Plan, cohort_size: int) -> dict[str, float]:
+    """Bytes that the simulated clients of a round would transfer."""
     model, item_bytes = plan.model, plan.initial.params.element_size()
     model_bytes = (model.params.num_values + model.buffers.num_values) * item_bytes + model.counters.num_values * 8
+    return {"bytes_down": cohort_size * model_bytes, "bytes_up": cohort_size * model_bytes}
+
+
+def _engine_costs(outcomes: tuple[Outcome, ...], seconds: dict[str, float]) -> dict[str, float]:
+    """What the round cost the engine; adds the executor's own phases to `seconds`."""
+    train = outcomes[0]
+    seconds[f"{PREFIX}put"] = train.put_s
+    seconds[f"{PREFIX}fold"] = train.fold_s
+    busy_s = sum(outcome.busy_s for outcome in outcomes)
+    wall_s = seconds.pop(f"{PREFIX}wall")
     return {
-        "bytes_down": cohort_size * model_bytes,
-        "bytes_up": cohort_size * model_bytes,
-        "wall_time_s": wall_time_s,
-        "idle_fraction": max(0.0, 1 - outcome.busy_s / (outcome.workers * outcome.span_s)),
-        "retries": outcome.retries,
-        "ray_bytes_down": outcome.bytes_down,
-        "ray_bytes_up": outcome.bytes_up,
+        "wall_time_s": wall_s,
+        "idle_fraction": min(1.0, max(0.0, 1 - busy_s / (train.workers * wall_s))),
+        "retries": sum(outcome.retries for outcome in outcomes),
+        "ray_bytes_down": sum(outcome.bytes_down for outcome in outcomes),
+        "ray_bytes_up": sum(outcome.bytes_up for outcome in outcomes),
     }
-
-
-def _say_rejected(plan: Plan, index: int, sums: Sums) -> None:
-    names = [plan.dataset.train.id_of(position) for position in sums.rejected]
-    log.warning("round %d: rejected the updates of %d client(s), not finite: %s", index, len(names), ", ".join(names))
-    if sums.clients == 0:
-        log.warning("round %d: every update was rejected, so the model is left as it is", index)

@@ -38,7 +38,7 @@ def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 def bits(finished: Any) -> list[Any]:
     """All that must be the same wherever a round was run."""
-    metrics = {name: value for name, value in finished.metrics.items() if name not in records.TIMINGS}
+    metrics = {name: value for name, value in finished.metrics.items() if not records.tells_cost(name)}
     params = {name: tensor.numpy().tobytes() for name, tensor in finished.params.items()}
     clients = None if finished.clients is None else finished.clients.to_pylist()
     return [finished.index, finished.cohort, metrics, params, clients]

@@ -41,14 +41,14 @@ class ClientPool:
         """Where this pool runs, once it can work."""
         return f"{self._name} on {ray.util.get_node_ip_address()}"
 
-    def run(self, job: int, num_units: int, kind: Kind, packed: Any, index: int, unit: Any) -> float:
-        """Carry out one unit and hold its result; returns the seconds it took."""
-        start = time.perf_counter()
+    def run(self, job: int, num_units: int, kind: Kind, packed: Any, index: int, unit: Any) -> tuple[float, float]:
+        """Carry out one unit and hold its result; returns when it began and ended, by the Unix clock."""
+        start_s = time.time()
         if self._broadcast[0] != job:
             self._broadcast = (job, wire.unpack(packed))
         value = self._pool.run(kind, self._broadcast[1], index, unit)
         self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put(value, index)
-        return time.perf_counter() - start
+        return start_s, time.time()
 
     def collect(self, job: int) -> list[tuple[Node, Any]]:
         """Hand over the job's sums: one packed record per maximal subtree of the units done since the last time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,9 @@ import ray
 
 from raysim.errors import ResourceError
 from raysim.experiment import EngineSection
+
+REACH_S = 5.0
+"""How long a cluster's address may take to answer."""
 
 WAIT_FOR_RESOURCES_S = 60.0
 """How long resources that others hold are waited for."""
@@ -48,8 +52,9 @@ def connected(address: str | None) -> Iterator[None]:
     # A dashboard may only be asked for, or not, where a cluster is started.
     dashboard = False if address is None else None
     try:
+        _reach(address)
         ray.init(address=address or "local", logging_level=logging.WARNING, include_dashboard=dashboard)
-    except (ConnectionError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise ResourceError(
             f"No Ray cluster could be joined at address {address!r}: {error}. Is it running (`ray start --head`)? "
             f"Where it uses token authentication, this user needs the same token (RAY_AUTH_TOKEN or ~/.ray/auth_token)."
@@ -58,6 +63,13 @@ def connected(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _reach(address: str | None) -> None:
+    """OSError at once where nothing listens at host:port: Ray itself would try for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=REACH_S).close()
 
 
 def place(engine: EngineSection) -> Placement:

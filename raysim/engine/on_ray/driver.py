@@ -26,10 +26,11 @@ class Driver:
         plan: the run.
         placement: where its pools go.
         path: the run's folder, which exists; the loop goes on from its newest checkpoint. None writes nothing.
+        profile: write the folder's timeline.
     """
 
-    def __init__(self, plan: Plan, placement: Placement, path: Path | None) -> None:
-        self._plan, self._placement, self._path = plan, placement, path
+    def __init__(self, plan: Plan, placement: Placement, path: Path | None, profile: bool) -> None:
+        self._plan, self._placement, self._path, self._profile = plan, placement, path, profile
         self._rows: list[dict[str, Any]] = []
         self._news = threading.Condition()
 
@@ -38,7 +39,8 @@ class Driver:
         # Not in the constructor: an error there reaches the script as a dead actor, without its type.
         plan, path = self._plan, self._path
         self._executor = OnRay(plan, self._placement)
-        folder, state = RunFolder.reopen(path, plan.experiment.checkpoint.keep) if path else (None, None)
+        keep = plan.experiment.checkpoint.keep
+        folder, state = RunFolder.reopen(path, keep, self._profile) if path else (None, None)
         state = state or plan.initial_state()
         self._weights = state.weights
         self._rounds = loop.rounds(plan, self._executor, state, folder, self._executor.stop.is_set)

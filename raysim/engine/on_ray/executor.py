@@ -21,6 +21,7 @@ from raysim.engine.plan import Plan
 from raysim.engine.schedule import Schedule
 from raysim.errors import RaysimError, WorkerLostError
 from raysim.server.fold import TreeFold
+from raysim.timeline import Span
 
 log = logging.getLogger("raysim")
 
@@ -59,9 +60,10 @@ class _Running:
     schedule: Schedule
     tree: TreeFold[Any]
     reference: Any
-    start_s: float
     bytes_down: int
-    busy_s: float = 0.0
+    put_s: float
+    fold_s: float = 0.0
+    spans: list[Span] = field(default_factory=list)
     bytes_up: int = 0
     retries: int = 0
     failures: Counter[int] = field(default_factory=Counter)
@@ -96,15 +98,17 @@ class OnRay:
 
     def submit(self, job: Job) -> int:
         """Put the broadcast where every node can map it, and give the workers their first units."""
+        start_s = time.perf_counter()
         ticket = next(self._tickets)
         packed = wire.pack(job.broadcast)
+        reference = ray.put(packed)
         self._jobs[ticket] = _Running(
             job=job,
             schedule=Schedule(job.costs, list(self._workers)),
             tree=TreeFold(len(job.units), COMBINE[job.kind]),
-            reference=ray.put(packed),
-            start_s=time.perf_counter(),
+            reference=reference,
             bytes_down=wire.num_bytes(packed),
+            put_s=time.perf_counter() - start_s,
         )
         self._give_out()
         return ticket
@@ -177,16 +181,20 @@ class OnRay:
         running = self._jobs[call.ticket]
         worker = self._workers[call.worker]
         if call.what == "run":
+            start_s, end_s = value
             worker.in_flight -= 1
-            worker.held_s += value
-            running.busy_s += value
+            worker.held_s += end_s - start_s
+            what = f"{running.job.kind} {call.units[0]}"
+            running.spans.append(Span(f"worker {call.worker}", what, start_s, end_s))
             if worker.held_s > HOLD_S:
                 self._collect(call.worker, worker, call.ticket)
         else:
+            start_s = time.perf_counter()
             running.arrived.update(call.units)
             for (level, index), packed in value:
                 running.bytes_up += wire.num_bytes(packed)
                 running.tree.put(wire.unpack(packed), index, level)
+            running.fold_s += time.perf_counter() - start_s
         # Replies are settled in any order: the sums may be whole before the last call has said how long it took.
         if running.tree.complete and all(other.ticket != call.ticket for other in self._calls.values()):
             self._finish(call.ticket, running)
@@ -195,9 +203,10 @@ class OnRay:
         del self._jobs[ticket]
         self._done[ticket] = Outcome(
             value=running.tree.value,
-            busy_s=running.busy_s,
-            span_s=time.perf_counter() - running.start_s,
+            spans=tuple(running.spans),
             workers=len(self._workers),
+            put_s=running.put_s,
+            fold_s=running.fold_s,
             retries=running.retries,
             bytes_down=running.bytes_down,
             bytes_up=running.bytes_up,
