@@ -9,7 +9,7 @@ from typing import Any
 from raysim.engine.job import COMBINE, Job, Outcome
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool, choose_device
-from raysim.server.fold import fold
+from raysim.fold import fold
 from raysim.timeline import Span
 
 

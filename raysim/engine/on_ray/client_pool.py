@@ -13,7 +13,7 @@ from raysim.engine import wire
 from raysim.engine.job import COMBINE, Kind
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool, choose_device
-from raysim.server.fold import Node, TreeFold
+from raysim.fold import Node, TreeFold
 
 
 class ClientPool:
@@ -47,7 +47,7 @@ class ClientPool:
         if self._broadcast[0] != job:
             self._broadcast = (job, wire.unpack(packed))
         value = self._pool.run(kind, self._broadcast[1], index, unit)
-        self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put(value, index)
+        self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put_leaf(value, index)
         return start_s, time.time()
 
     def collect(self, job: int) -> list[tuple[Node, Any]]:

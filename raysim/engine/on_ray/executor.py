@@ -20,7 +20,7 @@ from raysim.engine.on_ray.cluster import Placement, wait_for_pools
 from raysim.engine.plan import Plan
 from raysim.engine.schedule import Schedule
 from raysim.errors import RaysimError, WorkerLostError
-from raysim.server.fold import TreeFold
+from raysim.fold import TreeFold
 from raysim.timeline import Span
 
 log = logging.getLogger("raysim")
@@ -30,6 +30,9 @@ DEPTH = 2
 
 STOP_POLL_S = 0.5
 """How long a waiting driver takes to notice that it was asked to stop."""
+
+S_PER_BYTE = 2e-9
+"""What a sum costs to write, map, copy and add, in seconds a byte: the same kind of memory traffic everywhere."""
 
 HOLD_S = 2.0
 """A worker hands over its sums after this much work, so that losing it costs no more than that."""
@@ -69,6 +72,16 @@ class _Running:
     failures: Counter[int] = field(default_factory=Counter)
     arrived: set[int] = field(default_factory=set)
     """Units whose sums are in the tree."""
+    done_cost: float = 0.0
+
+    def least_to_take(self) -> float:
+        """The cost that must be left in another worker's region before a free worker takes from it.
+
+        Less than that takes no longer than sending and adding the two more sums of float64 that it causes.
+        """
+        sums_s = 2 * 2 * self.bytes_down * S_PER_BYTE
+        busy_s = sum(span.end_s - span.start_s for span in self.spans)
+        return sums_s * self.done_cost / busy_s if busy_s else 0.0
 
 
 class OnRay:
@@ -147,7 +160,10 @@ class OnRay:
             while progress and len(running.schedule):
                 progress = False
                 for number, worker in self._workers.items():
-                    if worker.in_flight < DEPTH and (unit := running.schedule.take(number)) is not None:
+                    if (
+                        worker.in_flight < DEPTH
+                        and (unit := running.schedule.take(number, running.least_to_take())) is not None
+                    ):
                         self._run(number, worker, ticket, running, unit)
                         progress = True
             if not len(running.schedule):
@@ -185,15 +201,16 @@ class OnRay:
             worker.in_flight -= 1
             worker.held_s += end_s - start_s
             what = f"{running.job.kind} {call.units[0]}"
+            running.done_cost += running.job.costs[call.units[0]]
             running.spans.append(Span(f"worker {call.worker}", what, start_s, end_s))
             if worker.held_s > HOLD_S:
                 self._collect(call.worker, worker, call.ticket)
         else:
             start_s = time.perf_counter()
             running.arrived.update(call.units)
-            for (level, index), packed in value:
+            for node, packed in value:
                 running.bytes_up += wire.num_bytes(packed)
-                running.tree.put(wire.unpack(packed), index, level)
+                running.tree.put(wire.unpack(packed), node)
             running.fold_s += time.perf_counter() - start_s
         # Replies are settled in any order: the sums may be whole before the last call has said how long it took.
         if running.tree.complete and all(other.ticket != call.ticket for other in self._calls.values()):
