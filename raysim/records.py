@@ -34,7 +34,7 @@ log = logging.getLogger("raysim")
 FLUSH_S = 5.0
 """Rounds reach the disk at least this often, so that a run can be looked at while it goes on."""
 
-_COSTS = frozenset({"wall_time_s", "idle_fraction", "retries", "ray_bytes_down", "ray_bytes_up"})
+_COSTS = frozenset({"workers", "wall_time_s", "idle_fraction", "retries", "ray_bytes_down", "ray_bytes_up"})
 
 _PACKAGES = ("raysim", "ray", "torch", "numpy", "pyarrow")
 
@@ -60,12 +60,25 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, fingerprint: str, overwrite: bool = False) -> RunFolder:
-        """Make a new folder.
+        """Make a new folder; see `check_free` for the errors."""
+        cls.check_free(path, overwrite)
+        if path.exists():
+            shutil.rmtree(path)
+        (path / "checkpoints").mkdir(parents=True)
+        (path / "clients").mkdir()
+        write_experiment(path, experiment, fingerprint)
+        return cls(path, fingerprint, experiment.checkpoint.keep)
+
+    @staticmethod
+    def check_free(path: Path, overwrite: bool = False) -> None:
+        """Touch nothing, but see whether a folder may be made.
 
         Raises:
-            RunFolderError: there is a run already, and `overwrite` was not asked for.
+            RunFolderError: there is a run already, and `overwrite` was not asked for; or it is something else.
         """
-        if (path / "experiment.json").exists() or (path.exists() and any(path.iterdir())):
+        if path.exists() and not path.is_dir():
+            raise RunFolderError(f"{path} is a file, so no run's folder can be made there.")
+        if path.exists() and any(path.iterdir()):
             if not overwrite:
                 raise RunFolderError(
                     f"{path} exists already. Go on with it (--resume, raysim.resume({str(path)!r})), start afresh "
@@ -75,11 +88,6 @@ class RunFolder:
                 raise RunFolderError(
                     f"{path} is not a run's folder (it has no experiment.json), so it is not overwritten."
                 )
-            shutil.rmtree(path)
-        (path / "checkpoints").mkdir(parents=True)
-        (path / "clients").mkdir()
-        write_experiment(path, experiment, fingerprint)
-        return cls(path, fingerprint, experiment.checkpoint.keep)
 
     @classmethod
     def reopen(cls, path: Path, keep: int, profile: bool = False) -> tuple[RunFolder, ServerState | None]:

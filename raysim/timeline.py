@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,41 +24,28 @@ class Span:
 
 
 class Stopwatch:
-    """Adds up the driver's seconds by phase; `take` hands them over, with the wall time, and starts anew."""
+    """Times the driver's phases of one round."""
 
     def __init__(self) -> None:
-        self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._spans: list[Span] = []
-        self._start_s = time.time()
+        self.spans: list[Span] = []
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Time what is done inside."""
-        start_s = time.time()
+        # The clock of spans is the one that processes share; it may be set back, so lengths come from another.
+        start_s, counter_s = time.time(), time.perf_counter()
         try:
             yield
         finally:
-            end_s = time.time()
-            self._seconds[name] += end_s - start_s
-            self._spans.append(Span("driver", name, start_s, end_s))
+            self.spans.append(Span("driver", name, start_s, start_s + time.perf_counter() - counter_s))
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Time inside belongs to the reader, not to the round."""
-        start_s = time.time()
-        try:
-            yield
-        finally:
-            self._start_s += time.time() - start_s
-
-    def take(self) -> tuple[dict[str, float], list[Span]]:
-        """Columns `seconds/<phase>`, `seconds/wall` among them, and the driver's spans since the last time."""
-        now_s = time.time()
-        columns = {f"{PREFIX}{name}": seconds for name, seconds in self._seconds.items()}
-        columns[f"{PREFIX}wall"] = now_s - self._start_s
-        spans = self._spans
-        self._seconds, self._spans, self._start_s = defaultdict(float), [], now_s
-        return columns, spans
+    def seconds(self) -> dict[str, float]:
+        """Columns `seconds/<phase>`."""
+        columns: dict[str, float] = {}
+        for span in self.spans:
+            name = f"{PREFIX}{span.what}"
+            columns[name] = columns.get(name, 0.0) + span.end_s - span.start_s
+        return columns
 
 
 class Timeline:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from raysim.engine.job import COMBINE, Job, Outcome
+from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan
-from raysim.engine.pool import Pool, choose_device
+from raysim.engine.pool import Pool
 from raysim.fold import fold
 from raysim.timeline import Span
 

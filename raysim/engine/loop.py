@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from raysim.algorithm import Metrics
-from raysim.cohort.sampler import Positions
+from raysim.algorithm import Algorithm, Metrics
+from raysim.cohort.sampler import Positions, Sampler
 from raysim.engine import scoring
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan import Plan
+from raysim.experiment import Experiment
 from raysim.models.model import Weights
 from raysim.records import RunFolder
 from raysim.server.state import ServerState
@@ -52,6 +54,7 @@ def rounds(
     state: ServerState,
     folder: RunFolder | None = None,
     stop: Callable[[], bool] = lambda: False,
+    overlap: bool = True,
 ) -> Generator[Finished]:
     """Run from `state` to the experiment's last round, yielding each round when it is finished and recorded.
 
@@ -65,45 +68,33 @@ def rounds(
         state: where to go on from; `plan.initial_state()` for a new run.
         folder: where rows and checkpoints go; None writes nothing.
         stop: asked between rounds; True ends the loop.
+        overlap: start a round before the one before it is evaluated and yielded.
     """
     experiment = plan.experiment
     algorithm = plan.algorithm()
     sampler = plan.sampler()
     evaluations = scoring.plan_units(plan)
-    watch = Stopwatch()
     recorded = state
     stepped: _Stepped | None = None
+    since_s = time.perf_counter()
     try:
-        while stepped is not None or state.round < experiment.rounds:
+        while stepped is not None or (state.round < experiment.rounds and not stop()):
             training: _Training | None = None
-            if state.round < experiment.rounds and not stop():
-                with watch.phase("sample"):
-                    cohort = sampler.sample(state.sampler, state.round)
-                with watch.phase("plan"):
-                    chunks, costs = plan.chunks(cohort)
-                with watch.phase("submit"):
-                    ticket = executor.submit(Job("train", algorithm.broadcast(state), chunks, costs))
-                training = _Training(ticket, cohort)
+            if state.round < experiment.rounds and (overlap or stepped is None) and not stop():
+                training = _begin(plan, algorithm, sampler, executor, state)
             if stepped is not None:
-                finished = _finish(plan, executor, stepped, watch)
+                finished = _finish(plan, executor, stepped, since_s)
                 if folder is not None:
-                    with watch.phase("write"):
-                        folder.add(finished.row, finished.clients, finished.spans)
-                        if stepped.state.round % experiment.checkpoint.every == 0 or training is None:
-                            folder.checkpoint(stepped.state)
+                    _record(folder, finished, stepped.state, experiment)
                 recorded, stepped = stepped.state, None
-                with watch.paused():
-                    yield finished
-            if training is None:
-                return
-            with watch.phase("train"):
-                outcome = executor.result(training.ticket)
-            sums: Sums = outcome.value
-            with watch.phase("step"):
-                state, metrics = algorithm.step(state, sums)
-            due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
-            tickets = scoring.submit(executor, state, evaluations) if due else {}
-            stepped = _Stepped(state, metrics, sums.rejected, training.cohort, outcome, tickets)
+                since_s = time.perf_counter()
+                yield finished
+                if not overlap:
+                    # Nothing was under way meanwhile: the time was the reader's.
+                    since_s = time.perf_counter()
+            if training is not None:
+                stepped = _step(executor, algorithm, state, training, evaluations, experiment)
+                state = stepped.state
     finally:
         if folder is not None and folder.checkpointed < recorded.round:
             folder.checkpoint(recorded)
@@ -115,6 +106,7 @@ class _Training:
 
     ticket: int
     cohort: Positions
+    watch: Stopwatch
 
 
 @dataclass(frozen=True)
@@ -127,11 +119,50 @@ class _Stepped:
     cohort: Positions
     outcome: Outcome
     evaluations: Mapping[str, int]
+    watch: Stopwatch
 
 
-def _finish(plan: Plan, executor: Executor, stepped: _Stepped, watch: Stopwatch) -> Finished:
+def _begin(plan: Plan, algorithm: Algorithm, sampler: Sampler, executor: Executor, state: ServerState) -> _Training:
+    """Choose the cohort, plan its chunks, and send them out."""
+    watch = Stopwatch()
+    with watch.phase("sample"):
+        cohort = sampler.sample(state.sampler, state.round)
+    with watch.phase("plan"):
+        chunks, costs = plan.chunks(cohort)
+    with watch.phase("submit"):
+        ticket = executor.submit(Job("train", algorithm.broadcast(state), chunks, costs))
+    return _Training(ticket, cohort, watch)
+
+
+def _step(
+    executor: Executor,
+    algorithm: Algorithm,
+    state: ServerState,
+    training: _Training,
+    evaluations: scoring.Units,
+    experiment: Experiment,
+) -> _Stepped:
+    """Wait for the round's sums, step the server, and send the new model to be evaluated where that is due."""
+    with training.watch.phase("train"):
+        outcome = executor.result(training.ticket)
+    sums: Sums = outcome.value
+    with training.watch.phase("step"):
+        state, metrics = algorithm.step(state, sums)
+    due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
+    tickets = scoring.submit(executor, state, evaluations) if due else {}
+    return _Stepped(state, metrics, sums.rejected, training.cohort, outcome, tickets, training.watch)
+
+
+def _record(folder: RunFolder, finished: Finished, state: ServerState, experiment: Experiment) -> None:
+    folder.add(finished.row, finished.clients, finished.spans)
+    if state.round % experiment.checkpoint.every == 0 or state.round == experiment.rounds:
+        folder.checkpoint(state)
+
+
+def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -> Finished:
     """Wait for the round's evaluations and put together all that is known of it."""
     index = stepped.state.round - 1
+    watch = stepped.watch
     with watch.phase("evaluate"):
         scores, clients, evaluations = scoring.collect(plan, executor, index, stepped.evaluations)
     split = plan.dataset.train
@@ -141,21 +172,21 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, watch: Stopwatch)
     if not stepped.metrics["clients"]:
         log.warning("round %d: every update was rejected, so the model is left as it is", index)
     outcomes = (stepped.outcome, *evaluations)
-    seconds, spans = watch.take()
+    seconds = watch.seconds()
     return Finished(
         index=index,
         metrics={
             **stepped.metrics,
             **scores,
             **transfers(plan, len(stepped.cohort)),
-            **_engine_costs(outcomes, seconds),
+            **_engine_costs(outcomes, time.perf_counter() - since_s),
             **seconds,
         },
         cohort=tuple(split.id_of(position) for position in stepped.cohort.tolist()),
         rejected=rejected,
         clients=clients,
         weights=stepped.state.weights,
-        spans=(*spans, *(span for outcome in outcomes for span in outcome.spans)),
+        spans=(*watch.spans, *(span for outcome in outcomes for span in outcome.spans)),
     )
 
 
@@ -166,17 +197,17 @@ def transfers(plan: Plan, cohort_size: int) -> dict[str, float]:
     return {"bytes_down": cohort_size * model_bytes, "bytes_up": cohort_size * model_bytes}
 
 
-def _engine_costs(outcomes: tuple[Outcome, ...], seconds: dict[str, float]) -> dict[str, float]:
-    """What the round cost the engine; adds the executor's own phases to `seconds`."""
+def _engine_costs(outcomes: tuple[Outcome, ...], wall_s: float) -> dict[str, float]:
+    """What the round cost the engine: `wall_s` is from the end of the round before to the end of this one."""
     train = outcomes[0]
-    seconds[f"{PREFIX}put"] = train.put_s
-    seconds[f"{PREFIX}fold"] = train.fold_s
     busy_s = sum(outcome.busy_s for outcome in outcomes)
-    wall_s = seconds.pop(f"{PREFIX}wall")
     return {
+        "workers": train.workers,
         "wall_time_s": wall_s,
         "idle_fraction": min(1.0, max(0.0, 1 - busy_s / (train.workers * wall_s))),
         "retries": sum(outcome.retries for outcome in outcomes),
         "ray_bytes_down": sum(outcome.bytes_down for outcome in outcomes),
         "ray_bytes_up": sum(outcome.bytes_up for outcome in outcomes),
+        f"{PREFIX}put": train.put_s,
+        f"{PREFIX}fold": train.fold_s,
     }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -74,27 +73,6 @@ class Pool:
             f"{doing} client {split.id_of(failure.position)!r} failed in round {round_index}, chunk {index}, "
             f"on {self._worker}: {cause!r}\n{trace}"
         )
-
-
-def choose_device(gpus_per_worker: float | str) -> torch.device:
-    """The card where one may be used and is there, else the CPU; kernels on the card are made deterministic."""
-    if gpus_per_worker == 0 or not torch.cuda.is_available():
-        return torch.device("cpu")
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    return torch.device("cuda")
-
-
-@contextmanager
-def intra_op_threads(count: int) -> Iterator[None]:
-    """Run with a fixed intra-op thread count, which fixes the bits, and put the process's own back."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _vectors(weights: Weights) -> tuple[torch.Tensor, ...]:

@@ -49,7 +49,7 @@ class Schedule:
     def _left(self, worker: int) -> float:
         return math.inf if worker in self._lost else sum(self._costs[unit] for unit in self._regions[worker])
 
-    def give_back(self, units: Iterable[int], lost_worker: int) -> None:
-        """Units of a lost worker, finished or not, are to be done again by anyone."""
-        self._regions.setdefault(lost_worker, deque()).extend(sorted(units))
-        self._lost.add(lost_worker)
+    def lose(self, worker: int, units: Iterable[int]) -> None:
+        """The worker is gone: its region, and what it had been given, finished or not, is anyone's."""
+        self._regions.setdefault(worker, deque()).extend(sorted(units))
+        self._lost.add(worker)

@@ -84,7 +84,10 @@ def _schedule(plan: Plan) -> Iterator[Line]:
     yield "rounds", f"{experiment.rounds:,}, a checkpoint every {experiment.checkpoint.every:,}"
     splits = evaluated_splits(plan)
     most = experiment.evaluation.clients
-    whom = "all clients" if most is None else f"up to {figures.counted(most, 'client')}"
+    if most == "all" or all(len(plan.dataset.split(name)) <= most for name in splits):
+        whom = "all clients"
+    else:
+        whom = f"{figures.counted(most, 'client')} chosen at random"
     every = f"every {figures.counted(experiment.evaluation.every, 'round')} and after the last"
     yield "evaluation", f"{' and '.join(splits)}, {whom}, {every}" if splits else "none: the data have no test split"
 

@@ -30,9 +30,15 @@ def test_little_work_is_left_to_its_own_worker() -> None:
 def test_what_a_lost_worker_had_is_done_by_others() -> None:
     schedule = Schedule([1, 1], [0, 1])
     assert (schedule.take(0), schedule.take(1), schedule.take(1)) == (0, 1, None)
-    schedule.give_back([0], lost_worker=0)
+    schedule.lose(0, [0])
     assert len(schedule) == 1
     assert schedule.take(7, least=100) == 0
+
+
+def test_the_region_of_a_lost_worker_is_anyones_however_little_it_is() -> None:
+    schedule = Schedule([1, 1], [0, 1])
+    schedule.lose(1, [])
+    assert [schedule.take(0, least=100), schedule.take(0, least=100)] == [0, 1]
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=50), st.integers(1, 7), st.data())

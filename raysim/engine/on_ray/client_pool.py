@@ -9,10 +9,10 @@ from typing import Any
 import ray
 import torch
 
-from raysim.engine import wire
+from raysim.engine import numerics, wire
 from raysim.engine.job import COMBINE, Kind
 from raysim.engine.plan import Plan
-from raysim.engine.pool import Pool, choose_device
+from raysim.engine.pool import Pool
 from raysim.fold import Node, TreeFold
 
 
@@ -27,8 +27,10 @@ class ClientPool:
     """
 
     def __init__(self, plan: Plan, index: int, gpus: float, threads: int) -> None:
-        torch.set_num_threads(threads)
-        device = choose_device(gpus)
+        device = numerics.choose_device(gpus)
+        # For as long as the process lives: nothing else runs in it.
+        self._settings = numerics.fixed(threads, device)
+        self._settings.__enter__()
         if device.type == "cuda" and gpus < 1:
             # Ray's fraction only counts pools; without a cap one of them could take the whole card.
             torch.cuda.set_per_process_memory_fraction(gpus)

@@ -25,9 +25,12 @@ def run(
     address: str | None,
     on_start: Callable[[list[str]], None],
     on_row: Callable[[Mapping[str, Any]], None],
+    make_folder: Callable[[], None],
     profile: bool = False,
 ) -> Weights:
     """Run to the last round in a driver actor and return its weights; `on_row` sees every finished round.
+
+    `make_folder` is called once all pools have started: until then, nothing on the disk is touched.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, once the driver has checkpointed the last finished round.
@@ -37,6 +40,7 @@ def run(
         outcome = None
         try:
             on_start(_get(driver.start.remote()))
+            make_folder()
             outcome = driver.run.remote()
             seen = 0
             done: list[Any] = []
@@ -57,13 +61,14 @@ def run(
             ray.kill(driver)
 
 
-def rounds(plan: Plan, path: Path | None, address: str | None) -> Generator[Finished]:
+def rounds(plan: Plan, path: Path | None, address: str | None, make_folder: Callable[[], None]) -> Generator[Finished]:
     """Pull round by round; the driver works on the next one while the reader looks at this one."""
     with connected(address):
         driver = _start(plan, path)
         ahead = None
         try:
             _get(driver.start.remote())
+            make_folder()
             ahead = driver.advance.remote()
             while (packed := _get(ahead)) is not None:
                 ahead = driver.advance.remote()
