@@ -28,9 +28,7 @@ class ClientPool:
 
     def __init__(self, plan: Plan, index: int, gpus: float, threads: int) -> None:
         device = numerics.choose_device(gpus)
-        # For as long as the process lives: nothing else runs in it.
-        self._settings = numerics.fixed(threads, device)
-        self._settings.__enter__()
+        numerics.fix(threads, device)
         if device.type == "cuda" and gpus < 1:
             # Ray's fraction only counts pools; without a cap one of them could take the whole card.
             torch.cuda.set_per_process_memory_fraction(gpus)
