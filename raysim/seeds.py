@@ -52,11 +52,7 @@ def keys(seed: int, purpose: str, *address: int | Int64s) -> UInt64s:
     Returns:
         uint64 array of the broadcast shape; shape () without an address.
     """
-    key = np.asarray(_root(seed, purpose), dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        for part in address:
-            key = _mix((key + _GOLDEN) ^ _mix(np.asarray(part).astype(np.uint64) + _GOLDEN))
-    return key
+    return derive(np.asarray(_root(seed, purpose), dtype=np.uint64), *address)
 
 
 def key(seed: int, purpose: str, *address: int) -> int:
@@ -65,6 +61,15 @@ def key(seed: int, purpose: str, *address: int) -> int:
     for part in address:
         value = _mix_one(((value + 0x9E3779B97F4A7C15) & _MASK) ^ _mix_one((part + 0x9E3779B97F4A7C15) & _MASK))
     return value
+
+
+def derive(start: UInt64s, *address: int | Int64s) -> UInt64s:
+    """Keys under existing keys: `derive(keys(seed, purpose, a), b)` is `keys(seed, purpose, a, b)`; parts broadcast."""
+    key = start
+    with np.errstate(over="ignore"):
+        for part in address:
+            key = _mix((key + _GOLDEN) ^ _mix(np.asarray(part).astype(np.uint64) + _GOLDEN))
+    return key
 
 
 def stream(start: int | np.uint64, length: int) -> UInt64s:

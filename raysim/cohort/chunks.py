@@ -23,13 +23,3 @@ def plan(cohort: Positions, local_steps: Positions, chunk_size: int) -> tuple[Ch
     longest_first = cohort[order].tolist()
     return tuple(tuple(longest_first[i : i + chunk_size]) for i in range(0, len(longest_first), chunk_size))
 
-
-def auto_chunk_size(num_params: int, cohort_size: int) -> int:
-    """K when the experiment says "auto": enough work to hide the call, enough chunks to keep workers level.
-
-    A table learned from measurements (docs/performance.md): tiny models share a call among many clients; a model of a
-    million parameters fills a call by itself. At least sixteen chunks a round where the cohort allows it.
-    """
-    by_model = 32 if num_params <= 50_000 else 8 if num_params <= 500_000 else 4
-    by_cohort = -(-cohort_size // 16)
-    return max(1, min(by_model, by_cohort))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from raysim.engine.job import COMBINE, Job, Outcome
-from raysim.engine.plan import Plan
-from raysim.engine.pool import Pool, choose_device
+from raysim.engine.plan import Plan, choose_device
+from raysim.engine.pool import Pool
 from raysim.server.fold import fold
 
 

@@ -12,6 +12,7 @@ import torch
 
 from raysim.algorithm import Algorithm, federated
 from raysim.client import batches
+from raysim.client.forms.choose import Way, choose
 from raysim.client.load import load
 from raysim.cohort import chunks
 from raysim.cohort.sampler import Sampler
@@ -37,6 +38,7 @@ class Plan:
     model: Model
     initial: Weights
     task: Task
+    way: Way
 
     @property
     def fingerprint(self) -> str:
@@ -62,10 +64,7 @@ class Plan:
         client = self.experiment.client
         sizes = self.dataset.train.sizes(cohort)
         steps = np.array([batches.num_local_steps(client, n) for n in sizes.tolist()])
-        size = self.experiment.engine.chunk_size
-        if size == "auto":
-            size = chunks.auto_chunk_size(self.model.params.num_values, len(cohort))
-        planned = chunks.plan(cohort, steps, size)
+        planned = chunks.plan(cohort, steps, self.way.chunk_size(len(cohort)))
         work = dict(zip(cohort.tolist(), (steps * np.minimum(sizes, _batch(client.batch_size))).tolist(), strict=True))
         return planned, [sum(work[position] for position in chunk) for chunk in planned]
 
@@ -105,12 +104,27 @@ def resolve(
     made, initial = create(model, seed, _DTYPES[experiment.engine.dtype])
     if params is not None:
         initial = replace_params(made, initial, params)
-    plan = Plan(experiment, dataset, made, initial, task_for(dataset.num_classes, loss))
+    task = task_for(dataset.num_classes, loss)
+    plan = Plan(experiment, dataset, made, initial, task, _way(experiment, made, task))
     plan.initial_state()
     for split in evaluated_splits(plan):
         dataset.split(split)
     _try_model(plan, own_loss=loss is not None)
     return plan
+
+
+def _way(experiment: Experiment, model: Model, task: Task) -> Way:
+    engine = experiment.engine
+    with torch.random.fork_rng(devices=[]):
+        module = model.factory()
+    # The kind of device that this process sees stands for all: workers are expected to be alike.
+    kind = choose_device(engine.gpus_per_worker).type
+    return choose(engine.form, engine.chunk_size, engine.precision, engine.dtype, module, task, kind)
+
+
+def choose_device(gpus_per_worker: float | str) -> torch.device:
+    """The card where one may be used and is there, else the CPU."""
+    return torch.device("cpu" if gpus_per_worker == 0 or not torch.cuda.is_available() else "cuda")
 
 
 def evaluated_splits(plan: Plan) -> tuple[str, ...]:

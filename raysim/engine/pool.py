@@ -11,10 +11,9 @@ import torch
 
 from raysim import evaluate
 from raysim.algorithm import Broadcast
-from raysim.client import sgd
 from raysim.client.chunk import ClientFailure
-from raysim.client.form import Form
-from raysim.client.one_by_one import OneByOne
+from raysim.client.forms.choose import Precision
+from raysim.client.forms.make import make
 from raysim.engine.job import Kind
 from raysim.engine.plan import Plan
 from raysim.errors import ClientError
@@ -37,8 +36,10 @@ class Pool:
         self._worker = worker
         self._local = plan.algorithm().local
         self._loaded = _to(plan.initial, device, copy=True)
-        self._form: Form = OneByOne(
-            plan.model, self._loaded, plan.task, plan.experiment.client, sgd.make(plan.experiment.client.optimizer)
+        if device.type == "cuda":
+            set_up_card(plan.experiment.engine.precision)
+        self._form = make(
+            plan.way, plan.model, self._loaded, plan.task, plan.experiment.client, plan.experiment.engine.precision
         )
         self._module = bind(plan.model, self._loaded, device).eval()
         self._runners: dict[Kind, Callable[[Broadcast, Any], Any]] = {"train": self._train, "evaluate": self._evaluate}
@@ -76,14 +77,10 @@ class Pool:
         )
 
 
-def choose_device(gpus_per_worker: float | str) -> torch.device:
-    """The card where one may be used and is there, else the CPU; kernels on the card are made deterministic."""
-    if gpus_per_worker == 0 or not torch.cuda.is_available():
-        return torch.device("cpu")
+def set_up_card(precision: Precision) -> None:
+    """Deterministic kernels, and tf32 products only where they are asked for."""
     torch.use_deterministic_algorithms(True)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    return torch.device("cuda")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
 @contextmanager

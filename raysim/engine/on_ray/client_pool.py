@@ -11,8 +11,8 @@ import torch
 
 from raysim.engine import wire
 from raysim.engine.job import COMBINE, Kind
-from raysim.engine.plan import Plan
-from raysim.engine.pool import Pool, choose_device
+from raysim.engine.plan import Plan, choose_device
+from raysim.engine.pool import Pool
 from raysim.server.fold import Node, TreeFold
 
 

@@ -1,0 +1,180 @@
+"""Recognised layers with a leading client axis: a local step of K clients costs the calls of one.
+
+Clients are sorted by local steps, most first, so that those still at work are a prefix: at local step t every product
+is over the first A_t clients, and nothing is computed for the finished. A batch shorter than the longest of its step is
+filled up with rows whose gradient is zero; a client's loss stays the mean over its own b_i examples.
+
+Batched kernels may depend on A_t and on K, so a chunk's bits are a function of its members, not of each client alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.client import dropout
+from raysim.client.form import Client, Updates
+from raysim.client.forms import loss_gradient
+from raysim.client.forms.gradient import shape_gradient
+from raysim.client.forms.layers.build import for_stack
+from raysim.client.forms.layers.dropout import Dropout
+from raysim.client.forms.layers.layer import Layer
+from raysim.client.forms.layers.parameter import Parameter
+from raysim.client.forms.recognise import Recognised
+from raysim.client.forms.scores import Scores
+from raysim.client.optimizer import ClientOptimizer
+from raysim.client.section import ClientSection
+from raysim.models.model import Model, Weights
+from raysim.models.task import Task
+
+
+class Stacked:
+    """Form over this object's own (K, P) weights, made larger when a chunk has more clients.
+
+    Args:
+        recognised: the model's layers.
+        model: layouts; a recognised module has no buffers.
+        task: losses and hits; an example's loss must depend on its own output only.
+        section: local training.
+        optimizer: the pair that `section.optimizer` means; it must work element by element.
+    """
+
+    def __init__(
+        self, recognised: Recognised, model: Model, task: Task, section: ClientSection, optimizer: ClientOptimizer
+    ) -> None:
+        self._recognised = recognised
+        self._model = model
+        self._task = task
+        self._section = section
+        self._optimizer = optimizer
+        self._plain = section.is_plain_sgd
+        self._loss_gradient = loss_gradient.for_task(task)
+        self._largest: _Stack | None = None
+
+    def train(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Iterator[Updates]:
+        """Train all clients together and yield them in the order given."""
+        yield self._train_all(broadcast, clients, lr)
+
+    @torch.inference_mode()
+    def _train_all(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Updates:
+        num = len(clients)
+        steps = np.array([client.batches.num_steps for client in clients])
+        longest_first = np.argsort(-steps, kind="stable")
+        members = [clients[i] for i in longest_first]
+        stack = self._stack(num, broadcast)
+        params = stack.params[:num].copy_(broadcast.params)
+        device = broadcast.params.device
+        work = _schedule([m.batches.order for m in members], [m.batches.bounds for m in members])
+        offsets = np.cumsum([0] + [len(m.x) for m in members[:-1]])
+        x, y = torch.cat([m.x for m in members]), torch.cat([m.y for m in members])
+        rows = torch.from_numpy(work.rows + offsets[work.owners]).to(device)
+        owners = torch.from_numpy(work.owners).to(device)
+        y = y.index_select(0, rows)
+        real = None if work.shares is None else torch.from_numpy(work.shares > 0).to(device)
+        shares = None if work.shares is None else torch.from_numpy(work.shares).to(device, x.dtype)
+        if stack.dropouts:
+            keys = dropout.keys([m.key for m in members], int(steps.max()), len(stack.dropouts), device)
+            for drawing, own in zip(stack.dropouts, keys, strict=True):
+                drawing.address(own)
+        scores = Scores(self._task, y, owners, num, real)
+        state = {} if self._plain else self._optimizer.init(params)
+        row = 0
+        for active, batch in work.steps:
+            span = slice(row, row + active * batch)
+            row = span.stop
+            h = x.index_select(0, rows[span]).view(active, batch, *x.shape[1:])
+            for layer in stack.layers:
+                h = layer.forward(h)
+            outputs, targets = h.flatten(0, 1), y[span]
+            dy, factor, losses = self._loss_gradient(outputs, targets)
+            scores.keep(outputs, losses)
+            if shares is None:
+                factor /= batch
+            else:
+                dy.mul_(shares[span].view(-1, *[1] * (dy.dim() - 1)))
+            alpha = -lr * factor if self._plain else factor
+            dy = dy.view(h.shape)
+            for backward, need_dx in stack.backward:
+                dy = backward(dy, alpha, need_dx)
+            if not self._plain:
+                self._step(stack, active, state, lr)
+        loss, correct = scores.totals()
+        delta = params.sub_(broadcast.params)
+        if (longest_first != np.arange(num)).any():
+            back = torch.from_numpy(np.argsort(longest_first))
+            delta, loss, correct = delta.index_select(0, back.to(device)), loss[back], correct[back]
+        seen = tuple(client.batches.bounds[-1] for client in clients)
+        nothing = broadcast.buffers.expand(num, -1), broadcast.counters.expand(num, -1)
+        return Updates(delta, *nothing, loss, correct, seen)
+
+    def _step(self, stack: _Stack, active: int, state: dict[str, Tensor], lr: float) -> None:
+        params, gradient = stack.params[:active], stack.gradient[:active]
+        shape_gradient(gradient, params, self._section.max_grad_norm, self._section.optimizer.weight_decay)
+        self._optimizer.step(params, gradient, {name: value[:active] for name, value in state.items()}, lr)
+
+    def _stack(self, num: int, broadcast: Weights) -> _Stack:
+        if self._largest is None or len(self._largest.params) < num:
+            params = broadcast.params.new_zeros((num, self._model.params.size))
+            gradient = params if self._plain else torch.zeros_like(params)
+            values, into = self._model.params.views(params), self._model.params.views(gradient)
+            keep = 1.0 if self._plain else 0.0
+            layers = for_stack(
+                self._recognised.layers, lambda name: Parameter(values[name], into[name], keep), broadcast.params
+            )
+            self._largest = _Stack(params, gradient, layers, self._recognised.lowest_with_parameters)
+        return self._largest
+
+
+class _Stack:
+    """(K, P) weights, where gradients go, and the layers over them."""
+
+    def __init__(self, params: Tensor, gradient: Tensor, layers: list[Layer], lowest: int) -> None:
+        self.params, self.gradient, self.layers = params, gradient, layers
+        self.dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
+        self.backward = [(layers[i].backward, i > lowest) for i in range(len(layers) - 1, lowest - 1, -1)]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The rows of all local steps, step by step, within a step client by client.
+
+    steps: (clients at work, rows of each) per step. rows: int64, which example of its client. owners: int64, which
+    client. shares: float64, 1 / b_i, or 0 where the row only fills up; None where no step has rows that fill up.
+    """
+
+    steps: tuple[tuple[int, int], ...]
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]]
+    owners: np.ndarray[tuple[int], np.dtype[np.int64]]
+    shares: np.ndarray[tuple[int], np.dtype[np.float64]] | None
+
+
+def _schedule(orders: Sequence[np.ndarray], bounds: Sequence[tuple[int, ...]]) -> _Work:
+    """Lay out the local steps of clients that are sorted by their number, most first."""
+    num_steps = np.array([len(b) - 1 for b in bounds])
+    num = len(bounds)
+    starts = np.zeros((num, num_steps[0]), dtype=np.int64)
+    lengths = np.zeros_like(starts)
+    for i, own in enumerate(bounds):
+        cuts = np.array(own)
+        starts[i, : len(own) - 1], lengths[i, : len(own) - 1] = cuts[:-1], np.diff(cuts)
+    # (client, step, row): which rows of the widest batch there are, and what they are.
+    batch = lengths.max(0)
+    active = (lengths > 0).sum(0)
+    starts += np.cumsum([0] + [len(order) for order in orders[:-1]])[:, None]
+    joined = np.concatenate(orders)
+    width = np.arange(batch.max())
+    wanted = (width[None, None, :] < batch[None, :, None]) & (lengths > 0)[:, :, None]
+    real = width[None, None, :] < lengths[:, :, None]
+    index = np.where(real, starts[:, :, None] + width, starts[:, :, None])
+    # Step-major: what a local step needs lies together.
+    wanted, real, index = (a.transpose(1, 0, 2) for a in (wanted, real, index))
+    owners = np.broadcast_to(np.arange(num)[None, :, None], wanted.shape)[wanted]
+    shares = None
+    if not np.array_equal(real[wanted], np.ones(wanted.sum(), dtype=bool)):
+        per_row = real / np.maximum(lengths, 1).T[:, :, None]
+        shares = per_row[wanted]
+    return _Work(tuple(zip(active.tolist(), batch.tolist(), strict=True)), joined[index[wanted]], owners, shares)
