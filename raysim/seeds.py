@@ -8,7 +8,9 @@ a whole chunk of clients is keyed at once.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +84,19 @@ def stream(start: int | np.uint64, length: int) -> UInt64s:
 def permutation(start: int | np.uint64, length: int) -> Int64s:
     """A uniform permutation of range(length): the order in which the stream's draws rank (a tie has odds 2**-64)."""
     return np.argsort(stream(start, length), kind="stable").astype(np.int64, copy=False)
+
+
+def permutations(starts: UInt64s, lengths: Sequence[int]) -> list[Int64s]:
+    """`permutation(start, length)` for each pair: the draws of many short streams are made in one go."""
+    if not len(lengths):
+        return []
+    ends = np.cumsum(lengths)
+    with np.errstate(over="ignore"):
+        places = np.arange(1, ends[-1] + 1, dtype=np.uint64)
+        places -= np.repeat((ends - lengths).astype(np.uint64), lengths)
+        draws = _mix(np.repeat(starts, lengths) + places * _GOLDEN)
+    cuts = [0, *ends.tolist()]
+    return [draws[a:b].argsort(kind="stable") for a, b in pairwise(cuts)]
 
 
 def generator(start: int) -> np.random.Generator:

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import torch
+from torch import nn
 
 from raysim.client import dropout
 from raysim.client.form import Client, Updates
 from raysim.client.forms import loss_gradient
 from raysim.client.forms.gradient import shape_gradient
 from raysim.client.forms.layers.build import for_one
+from raysim.client.forms.layers.conv2d import channels_last
 from raysim.client.forms.layers.dropout import Dropout
 from raysim.client.forms.layers.parameter import Parameter
 from raysim.client.forms.recognise import Recognised
@@ -56,13 +58,18 @@ class Fused:
         self._optimizer = optimizer
         self._plain = section.is_plain_sgd
         self._gradient = self._params if self._plain else torch.zeros_like(like.params)
+        layers = recognised.layers
+        # What only reshapes the examples is done once for all of a client's, before the first local step.
+        self._flatten_first = type(layers[0].module) is nn.Flatten
+        if self._flatten_first:
+            layers = layers[1:]
+        lowest = next(i for i, placed in enumerate(layers) if any(True for _ in placed.module.parameters()))
+        self._channels_last = type(layers[0].module) is nn.Conv2d
+        self._precision = precision
         values, into = model.params.views(self._params), model.params.views(self._gradient)
         keep = 1.0 if self._plain else 0.0
-        self._layers = for_one(
-            recognised.layers, lambda name: Parameter(values[name], into[name], keep), like.params, precision
-        )
+        self._layers = for_one(layers, lambda name: Parameter(values[name], into[name], keep), like.params, precision)
         self._dropouts = [layer for layer in self._layers if isinstance(layer, Dropout)]
-        lowest = recognised.lowest_with_parameters
         self._backward = [(self._layers[i].backward, i > lowest) for i in range(len(self._layers) - 1, lowest - 1, -1)]
         self._forward = [layer.forward for layer in self._layers]
         self._loss_gradient = loss_gradient.for_task(task)
@@ -86,13 +93,17 @@ class Fused:
         scores = Scores(self._task, y)
         state = {} if self._plain else self._optimizer.init(params)
         bounds = client.batches.bounds
-        for start, stop in pairwise(bounds):
-            h, targets = x[start:stop], y[start:stop]
+        lengths = [stop - start for start, stop in pairwise(bounds)]
+        if self._flatten_first:
+            x = x.flatten(1)
+        elif self._channels_last:
+            x = channels_last(x.to(self._precision))
+        for h, targets, batch in zip(x.split_with_sizes(lengths), y.split_with_sizes(lengths), lengths, strict=True):
             for forward in self._forward:
                 h = forward(h)
             dy, factor, losses = self._loss_gradient(h, targets)
             scores.keep(h, losses)
-            factor /= stop - start
+            factor /= batch
             alpha = -lr * factor if self._plain else factor
             for backward, need_dx in self._backward:
                 dy = backward(dy, alpha, need_dx)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from raysim.models import task as tasks
+from raysim.models.softmax import softmax
 from raysim.models.task import Loss, Task
 
 LossGradient = Callable[[Tensor, Tensor], tuple[Tensor, float, Tensor | None]]
@@ -24,9 +25,9 @@ LossGradient = Callable[[Tensor, Tensor], tuple[Tensor, float, Tensor | None]]
 def for_task(task: Task) -> LossGradient:
     """By hand for cross entropy and squared error, by autograd for a user's loss."""
     if task.losses is tasks.cross_entropy:
-        return cross_entropy
+        return _cross_entropy()
     if task.losses is tasks.squared_error:
-        return squared_error
+        return _squared_error
     return _by_autograd(task.losses)
 
 
@@ -35,19 +36,25 @@ def by_rows(task: Task) -> bool:
     return task.losses in (tasks.cross_entropy, tasks.squared_error)
 
 
-def cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, None]:
+def _cross_entropy() -> LossGradient:
     """softmax(outputs) - onehot(targets); the factor is 1 / T with T targets per example."""
-    gradient = torch.softmax(outputs, -1)
-    labels = targets.unsqueeze(-1)
-    minus_one = torch.full((), -1.0, dtype=outputs.dtype, device=outputs.device)
-    gradient.scatter_add_(-1, labels, minus_one.expand(labels.shape))
-    return gradient, len(targets) / targets.numel(), None
+    minus_ones = torch.empty(0)
+
+    def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, None]:
+        nonlocal minus_ones
+        if minus_ones.shape != targets.shape or minus_ones.dtype != outputs.dtype:
+            minus_ones = outputs.new_full(targets.shape, -1.0)
+        made = softmax(outputs)
+        made.scatter_add_(-1, targets.unsqueeze(-1), minus_ones.unsqueeze(-1))
+        return made, targets.shape[0] / targets.numel(), None
+
+    return gradient
 
 
-def squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, None]:
+def _squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, None]:
     """outputs - targets; the factor is 2 / m with m targets per example."""
     residual = (outputs.reshape(targets.shape) - targets).view(outputs.shape)
-    return residual, 2 * len(targets) / targets.numel(), None
+    return residual, 2 * targets.shape[0] / targets.numel(), None
 
 
 def _by_autograd(losses: Loss) -> LossGradient:

@@ -17,10 +17,11 @@ def channels_last(x: Tensor) -> Tensor:
     With one channel both layouts are the same memory, and asking for the format changes nothing, so that the layer
     would take the strides at hand for the other layout: they are set here.
     """
-    if x.shape[1] == 1 and x.is_contiguous():
-        height, width = x.shape[2:]
-        return x.as_strided(x.shape, (height * width, 1, width, 1))
-    return x.contiguous(memory_format=torch.channels_last)
+    if x.shape[1] > 1 or not x.is_contiguous():
+        return x.contiguous(memory_format=torch.channels_last)
+    height, width = x.shape[2:]
+    strides = (height * width, 1, width, 1)
+    return x if x.stride() == strides else x.as_strided(x.shape, strides)
 
 
 class Conv2d:
@@ -46,7 +47,7 @@ class Conv2d:
         value, bias = self._weight.value, None if self._bias is None else self._bias.value
         if self._low is not None:
             value, bias = value.to(self._low), None if bias is None else bias.to(self._low)
-        self._x, self._used = channels_last(x.to(value.dtype)), value
+        self._x, self._used = channels_last(x if x.dtype is value.dtype else x.to(value.dtype)), value
         y: Tensor = _convolution(self._x, value, bias, *self._how)
         return y
 

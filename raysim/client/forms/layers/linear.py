@@ -37,7 +37,7 @@ class Linear:
             if self._bias is not None:
                 y.add_(self._bias.value)
         else:
-            self._x = rows = rows.to(self._dtype)
+            self._x = rows = rows if rows.dtype is self._dtype else rows.to(self._dtype)
             if self._bias is None:
                 y = torch.mm(rows, self._transposed)
             else:
@@ -47,12 +47,12 @@ class Linear:
     def backward(self, dy: Tensor, alpha: float, need_dx: bool) -> Tensor:
         """The weight moves after dx was made from it."""
         weight, rows = self._weight, dy if dy.dim() == 2 else dy.reshape(-1, dy.shape[-1])
-        dx = dy
+        dx, turned = dy, rows.t()
         if self._bias is not None:
-            if len(self._ones) != len(rows):
-                self._ones = torch.ones(len(rows), dtype=self._dtype, device=rows.device)
+            if self._ones.shape[0] != rows.shape[0]:
+                self._ones = torch.ones(rows.shape[0], dtype=self._dtype, device=rows.device)
             # A product with ones adds over the batch and into the bias in one call.
-            self._bias.into.addmv_(rows.t(), self._ones, beta=self._bias.keep, alpha=alpha)
+            self._bias.into.addmv_(turned, self._ones, beta=self._bias.keep, alpha=alpha)
         if self._low is not None:
             rows = rows.to(self._low)
             if need_dx:
@@ -61,7 +61,7 @@ class Linear:
         else:
             if need_dx:
                 dx = torch.mm(rows, weight.value)
-            weight.into.addmm_(rows.t(), self._x, beta=weight.keep, alpha=alpha)
+            weight.into.addmm_(turned, self._x, beta=weight.keep, alpha=alpha)
         return dx if dy.dim() == 2 or not need_dx else dx.view(*dy.shape[:-1], -1)
 
 
@@ -80,7 +80,7 @@ class StackedLinear:
 
     def forward(self, x: Tensor) -> Tensor:
         """(A, batch, ..., in) -> (A, batch, ..., out)."""
-        if len(x) != len(self._weight.value):
+        if x.shape[0] != self._weight.value.shape[0]:
             weight, bias = self._all
             self._weight, self._bias = weight.first(len(x)), None if bias is None else bias.first(len(x))
         self._x = rows = x if x.dim() == 3 else x.reshape(len(x), -1, x.shape[-1])

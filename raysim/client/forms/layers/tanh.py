@@ -19,7 +19,8 @@ class Tanh:
 
     def backward(self, dy: Tensor, alpha: float, need_dx: bool) -> Tensor:
         """dx, in the memory of dy where it has the type of the outputs."""
-        dy = dy.to(self._y.dtype)
+        if dy.dtype is not self._y.dtype:
+            dy = dy.to(self._y.dtype)
         _tanh_backward(dy, self._y, grad_input=dy)
         return dy
 
