@@ -34,25 +34,32 @@ class Masks:
         self._scale = 1 / (1 - p) if p < 1 else 0.0
         self._like = like
         self._steps = torch.empty(0, dtype=torch.int64, device=like.device)
+        self._draws = torch.empty((2, 0), dtype=torch.int64, device=like.device)
 
     def draw(self, keys: Tensor, count: int) -> Tensor:
         """(*keys.shape, count) factors, 0 or 1 / (1 - p)."""
         draws = math.ceil(count / 4)
         if len(self._steps) < draws:
             self._steps = torch.arange(1, draws + 1, device=self._like.device).mul_(_GOLDEN)
-        z = keys.unsqueeze(-1) + self._steps[:draws]
-        _xor_shifted(z, 30)
-        _xor_shifted(z.mul_(_MIX_1), 27)
-        _xor_shifted(z.mul_(_MIX_2), 31)
+        numbers = draws * keys.numel()
+        if self._draws.shape[1] < numbers:
+            # Kept between calls: fresh pages would cost more than the draws.
+            self._draws = torch.empty((2, numbers), dtype=torch.int64, device=self._like.device)
+        z, spare = (own[:numbers].view(*keys.shape, draws) for own in self._draws)
+        torch.add(keys.unsqueeze(-1), self._steps[:draws], out=z)
+        _xor_shifted(z, 30, spare)
+        _xor_shifted(z.mul_(_MIX_1), 27, spare)
+        _xor_shifted(z.mul_(_MIX_2), 31, spare)
         drawn = z.view(torch.int16)[..., :count]
         if self._least >= 1 << 15:
             return torch.zeros(drawn.shape, dtype=self._like.dtype, device=drawn.device)
         return drawn.ge(self._least).to(self._like.dtype).mul_(self._scale)
 
 
-def _xor_shifted(z: Tensor, bits: int) -> None:
+def _xor_shifted(z: Tensor, bits: int, spare: Tensor) -> None:
     """z <- z ^ (z >> bits) on what are unsigned numbers: torch's shift keeps the sign, so it is masked off."""
-    z.bitwise_xor_((z >> bits).bitwise_and_((1 << (64 - bits)) - 1))
+    torch.bitwise_right_shift(z, bits, out=spare)
+    z.bitwise_xor_(spare.bitwise_and_((1 << (64 - bits)) - 1))
 
 
 def keys(client_keys: list[int], steps: int, layers: int, device: torch.device) -> Tensor:

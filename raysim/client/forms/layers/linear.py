@@ -32,8 +32,8 @@ class Linear:
         """(..., in) -> (..., out)."""
         rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
         if self._low is not None:
-            self._x, self._low_weight = rows.to(self._low), self._weight.value.to(self._low)
-            y = torch.mm(self._x, self._low_weight.t()).to(self._dtype)
+            self._x, self._low_weight = rows.to(self._dtype), self._weight.value.to(self._low)
+            y = torch.mm(rows.to(self._low), self._low_weight.t()).to(self._dtype)
             if self._bias is not None:
                 y.add_(self._bias.value)
         else:
@@ -53,15 +53,10 @@ class Linear:
                 self._ones = torch.ones(rows.shape[0], dtype=self._dtype, device=rows.device)
             # A product with ones adds over the batch and into the bias in one call.
             self._bias.into.addmv_(turned, self._ones, beta=self._bias.keep, alpha=alpha)
-        if self._low is not None:
-            rows = rows.to(self._low)
-            if need_dx:
-                dx = torch.mm(rows, self._low_weight)
-            weight.accept(torch.mm(rows.t(), self._x), alpha)
-        else:
-            if need_dx:
-                dx = torch.mm(rows, weight.value)
-            weight.into.addmm_(turned, self._x, beta=weight.keep, alpha=alpha)
+        if need_dx:
+            # The weight's own product stays in its dtype: fused, it costs less than adding what bfloat16 would make.
+            dx = torch.mm(rows, weight.value) if self._low is None else torch.mm(rows.to(self._low), self._low_weight)
+        weight.into.addmm_(turned, self._x, beta=weight.keep, alpha=alpha)
         return dx if dy.dim() == 2 or not need_dx else dx.view(*dy.shape[:-1], -1)
 
 
