@@ -65,8 +65,10 @@ def _walk(path: str, module: nn.Module) -> Iterator[Placed]:
         # Given out as it is: a Sequential with hooks is not among the kinds, and says so.
         yield Placed(path, module)
     else:
-        for name, child in module.named_children():
-            yield from _walk(f"{path}{name}.", child)
+        # Not named_children, which gives a layer that stands in two places only once.
+        for name, child in module._modules.items():
+            if child is not None:
+                yield from _walk(f"{path}{name}.", child)
 
 
 def _reordered(layers: list[Placed]) -> list[Placed]:

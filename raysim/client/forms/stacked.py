@@ -4,7 +4,9 @@ Clients are sorted by local steps, most first, so that those still at work are a
 is over the first A_t clients, and nothing is computed for the finished. A batch shorter than the longest of its step is
 filled up with rows whose gradient is zero; a client's loss stays the mean over its own b_i examples.
 
-Batched kernels may depend on A_t and on K, so a chunk's bits are a function of its members, not of each client alone.
+A chunk's bits are a function of its members in their order. They are not always a function of each client alone:
+batched kernels may go another way for another A_t, and where a client's activations do not fill multiples of 64 bytes (a width
+of 37, say), for another place in the stack too.
 """
 
 from __future__ import annotations
