@@ -50,7 +50,7 @@ class Algorithm(NamedTuple):
 
 
 def federated(client: ClientSection, server: ServerSection, model: Model, seed: int) -> Algorithm:
-    """Generalised federated averaging (Reddi et al. 2021, algorithm 1): local training, weighted mean, server optimizer."""
+    """Generalised federated averaging (Reddi et al. 2021, alg. 1): local training, weighted mean, optimizer."""
     optimizer = sgd.make(server.optimizer)
     by_examples = server.weighting == "examples"
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from torch import Tensor
 
-from raysim import records
+from raysim import differences, records
 from raysim.data.dataset import FederatedDataset
 from raysim.engine import loop
 from raysim.engine.in_process import InProcess
@@ -35,8 +35,8 @@ ExecutorName = Literal["local", "ray"]
 class Round:
     """A finished round.
 
-    index: 0 for the first. metrics: by their fixed names. cohort: client ids in sampling order. rejected: ids of clients
-    whose update was not finite. clients: one row per evaluated client, None where the round evaluates nothing.
+    index: 0 for the first. metrics: by their fixed names. cohort: client ids in sampling order. rejected: ids of
+    clients whose update was not finite. clients: one row per evaluated client, None where nothing was evaluated.
     """
 
     index: int
@@ -78,19 +78,21 @@ def run(
     address: str | None = None,
     path: str | Path | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     progress: bool | None = None,
 ) -> Result:
     """Run an experiment to its last round and record it.
 
     Args:
         experiment: from `load` or `Experiment.model_validate`.
-        dataset, model, loss: stand in for `[data]`, `[model]` and the task's loss. `model` returns a new torch.nn.Module;
-            `loss(outputs, targets)` returns one loss per example, shape (batch,).
+        dataset, model, loss: stand in for `[data]`, `[model]` and the task's loss. `model` returns a new
+            torch.nn.Module; `loss(outputs, targets)` returns one loss per example, shape (batch,).
         params: initial values by name, for every trainable parameter.
         executor: "local" runs in this process, without Ray, as `engine.workers = 0` does; "ray" insists on Ray.
         address: None uses this machine; "auto" joins the running Ray cluster and leaves it as it was.
         path: the run's folder, by default runs/<name>.
         overwrite: start afresh where the folder exists.
+        resume: go on with the folder's run where it exists; rounds, placement and checkpoints may differ from it.
         progress: a live progress bar; by default where standard error is a terminal.
 
     Raises:
@@ -99,7 +101,10 @@ def run(
     """
     plan = resolve(_with_executor(experiment, executor), dataset, model, loss, params)
     where = Path(path) if path is not None else Path("runs") / experiment.name
-    RunFolder.create(where, plan.experiment, plan.fingerprint, overwrite)
+    if resume and where.exists():
+        _continue(plan, where)
+    else:
+        RunFolder.create(where, plan.experiment, plan.fingerprint, overwrite)
     return _carry_out(plan, where, address, progress)
 
 
@@ -131,11 +136,7 @@ def resume(
     if rounds is not None:
         experiment = experiment.model_copy(update={"rounds": rounds})
     plan = resolve(_with_executor(experiment, executor), dataset, model, loss, params)
-    if plan.fingerprint != records.stored_fingerprint(where):
-        raise RunFolderError(
-            f"{where} was run with fingerprint {records.stored_fingerprint(where)}, but this experiment has "
-            f"{plan.fingerprint}: its data are not the same."
-        )
+    _continue(plan, where)
     return _carry_out(plan, where, address, progress)
 
 
@@ -174,6 +175,17 @@ def _public(plan: Plan, steps: Generator[Finished]) -> Iterator[Round]:
             yield Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model)
 
 
+def _continue(plan: Plan, path: Path) -> None:
+    """Check that the plan goes on with the folder's run, and write down its new rounds and placement."""
+    if plan.fingerprint != records.stored_fingerprint(path):
+        found = differences.settings(records.stored_experiment(path), plan.experiment) or ["its data are not the same"]
+        raise RunFolderError(
+            f"{path} was run with other settings, so it cannot be resumed as this experiment: {'; '.join(found)}. "
+            f"Give the run another folder (--path, path=), or start afresh (--overwrite, overwrite=True)."
+        )
+    records.write_experiment(path, plan.experiment, plan.fingerprint)
+
+
 def _with_executor(experiment: Experiment, executor: ExecutorName | None) -> Experiment:
     if executor == "local":
         engine = experiment.engine.model_copy(update={"workers": 0})
@@ -192,15 +204,18 @@ def _carry_out(plan: Plan, path: Path, address: str | None, progress: bool | Non
     from raysim.report.progress import Silent, Terminal
 
     show: Progress = Terminal.where_wanted(progress, plan.experiment.rounds) or Silent()
-    with show:
-        if plan.experiment.engine.workers == 0:
-            weights = _run_here(plan, path, show)
-        else:
-            from raysim.engine.on_ray import session
+    try:
+        with show:
+            if plan.experiment.engine.workers == 0:
+                weights = _run_here(plan, path, show)
+            else:
+                from raysim.engine.on_ray import session
 
-            weights = session.run(plan, path, address, show.started, show.row)
-    rounds = records.read_rounds(path)
-    curve.draw(rounds, path / "accuracy.png", title=plan.experiment.name)
+                weights = session.run(plan, path, address, show.started, show.row)
+    finally:
+        # A run that was interrupted has a curve too.
+        rounds = records.read_rounds(path)
+        curve.draw(rounds, path / "curve.png", title=plan.experiment.name)
     return Result(weights.to_named(plan.model), rounds, records.read_clients(path), path)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: the server's state as one safetensors file, written so that a crash leaves the old or the new, never half.
+"""Checkpoints: the server's state as one safetensors file. A crash leaves the old one or the new one, never half.
 
 Tensors are named by their place in `ServerState` ("weights.params", "optimizer.m", ...); metadata hold the round, the
 format and the run's fingerprint. Nothing is pickled.
@@ -46,8 +46,8 @@ def write(state: ServerState, path: Path, fingerprint: str) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise CheckpointError(
-            f"The checkpoint {path} ({len(content):,} bytes) could not be written: {error.strerror}. Earlier checkpoints "
-            f"in {path.parent} are untouched: make room, then resume."
+            f"The checkpoint {path} ({len(content):,} bytes) could not be written: {error.strerror}. Earlier "
+            f"checkpoints in {path.parent} are untouched: make room, then resume."
         ) from error
 
 
@@ -71,8 +71,8 @@ def read(path: Path, fingerprint: str | None = None) -> ServerState:
         raise CheckpointError(f"{path} must be a checkpoint of format {FORMAT}, but is of {metadata.get('format')}.")
     if fingerprint is not None and metadata["fingerprint"] != fingerprint:
         raise CheckpointError(
-            f"{path} belongs to an experiment with fingerprint {metadata['fingerprint']}, but this one has {fingerprint}: "
-            f"the data, the method or the numbers of threads or clients per chunk differ."
+            f"{path} belongs to an experiment with fingerprint {metadata['fingerprint']}, but this one has "
+            f"{fingerprint}: the data, the method or the numbers of threads or clients per chunk differ."
         )
 
     def under(prefix: str) -> dict[str, torch.Tensor]:

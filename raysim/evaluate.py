@@ -46,7 +46,9 @@ class ClientScores:
 
 def concatenate(left: ClientScores, right: ClientScores) -> ClientScores:
     """The rows of `left`, then those of `right`."""
-    return ClientScores(*(np.concatenate([getattr(left, f.name), getattr(right, f.name)]) for f in fields(ClientScores)))
+    return ClientScores(
+        *(np.concatenate([getattr(left, f.name), getattr(right, f.name)]) for f in fields(ClientScores))
+    )
 
 
 def per_client(scores: ClientScores) -> ClientScores:
@@ -72,7 +74,7 @@ def sample_clients(split: Split, most: int | None, seed: int) -> npt.NDArray[np.
 
 
 def plan(split_name: str, split: Split, positions: npt.NDArray[np.int64]) -> tuple[Unit, ...]:
-    """Cut the stream of the clients' examples into units of EXAMPLES_PER_UNIT; clients without examples are left out."""
+    """Cut the stream of examples into units of EXAMPLES_PER_UNIT; clients without examples are left out."""
     units: list[Unit] = []
     current: list[Segment] = []
     room = EXAMPLES_PER_UNIT

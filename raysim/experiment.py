@@ -28,8 +28,8 @@ RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*
 class EvaluationSection(Section):
     """When and where the model is scored.
 
-    `every` rounds and after the last one; `split` is a split's name or several ("train" is the training clients; absent:
-    "test" where the data have one); `clients` is a seeded sample of that many clients per split (absent: all).
+    `every` rounds and after the last one; `split` is a split's name or several ("train" is the training clients;
+    absent: "test" where the data have one); `clients` is a seeded sample of that many clients per split (absent: all).
     """
 
     every: PositiveInt = 10
@@ -100,12 +100,18 @@ class Experiment(Section):
 
     def fingerprint(self, data_fingerprint: str) -> str:
         """Hex digest of what determines the numbers of a round: never names, paths, placement or how long to go on."""
-        record = self.model_dump(mode="json", exclude={"name", "rounds", "data", "checkpoint"})
+        canonical = json.dumps(self.determining() | {"data": data_fingerprint}, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+
+    def determining(self) -> dict[str, Any]:
+        """What determines the numbers of a round, as plain values: a run and its continuation must agree on it."""
+        record = self.model_dump(mode="json", exclude={"name", "rounds", "checkpoint"})
         for placement in ("workers", "cpus_per_worker", "gpus_per_worker"):
             del record["engine"][placement]
-        record["data"] = data_fingerprint
-        canonical = json.dumps(record, sort_keys=True, separators=(",", ":"))
-        return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+        if record["data"]:
+            # The same data may lie elsewhere; their own fingerprint looks at what they are.
+            record["data"].pop("root", None)
+        return record
 
 
 def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -> Experiment:

@@ -11,31 +11,56 @@ from pydantic import BaseModel, ValidationError
 
 
 def message(error: ValidationError, root: type[BaseModel]) -> str:
-    """One line per fault, in the order of the record's keys."""
-    lines = dict.fromkeys(_line(details, root) for details in error.errors())
-    return "; ".join(lines)
+    """One sentence per key that is wrong, in the order of the record's keys."""
+    sentences: dict[str, None] = {}
+    wanted: dict[tuple[str, str], list[str]] = {}
+    for details in error.errors():
+        path, section = _resolve(details["loc"], root)
+        key, kind, given = ".".join(path), details["type"], details["input"]
+        if kind == "extra_forbidden":
+            sentences[_unknown_key(path, section)] = None
+        elif kind == "missing":
+            sentences[f"{key} must be given"] = None
+        elif kind == "union_tag_not_found":
+            sentences[f"{key} must say by its name which choice it is"] = None
+        elif kind == "union_tag_invalid":
+            tag, tags = details["ctx"]["tag"], details["ctx"]["expected_tags"]
+            allowed = [known.strip(" '") for known in tags.split(",")]
+            sentences[f"{key}.name must be one of {', '.join(allowed)}, but got {tag!r}{_nearest(tag, allowed)}"] = None
+        elif kind == "value_error":
+            sentences[f"{key}: {details['ctx']['error']}" if key else str(details["ctx"]["error"])] = None
+        else:
+            # A key that takes several types fails once for each: one sentence lists them all.
+            wanted.setdefault((key, repr(given)), []).append(_wanted(details))
+    for (key, given), kinds in wanted.items():
+        if any(other.startswith((f"{key}.", f"{key}[")) for other, _ in wanted):
+            continue  # said more exactly about what is inside
+        sentences[f"{key} must be {' or '.join(dict.fromkeys(kinds))}, but got {given}"] = None
+    return "; ".join(sentences)
 
 
-def _line(details: Any, root: type[BaseModel]) -> str:
-    path, section = _resolve(details["loc"], root)
-    key = ".".join(path)
-    kind, given = details["type"], details["input"]
-    if kind == "extra_forbidden":
-        return _unknown_key(path, section)
-    if kind == "missing":
-        return f"{key} must be given"
-    if kind == "union_tag_not_found":
-        return f"{key} must say which choice it is by its name, one of {details['ctx'].get('tag', 'name')}" if False else (
-            f"{key} must be a table with a name"
-        )
-    if kind == "union_tag_invalid":
-        allowed = [tag.strip(" '") for tag in details["ctx"]["expected_tags"].split(",")]
-        return f"{key}.name must be one of {', '.join(allowed)}, but got {details['ctx']['tag']!r}{_nearest(details['ctx']['tag'], allowed)}"
-    if kind == "value_error":
-        where = f"{key}: " if key else ""
-        return f"{where}{details['ctx']['error']}"
-    wanted = details["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-    return f"{key} must be {wanted}, but got {given!r}"
+_NAMES = {
+    "int": "an integer",
+    "float": "a number",
+    "string": "a string",
+    "bool": "true or false",
+    "tuple": "a list",
+    "model": "a table",
+    "dict": "a table",
+}
+
+
+def _wanted(details: Any) -> str:
+    kind = details["type"]
+    for prefix, name in _NAMES.items():
+        if kind in (f"{prefix}_type", f"{prefix}_parsing", f"{prefix}_from_float"):
+            return name
+    if kind == "string_pattern_mismatch":
+        return f"a string like {details['ctx']['pattern']}"
+    if kind == "too_short":
+        return f"a list of at least {details['ctx']['min_length']}"
+    text: str = details["msg"]
+    return text.removeprefix("Input should be ")
 
 
 def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:

@@ -74,7 +74,9 @@ class Layout:
         tensors = {}
         for name, shape in zip(self.names, self.shapes, strict=True):
             if name not in named:
-                raise ModelError(f"params= must hold every tensor of the model, but {name!r} of shape {shape} is missing.")
+                raise ModelError(
+                    f"params= must hold every tensor of the model, but {name!r} of shape {shape} is missing."
+                )
             tensor = torch.as_tensor(named[name])
             if tuple(tensor.shape) != shape:
                 raise ModelError(f"params[{name!r}] must have shape {shape}, but has {tuple(tensor.shape)}.")

@@ -1,9 +1,9 @@
 """A run's folder: what was run, a row a round, a row per evaluated client, the last checkpoints.
 
-    experiment.json          the complete experiment, fingerprint, versions
-    rounds.parquet           one row per finished round
-    clients/round-*.parquet  one row per client and evaluation
-    checkpoints/round-*.safetensors
+experiment.json          the complete experiment, fingerprint, versions
+rounds.parquet           one row per finished round
+clients/round-*.parquet  one row per client and evaluation
+checkpoints/round-*.safetensors
 """
 
 from __future__ import annotations
@@ -65,18 +65,14 @@ class RunFolder:
                     f"(--overwrite, overwrite=True), or give the run another name."
                 )
             if not (path / "experiment.json").exists():
-                raise RunFolderError(f"{path} is not a run's folder (it has no experiment.json), so it is not overwritten.")
+                raise RunFolderError(
+                    f"{path} is not a run's folder (it has no experiment.json), so it is not overwritten."
+                )
             shutil.rmtree(path)
         (path / "checkpoints").mkdir(parents=True)
         (path / "clients").mkdir()
-        folder = cls(path, fingerprint, experiment.checkpoint.keep)
-        record = {
-            "experiment": json.loads(experiment.to_json()),
-            "fingerprint": fingerprint,
-            "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
-        }
-        (path / "experiment.json").write_text(json.dumps(record, indent=2) + "\n")
-        return folder
+        write_experiment(path, experiment, fingerprint)
+        return cls(path, fingerprint, experiment.checkpoint.keep)
 
     @classmethod
     def reopen(cls, path: Path, keep: int) -> tuple[RunFolder, ServerState | None]:
@@ -114,14 +110,26 @@ class RunFolder:
             self.flush()
         except OSError as error:
             raise CheckpointError(
-                f"{self.path / 'rounds.parquet'} could not be written: {error.strerror}. The last checkpoint and its rows are "
-                f"untouched: make room, then resume."
+                f"{self.path / 'rounds.parquet'} could not be written: {error.strerror}. The last checkpoint and its "
+                f"rows are untouched: make room, then resume."
             ) from error
         folder = self.path / "checkpoints"
         checkpoint.write(state, folder / f"round-{state.round:06d}.safetensors", self._fingerprint)
         self.checkpointed = state.round
         for old in sorted(folder.glob("round-*.safetensors"))[: -self._keep]:
             old.unlink()
+
+
+def write_experiment(path: Path, experiment: Experiment, fingerprint: str) -> None:
+    """Write, or after a continuation write anew, what the folder's run is."""
+    record = {
+        "experiment": json.loads(experiment.to_json()),
+        "fingerprint": fingerprint,
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
+    }
+    temporary = path / f".experiment.json.{os.getpid()}"
+    temporary.write_text(json.dumps(record, indent=2) + "\n")
+    temporary.replace(path / "experiment.json")
 
 
 def stored_experiment(path: Path) -> Experiment:

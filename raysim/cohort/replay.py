@@ -41,7 +41,9 @@ def make(section: Replay, rounds: int, position_of: Callable[[str], int]) -> Sam
     for index, cohort in enumerate(section.cohorts):
         if len(set(cohort)) < len(cohort):
             twice = sorted({c for c in cohort if cohort.count(c) > 1})
-            raise ExperimentError(f"A client may be in a cohort once, but cohort.sampler.cohorts[{index}] repeats {twice}.")
+            raise ExperimentError(
+                f"A client may be in a cohort once, but cohort.sampler.cohorts[{index}] repeats {twice}."
+            )
         positions.append(np.array([position_of(client_id) for client_id in cohort], dtype=np.int64))
 
     def init() -> State:

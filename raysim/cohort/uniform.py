@@ -26,7 +26,8 @@ def prefix(seed: int, round_index: int, population: int, size: int) -> Positions
     moved: dict[int, int] = {}
     chosen = np.empty(size, dtype=np.int64)
     for place, draw in enumerate(seeds.stream(seeds.key(seed, "cohort", round_index), size).tolist()):
-        # The high word of a 64 x 64 bit product: uniform on range(population - place) up to a bias of population / 2**64.
+        # The high word of a 64 x 64 bit product: uniform on range(population - place), but for
+        # a bias of population / 2**64.
         other = place + (draw * (population - place) >> 64)
         chosen[place] = moved.get(other, other)
         moved[other] = moved.get(place, place)

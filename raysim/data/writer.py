@@ -135,7 +135,7 @@ class DatasetWriter:
             fingerprint=fingerprint(
                 self._x, self._y, self._num_classes, {name: split.digest for name, split in self._splits.items()}
             ),
-            splits=files,  # type: ignore[arg-type]  # names were checked when they were written
+            splits=files,  # names were checked when they were written
             provenance=self._provenance,
         )
         with (self._staging / FILE).open("w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""The loop: sample, plan, train, fold, step, evaluate, record. It runs where the driver is, and knows no executor by name."""
+"""The loop: sample, plan, train, fold, step, evaluate, record. Runs in the driver; knows no executor by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Finished:
     """A finished round, as it leaves the loop.
 
     metrics: by their fixed names. cohort: client ids in sampling order. rejected: ids of clients whose update was not
-    finite. clients: one row per evaluated client, None where the round evaluates nothing. weights: after the server step.
+    finite. clients: one row per evaluated client, None where nothing was evaluated. weights: after the server step.
     """
 
     index: int

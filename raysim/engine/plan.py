@@ -1,4 +1,4 @@
-"""A run, resolved: the experiment with its data, model, task and initial weights, all checked before the first round."""
+"""A run, resolved: experiment, data, model, task and initial weights, all checked before the first round."""
 
 from __future__ import annotations
 

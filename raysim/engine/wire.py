@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 
-
 def pack(record: Any) -> Any:
     """(type, fields) of a record, (Tensor, array over the same memory) of a tensor; other values stand as they are."""
     if isinstance(record, Tensor):

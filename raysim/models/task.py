@@ -1,8 +1,8 @@
 """Tasks: what is minimised and what is counted, given outputs and targets.
 
 classification: integer targets. Loss is the cross entropy, a prediction is correct where the largest logit is the
-label. Outputs (batch, classes) with targets (batch,), or (batch, time, classes) with (batch, time): then an example's loss
-and correctness are means over time.
+label. Outputs (batch, classes) with targets (batch,), or (batch, time, classes) with (batch, time): then an example's
+loss and correctness are means over time.
 regression: real targets. Loss is the squared error, averaged over an example's outputs; nothing is counted.
 """
 

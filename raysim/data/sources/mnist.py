@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
 from raysim.data.sources.examples import Examples
 from raysim.data.sources.idx import IdxFile
+from raysim.data.sources.root import locate
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
@@ -29,22 +29,22 @@ class Mnist(Partitioned):
 
     Attributes:
         root: the folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-            t10k-labels-idx1-ubyte, each with .gz as published or unpacked.
+            t10k-labels-idx1-ubyte, each with .gz as published or unpacked; None: $RAYSIM_DATA/mnist or data/mnist.
     """
 
     name: Literal["mnist"] = "mnist"
-    root: str
+    root: str | None = None
 
 
 class FashionMnist(Partitioned):
     """Zalando's article images, in the numbers, shapes and files of MNIST (Xiao, Rasul and Vollgraf 2017).
 
     Attributes:
-        root: the folder with the four files, see `Mnist`.
+        root: the folder with the four files, see `Mnist`; None: $RAYSIM_DATA/fashion-mnist or data/fashion-mnist.
     """
 
     name: Literal["fashion_mnist"] = "fashion_mnist"
-    root: str
+    root: str | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class MnistFiles:
     @classmethod
     def find(cls, section: Mnist | FashionMnist) -> MnistFiles:
         """Read the files in the section's root; DataError if one is missing."""
-        folder, where = Path(section.root).expanduser(), _PUBLISHED_AT[section.name]
+        where = _PUBLISHED_AT[section.name]
+        folder = locate(section.root, section.name.replace("_", "-"), where)
         return cls(
             name=section.name,
             train_images=IdxFile.find(folder, "train-images-idx3-ubyte", where),

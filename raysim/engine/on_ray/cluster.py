@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -41,14 +42,17 @@ def connected(address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    options = {"log_to_driver": True, "include_dashboard": False} if address is None else {}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # At every start Ray warns that tokens are on, and how to switch them off: they are meant to be on.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+    # A dashboard may only be asked for, or not, where a cluster is started.
+    dashboard = False if address is None else None
     try:
-        ray.init(address=address or "local", logging_level="WARNING", **options)
+        ray.init(address=address or "local", logging_level=logging.WARNING, include_dashboard=dashboard)
     except (ConnectionError, ValueError) as error:
         raise ResourceError(
-            f"No Ray cluster could be joined at address {address!r}: {error}. Is it running (`ray start --head`)? Where it "
-            f"uses token authentication, this user needs the same token (RAY_AUTH_TOKEN or ~/.ray/auth_token)."
+            f"No Ray cluster could be joined at address {address!r}: {error}. Is it running (`ray start --head`)? "
+            f"Where it uses token authentication, this user needs the same token (RAY_AUTH_TOKEN or ~/.ray/auth_token)."
         ) from None
     try:
         yield
@@ -64,14 +68,13 @@ def place(engine: EngineSection) -> Placement:
     """
     total = ray.cluster_resources()
     cpus, gpus = total.get("CPU", 0.0), total.get("GPU", 0.0)
-    workers, gpus_each = engine.workers, engine.gpus_per_worker
-    if workers == "auto":
+    gpus_each = engine.gpus_per_worker
+    if engine.workers == "auto":
         by_cpu = int(cpus // engine.cpus_per_worker)
-        if gpus_each == "auto":
-            workers = min(by_cpu, int(gpus)) if gpus else by_cpu
-        else:
-            workers = min(by_cpu, int(gpus // gpus_each)) if gpus_each else by_cpu
-        workers = max(1, workers)
+        card = 1.0 if gpus_each == "auto" else gpus_each
+        workers = max(1, min(by_cpu, int(gpus / card)) if gpus and card else by_cpu)
+    else:
+        workers = engine.workers
     if gpus_each == "auto":
         gpus_each = 1 / math.ceil(workers / gpus) if gpus else 0.0
     _check(workers, engine.cpus_per_worker, gpus_each, total)
@@ -85,7 +88,8 @@ def _check(workers: int, cpus_each: float, gpus_each: float, total: dict[str, fl
         if each * workers > total.get(name, 0.0) + 1e-9:
             raise ResourceError(
                 f"The experiment asks for {asked}, but Ray has {has}. Lower engine.workers or engine."
-                f"{name.lower()}s_per_worker (a fraction such as 0.5 is allowed), or join a larger cluster with --address."
+                f"{name.lower()}s_per_worker (a fraction such as 0.5 is allowed), or join a larger cluster "
+                f"with --address."
             )
 
 

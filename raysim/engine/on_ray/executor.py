@@ -65,6 +65,8 @@ class _Running:
     bytes_up: int = 0
     retries: int = 0
     failures: Counter[int] = field(default_factory=Counter)
+    arrived: set[int] = field(default_factory=set)
+    """Units whose sums are in the tree."""
 
 
 class OnRay:
@@ -129,10 +131,10 @@ class OnRay:
         number = next(self._numbers)
         place = self._placement
         # raysim alone retries: Ray's own retry would run a method again on a fresh actor, unseen and uncounted.
-        actor = ray.remote(
-            num_cpus=place.cpus, num_gpus=place.gpus, max_restarts=0, max_task_retries=0, max_concurrency=1
-        )(ClientPool).remote(self._plan_reference, number, place.gpus, self._threads)
-        self._workers[number] = _Worker(actor)
+        options = ray.remote(ClientPool).options(
+            num_cpus=place.cpus, num_gpus=place.gpus, max_restarts=0, max_task_retries=0
+        )
+        self._workers[number] = _Worker(options.remote(self._plan_reference, number, place.gpus, self._threads))
 
     def _give_out(self) -> None:
         """Fill every worker's queue; where a job has nothing left to give, ask for its sums."""
@@ -150,9 +152,7 @@ class OnRay:
 
     def _run(self, number: int, worker: _Worker, ticket: int, running: _Running, unit: int) -> None:
         job = running.job
-        reference = worker.actor.run.remote(
-            ticket, len(job.units), job.kind, running.reference, unit, job.units[unit]
-        )
+        reference = worker.actor.run.remote(ticket, len(job.units), job.kind, running.reference, unit, job.units[unit])
         self._calls[reference] = _Call(number, ticket, "run", (unit,))
         worker.held.setdefault(ticket, []).append(unit)
         worker.in_flight += 1
@@ -182,11 +182,13 @@ class OnRay:
             running.busy_s += value
             if worker.held_s > HOLD_S:
                 self._collect(call.worker, worker, call.ticket)
-            return
-        for (level, index), packed in value:
-            running.bytes_up += wire.num_bytes(packed)
-            running.tree.put(wire.unpack(packed), index, level)
-        if running.tree.complete:
+        else:
+            running.arrived.update(call.units)
+            for (level, index), packed in value:
+                running.bytes_up += wire.num_bytes(packed)
+                running.tree.put(wire.unpack(packed), index, level)
+        # Replies are settled in any order: the sums may be whole before the last call has said how long it took.
+        if running.tree.complete and all(other.ticket != call.ticket for other in self._calls.values()):
             self._finish(call.ticket, running)
 
     def _finish(self, ticket: int, running: _Running) -> None:
@@ -223,8 +225,9 @@ class OnRay:
             if call.worker == number:
                 del self._calls[reference]
                 units.setdefault(call.ticket, set()).update(call.units)
-        for ticket, lost in units.items():
-            self._run_again(number, ticket, lost)
+        for ticket, given in units.items():
+            if lost := given - self._jobs[ticket].arrived:
+                self._run_again(number, ticket, lost)
         self._start_worker()
 
     def _run_again(self, number: int, ticket: int, lost: set[int]) -> None:
@@ -239,5 +242,3 @@ class OnRay:
         running.retries += 1
         running.failures.update(lost)
         running.schedule.give_back(lost, number)
-
-

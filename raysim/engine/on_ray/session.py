@@ -15,7 +15,7 @@ from raysim.engine.loop import Finished
 from raysim.engine.on_ray.cluster import connected, place
 from raysim.engine.on_ray.driver import Driver
 from raysim.engine.plan import Plan
-from raysim.errors import RaysimError
+from raysim.errors import RaysimError, WorkerLostError
 from raysim.models.model import Weights
 
 
@@ -80,10 +80,10 @@ def _start(plan: Plan, path: Path | None) -> Any:
     # Zero CPUs: a driver that took one would starve a pool. No restarts: a restarted driver would begin at round 0.
     # This node: paths of the run folder and of prepared data mean what they mean to the script.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    actor = ray.remote(
+    options = ray.remote(Driver).options(
         num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=4, scheduling_strategy=here
-    )(Driver)
-    return actor.remote(plan, placement, None if path is None else path.absolute())
+    )
+    return options.remote(plan, placement, None if path is None else path.absolute())
 
 
 def _get(reference: Any) -> Any:
@@ -94,3 +94,7 @@ def _get(reference: Any) -> Any:
         if isinstance(error.cause, RaysimError):
             raise error.cause from None
         raise
+    except exceptions.RayActorError as error:
+        raise WorkerLostError(
+            f"the driver's process died ({error}). What it had checkpointed can be resumed: raysim resume DIR"
+        ) from None

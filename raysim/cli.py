@@ -1,0 +1,243 @@
+"""The command line. Commands import what they need when they are called, so that `raysim --help` answers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from raysim.errors import DataError, ExperimentError, ModelError, RaysimError, ResourceError, RunFolderError
+
+if TYPE_CHECKING:
+    from raysim.api import Result
+    from raysim.data.dataset import FederatedDataset
+    from raysim.experiment import Experiment
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+"""Exit codes: something broke; what was asked for cannot be done; Ctrl-C."""
+
+_MISUSES = (ExperimentError, DataError, ModelError, ResourceError, RunFolderError)
+
+
+class _Commands(TyperGroup):
+    """Turns raysim's errors into one message and an exit code, for every command alike."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RaysimError as error:
+            _say(f"error: {error}")
+            raise typer.Exit(MISUSED if isinstance(error, _MISUSES) else FAILED) from None
+        except BrokenPipeError:
+            # The reader of our output left (`raysim check ... | head`): typer ends quietly.
+            raise
+        except OSError as error:
+            _say(f"error: {error}")
+            raise typer.Exit(FAILED) from None
+        # Any other exception is a fault of raysim's: its traceback is what a report of it needs.
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Simulate cross-device federated learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+data = typer.Typer(help="Look at datasets, and prepare them.", no_args_is_help=True)
+app.add_typer(data, name="data")
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="An experiment, in TOML.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as client.optimizer.lr=0.1.")
+]
+Unset = Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="Remove a key.")]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="A running Ray cluster: auto or host:port. [default: this machine]"),
+]
+Folder = Annotated[Path | None, typer.Option("--path", metavar="DIR", help="The run's folder. [default: runs/NAME]")]
+Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show how the run goes on, on stderr.")]
+
+
+def main() -> None:
+    """The `raysim` command."""
+    app(prog_name="raysim")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib import metadata
+
+        typer.echo(f"raysim {metadata.version('raysim')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and end.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    file: File,
+    changes: Set = None,
+    removals: Unset = None,
+    address: Address = None,
+    path: Folder = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the folder's run, if there is one.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh where the folder exists.")] = False,
+    progress: Progress = True,
+) -> None:
+    """Run an experiment, and record it in a folder."""
+    if resume and overwrite:
+        raise typer.BadParameter("--resume goes on with a folder and --overwrite starts it afresh: choose one.")
+    from raysim import api
+
+    experiment = _load(file, changes, removals)
+    where = path or _default_folder(experiment)
+    with _interruptible(where):
+        result = api.run(experiment, address=address, path=where, overwrite=overwrite, resume=resume, progress=progress)
+    _close(result)
+
+
+@app.command("resume")
+def resume_(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
+    rounds: Annotated[int | None, typer.Option(min=1, help="A new last round, to run on beyond the old one.")] = None,
+    address: Address = None,
+    progress: Progress = True,
+) -> None:
+    """Go on with a run from its newest checkpoint.
+
+    The numbers are the same as if it had never stopped.
+    """
+    from raysim import api
+
+    with _interruptible(folder):
+        result = api.resume(folder, rounds=rounds, address=address, progress=progress)
+    _close(result)
+
+
+@app.command()
+def check(file: File, changes: Set = None, removals: Unset = None, path: Folder = None) -> None:
+    """Check an experiment, prepare its data, and say what would run."""
+    from raysim.engine.plan import resolve
+    from raysim.report import preview
+
+    experiment = _load(file, changes, removals)
+    typer.echo(preview.text(resolve(experiment), path or _default_folder(experiment)))
+
+
+@data.command("inspect")
+def inspect_(
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE_OR_FOLDER", help="An experiment, a run's folder or a prepared dataset.")
+    ],
+    changes: Set = None,
+) -> None:
+    """Say what a dataset holds: clients, examples, sizes, labels."""
+    from raysim.data.describe import describe
+
+    typer.echo(describe(_dataset(source, changes)))
+
+
+@data.command("prepare")
+def prepare_(file: File, changes: Set = None) -> None:
+    """Put an experiment's data into the cache, where runs find them."""
+    import time
+
+    from raysim.report import figures
+
+    start_s = time.monotonic()
+    dataset = _prepared(_load(file, changes, None), file)
+    took = figures.duration(time.monotonic() - start_s)
+    typer.echo(f"{_whereabouts(dataset)}, ready after {took}")
+
+
+def _load(file: Path, changes: list[str] | None, removals: list[str] | None) -> Experiment:
+    from raysim import experiment
+
+    return experiment.load(file, changes or (), removals or ())
+
+
+def _default_folder(experiment: Experiment) -> Path:
+    return Path("runs") / experiment.name
+
+
+def _dataset(source: Path, changes: list[str] | None) -> FederatedDataset:
+    if not source.is_dir():
+        return _prepared(_load(source, changes, None), source)
+    if changes:
+        raise typer.BadParameter("--set changes an experiment, and this is a folder: it is what it is.")
+    if (source / "experiment.json").exists():
+        from raysim import records
+
+        return _prepared(records.stored_experiment(source), source)
+    from raysim.data.dataset import FederatedDataset
+
+    return FederatedDataset.open(source)
+
+
+def _prepared(experiment: Experiment, source: Path) -> FederatedDataset:
+    if experiment.data is None:
+        raise ExperimentError(f"{source} has no [data] section: its data came from a script.")
+    from raysim.data.prepare import prepare
+
+    return prepare(experiment.data, experiment.seed)
+
+
+def _whereabouts(dataset: FederatedDataset) -> str:
+    from raysim.data.cache import cache_root
+    from raysim.data.generated_split import GeneratedSplit
+
+    if isinstance(dataset.train, GeneratedSplit):
+        return "generated client by client, so nothing is stored"
+    return f"{dataset.fingerprint} in {cache_root() / 'datasets'}"
+
+
+@contextmanager
+def _interruptible(path: Path) -> Iterator[None]:
+    """Ctrl-C inside ends the command, and says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        from raysim import records
+
+        done = records.read_rounds(path).num_rows
+        after = f"after round {done:,}" if done else "before the first round was finished"
+        _say(f"stopped {after}" + (f"; go on with: raysim resume {path}" if path.exists() else ""))
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _close(result: Result) -> None:
+    """Print the closing table."""
+    import sys
+
+    from rich.console import Console
+
+    from raysim import records
+    from raysim.report import closing
+
+    table = closing.table(records.stored_experiment(result.path), result.rounds, result.path)
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
+    # A file has no width to fold paths at, and no use for the blanks that fill up a column.
+    console = Console(width=1000, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)

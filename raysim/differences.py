@@ -1,0 +1,31 @@
+"""Where two records differ, key by key: what a person needs to see when a run is not the one that was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from raysim.experiment import Experiment
+
+
+def settings(stored: Experiment, asked: Experiment) -> list[str]:
+    """One line per key whose value is another, such as "client.optimizer.lr was 0.1, and is 0.5".
+
+    How long to go on, where it is placed and how it is called may differ between a run and its continuation.
+    """
+    return _between(stored.determining(), asked.determining(), "")
+
+
+def _between(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> list[str]:
+    lines: list[str] = []
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            lines += _between(old, new, f"{path}{key}.")
+        elif old != new:
+            lines.append(f"{path}{key} was {_written(old)}, and is {_written(new)}")
+    return lines
+
+
+def _written(value: Any) -> str:
+    return "absent" if value is None else repr(value)

@@ -1,0 +1,134 @@
+"""What a run came to, as a table: the last thing that `raysim run` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from raysim.experiment import Experiment
+from raysim.report import figures
+from raysim.report.evaluations import headlines, percentiles
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Line = tuple[str, str]
+
+Columns = Mapping[str, tuple[int, Any]]
+"""Column -> the index of the newest round that has a value, and that value; (0, None) where none has."""
+
+
+def table(experiment: Experiment, rounds: pa.Table, path: Path) -> Table:
+    """The closing table.
+
+    Args:
+        experiment: what was run.
+        rounds: its records, one row per finished round, those before a resume included.
+        path: the run's folder.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in lines(experiment, rounds, path):
+        # Text, not str: a path with brackets is no markup.
+        grid.add_row(label, Text(text))
+    return grid
+
+
+def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
+    """The table's rows, label and text."""
+    columns: Columns = {name: _last(rounds, name) for name in rounds.column_names}
+    return [
+        ("experiment", experiment.name),
+        ("rounds", _rounds(experiment, rounds)),
+        ("workers", workers(experiment)),
+        *_training(columns),
+        *_evaluation(columns),
+        *_speed(rounds),
+        *_trouble(rounds),
+        ("folder", str(path)),
+        *_picture(path),
+        ("next", next_command(experiment, rounds, path)),
+    ]
+
+
+def workers(experiment: Experiment) -> str:
+    """Where clients were trained, as the experiment asked for it."""
+    match experiment.engine.workers:
+        case 0:
+            return "none: in this process"
+        case "auto":
+            return "as many as cores or cards allow"
+        case number:
+            return str(number)
+
+
+def next_command(experiment: Experiment, rounds: pa.Table, path: Path) -> str:
+    """The command worth trying next: the rest of the rounds, or as many again."""
+    done = rounds.num_rows
+    return f"raysim resume {path}" + (f" --rounds {2 * done}" if done >= experiment.rounds else "")
+
+
+def _rounds(experiment: Experiment, rounds: pa.Table) -> str:
+    done = rounds.num_rows
+    return f"{done:,}" if done >= experiment.rounds else f"{done:,} of {experiment.rounds:,}"
+
+
+def _training(columns: Columns) -> Iterator[Line]:
+    _, loss = columns.get("loss", (0, None))
+    _, accuracy = columns.get("accuracy", (0, None))
+    said = [f"accuracy {figures.share(accuracy)}"] if accuracy is not None else []
+    said += [f"loss {figures.loss(loss)}"] if loss is not None else []
+    if said:
+        yield "training", ", ".join(said)
+
+
+def _evaluation(columns: Columns) -> Iterator[Line]:
+    for split, headline in headlines(columns).items():
+        index, value = columns[headline]
+        if value is None:
+            continue
+        _, loss = columns.get(f"eval/{split}/loss", (0, None))
+        said = [f"accuracy {figures.share(value)}"] if headline.endswith("/accuracy") else []
+        said += [f"loss {figures.loss(loss)}"] if loss is not None else []
+        yield split, f"{', '.join(said)} (after round {index + 1:,})"
+        spread = {p: columns[name][1] for p, name in percentiles(columns, split).items()}
+        if spread:
+            among = "   ".join(f"p{p:g} {figures.share(v)}" for p, v in spread.items() if v is not None)
+            yield f"{split}, by client", among
+
+
+def _speed(rounds: pa.Table) -> Iterator[Line]:
+    time_s = _sum(rounds, "wall_time_s")
+    if time_s > 0:
+        trained = _sum(rounds, "clients") + _sum(rounds, "rejected")
+        yield "time", f"{figures.duration(time_s)} in rounds, {figures.rate(trained / time_s)} clients/s"
+
+
+def _trouble(rounds: pa.Table) -> Iterator[Line]:
+    if rejected := int(_sum(rounds, "rejected")):
+        yield "rejected", f"{figures.counted(rejected, 'update')}, not finite (column rejected_clients says whose)"
+    if retries := int(_sum(rounds, "retries")):
+        yield "retries", f"{retries:,}, after lost workers: the numbers are the same"
+
+
+def _picture(path: Path) -> Iterator[Line]:
+    for picture in sorted(path.glob("*.png")):
+        yield "picture", str(picture)
+
+
+def _last(rounds: pa.Table, name: str) -> tuple[int, Any]:
+    """The newest value of a column that is not null, and its round's index; (0, None) where there is none."""
+    pairs = zip(rounds["round"].to_pylist(), rounds[name].to_pylist(), strict=True)
+    return next(((index, value) for index, value in reversed(list(pairs)) if value is not None), (0, None))
+
+
+def _sum(rounds: pa.Table, name: str) -> float:
+    values = rounds[name].to_pylist() if name in rounds.column_names else []
+    return float(sum(value for value in values if value is not None))

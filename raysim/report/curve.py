@@ -1,0 +1,175 @@
+"""The learning curve as a picture: evaluation and training accuracy, or loss, against rounds."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from raysim.report import figures
+from raysim.report.evaluations import headlines
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+log = logging.getLogger("raysim")
+
+TRAINING = "training"
+TRAINING_COLOUR = "#ABABAB"
+EVALUATION_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's palette, which colour-blind people can tell apart; markers differ too."""
+MARKERS = "osD^vP"
+MARKED_POINTS = 40
+"""More points than this, and markers would run together."""
+THICK_POINTS = 300
+"""More rounds than this, and the training line is drawn thin: it would hide the others."""
+INK, FAINT = "#222222", "#DDDDDD"
+LABEL_GAP = 0.055
+"""Least distance of two labels, as a share of the axis' height."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line: `values[i]` after `rounds[i]` finished rounds."""
+
+    name: str
+    rounds: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+def curves(rounds: pa.Table) -> tuple[list[Curve], bool]:
+    """The lines that the records hold, training first, and whether they are accuracies (else losses)."""
+    names = rounds.column_names
+    found = headlines(names)
+    is_accuracy = "accuracy" in names or any(name.endswith("/accuracy") for name in found.values())
+    metric = "accuracy" if is_accuracy else "loss"
+    wanted = {TRAINING: metric} | {split: name for split, name in found.items() if name.endswith(f"/{metric}")}
+    # A row's index counts from 0; what it holds is known after one round more.
+    after = [index + 1 for index in rounds["round"].to_pylist()] if "round" in names else []
+    lines = []
+    for label, name in wanted.items():
+        values = rounds[name].to_pylist() if name in names else []
+        points = [(x, y) for x, y in zip(after, values, strict=False) if y is not None]
+        if points:
+            lines.append(Curve(label, *(tuple(side) for side in zip(*points, strict=True))))
+    return lines, is_accuracy
+
+
+def figure(rounds: pa.Table, title: str) -> Figure | None:
+    """The picture, 1,280 x 720 pixels; None where there is nothing to draw.
+
+    A Figure of its own on the Agg canvas: pyplot, its windows and its open figures are not touched.
+    """
+    # matplotlib takes a good part of a second to import, and only pictures need it.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    lines, is_accuracy = curves(rounds)
+    if not lines:
+        return None
+    picture = Figure(figsize=(8, 4.5), dpi=160, facecolor="white")
+    FigureCanvasAgg(picture)
+    axes = picture.add_axes((0.08, 0.12, 0.71, 0.76), facecolor="white")
+    looks = itertools.cycle(zip(EVALUATION_COLOURS, MARKERS, strict=True))
+    for line in lines:
+        count = len(line.rounds)
+        if line.name == TRAINING:
+            colour, marker, width = TRAINING_COLOUR, "o" if count == 1 else "", 1.2 if count <= THICK_POINTS else 0.6
+        else:
+            colour, marker = next(looks)
+            marker, width = marker if count <= MARKED_POINTS else "", 2.0
+        axes.plot(
+            line.rounds, line.values, label=line.name, color=colour, linewidth=width, marker=marker, markersize=4.5
+        )
+    _frame(axes, lines)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+    if is_accuracy:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+        axes.set_ylim(*accuracy_limits(lines))
+    axes.set_title(title, loc="left", fontsize=13, fontweight="bold", color=INK, pad=22)
+    what = "accuracy" if is_accuracy else "loss"
+    axes.text(0, 1.03, what, transform=axes.transAxes, fontsize=10, color="#555555")
+    axes.set_xlabel("finished rounds", fontsize=10, color=INK)
+    _label_ends(axes, lines, is_accuracy)
+    return picture
+
+
+def draw(rounds: pa.Table, path: Path, title: str) -> None:
+    """Write the learning curve as a PNG; no file where no round has a figure to draw.
+
+    A picture that cannot be written is a warning in the log: the run that it shows is not in question.
+    """
+    picture = figure(rounds, title)
+    if picture is None:
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        picture.savefig(temporary, format="png")
+        temporary.replace(path)
+    except OSError as error:
+        log.warning("The picture %s could not be written: %s", path, error)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _frame(axes: Axes, lines: Sequence[Curve]) -> None:
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(INK)
+    axes.grid(axis="y", color=FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0, labelsize=10, labelcolor=INK)
+    axes.tick_params(axis="x", labelsize=10, color=INK, labelcolor=INK)
+    last = max(line.rounds[-1] for line in lines)
+    first = min(line.rounds[0] for line in lines)
+    pad = max(0.5, 0.02 * (last - first))
+    axes.set_xlim(max(0, first - pad), last + pad)
+    axes.margins(y=0.08)
+
+
+def _label_ends(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
+    """Name every line at its end, with its last value: no legend to look up."""
+    low, high = axes.get_ylim()
+    ends = [(line.values[-1] - low) / (high - low) for line in lines]
+    for line, artist, height in zip(lines, axes.get_lines(), spread(ends, LABEL_GAP), strict=True):
+        value = figures.share(line.values[-1]) if is_accuracy else figures.loss(line.values[-1])
+        colour = "#6A6A6A" if line.name == TRAINING else artist.get_color()
+        weight = "normal" if line.name == TRAINING else "bold"
+        label = axes.text(1.02, height, f"{value}  {line.name}", transform=axes.transAxes, va="center", fontsize=10)
+        label.set(color=colour, weight=weight)
+
+
+def accuracy_limits(lines: Sequence[Curve]) -> tuple[float, float]:
+    """An axis around the values, at least ten points high so that noise does not look like news, within 0 to 100 %."""
+    values = [value for line in lines for value in line.values]
+    middle, half = (min(values) + max(values)) / 2, max(0.05, 0.55 * (max(values) - min(values)))
+    # Lines and markers at 100 % keep their upper half.
+    return max(0.0, middle - half), min(1.01, middle + half)
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """The heights moved apart, in their order, until neighbours are at least `gap` apart; lone ones stay."""
+    placed: list[list[int]] = []
+    centres: list[float] = []
+    for index in sorted(range(len(heights)), key=lambda i: heights[i]):
+        placed.append([index])
+        centres.append(heights[index])
+        # Two groups that touch become one, centred on the mean of where its members want to be.
+        while len(placed) > 1 and centres[-1] - centres[-2] < gap * (len(placed[-1]) + len(placed[-2])) / 2:
+            group = placed.pop()
+            centres.pop()
+            placed[-1] += group
+            centres[-1] = sum(heights[i] for i in placed[-1]) / len(placed[-1])
+    result = [0.0] * len(heights)
+    for group, centre in zip(placed, centres, strict=True):
+        for place, index in enumerate(group):
+            result[index] = centre + (place - (len(group) - 1) / 2) * gap
+    return result

@@ -1,0 +1,25 @@
+"""Which columns of the records say how good the model is: `eval/<split>/...`, by split."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_HEADLINE = re.compile(r"eval/(?P<split>.+)/(?P<metric>accuracy|loss)")
+_PERCENTILE = re.compile(r"eval/(?P<split>.+)/p(?P<percentile>[0-9.]+)")
+
+
+def headlines(names: Iterable[str]) -> dict[str, str]:
+    """Split -> the one column to look at: its accuracy, or its loss where nothing is counted (regression)."""
+    found: dict[str, str] = {}
+    for name in names:
+        match = _HEADLINE.fullmatch(name)
+        if match and (match["metric"] == "accuracy" or match["split"] not in found):
+            found[match["split"]] = name
+    return found
+
+
+def percentiles(names: Iterable[str], split: str) -> dict[float, str]:
+    """Percentile -> the column with that percentile of the split's clients, in rising order."""
+    matches = [match for name in names if (match := _PERCENTILE.fullmatch(name)) and match["split"] == split]
+    return dict(sorted((float(match["percentile"]), match[0]) for match in matches))

@@ -1,0 +1,54 @@
+"""Progress for a log file: whole lines, one a minute, no control codes."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self, TextIO
+
+from raysim.report import figures
+from raysim.report.standing import Standing
+
+EVERY_S = 60.0
+"""At most one line in so many seconds, but for the first and the last round."""
+
+
+class LogLines:
+    """A display for streams that are no terminal. The last round seen is always written."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._written_s: float | None = None
+        self._unwritten: Standing | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._unwritten is not None:
+            self._write(self._unwritten)
+
+    def say(self, text: str) -> None:
+        """Write a line as it is."""
+        print(text, file=self._stream, flush=True)
+
+    def show(self, standing: Standing) -> None:
+        """Write the standing if it is time."""
+        now_s = standing.finishes[-1].at_s
+        is_last = standing.done >= standing.total
+        if self._written_s is None or is_last or now_s - self._written_s >= EVERY_S:
+            self._write(standing)
+        else:
+            self._unwritten = standing
+
+    def _write(self, standing: Standing) -> None:
+        now_s = standing.finishes[-1].at_s
+        said = [*standing.quality(), *standing.trouble()]
+        if standing.clients_per_s is not None:
+            said.append(f"{figures.rate(standing.clients_per_s)} clients/s")
+        left_s = standing.left_s(now_s)
+        if left_s:
+            said.append(f"{figures.duration(left_s)} left")
+        self.say(f"round {standing.done:,}/{standing.total:,}: {', '.join(said)}")
+        self._written_s, self._unwritten = now_s, None

@@ -1,0 +1,110 @@
+"""What an experiment would do, as text: `raysim check`. Nothing is trained, and no Ray is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from raysim.client import batches
+from raysim.data.dataset import Split
+from raysim.engine.job import Outcome
+from raysim.engine.loop import costs_of
+from raysim.engine.plan import Plan, evaluated_splits
+from raysim.experiment import EngineSection
+from raysim.report import figures
+
+SIZED_CLIENTS = 100_000
+"""Of larger splits, the sizes of so many clients at even distances are looked at."""
+
+Line = tuple[str, str]
+
+
+def text(plan: Plan, path: Path) -> str:
+    """The preview of a resolved run that would write to `path`."""
+    lines = [*_data(plan), *_model(plan), *_round(plan), *_schedule(plan), *_engine(plan), *_folder(plan, path)]
+    width = max(len(label) for label, _ in lines)
+    return "\n".join(f"{label:<{width}}  {said}".rstrip() for label, said in lines)
+
+
+def _data(plan: Plan) -> Iterator[Line]:
+    dataset = plan.dataset
+    section = plan.experiment.data
+    task = "regression" if dataset.num_classes is None else f"{dataset.num_classes} classes"
+    yield "data", f"{section.name if section else 'from the script'}: x {dataset.x}, y {dataset.y}, {task}"
+    for name, split in dataset.splits.items():
+        yield f"  {name}", _clients(split)
+
+
+def _clients(split: Split) -> str:
+    positions = np.linspace(0, len(split) - 1, min(len(split), SIZED_CLIENTS)).astype(np.int64)
+    sizes = split.sizes(positions)
+    about = "about " if len(positions) < len(split) else ""
+    examples = round(float(sizes.mean()) * len(split))
+    each = f"{sizes.min():,} to {sizes.max():,} each (median {np.median(sizes):,.0f})"
+    return f"{figures.counted(len(split), 'client')}, {about}{figures.counted(examples, 'example')}, {about}{each}"
+
+
+def _model(plan: Plan) -> Iterator[Line]:
+    section = plan.experiment.model
+    params = plan.model.params
+    weights = f"{figures.counted(params.num_values, 'parameter')} in {figures.counted(len(params.names), 'tensor')}"
+    yield "model", f"{section.name if section else 'from the script'}: {weights}, {plan.experiment.engine.dtype}"
+
+
+def _round(plan: Plan) -> Iterator[Line]:
+    experiment, train = plan.experiment, plan.dataset.train
+    sampler = plan.sampler()
+    # The first round stands for all: later cohorts have the same size, and clients of the same population.
+    cohort = sampler.sample(sampler.init(), 0)
+    steps = [batches.num_local_steps(experiment.client, size) for size in train.sizes(cohort).tolist()]
+    chunks, _ = plan.chunks(cohort)
+    yield "cohort", f"{len(cohort):,} of {figures.counted(len(train), 'client')}, {experiment.cohort.sampler.name}"
+    spread = f"{min(steps):,}" if min(steps) == max(steps) else f"{min(steps):,} to {max(steps):,}"
+    yield "local steps", f"{spread} a client, {sum(steps):,} in the first round"
+    yield "chunks", f"{len(chunks):,} a round, of up to {figures.counted(max(map(len, chunks)), 'client')}"
+    yield "client step", _choice(experiment.client.optimizer)
+    yield "server step", f"{_choice(experiment.server.optimizer)}, weighted by {experiment.server.weighting}"
+    nothing = Outcome(value=None, busy_s=0, span_s=1, workers=1)
+    costs = costs_of(nothing, plan, len(cohort), wall_time_s=0)
+    down, up = costs["bytes_down"], costs["bytes_up"]
+    total = figures.size((down + up) * experiment.rounds)
+    yield "transfer", f"{figures.size(down)} down and {figures.size(up)} up a round; {total} in all, were clients real"
+
+
+def _choice(section: object) -> str:
+    """A choice and its keys: "sgd (lr = 0.1)"."""
+    keys = dict(section)  # type: ignore[call-overload]
+    name = keys.pop("name")
+    said = ", ".join(f"{key} = {value}" for key, value in keys.items() if value is not None)
+    return f"{name} ({said})" if said else str(name)
+
+
+def _schedule(plan: Plan) -> Iterator[Line]:
+    experiment = plan.experiment
+    yield "rounds", f"{experiment.rounds:,}, a checkpoint every {experiment.checkpoint.every:,}"
+    splits = evaluated_splits(plan)
+    most = experiment.evaluation.clients
+    whom = "all clients" if most is None else f"up to {figures.counted(most, 'client')}"
+    every = f"every {figures.counted(experiment.evaluation.every, 'round')} and after the last"
+    yield "evaluation", f"{' and '.join(splits)}, {whom}, {every}" if splits else "none: the data have no test split"
+
+
+def _engine(plan: Plan) -> Iterator[Line]:
+    engine = plan.experiment.engine
+    threads = f"{figures.counted(engine.threads, 'thread')} each"
+    yield "engine", f"in this process, {threads}" if engine.workers == 0 else f"{_workers(engine)}, {threads}"
+
+
+def _workers(engine: EngineSection) -> str:
+    number = "as many workers as fit" if engine.workers == "auto" else figures.counted(engine.workers, "worker")
+    cpus = f"{engine.cpus_per_worker:g} CPU"
+    gpus = "an equal share of the cards" if engine.gpus_per_worker == "auto" else f"{engine.gpus_per_worker:g} GPU"
+    return f"{number} on Ray, {cpus} and {gpus} each"
+
+
+def _folder(plan: Plan, path: Path) -> Iterator[Line]:
+    there = " (exists already: --resume goes on with it, --overwrite starts afresh)" if path.exists() else ""
+    yield "folder", f"{path}{there}"
+    yield "fingerprint", plan.fingerprint

@@ -1,0 +1,114 @@
+"""What a run says while it goes on. The engine reports to a Progress; what is shown, and where, is decided here."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from itertools import zip_longest
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from raysim.report.standing import Standing
+
+LISTED_WORKERS = 8
+"""More workers than this are counted, not listed."""
+
+
+class Progress(AbstractContextManager[Any], Protocol):
+    """Told of a run from its start to its end, whatever that is; a context manager around the run."""
+
+    def started(self, workers: list[str]) -> None:
+        """The workers are there; each says where it runs."""
+        ...
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        """A round is finished: its row of the records, keys absent where a figure is undefined."""
+        ...
+
+
+class Silent:
+    """Says nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def started(self, workers: list[str]) -> None:
+        """Nothing is said."""
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        """Nothing is said."""
+
+
+class Display(AbstractContextManager[Any], Protocol):
+    """Where a standing is shown: a live bar or log lines."""
+
+    def say(self, text: str) -> None:
+        """Show a line that stays."""
+        ...
+
+    def show(self, standing: Standing) -> None:
+        """Show how the run stands."""
+        ...
+
+
+class Terminal:
+    """Progress on standard error: a live bar on a terminal, a line a minute in a log file."""
+
+    def __init__(self, display: Display, total_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._display, self._clock = display, clock
+        self._standing = Standing.at_start(total_rounds, clock())
+
+    @classmethod
+    def where_wanted(cls, progress: bool | None, total_rounds: int) -> Terminal | None:
+        """The terminal, or None where nothing is to be shown.
+
+        Args:
+            progress: False shows nothing; True shows it always, as log lines where standard error is no terminal; None
+                shows it only where standard error is a terminal.
+            total_rounds: rounds when the run is complete.
+        """
+        # A dumb terminal cannot move its cursor: it gets lines too.
+        is_terminal = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        if progress is False or (progress is None and not is_terminal):
+            return None
+        if not is_terminal:
+            from raysim.report.log_lines import LogLines
+
+            return cls(LogLines(sys.stderr), total_rounds)
+        # rich is imported only where something is drawn with it.
+        from rich.console import Console
+
+        from raysim.report.live_bar import LiveBar
+
+        return cls(LiveBar(Console(stderr=True), time.monotonic), total_rounds)
+
+    def __enter__(self) -> Self:
+        self._display.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._display.__exit__(kind, error, trace)
+
+    def started(self, workers: list[str]) -> None:
+        """Say where the workers run, and start the clock: what came before is no measure of a round."""
+        listed = workers[:LISTED_WORKERS]
+        if more := len(workers) - len(listed):
+            listed.append(f"... and {more:,} more")
+        for label, line in zip_longest(["placement"], listed, fillvalue=""):
+            self._display.say(f"{label:<9}  {line}")
+        self._standing = Standing.at_start(self._standing.total, self._clock())
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        """Show the run as it stands now."""
+        self._standing = self._standing.after(row, self._clock())
+        self._display.show(self._standing)

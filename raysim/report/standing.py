@@ -1,0 +1,103 @@
+"""How a run stands: the newest figures, and at what pace rounds are finished."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from raysim.report import figures
+from raysim.report.evaluations import headlines
+
+WINDOW = 50
+"""The pace is that of the last so many rounds: it follows a change, and covers rounds with and without evaluation."""
+
+
+@dataclass(frozen=True)
+class Finish:
+    """When a round was finished (seconds of a monotonic clock), and how many clients it had trained."""
+
+    at_s: float
+    clients: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known after a row. Replaced by `after`, never changed.
+
+    total: rounds when the run is complete. done: finished rounds, those before a resume included.
+    finishes: the start of this session, then its newest rounds, at most WINDOW of them.
+    loss, accuracy: of the newest round's training; None where undefined.
+    evaluations: the newest headline value of every evaluated split, by column.
+    rejected, retries: summed over this session.
+    """
+
+    total: int
+    finishes: tuple[Finish, ...]
+    done: int = 0
+    loss: float | None = None
+    accuracy: float | None = None
+    evaluations: Mapping[str, float] = field(default_factory=dict)
+    rejected: int = 0
+    retries: int = 0
+
+    @classmethod
+    def at_start(cls, total: int, now_s: float) -> Standing:
+        """Nothing finished in this session."""
+        return cls(total, (Finish(now_s, 0),))
+
+    def after(self, row: Mapping[str, Any], now_s: float) -> Standing:
+        """The standing once a row, the record of one finished round, has come in."""
+        rejected = int(row.get("rejected") or 0)
+        finish = Finish(now_s, int(row.get("clients") or 0) + rejected)
+        newest = {name: row[name] for name in headlines(row).values() if row[name] is not None}
+        return replace(
+            self,
+            done=int(row["round"]) + 1,
+            finishes=(*self.finishes, finish)[-WINDOW - 1 :],
+            loss=row.get("loss"),
+            accuracy=row.get("accuracy"),
+            evaluations={**self.evaluations, **newest},
+            rejected=self.rejected + rejected,
+            retries=self.retries + int(row.get("retries") or 0),
+        )
+
+    @property
+    def round_s(self) -> float | None:
+        """Seconds per round; None before the first."""
+        return self._span_s / (len(self.finishes) - 1) if len(self.finishes) > 1 else None
+
+    @property
+    def clients_per_s(self) -> float | None:
+        """Clients trained per second, rejected ones included; None before the first round."""
+        if len(self.finishes) < 2 or self._span_s <= 0:
+            return None
+        return sum(finish.clients for finish in self.finishes[1:]) / self._span_s
+
+    def left_s(self, now_s: float) -> float | None:
+        """Seconds until the last round at this pace; it goes on falling while a round is under way."""
+        if self.round_s is None:
+            return None
+        return max(0.0, (self.total - self.done) * self.round_s - (now_s - self.finishes[-1].at_s))
+
+    @property
+    def _span_s(self) -> float:
+        return self.finishes[-1].at_s - self.finishes[0].at_s
+
+    def quality(self) -> list[str]:
+        """The newest figures of the model, as people read them."""
+        said = (
+            [f"loss {figures.loss(self.loss)}"] if self.loss is not None else ["no update accepted"] * bool(self.done)
+        )
+        if self.accuracy is not None:
+            said.append(f"accuracy {figures.share(self.accuracy)}")
+        for split, name in headlines(self.evaluations).items():
+            value = self.evaluations[name]
+            is_share = name.endswith("/accuracy")
+            said.append(f"{split} {figures.share(value)}" if is_share else f"{split} loss {figures.loss(value)}")
+        return said
+
+    def trouble(self) -> list[str]:
+        """Rejected updates and retried work, where there are any."""
+        said = [figures.counted(self.rejected, "update") + " rejected"] if self.rejected else []
+        return said + ([f"{self.retries:,} retried"] if self.retries else [])

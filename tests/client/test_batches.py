@@ -1,0 +1,72 @@
+"""Local batches: which examples in which local step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raysim.client.batches import Batches, draw, num_local_steps
+from raysim.client.section import ClientSection
+
+
+def slices(batches: Batches) -> list[list[int]]:
+    cuts = zip(batches.bounds, batches.bounds[1:], strict=False)
+    return [batches.order[start:stop].tolist() for start, stop in cuts]
+
+
+def drawn(num_examples: int, *, round_index: int = 0, client: int = 0, **keys: Any) -> list[list[int]]:
+    return slices(draw(ClientSection(**keys), num_examples, seed=1, round_index=round_index, client=client))
+
+
+def test_the_stored_order_is_cut_into_slices_and_the_short_one_kept() -> None:
+    assert drawn(5, batch_size=2, shuffle=False) == [[0, 1], [2, 3], [4]]
+
+
+def test_every_epoch_is_a_fresh_permutation() -> None:
+    steps = drawn(20, batch_size=5, epochs=2)
+    first, second = ([example for step in half for example in step] for half in (steps[:4], steps[4:]))
+    assert sorted(first) == sorted(second) == list(range(20))
+    assert first != second
+
+
+def test_rounds_and_clients_have_permutations_of_their_own() -> None:
+    base = drawn(20, batch_size=5)
+    assert drawn(20, batch_size=5) == base
+    assert drawn(20, batch_size=5, round_index=1) != base
+    assert drawn(20, batch_size=5, client=1) != base
+
+
+def test_a_full_batch_is_every_example_once() -> None:
+    assert drawn(3, batch_size="full", epochs=2) == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_local_steps_repeat_epochs_and_cut_them() -> None:
+    assert drawn(3, batch_size=2, local_steps=3, shuffle=False) == [[0, 1], [2], [0, 1]]
+
+
+def test_a_short_batch_is_filled_from_the_clients_own_examples() -> None:
+    steps = drawn(5, batch_size=4, fill_last_batch=True, shuffle=False)
+    assert [len(step) for step in steps] == [4, 4]
+    assert steps[0] == [0, 1, 2, 3]
+    assert steps[1][0] == 4
+    assert set(steps[1]) <= set(range(5))
+    assert [len(step) for step in drawn(2, batch_size=4, fill_last_batch=True)] == [4]
+
+
+@pytest.mark.parametrize(
+    ("keys", "steps"),
+    [
+        ({"batch_size": 4}, 3),
+        ({"batch_size": 4, "epochs": 5}, 15),
+        ({"batch_size": "full"}, 1),
+        ({"local_steps": 7}, 7),
+    ],
+)
+def test_the_number_of_local_steps(keys: dict[str, Any], steps: int) -> None:
+    assert num_local_steps(ClientSection(**keys), 10) == steps == len(drawn(10, **keys))
+
+
+def test_order_is_int64_for_torch() -> None:
+    assert draw(ClientSection(), 3, 0, 0, 0).order.dtype == np.int64

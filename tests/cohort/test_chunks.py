@@ -1,0 +1,27 @@
+"""Chunks: every member once, longest first, whatever the workers."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysim.cohort import chunks
+
+
+def test_the_longest_clients_come_first_and_ties_keep_the_cohort_order() -> None:
+    cohort, steps = np.array([10, 11, 12, 13, 14]), np.array([2, 5, 2, 9, 5])
+    assert chunks.plan(cohort, steps, 2) == ((13, 11), (14, 10), (12,))
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=60), st.integers(1, 20))
+def test_a_plan_holds_every_member_once(steps: list[int], size: int) -> None:
+    plan = chunks.plan(np.arange(len(steps)), np.array(steps), size)
+    assert sorted(member for chunk in plan for member in chunk) == list(range(len(steps)))
+    assert all(len(chunk) == size for chunk in plan[:-1])
+    assert 1 <= len(plan[-1]) <= size
+
+
+def test_auto_size_depends_on_model_and_cohort_only() -> None:
+    assert chunks.auto_chunk_size(num_params=610, cohort_size=10_000) > chunks.auto_chunk_size(1_206_590, 10_000)
+    assert chunks.auto_chunk_size(num_params=610, cohort_size=3) == 1

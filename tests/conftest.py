@@ -1,0 +1,68 @@
+"""Shared by all tests: one Ray start, and small datasets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import raysim
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """A Ray of this session's own with four logical CPUs, which raysim uses as it finds it."""
+    import ray
+
+    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prepared datasets go to a folder of the test session."""
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def make_clients(sizes: list[int], seed: int = 0, prefix: str = "c") -> dict[str, tuple[Any, Any]]:
+    """Clients with 5 features and 3 classes that a linear model can tell apart, of the given sizes."""
+    rng = np.random.default_rng(seed)
+    truth = np.random.default_rng(99).normal(size=(5, 3))
+    clients = {}
+    for index, size in enumerate(sizes):
+        x = rng.normal(size=(size, 5))
+        clients[f"{prefix}{index}"] = (x, (x @ truth).argmax(1))
+    return clients
+
+
+@pytest.fixture
+def dataset() -> raysim.FederatedDataset:
+    """Twenty unequal training clients and four test clients."""
+    return raysim.FederatedDataset.from_clients(
+        train=make_clients([3 + 2 * i for i in range(20)]), test=make_clients([25] * 4, seed=1, prefix="t")
+    )
+
+
+@pytest.fixture
+def experiment() -> Callable[..., raysim.Experiment]:
+    """A short experiment in-process; keyword arguments replace whole sections."""
+
+    def make(**sections: Any) -> raysim.Experiment:
+        base: dict[str, Any] = {
+            "name": "test",
+            "rounds": 4,
+            "model": {"name": "mlp", "hidden": [8]},
+            "client": {"optimizer": {"name": "sgd", "lr": 0.3}, "batch_size": 4},
+            "cohort": {"size": 7},
+            "evaluation": {"every": 2},
+            "engine": {"workers": 0},
+        }
+        return raysim.Experiment.model_validate({**base, **sections})
+
+    return make

@@ -1,0 +1,209 @@
+"""One contract for every executor: the same values, the same bits, the same errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from torch.nn import functional
+
+import raysim
+from raysim import records
+
+Make = Callable[..., raysim.Experiment]
+EXECUTORS = {
+    "in-process": {"workers": 0},
+    "1 worker": {"workers": 1, "cpus_per_worker": 0.5},
+    "2 workers": {"workers": 2, "cpus_per_worker": 0.5},
+    "3 workers": {"workers": 3, "cpus_per_worker": 0.5},
+}
+
+
+@pytest.fixture(params=list(EXECUTORS))
+def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The engine section of each executor; Ray is started only for those that need it."""
+    if request.param != "in-process":
+        request.getfixturevalue("ray_cluster")
+    return {**EXECUTORS[request.param], "chunk_size": 1}
+
+
+def bits(finished: Any) -> list[Any]:
+    """All that must be the same wherever a round was run."""
+    metrics = {name: value for name, value in finished.metrics.items() if name not in records.TIMINGS}
+    params = {name: tensor.numpy().tobytes() for name, tensor in finished.params.items()}
+    clients = None if finished.clients is None else finished.clients.to_pylist()
+    return [finished.index, finished.cohort, metrics, params, clients]
+
+
+def test_the_same_experiment_gives_the_same_bits(
+    engine: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    reference = raysim.rounds(experiment(engine={"workers": 0, "chunk_size": 1}), dataset=dataset)
+    got = raysim.rounds(experiment(engine=engine), dataset=dataset)
+    for expected, finished in zip(reference, got, strict=True):
+        assert bits(finished) == bits(expected)
+
+
+def failing_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    if len(targets) == 3:  # only client "c0" has three examples
+        raise KeyError("my own mistake")
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_a_user_error_names_client_chunk_round_and_carries_its_traceback(
+    engine: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    failing = experiment(
+        engine=engine,
+        client={"batch_size": "full"},
+        cohort={"sampler": {"name": "replay", "cohorts": [["c1", "c2"], ["c3", "c0"], ["c1"], ["c1"]]}},
+    )
+    steps = raysim.rounds(failing, dataset=dataset, loss=failing_loss)
+    next(steps)
+    with pytest.raises(raysim.ClientError, match=r"client 'c0' failed in round 1, chunk 1") as caught:
+        next(steps)
+    assert "my own mistake" in str(caught.value)
+    assert "in failing_loss" in str(caught.value)
+
+
+def test_leaving_the_loop_ends_the_workers(
+    engine: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    before = {p.pid for p in own_actors()}
+    steps = raysim.rounds(experiment(engine=engine), dataset=dataset)
+    next(steps)
+    during = {p.pid for p in own_actors()} - before
+    assert bool(during) == (engine["workers"] > 0)
+    steps.close()  # type: ignore[attr-defined]
+    deadline = time.monotonic() + 30
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in during):
+        assert time.monotonic() < deadline, "workers are still there 30 s after the loop was left"
+        time.sleep(0.1)
+
+
+def own_actors(kind: str = "") -> list[psutil.Process]:
+    """Ray actors among this process's descendants, by the class they host."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            line = " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        if f"ray::{kind}" in line and "ray::IDLE" not in line:
+            found.append(process)
+    return found
+
+
+class WaitsToBeKilled:
+    """A loss that, the first time it meets a client of `size` examples, writes its process id and waits."""
+
+    def __init__(self, note: Path, size: int) -> None:
+        self.note = note
+        self.size = size
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if len(targets) == self.size and not self.note.exists():
+            self.note.with_suffix(".part").write_text(str(os.getpid()))
+            self.note.with_suffix(".part").rename(self.note)
+            time.sleep(120)
+        return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_worker_killed_in_mid_round_changes_no_bit(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    cohorts = [["c1", "c2", "c3", "c4"], ["c5", "c0", "c6", "c7", "c8"], ["c1", "c9"], ["c2", "c0"]]
+    settings: dict[str, Any] = {
+        "client": {"batch_size": "full"},
+        "cohort": {"sampler": {"name": "replay", "cohorts": cohorts}},
+    }
+    undisturbed = experiment(**settings, engine={"workers": 0, "chunk_size": 1})
+    expected = [bits(r) for r in raysim.rounds(undisturbed, dataset=dataset)]
+
+    note = tmp_path / "victim"
+    steps = raysim.rounds(
+        experiment(**settings, engine={"workers": 2, "cpus_per_worker": 0.5, "chunk_size": 1}),
+        dataset=dataset,
+        loss=WaitsToBeKilled(note, size=3),
+    )
+    got = [next(steps)]
+    deadline = time.monotonic() + 60
+    while not note.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(int(note.read_text()), signal.SIGKILL)
+    got += steps
+    assert [bits(r) for r in got] == expected
+    assert [r.metrics["retries"] for r in got] == [0, 1, 0, 0]
+
+
+class DiesAlways:
+    """A loss that ends its process on clients of three examples."""
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if len(targets) == 3 and outputs.requires_grad:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_client_that_kills_every_worker_ends_the_run_with_the_count(experiment: Make) -> None:
+    from tests.conftest import make_clients
+
+    data = raysim.FederatedDataset.from_clients(train=make_clients([5, 3]))
+    deadly = experiment(
+        engine={"workers": 1, "cpus_per_worker": 0.5}, cohort={"size": 2}, client={"batch_size": "full"}
+    )
+    with pytest.raises(raysim.WorkerLostError, match="giving up after 3 of 3 retries"):
+        list(raysim.rounds(deadly, dataset=data, loss=DiesAlways()))
+
+
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"workers": 9}, "asks for 9 workers x 1 CPU, but Ray has 4 CPU"),
+        ({"workers": 1, "gpus_per_worker": 0.25}, r"0\.25 GPU, but Ray has 4 CPU and 0 GPU"),
+    ],
+)
+def test_more_than_ray_has_is_refused_with_both_numbers(
+    asked: dict[str, Any], message: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    with pytest.raises(raysim.ResourceError, match=message):
+        next(raysim.rounds(experiment(engine=asked), dataset=dataset))
+
+
+def test_no_cluster_at_an_address_says_how_to_start_one() -> None:
+    # In a process of its own, because this one may be connected to a cluster already.
+    script = """
+import raysim
+data = {"name": "digits", "clients": 4}
+exp = raysim.Experiment.model_validate({"data": data, "model": {"name": "linear"}, "cohort": {"size": 2}})
+next(raysim.rounds(exp, address="127.0.0.1:1"))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "raysim.errors.ResourceError: No Ray cluster could be joined at address '127.0.0.1:1'" in done.stderr
+    assert "ray start --head" in done.stderr
+
+
+def test_the_local_executor_leaves_the_scripts_own_torch_as_it_was(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    threads = torch.get_num_threads()
+    torch.manual_seed(3)
+    for _ in raysim.rounds(experiment(), dataset=dataset):
+        assert torch.get_num_threads() == threads
+    assert torch.equal(torch.rand(4), expected)

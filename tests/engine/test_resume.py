@@ -1,0 +1,248 @@
+"""Checkpoints and resumption: the same bits as a run that was never stopped, and no round twice in the records."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+from torch.nn import functional
+
+import raysim
+from raysim import checkpoint, records
+from tests.engine.test_executors import own_actors
+
+Make = Callable[..., raysim.Experiment]
+TWO_WORKERS = {"workers": 2, "cpus_per_worker": 0.5}
+
+
+def same_records(left: raysim.Result, right: raysim.Result) -> None:
+    """Params, rounds and clients to the last bit, timings aside."""
+    assert left.params.keys() == right.params.keys()
+    for name, tensor in left.params.items():
+        assert torch.equal(tensor, right.params[name])
+    kept = [name for name in left.rounds.column_names if name not in records.TIMINGS]
+    assert left.rounds.select(kept).equals(right.rounds.select(kept))
+    assert left.clients.equals(right.clients)
+
+
+class Stops:
+    """A loss that raises once the marked number of calls is reached: a run that breaks off in mid-round."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+@pytest.mark.parametrize("resumed_on", [{"workers": 0}, TWO_WORKERS], ids=["in-process", "2 workers"])
+@pytest.mark.parametrize("after", [25, 60, 120])
+def test_an_interrupted_run_goes_on_to_the_same_bits(
+    after: int,
+    resumed_on: dict[str, Any],
+    tmp_path: Path,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    request: pytest.FixtureRequest,
+) -> None:
+    if resumed_on["workers"]:
+        request.getfixturevalue("ray_cluster")
+    settings: dict[str, Any] = {"rounds": 6, "checkpoint": {"every": 2}, "evaluation": {"every": 1}}
+    whole = raysim.run(experiment(**settings, engine={"workers": 0}), dataset=dataset, path=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        raysim.run(
+            experiment(**settings, engine={"workers": 0}), dataset=dataset, path=tmp_path / "cut", loss=Stops(after)
+        )
+    done = records.read_rounds(tmp_path / "cut").num_rows
+    assert 0 <= done < 6
+    executor: Any = "local" if resumed_on["workers"] == 0 else "ray"
+    same_records(raysim.resume(tmp_path / "cut", dataset=dataset, executor=executor), whole)
+
+
+def test_a_finished_run_can_be_carried_on(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    long = raysim.run(experiment(rounds=6, evaluation={"every": 3}), dataset=dataset, path=tmp_path / "long")
+    raysim.run(experiment(rounds=3, evaluation={"every": 3}), dataset=dataset, path=tmp_path / "short")
+    same_records(raysim.resume(tmp_path / "short", dataset=dataset, rounds=6), long)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_killed_driver_is_resumed_to_the_same_bits(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    settings: dict[str, Any] = {"rounds": 40, "checkpoint": {"every": 5}, "evaluation": {"every": 10}}
+    whole = raysim.run(experiment(**settings, engine={"workers": 0}), dataset=dataset, path=tmp_path / "whole")
+
+    # A thread of this test kills the driver, by its process id, once it has left a checkpoint.
+    import threading
+
+    folder = tmp_path / "killed"
+
+    def kill() -> None:
+        deadline = time.monotonic() + 60
+        while not list((folder / "checkpoints").glob("round-*")) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        for process in own_actors("Driver"):
+            process.send_signal(signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    slowly = raysim.FederatedDataset.from_clients(
+        train={f"c{i}": dataset.train.client(i) for i in range(len(dataset.train))},
+        test={f"t{i}": dataset.split("test").client(i) for i in range(4)},
+    )
+    with pytest.raises(raysim.WorkerLostError, match="raysim resume"):
+        raysim.run(experiment(**settings, engine=TWO_WORKERS), dataset=slowly, path=folder, loss=slow_loss)
+    killer.join()
+    assert records.read_rounds(folder).num_rows < 40
+    same_records(raysim.resume(folder, dataset=dataset), whole)
+
+
+def slow_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    time.sleep(0.002)
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+SCRIPT = """
+import sys
+import raysim
+exp = raysim.load(sys.argv[1])
+raysim.run(exp, path=sys.argv[2])
+"""
+
+FILE = """
+rounds = 200
+[data]
+name = "digits"
+clients = 20
+[model]
+name = "linear"
+[client]
+epochs = 3
+[cohort]
+size = 10
+[engine]
+workers = 0
+[checkpoint]
+every = 3
+[evaluation]
+every = 20
+"""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "Ctrl-C"])
+def test_a_killed_script_is_resumed_to_the_same_bits(sent: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "exp.toml").write_text(FILE)
+    whole = raysim.run(raysim.load(tmp_path / "exp.toml"), path=tmp_path / "whole")
+    folder = tmp_path / "cut"
+    script = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "exp.toml"), str(folder)], stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 60
+    while not (folder / "checkpoints" / "round-000006.safetensors").exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    script.send_signal(sent)
+    script.wait(30)
+    if sent == signal.SIGINT:
+        state = records.newest_state(folder, records.stored_fingerprint(folder))
+        assert state is not None
+        assert state.round == records.read_rounds(folder).num_rows < 200
+    same_records(raysim.resume(folder), whole)
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"rounds": 6, "checkpoint": {"every": 2}}
+    whole = raysim.run(experiment(**settings), dataset=dataset, path=tmp_path / "whole")
+    real = os.fsync
+    writes = 0
+
+    def full(descriptor: int) -> None:
+        nonlocal writes
+        writes += 1
+        if writes > 2:  # the first checkpoint flushes its file and its folder
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(raysim.CheckpointError, match=r"No space left on device.*untouched"):
+            raysim.run(experiment(**settings), dataset=dataset, path=tmp_path / "full")
+    left = sorted(p.name for p in (tmp_path / "full" / "checkpoints").iterdir())
+    assert left == ["round-000002.safetensors"]
+    same_records(raysim.resume(tmp_path / "full", dataset=dataset), whole)
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings: dict[str, Any] = {"rounds": 6, "checkpoint": {"every": 2}}
+    whole = raysim.run(experiment(**settings), dataset=dataset, path=tmp_path / "whole")
+    raysim.run(experiment(**settings), dataset=dataset, path=tmp_path / "hurt")
+    newest = tmp_path / "hurt" / "checkpoints" / "round-000006.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-10])
+    same_records(raysim.resume(tmp_path / "hurt", dataset=dataset), whole)
+    assert "round-000006.safetensors is damaged" in caplog.text
+
+
+def test_a_state_survives_its_checkpoint_bit_for_bit(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    from raysim.engine.plan import resolve
+
+    state = resolve(experiment(), dataset).initial_state()
+    checkpoint.write(state, tmp_path / "state.safetensors", "abc")
+    back = checkpoint.read(tmp_path / "state.safetensors", "abc")
+    assert back.round == 0
+    assert torch.equal(back.weights.params, state.weights.params)
+    assert back.weights.params.dtype == torch.float32
+    with pytest.raises(raysim.CheckpointError, match="fingerprint abc, but this one has other"):
+        checkpoint.read(tmp_path / "state.safetensors", "other")
+
+
+def test_other_data_are_not_resumed_with(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
+    other = raysim.FederatedDataset.from_clients(train={str(i): dataset.train.client(i) for i in range(10)})
+    with pytest.raises(raysim.RunFolderError, match="its data are not the same"):
+        raysim.resume(tmp_path / "run", dataset=other)
+
+
+def test_an_existing_folder_is_neither_overwritten_nor_joined_unasked(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    first = raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
+    with pytest.raises(raysim.RunFolderError, match=r"--resume.*--overwrite"):
+        raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
+    same_records(first, raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run", overwrite=True))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    with pytest.raises(raysim.RunFolderError, match="not a run's folder"):
+        raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "mine", overwrite=True)
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_tables_hold_a_row_a_round_and_a_row_a_client(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    result = raysim.run(
+        experiment(rounds=5, evaluation={"every": 2, "split": ["test", "train"]}), dataset=dataset, path=tmp_path / "r"
+    )
+    assert result.rounds["round"].to_pylist() == [0, 1, 2, 3, 4]
+    evaluated = [value is not None for value in result.rounds["eval/test/accuracy"].to_pylist()]
+    assert evaluated == [False, True, False, True, True]
+    last = result.clients.filter(pa.compute.equal(result.clients["round"], 4))
+    assert last.filter(pa.compute.equal(last["split"], "test"))["client"].to_pylist() == ["t0", "t1", "t2", "t3"]
+    assert last.num_rows == 24

@@ -1,0 +1,36 @@
+"""Scheduling: contiguous regions of equal cost, then whoever is free takes from the fullest."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysim.engine.schedule import Schedule
+
+
+def test_workers_start_in_regions_of_equal_cost() -> None:
+    schedule = Schedule([4, 4, 2, 2, 2, 2], [10, 11])
+    assert [schedule.take(10), schedule.take(11), schedule.take(10)] == [0, 2, 1]
+
+
+def test_a_worker_that_runs_dry_takes_from_the_far_end_of_the_fullest_region() -> None:
+    schedule = Schedule([1] * 6, [0, 1])
+    assert [schedule.take(0) for _ in range(4)] == [0, 1, 2, 5]
+    assert schedule.take(1) == 3
+
+
+def test_what_a_lost_worker_had_is_done_by_others() -> None:
+    schedule = Schedule([1, 1], [0, 1])
+    assert (schedule.take(0), schedule.take(1), schedule.take(1)) == (0, 1, None)
+    schedule.give_back([0], lost_worker=0)
+    assert len(schedule) == 1
+    assert schedule.take(7) == 0
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=50), st.integers(1, 7), st.data())
+def test_every_unit_is_given_once(costs: list[float], workers: int, data: st.DataObject) -> None:
+    schedule = Schedule(costs, list(range(workers)))
+    taken = []
+    while len(schedule):
+        taken.append(schedule.take(data.draw(st.integers(0, workers - 1))))
+    assert sorted(taken) == list(range(len(costs)))  # type: ignore[type-var]

@@ -1,0 +1,52 @@
+"""The built-in models: the parameter counts that their papers state, and weights addressed by the seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+
+from raysim.models.model import bind, create
+from raysim.models.section import ModelSection, factory
+
+MNIST = (1, 28, 28)
+
+
+def made(keys: dict[str, Any], x_shape: tuple[int, ...], outputs: int, seed: int = 0) -> Any:
+    section = TypeAdapter(ModelSection).validate_python(keys)
+    return create(factory(section, x_shape, outputs), seed, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("keys", "x_shape", "outputs", "count"),
+    [
+        ({"name": "linear"}, (60,), 10, 610),
+        ({"name": "mlp", "hidden": [200, 200]}, MNIST, 10, 199_210),  # McMahan et al. 2017, 2NN
+        ({"name": "cnn_mcmahan"}, MNIST, 10, 1_663_370),  # McMahan et al. 2017, CNN
+        ({"name": "cnn"}, MNIST, 62, 1_206_590),  # Reddi et al. 2021, EMNIST character recognition
+    ],
+)
+def test_the_number_of_parameters(keys: dict[str, Any], x_shape: tuple[int, ...], outputs: int, count: int) -> None:
+    model, weights = made(keys, x_shape, outputs)
+    assert model.params.num_values == count
+    module = bind(model, weights, torch.device("cpu")).eval()
+    assert module(torch.zeros(2, *x_shape)).shape == (2, outputs)
+
+
+def test_initial_weights_are_addressed_by_the_seed_alone() -> None:
+    torch.manual_seed(1)
+    _, first = made({"name": "linear"}, (5,), 3, seed=4)
+    torch.manual_seed(2)
+    _, again = made({"name": "linear"}, (5,), 3, seed=4)
+    _, other = made({"name": "linear"}, (5,), 3, seed=5)
+    assert torch.equal(first.params, again.params)
+    assert not torch.equal(first.params, other.params)
+
+
+def test_writing_the_vector_is_loading_the_module() -> None:
+    model, weights = made({"name": "linear"}, (5,), 3)
+    module = bind(model, weights, torch.device("cpu"))
+    weights.params.zero_()
+    assert module(torch.ones(1, 5)).tolist() == [[0.0, 0.0, 0.0]]

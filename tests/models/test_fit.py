@@ -1,0 +1,86 @@
+"""A module, a loss or initial values that do not fit are refused before the first round, with both shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import raysim
+
+Make = Callable[..., raysim.Experiment]
+
+
+class Pair(nn.Linear):
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x), x
+
+
+class Detached(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).detach()
+
+
+def frozen() -> nn.Module:
+    module = nn.Linear(5, 3)
+    module.requires_grad_(False)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda: nn.Linear(5, 2), r"outputs must have shape .*\(2, 3\) for labels 0 to 2, but have \(2, 2\)"),
+        (lambda: nn.Linear(4, 3), r"failed on a batch x of shape \(2, 5\)"),
+        (lambda: Pair(5, 3), "must return one tensor, but it returned tuple"),
+        (lambda: Detached(5, 3), "no gradient"),
+        (lambda: "a module", "must be a function that returns a torch.nn.Module"),
+        (lambda: nn.LazyLinear(3), "lazy parameters"),
+        (frozen, "no trainable parameter"),
+    ],
+)
+def test_a_module_that_does_not_fit(
+    model: Any, message: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    with pytest.raises(raysim.ModelError, match=message):
+        raysim.rounds(experiment(model=None), dataset=dataset, model=model)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda outputs, targets: outputs.sum(), r"one loss per example, shape \(2,\), but got \(\)"),
+        (lambda outputs, targets: (outputs - targets).sum(1), "The loss failed on outputs of shape"),
+    ],
+)
+def test_a_loss_that_does_not_fit(loss: Any, message: str, dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    with pytest.raises(raysim.ModelError, match=message):
+        raysim.rounds(experiment(), dataset=dataset, loss=loss)
+
+
+def test_initial_values_that_do_not_fit(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    with pytest.raises(raysim.ModelError, match=r"'bias' of shape \(3,\) is missing"):
+        raysim.rounds(
+            experiment(model=None), dataset=dataset, model=lambda: nn.Linear(5, 3), params={"weight": np.zeros((3, 5))}
+        )
+
+
+def test_neither_section_nor_argument(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    with pytest.raises(raysim.ExperimentError, match="no \\[model\\] section, so model= must be passed"):
+        raysim.rounds(experiment(model=None), dataset=dataset)
+    with pytest.raises(raysim.ExperimentError, match="no \\[data\\] section, so dataset= must be passed"):
+        raysim.rounds(experiment())
+
+
+def test_a_cohort_larger_than_the_population(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    with pytest.raises(raysim.ExperimentError, match="size = 21 and 20 training clients"):
+        raysim.rounds(experiment(cohort={"size": 21}), dataset=dataset)
+
+
+def test_a_split_that_is_not_there(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    with pytest.raises(raysim.DataError, match="validation"):
+        raysim.rounds(experiment(evaluation={"split": "validation"}), dataset=dataset)

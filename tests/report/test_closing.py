@@ -1,0 +1,99 @@
+"""What the closing table says of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from raysim import Experiment, records
+from raysim.report import closing
+
+Make = Callable[..., Experiment]
+
+ROWS: list[dict[str, Any]] = [
+    {"round": 0, "clients": 6, "rejected": 1, "retries": 0, "wall_time_s": 1.5, "loss": 2.0, "accuracy": 0.25},
+    {
+        "round": 1,
+        "clients": 7,
+        "rejected": 0,
+        "retries": 2,
+        "wall_time_s": 2.5,
+        "loss": 1.0,
+        "accuracy": 0.5,
+        "eval/test/loss": 1.25,
+        "eval/test/accuracy": 0.75,
+        "eval/test/p5": 0.125,
+        "eval/test/p95": 1.0,
+    },
+    {"round": 2, "clients": 7, "rejected": 0, "retries": 0, "wall_time_s": 1.0, "loss": 0.5, "accuracy": 0.625},
+    {"round": 3, "clients": 7, "rejected": 0, "retries": 0, "wall_time_s": 2.0, "loss": 0.25, "accuracy": 0.875},
+]
+
+
+def said(experiment: Experiment, rows: list[dict[str, Any]], path: Path = Path("runs/test")) -> dict[str, str]:
+    return dict(closing.lines(experiment, records.table(rows), path))
+
+
+def test_every_figure_of_a_complete_run(experiment: Make, tmp_path: Path) -> None:
+    (tmp_path / "curve.png").touch()
+    # 28 clients were trained, the rejected one included, in 7 s.
+    assert said(experiment(rounds=4), ROWS, tmp_path) == {
+        "experiment": "test",
+        "rounds": "4",
+        "workers": "none: in this process",
+        "training": "accuracy 87.5 %, loss 0.25",
+        "test": "accuracy 75.0 %, loss 1.25 (after round 2)",
+        "test, by client": "p5 12.5 %   p95 100.0 %",
+        "time": "7.0 s in rounds, 4 clients/s",
+        "rejected": "1 update, not finite (column rejected_clients says whose)",
+        "retries": "2, after lost workers: the numbers are the same",
+        "folder": str(tmp_path),
+        "picture": str(tmp_path / "curve.png"),
+        "next": f"raysim resume {tmp_path} --rounds 8",
+    }
+
+
+def test_what_did_not_happen_is_not_mentioned(experiment: Make) -> None:
+    lines = said(experiment(rounds=1), [{"round": 0, "clients": 7, "wall_time_s": 1.0, "loss": 0.5}])
+    assert list(lines) == ["experiment", "rounds", "workers", "training", "time", "folder", "next"]
+    assert lines["training"] == "loss 0.5"
+
+
+def test_a_regression_has_losses_only(experiment: Make) -> None:
+    lines = said(experiment(), [{"round": 0, "clients": 7, "wall_time_s": 1.0, "loss": 0.5, "eval/test/loss": 0.75}])
+    assert lines["test"] == "loss 0.75 (after round 1)"
+    assert "test, by client" not in lines
+
+
+def test_an_unfinished_run_is_to_be_finished_first(experiment: Make) -> None:
+    lines = said(experiment(rounds=100), ROWS)
+    assert lines["rounds"] == "4 of 100"
+    assert lines["next"] == "raysim resume runs/test"
+
+
+def test_a_run_that_went_on_for_longer_counts_the_rounds_that_it_has(experiment: Make) -> None:
+    lines = said(experiment(rounds=2), ROWS)
+    assert lines["rounds"] == "4"
+    assert lines["next"].endswith("--rounds 8")
+
+
+@pytest.mark.parametrize(
+    ("workers", "text"), [(0, "none: in this process"), (4, "4"), ("auto", "as many as cores or cards allow")]
+)
+def test_workers_are_said_as_asked_for(experiment: Make, workers: int | str, text: str) -> None:
+    assert said(experiment(engine={"workers": workers}), ROWS)["workers"] == text
+
+
+def test_a_run_without_rounds_has_a_table_too(experiment: Make) -> None:
+    assert said(experiment(), [])["rounds"] == "0 of 4"
+
+
+def test_the_table_prints_paths_as_they_are(experiment: Make) -> None:
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(closing.table(experiment(), records.table(ROWS), Path("runs/[bold]x")))
+    assert "runs/[bold]x" in captured.get()

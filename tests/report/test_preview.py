@@ -1,0 +1,75 @@
+"""What `check` says of an experiment whose every figure can be worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from raysim import Experiment, FederatedDataset
+from raysim.engine.plan import resolve
+from raysim.report import preview
+
+Make = Callable[..., Experiment]
+
+
+def said(experiment: Experiment, dataset: FederatedDataset, path: Path = Path("missing")) -> dict[str, str]:
+    lines = preview.text(resolve(experiment, dataset), path).splitlines()
+    width = max(len(line.split("  ")[0]) for line in lines)
+    return {line[: width + 2].strip(): line[width + 2 :].strip() for line in lines}
+
+
+def clients(sizes: list[int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    return {f"c{i}": (np.zeros((n, 4), np.float32), np.arange(n) % 3) for i, n in enumerate(sizes)}
+
+
+def test_every_line_of_a_small_experiment(experiment: Make) -> None:
+    data = FederatedDataset.from_clients(train=clients([3, 8, 12]), test=clients([5]))
+    wanted = experiment(
+        model={"name": "linear"},
+        cohort={"size": 3},
+        rounds=10,
+        client={"batch_size": 4, "epochs": 2},
+        engine={"workers": 0},
+    )
+    lines = said(wanted, data)
+    assert lines["data"] == "from the script: x float32[4], y int64[], 3 classes"
+    assert lines["train"] == "3 clients, 23 examples, 3 to 12 each (median 8)"
+    assert lines["test"] == "1 client, 5 examples, 5 to 5 each (median 5)"
+    # 4 x 3 weights and 3 biases.
+    assert lines["model"] == "linear: 15 parameters in 2 tensors, float32"
+    assert lines["cohort"] == "3 of 3 clients, uniform"
+    # Two epochs of ceil(3/4), ceil(8/4), ceil(12/4) batches.
+    assert lines["local steps"] == "2 to 6 a client, 12 in the first round"
+    # Three clients receive and send 15 values of 4 bytes, ten times.
+    assert lines["transfer"] == "180 B down and 180 B up a round; 3.6 kB in all, were clients real"
+    assert lines["rounds"] == "10, a checkpoint every 50"
+    assert lines["evaluation"] == "test, all clients, every 2 rounds and after the last"
+    assert lines["engine"] == "in this process, 1 thread each"
+    assert lines["folder"] == "missing"
+
+
+def test_chunks_are_counted(experiment: Make, dataset: FederatedDataset) -> None:
+    lines = said(experiment(engine={"workers": 0, "chunk_size": 3}), dataset)
+    assert lines["chunks"] == "3 a round, of up to 3 clients"
+
+
+def test_workers_and_their_share_of_the_machine(experiment: Make, dataset: FederatedDataset) -> None:
+    engine = {"workers": 4, "cpus_per_worker": 0.5, "gpus_per_worker": 0.25, "threads": 2}
+    lines = said(experiment(engine=engine), dataset)
+    assert lines["engine"] == "4 workers on Ray, 0.5 CPU and 0.25 GPU each, 2 threads each"
+
+
+def test_data_without_a_test_split_are_not_evaluated(experiment: Make) -> None:
+    data = FederatedDataset.from_clients(train=clients([3] * 7))
+    assert said(experiment(), data)["evaluation"] == "none: the data have no test split"
+
+
+def test_a_folder_that_is_in_the_way_is_said(experiment: Make, dataset: FederatedDataset, tmp_path: Path) -> None:
+    assert "exists already" in said(experiment(), dataset, tmp_path)["folder"]
+
+
+def test_the_fingerprint_is_that_of_the_run(experiment: Make, dataset: FederatedDataset) -> None:
+    wanted = experiment()
+    assert said(wanted, dataset)["fingerprint"] == wanted.fingerprint(dataset.fingerprint)

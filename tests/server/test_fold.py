@@ -1,0 +1,53 @@
+"""The fold: one tree, whoever holds which leaves and in whatever order they arrive."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysim.server.fold import TreeFold, fold
+
+
+def bracket(left: str, right: str) -> str:
+    return f"({left}{right})"
+
+
+@pytest.mark.parametrize(
+    ("count", "tree"),
+    [(1, "0"), (2, "(01)"), (3, "((01)2)"), (4, "((01)(23))"), (5, "(((01)(23))4)"), (6, "(((01)(23))(45))")],
+)
+def test_the_tree_is_fixed_by_the_number_of_leaves(count: int, tree: str) -> None:
+    assert fold((str(i) for i in range(count)), bracket, count) == tree
+
+
+@given(st.data(), st.integers(1, 40), st.integers(1, 5))
+def test_any_workers_in_any_order_give_the_same_tree(data: st.DataObject, count: int, workers: int) -> None:
+    owners = data.draw(st.lists(st.integers(0, workers - 1), min_size=count, max_size=count))
+    order = data.draw(st.permutations(range(count)))
+    driver: TreeFold[str] = TreeFold(count, bracket)
+    held = [TreeFold(count, bracket) for _ in range(workers)]
+    for leaf in order:
+        held[owners[leaf]].put(f"<{leaf}>", leaf)
+        if data.draw(st.booleans()):  # a worker may hand over what it holds at any moment
+            for (level, index), value in held[owners[leaf]].take():
+                driver.put(value, index, level)
+    for worker in held:
+        for (level, index), value in worker.take():
+            driver.put(value, index, level)
+    assert driver.complete
+    assert driver.value == fold((f"<{i}>" for i in range(count)), bracket, count)
+
+
+def test_a_worker_with_a_whole_subtree_holds_one_value() -> None:
+    worker = TreeFold(16, bracket)
+    for leaf in (11, 8, 10, 9):
+        worker.put("x", leaf)
+    assert [node for node, _ in worker.take()] == [(2, 2)]
+
+
+def test_a_leaf_put_twice_is_refused() -> None:
+    tree = TreeFold(4, bracket)
+    tree.put("a", 0)
+    with pytest.raises(ValueError, match="twice"):
+        tree.put("a", 0)

@@ -1,0 +1,97 @@
+"""Evaluation: pooled figures and one row per client, whatever the slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import raysim
+from raysim import evaluate
+from tests.conftest import make_clients
+
+Make = Callable[..., raysim.Experiment]
+
+
+class Sizes:
+    """A split that only has sizes."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self._sizes = np.array(sizes, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def sizes(self, positions: np.ndarray) -> np.ndarray:
+        return self._sizes[positions]
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=30))
+def test_the_stream_holds_every_example_once_in_order(sizes: list[int]) -> None:
+    units = evaluate.plan("test", Sizes(sizes), np.arange(len(sizes)))  # type: ignore[arg-type]
+    seen = [(p, i) for _, segments in units for p, start, stop in segments for i in (start, stop - 1)]
+    assert seen == sorted(seen)
+    lengths = [sum(stop - start for _, start, stop in segments) for _, segments in units]
+    assert sum(lengths) == sum(sizes)
+    assert all(length == evaluate.EXAMPLES_PER_UNIT for length in lengths[:-1])
+
+
+def test_rows_and_pool_are_the_definition(experiment: Make) -> None:
+    tests = make_clients([5000, 1, 40], seed=3, prefix="t")
+    data = raysim.FederatedDataset.from_clients(train=make_clients([9]), test=tests)
+    still = experiment(
+        rounds=1,
+        model=None,
+        client={"optimizer": {"name": "sgd", "lr": 0.0}},
+        cohort={"size": 1},
+        evaluation={"percentiles": [0, 50, 100]},
+        engine={"workers": 0, "dtype": "float64"},
+    )
+    (only,) = raysim.rounds(still, dataset=data, model=lambda: nn.Linear(5, 3))
+    w, b = only.params["weight"].numpy(), only.params["bias"].numpy()
+    accuracies, losses = {}, {}
+    for name, (x, y) in tests.items():
+        logits = torch.from_numpy(x @ w.T + b)
+        accuracies[name] = logits.argmax(1).numpy() == y
+        losses[name] = nn.functional.cross_entropy(logits, torch.from_numpy(y), reduction="none").numpy()
+    assert only.clients is not None
+    for row in only.clients.to_pylist():
+        assert row["accuracy"] == pytest.approx(accuracies[row["client"]].mean(), rel=1e-12)
+        assert row["loss"] == pytest.approx(losses[row["client"]].mean(), rel=1e-12)
+        assert row["examples"] == len(tests[row["client"]][1])
+    m = only.metrics
+    assert m["eval/test/accuracy"] == pytest.approx(np.concatenate(list(accuracies.values())).mean(), rel=1e-12)
+    assert m["eval/test/loss"] == pytest.approx(np.concatenate(list(losses.values())).mean(), rel=1e-12)
+    by_client = sorted(a.mean() for a in accuracies.values())
+    assert [m["eval/test/p0"], m["eval/test/p50"], m["eval/test/p100"]] == pytest.approx(by_client)
+
+
+def test_a_sample_of_clients_is_seeded_and_without_repeats() -> None:
+    split = Sizes([1] * 1000)
+    chosen = evaluate.sample_clients(split, 50, seed=1)  # type: ignore[arg-type]
+    assert len(set(chosen.tolist())) == 50
+    assert chosen.tolist() == evaluate.sample_clients(split, 50, seed=1).tolist()  # type: ignore[arg-type]
+    assert chosen.tolist() != evaluate.sample_clients(split, 50, seed=2).tolist()  # type: ignore[arg-type]
+    assert evaluate.sample_clients(split, 990, seed=1).tolist() == sorted(  # type: ignore[arg-type]
+        set(evaluate.sample_clients(split, 990, seed=1).tolist())  # type: ignore[arg-type]
+    )
+
+
+def test_dropout_is_off_in_evaluation_and_batch_norm_uses_its_averages(experiment: Make) -> None:
+    data = raysim.FederatedDataset.from_clients(train=make_clients([20]), test=make_clients([50]))
+
+    def module() -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, 8), nn.Dropout(0.9), nn.Linear(8, 3))
+
+    one = experiment(rounds=1, model=None, cohort={"size": 1})
+    (only,) = raysim.rounds(one, dataset=data, model=module)
+    net = module().eval()
+    net.load_state_dict(only.params)
+    x, y = make_clients([50])["c0"]
+    accuracy = (net(torch.from_numpy(x).float()).argmax(1).numpy() == y).mean()
+    assert only.metrics["eval/test/accuracy"] == pytest.approx(accuracy)

@@ -1,0 +1,130 @@
+"""The experiment: frozen, complete, and clear about what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raysim
+
+MINIMAL: dict[str, Any] = {"cohort": {"size": 8}}
+
+
+def test_json_gives_the_experiment_back() -> None:
+    exp = raysim.Experiment.model_validate({**MINIMAL, "data": {"name": "digits", "clients": 10}})
+    assert raysim.Experiment.model_validate(json.loads(exp.to_json())) == exp
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"cohrt": {}}, r"unknown key 'cohrt'.*did you mean 'cohort'"),
+        (
+            {"server": {"optimizer": {"name": "sgd", "beta1": 0.9}}},
+            r"unknown key 'server.optimizer.beta1': \[server.optimizer\] with name = 'sgd' takes name, lr",
+        ),
+        ({"server": {"optimizer": {"name": "sgdd"}}}, "server.optimizer.name must be .*'sgd'.*, but got 'sgdd'"),
+        ({"model": {"name": "mpl"}}, r"model.name must be one of .*but got 'mpl' \(did you mean 'mlp'\?\)"),
+        ({"model": {"hidden": [3]}}, "model must say by its name which choice it is"),
+        ({"rounds": "many"}, "rounds must be an integer, but got 'many'"),
+        ({"rounds": 0}, "rounds must be greater than 0, but got 0"),
+        ({"cohort": {}}, "size must be given with the uniform sampler"),
+        ({"cohort": {"size": 1, "sampler": {"name": "replay", "cohorts": [["a"]]}}}, "size must be absent"),
+        ({"client": {"epochs": 1, "local_steps": 2}}, "remove one"),
+        ({"client": {"batch_size": "ful"}}, "client.batch_size must be an integer or 'full', but got 'ful'"),
+        ({"client": {"optimizer": {"name": "sgd", "lr": float("nan")}}}, "client.optimizer.lr must be a finite number"),
+        ({"engine": {"dtype": "float16"}}, "engine.dtype must be 'float32' or 'float64', but got 'float16'"),
+        (
+            {"data": {"name": "digits", "clients": 2, "partition": {"name": "shards", "alpha": 1}}},
+            "with name = 'shards'",
+        ),
+        ({"evaluation": {"percentiles": [101]}}, "percentiles"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_is_allowed(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(raysim.ExperimentError, match=message):
+        raysim.Experiment.model_validate({**MINIMAL, **wrong})
+
+
+def test_an_experiment_cannot_be_changed() -> None:
+    exp = raysim.Experiment.model_validate(MINIMAL)
+    with pytest.raises(ValueError, match="frozen"):
+        exp.rounds = 3  # type: ignore[misc]
+
+
+FILE = """
+rounds = 7
+[data]
+name = "digits"
+clients = 10
+[model]
+name = "mlp"
+hidden = [5]
+[cohort]
+size = 4
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "exp.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_overrides_are_toml_values(file: Path) -> None:
+    exp = raysim.load(file, ["client.optimizer.lr=0.5", "model.hidden=[3, 4]", "name=another", "client.shuffle=false"])
+    assert exp.client.optimizer.lr == 0.5
+    assert exp.model is not None
+    assert exp.model.model_dump()["hidden"] == (3, 4)
+    assert (exp.name, exp.client.shuffle) == ("another", False)
+
+
+def test_overriding_a_name_drops_the_keys_of_the_choice_it_replaces(file: Path) -> None:
+    assert raysim.load(file, ["model.name=linear"]).model is not None
+    with pytest.raises(raysim.ExperimentError, match=r"model.hidden.*with name = 'linear'"):
+        raysim.load(file, ["model.name=linear", "model.hidden=[3]"])
+    kept = raysim.load(file, ["model.name=mlp"]).model
+    assert kept is not None
+    assert kept.model_dump()["hidden"] == (5,)
+
+
+def test_unset_removes_a_key(file: Path) -> None:
+    assert raysim.load(file, unset=["rounds"]).rounds == raysim.Experiment.model_fields["rounds"].default
+    with pytest.raises(raysim.ExperimentError, match="no key 'round' to remove"):
+        raysim.load(file, unset=["round"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("rounds", "has the form key.key=value"),
+        ("rounds.x=1", "goes through rounds, which is a value"),
+        ("cohort.siz=1", r"unknown key 'cohort.siz'.*did you mean 'size'"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_an_error(file: Path, change: str, message: str) -> None:
+    with pytest.raises(raysim.ExperimentError, match=message):
+        raysim.load(file, [change])
+
+
+def test_a_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(raysim.ExperimentError, match=r"no experiment file .*nowhere.toml"):
+        raysim.load(tmp_path / "nowhere.toml")
+    (tmp_path / "bad.toml").write_text("rounds = = 3")
+    with pytest.raises(raysim.ExperimentError, match=r"bad.toml is not valid TOML"):
+        raysim.load(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize("placement", ["engine.workers=3", "engine.cpus_per_worker=0.5", "name=b", "rounds=9"])
+def test_the_fingerprint_leaves_placement_and_names_out(file: Path, placement: str) -> None:
+    assert raysim.load(file, [placement]).fingerprint("data") == raysim.load(file).fingerprint("data")
+
+
+@pytest.mark.parametrize("numbers", ["seed=1", "engine.threads=2", "client.optimizer.lr=0.3", "engine.dtype=float64"])
+def test_the_fingerprint_covers_what_determines_numbers(file: Path, numbers: str) -> None:
+    assert raysim.load(file, [numbers]).fingerprint("data") != raysim.load(file).fingerprint("data")
+    assert raysim.load(file).fingerprint("other data") != raysim.load(file).fingerprint("data")

@@ -1,0 +1,42 @@
+"""Addressed randomness: equal addresses give equal draws, different ones independent draws."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from raysim import seeds
+
+
+def test_a_key_is_the_same_alone_and_in_an_array() -> None:
+    clients = np.array([0, 1, 7, 2**40])
+    together = seeds.keys(3, "batches", 5, clients)
+    assert together.tolist() == [seeds.key(3, "batches", 5, int(client)) for client in clients]
+
+
+@pytest.mark.parametrize(
+    "other", [(4, "batches", 5, 7), (3, "module", 5, 7), (3, "batches", 6, 7), (3, "batches", 7, 5), (3, "batches", 5)]
+)
+def test_every_part_of_an_address_counts(other: tuple[int, str, int]) -> None:
+    seed, purpose, *address = other
+    assert seeds.key(seed, purpose, *address) != seeds.key(3, "batches", 5, 7)
+
+
+def test_a_longer_stream_begins_with_a_shorter_one() -> None:
+    assert seeds.stream(9, 100)[:10].tolist() == seeds.stream(9, 10).tolist()
+
+
+def test_the_stream_is_splitmix64() -> None:
+    # The first outputs for state 1234567, as published with the reference implementation (Vigna, splitmix64.c).
+    assert seeds.stream(1234567, 3).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+def test_permutations_are_uniform() -> None:
+    counts = dict.fromkeys(itertools.permutations(range(4)), 0)
+    draws = 24_000
+    for key in seeds.stream(1, draws).tolist():
+        counts[tuple(seeds.permutation(key, 4).tolist())] += 1
+    chi_square = sum((count - draws / 24) ** 2 / (draws / 24) for count in counts.values())
+    assert chi_square < 49.73  # the 0.999 quantile with 23 degrees of freedom
