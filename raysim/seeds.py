@@ -94,7 +94,9 @@ def permutations(starts: UInt64s, lengths: Sequence[int]) -> list[Int64s]:
     with np.errstate(over="ignore"):
         places = np.arange(1, ends[-1] + 1, dtype=np.uint64)
         places -= np.repeat((ends - lengths).astype(np.uint64), lengths)
-        draws = _mix(np.repeat(starts, lengths) + places * _GOLDEN)
+        draws: UInt64s = np.repeat(starts, lengths)
+        places *= _GOLDEN
+        draws = _mix(draws + places)
     cuts = [0, *ends.tolist()]
     return [draws[a:b].argsort(kind="stable") for a, b in pairwise(cuts)]
 

@@ -53,7 +53,8 @@ class Masks:
         drawn = z.view(torch.int16)[..., :count]
         if self._least >= 1 << 15:
             return torch.zeros(drawn.shape, dtype=self._like.dtype, device=drawn.device)
-        return drawn.ge(self._least).to(self._like.dtype).mul_(self._scale)
+        kept: Tensor = drawn.ge(self._least)
+        return kept.to(self._like.dtype).mul_(self._scale)
 
 
 def _xor_shifted(z: Tensor, bits: int, spare: Tensor) -> None:

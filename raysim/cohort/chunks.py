@@ -22,4 +22,3 @@ def plan(cohort: Positions, local_steps: Positions, chunk_size: int) -> tuple[Ch
     order = np.argsort(-local_steps, kind="stable")
     longest_first = cohort[order].tolist()
     return tuple(tuple(longest_first[i : i + chunk_size]) for i in range(0, len(longest_first), chunk_size))
-

@@ -20,8 +20,3 @@ def test_a_plan_holds_every_member_once(steps: list[int], size: int) -> None:
     assert sorted(member for chunk in plan for member in chunk) == list(range(len(steps)))
     assert all(len(chunk) == size for chunk in plan[:-1])
     assert 1 <= len(plan[-1]) <= size
-
-
-def test_auto_size_depends_on_model_and_cohort_only() -> None:
-    assert chunks.auto_chunk_size(num_params=610, cohort_size=10_000) > chunks.auto_chunk_size(1_206_590, 10_000)
-    assert chunks.auto_chunk_size(num_params=610, cohort_size=3) == 1

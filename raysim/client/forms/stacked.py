@@ -5,8 +5,8 @@ is over the first A_t clients, and nothing is computed for the finished. A batch
 filled up with rows whose gradient is zero; a client's loss stays the mean over its own b_i examples.
 
 A chunk's bits are a function of its members in their order. They are not always a function of each client alone:
-batched kernels may go another way for another A_t, and where a client's activations do not fill multiples of 64 bytes (a width
-of 37, say), for another place in the stack too.
+batched kernels may go another way for another A_t, and where a client's activations do not fill multiples of 64
+bytes (a width of 37, say), for another place in the stack too.
 """
 
 from __future__ import annotations
