@@ -27,7 +27,7 @@ def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> Way:
 
 @pytest.mark.parametrize(
     ("module", "form", "most"),
-    [(TINY, "stacked", 32), (MIDDLE, "fused", 8), (LARGE, "fused", 4), (OWN, "one_by_one", 32)],
+    [(TINY, "stacked", 64), (MIDDLE, "fused", 16), (LARGE, "fused", 4), (OWN, "one_by_one", 32)],
 )
 def test_on_a_cpu_the_size_decides(module: nn.Module, form: str, most: int) -> None:
     way = chosen(module)
@@ -57,7 +57,7 @@ def test_a_given_chunk_size_is_kept_for_any_cohort() -> None:
 
 def test_small_cohorts_are_cut_finer_so_that_workers_stay_level() -> None:
     way = chosen(TINY)
-    assert [way.chunk_size(cohort) for cohort in (1, 6, 60, 600)] == [1, 1, 10, 32]
+    assert [way.chunk_size(cohort) for cohort in (1, 3, 60, 600)] == [1, 1, 20, 64]
 
 
 @pytest.mark.parametrize("precision", ["bf16", "tf32"])
