@@ -45,7 +45,8 @@ class EngineSection(Section):
     cpus_per_worker, gpus_per_worker: what Ray is asked for. "auto" is an equal share of the cards where Ray has some.
     threads: intra-op threads of a worker. chunk_size: clients trained and retried together.
     form: how local training is computed: "one_by_one" by autograd, for any module; "fused" and "stacked" by hand, for
-        sequences of standard layers, one client after another or with a client axis. "auto" knows which is fastest.
+        sequences of standard layers, one client after another or with a client axis; "vmap" by torch.func, with a
+        client axis, for modules that allow it. "auto" takes what was fastest when it was measured.
     dtype: what weights are kept in. precision: what products are computed in: as dtype, unless "tf32" (NVIDIA cards) or
         "bf16" is asked for.
     """

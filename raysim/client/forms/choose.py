@@ -73,7 +73,7 @@ def choose(
     if precision != "float32" and dtype != "float32":
         raise ExperimentError(f"engine.precision = {precision!r} needs engine.dtype = 'float32', but got {dtype!r}.")
     obstacle = {"one_by_one": None, "fused": _not_fused(module), "stacked": _not_stacked(module, task, precision)}
-    obstacle["vmap"] = _not_vmap(module, precision)
+    obstacle["vmap"] = _not_vmap(module, task, precision)
     numbers = sum(p.numel() for p in module.parameters() if p.requires_grad)
     if form == "auto":
         name, why = _best(obstacle, numbers, device_kind)
@@ -116,5 +116,16 @@ def _not_stacked(module: nn.Module, task: Task, precision: Precision) -> str | N
     return _not_fused(module)
 
 
-def _not_vmap(module: nn.Module, precision: Precision) -> str | None:
-    return "there is no such form yet"
+def _not_vmap(module: nn.Module, task: Task, precision: Precision) -> str | None:
+    if not loss_gradient.by_rows(task):
+        return "a loss of your own may look at its whole batch, which holds several clients here"
+    if precision == "bf16":
+        return "bf16 products have no client axis yet"
+    if any(True for _ in module.buffers()):
+        return "modules with buffers have no client axis under vmap"
+    for name, child in module.named_modules():
+        if isinstance(child, nn.RNNBase | nn.RNNCellBase):
+            return f"{type(child).__name__} {name!r} has no batching rule in torch"
+        if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
+            return f"{type(child).__name__} {name!r} draws, which vmap does not do per client"
+    return None

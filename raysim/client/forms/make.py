@@ -11,6 +11,7 @@ from raysim.client.forms.fused import Fused
 from raysim.client.forms.one_by_one import OneByOne
 from raysim.client.forms.recognise import Recognised, recognise
 from raysim.client.forms.stacked import Stacked
+from raysim.client.forms.vmap import Vmap
 from raysim.client.section import ClientSection
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
@@ -22,6 +23,8 @@ def make(way: Way, model: Model, like: Weights, task: Task, section: ClientSecti
     products = torch.bfloat16 if precision == "bf16" else like.params.dtype
     if way.form == "one_by_one":
         return OneByOne(model, like, task, section, optimizer, products)
+    if way.form == "vmap":
+        return Vmap(model, like, task, section, optimizer)
     with torch.random.fork_rng(devices=[]):
         layers = recognise(model.factory())
     assert isinstance(layers, Recognised), layers

@@ -1,8 +1,8 @@
 """Recognised layers with a leading client axis: a local step of K clients costs the calls of one.
 
-Clients are sorted by local steps, most first, so that those still at work are a prefix: at local step t every product
-is over the first A_t clients, and nothing is computed for the finished. A batch shorter than the longest of its step is
-filled up with rows whose gradient is zero; a client's loss stays the mean over its own b_i examples.
+At local step t every product is over the first A_t clients, those still at work (see together.py), and nothing is
+computed for the finished. The gradient of a row that only fills a batch up is zero, and a client's loss stays the mean
+over its own b_i examples.
 
 A chunk's bits are a function of its members in their order. They are not always a function of each client alone:
 batched kernels may go another way for another A_t, and where a client's activations do not fill multiples of 64
@@ -12,9 +12,7 @@ bytes (a width of 37, say), for another place in the stack too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,6 +26,7 @@ from raysim.client.forms.layers.layer import Layer
 from raysim.client.forms.layers.parameter import Parameter
 from raysim.client.forms.recognise import Recognised
 from raysim.client.forms.scores import Scores
+from raysim.client.forms.together import lay_together
 from raysim.client.optimizer import ClientOptimizer
 from raysim.client.section import ClientSection
 from raysim.models.model import Model, Weights
@@ -64,28 +63,20 @@ class Stacked:
     @torch.inference_mode()
     def _train_all(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Updates:
         num = len(clients)
-        steps = np.array([client.batches.num_steps for client in clients])
-        longest_first = np.argsort(-steps, kind="stable")
-        members = [clients[i] for i in longest_first]
+        together = lay_together(clients)
         stack = self._stack(num, broadcast)
         params = stack.params[:num].copy_(broadcast.params)
         device = broadcast.params.device
-        work = _schedule([m.batches.order for m in members], [m.batches.bounds for m in members])
-        offsets = np.cumsum([0] + [len(m.x) for m in members[:-1]])
-        x, y = torch.cat([m.x for m in members]), torch.cat([m.y for m in members])
-        rows = torch.from_numpy(work.rows + offsets[work.owners]).to(device)
-        owners = torch.from_numpy(work.owners).to(device)
-        y = y.index_select(0, rows)
-        real = None if work.shares is None else torch.from_numpy(work.shares > 0).to(device)
-        shares = None if work.shares is None else torch.from_numpy(work.shares).to(device, x.dtype)
+        x, y, rows, members = together.x, together.y, together.rows, together.members
+        shares = None if together.shares is None else together.shares.to(params.dtype)
         if stack.dropouts:
-            keys = dropout.keys([m.key for m in members], int(steps.max()), len(stack.dropouts), device)
+            keys = dropout.keys([m.key for m in members], len(together.steps), len(stack.dropouts), device)
             for drawing, own in zip(stack.dropouts, keys, strict=True):
                 drawing.address(own)
-        scores = Scores(self._task, y, owners, num, real)
+        scores = Scores(self._task, y, together.owners, num, together.real)
         state = {} if self._plain else self._optimizer.init(params)
         row = 0
-        for active, batch in work.steps:
+        for active, batch in together.steps:
             span = slice(row, row + active * batch)
             row = span.stop
             h = x.index_select(0, rows[span]).view(active, batch, *x.shape[1:])
@@ -105,10 +96,7 @@ class Stacked:
             if not self._plain:
                 self._step(stack, active, state, lr)
         loss, correct = scores.totals()
-        delta = params.sub_(broadcast.params)
-        if (longest_first != np.arange(num)).any():
-            back = torch.from_numpy(np.argsort(longest_first))
-            delta, loss, correct = delta.index_select(0, back.to(device)), loss[back], correct[back]
+        delta, loss, correct = map(together.in_given_order, (params.sub_(broadcast.params), loss, correct))
         seen = tuple(client.batches.bounds[-1] for client in clients)
         nothing = broadcast.buffers.expand(num, -1), broadcast.counters.expand(num, -1)
         return Updates(delta, *nothing, loss, correct, seen)
@@ -138,45 +126,3 @@ class _Stack:
         self.params, self.gradient, self.layers = params, gradient, layers
         self.dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
         self.backward = [(layers[i].backward, i > lowest) for i in range(len(layers) - 1, lowest - 1, -1)]
-
-
-@dataclass(frozen=True)
-class _Work:
-    """The rows of all local steps, step by step, within a step client by client.
-
-    steps: (clients at work, rows of each) per step. rows: int64, which example of its client. owners: int64, which
-    client. shares: float64, 1 / b_i, or 0 where the row only fills up; None where no step has rows that fill up.
-    """
-
-    steps: tuple[tuple[int, int], ...]
-    rows: np.ndarray[tuple[int], np.dtype[np.int64]]
-    owners: np.ndarray[tuple[int], np.dtype[np.int64]]
-    shares: np.ndarray[tuple[int], np.dtype[np.float64]] | None
-
-
-def _schedule(orders: Sequence[np.ndarray], bounds: Sequence[tuple[int, ...]]) -> _Work:
-    """Lay out the local steps of clients that are sorted by their number, most first."""
-    num_steps = np.array([len(b) - 1 for b in bounds])
-    num = len(bounds)
-    starts = np.zeros((num, num_steps[0]), dtype=np.int64)
-    lengths = np.zeros_like(starts)
-    for i, own in enumerate(bounds):
-        cuts = np.array(own)
-        starts[i, : len(own) - 1], lengths[i, : len(own) - 1] = cuts[:-1], np.diff(cuts)
-    # (client, step, row): which rows of the widest batch there are, and what they are.
-    batch = lengths.max(0)
-    active = (lengths > 0).sum(0)
-    starts += np.cumsum([0] + [len(order) for order in orders[:-1]])[:, None]
-    joined = np.concatenate(orders)
-    width = np.arange(batch.max())
-    wanted = (width[None, None, :] < batch[None, :, None]) & (lengths > 0)[:, :, None]
-    real = width[None, None, :] < lengths[:, :, None]
-    index = np.where(real, starts[:, :, None] + width, starts[:, :, None])
-    # Step-major: what a local step needs lies together.
-    wanted, real, index = (a.transpose(1, 0, 2) for a in (wanted, real, index))
-    owners = np.broadcast_to(np.arange(num)[None, :, None], wanted.shape)[wanted]
-    shares = None
-    if not np.array_equal(real[wanted], np.ones(wanted.sum(), dtype=bool)):
-        per_row = real / np.maximum(lengths, 1).T[:, :, None]
-        shares = per_row[wanted]
-    return _Work(tuple(zip(active.tolist(), batch.tolist(), strict=True)), joined[index[wanted]], owners, shares)

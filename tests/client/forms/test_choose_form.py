@@ -70,6 +70,19 @@ def test_bf16_is_not_stacked() -> None:
     assert chosen(TINY, precision="bf16").form == "fused"
 
 
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), "draws"),
+        (nn.LSTM(3, 2), "no batching rule"),
+        (nn.BatchNorm1d(3), "buffers"),
+    ],
+)
+def test_vmap_says_what_it_cannot_take(module: nn.Module, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        chosen(module, form="vmap")
+
+
 def test_choosing_draws_nothing() -> None:
     before = torch.get_rng_state()
     chosen(TINY)

@@ -22,7 +22,7 @@ from raysim.models import cnn, cnn_mcmahan, linear, mlp
 from raysim.models.model import create
 from raysim.models.task import task_for
 
-FORMS = ("one_by_one", "fused", "stacked")
+FORMS = ("one_by_one", "fused", "stacked", "vmap")
 SIZES = (13, 20, 5, 1, 8)
 LR = 0.1
 
@@ -213,7 +213,7 @@ def test_in_float32_forms_agree_to_rounding(form: str, name: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_can_be_used_again(form: str) -> None:
-    factory, shape = MODELS["cnn"]
+    factory, shape = MODELS["cnn_mcmahan" if form == "vmap" else "cnn"]
     data, section = dataset(shape, classes=4), ClientSection(batch_size=4)
     model, weights = create(factory, 0, torch.float64)
     made = make(Way(form, 5, 1, ""), model, weights, task_for(4, None), section, "float32")  # type: ignore[arg-type]
