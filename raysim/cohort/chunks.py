@@ -6,6 +6,9 @@ additions and with it the bits of the result.
 
 from __future__ import annotations
 
+import heapq
+import math
+
 import numpy as np
 
 from raysim.cohort.sampler import Positions
@@ -22,3 +25,20 @@ def plan(cohort: Positions, local_steps: Positions, chunk_size: int) -> tuple[Ch
     order = np.argsort(-local_steps, kind="stable")
     longest_first = cohort[order].tolist()
     return tuple(tuple(longest_first[i : i + chunk_size]) for i in range(0, len(longest_first), chunk_size))
+
+
+def deal(cohort: Positions, costs: Positions, num_chunks: int) -> tuple[Chunk, ...]:
+    """Deal the cohort into chunks of about equal cost, so that workers stay level: for forms without a client axis.
+
+    Costliest first, each to the cheapest chunk that has room, ties in order; no chunk has more members than the cohort
+    spread evenly would give it, rounded up.
+    """
+    room = math.ceil(len(cohort) / num_chunks)
+    chunks: list[list[int]] = [[] for _ in range(min(num_chunks, len(cohort)))]
+    cheapest = [(0, index) for index in range(len(chunks))]
+    for place in np.argsort(-costs, kind="stable").tolist():
+        cost, index = heapq.heappop(cheapest)
+        chunks[index].append(int(cohort[place]))
+        if len(chunks[index]) < room:
+            heapq.heappush(cheapest, (cost + int(costs[place]), index))
+    return tuple(tuple(chunk) for chunk in chunks)

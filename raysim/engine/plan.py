@@ -64,9 +64,13 @@ class Plan:
         client = self.experiment.client
         sizes = self.dataset.train.sizes(cohort)
         steps = np.array([batches.num_local_steps(client, n) for n in sizes.tolist()])
-        planned = chunks.plan(cohort, steps, self.way.chunk_size(len(cohort)))
-        work = dict(zip(cohort.tolist(), (steps * np.minimum(sizes, _batch(client.batch_size))).tolist(), strict=True))
-        return planned, [sum(work[position] for position in chunk) for chunk in planned]
+        work = steps * np.minimum(sizes, _batch(client.batch_size)).astype(np.int64)
+        if self.way.together:
+            planned = chunks.plan(cohort, steps, self.way.chunk_size(len(cohort)))
+        else:
+            planned = chunks.deal(cohort, work, self.way.num_chunks(len(cohort)))
+        cost = dict(zip(cohort.tolist(), work.tolist(), strict=True))
+        return planned, [sum(cost[position] for position in chunk) for chunk in planned]
 
 
 def _batch(batch_size: int | str) -> float:

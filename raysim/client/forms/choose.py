@@ -44,9 +44,19 @@ class Way:
     least_chunks: int
     why: str
 
+    @property
+    def together(self) -> bool:
+        """Whether a chunk's clients are trained with a client axis, and so should have about as many local steps."""
+        return self.form in ("stacked", "vmap")
+
     def chunk_size(self, cohort_size: int) -> int:
         """K of a round."""
         return max(1, min(self.most, math.ceil(cohort_size / self.least_chunks)))
+
+    def num_chunks(self, cohort_size: int) -> int:
+        """Chunks of a round whose clients are trained one after another: a multiple of `least_chunks`."""
+        wanted = math.ceil(cohort_size / self.chunk_size(cohort_size))
+        return math.ceil(wanted / self.least_chunks) * self.least_chunks
 
 
 def choose(
