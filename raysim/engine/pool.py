@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,9 +36,9 @@ class Pool:
         self._device = device
         self._worker = worker
         self._local = plan.algorithm().local
-        self._loaded = _to(plan.initial, device, copy=True)
         if device.type == "cuda":
             set_up_card(plan.experiment.engine.precision)
+        self._loaded = _to(plan.initial, device, copy=True)
         self._form = make(
             plan.way, plan.model, self._loaded, plan.task, plan.experiment.client, plan.experiment.engine.precision
         )
@@ -79,6 +80,8 @@ class Pool:
 
 def set_up_card(precision: Precision) -> None:
     """Deterministic kernels, and tf32 products only where they are asked for."""
+    # Deterministic products need cuBLAS to keep a workspace of its own; it reads this when the card is first used.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
