@@ -4,7 +4,7 @@
     sums      = algorithm.local(form, ..., chunk)   a chunk's local training, added up
     state     = algorithm.step(state, sums)         the server's step
 
-`sums` of different chunks add (server/sums.py), in the order of a fixed tree (server/fold.py).
+`sums` of different chunks add (server/sums.py), in the order of a fixed tree (fold.py).
 """
 
 from __future__ import annotations

@@ -29,19 +29,19 @@ class EvaluationSection(Section):
     """When and where the model is scored.
 
     `every` rounds and after the last one; `split` is a split's name or several ("train" is the training clients;
-    absent: "test" where the data have one); `clients` is a seeded sample of that many clients per split (absent: all).
+    absent: "test" where the data have one); `clients` is a seeded sample of at most that many per split, or "all".
     """
 
     every: PositiveInt = 10
     split: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    clients: PositiveInt | None = None
+    clients: PositiveInt | Literal["all"] = 10_000
     percentiles: Annotated[tuple[Percentile, ...], Field(min_length=1)] = (5, 25, 50, 75, 95)
 
 
 class EngineSection(Section):
     """How the work is carried out. All but workers and their shares fix the bits; those only the speed.
 
-    workers: number of pools; 0 is in-process, without Ray; "auto" is as many as the free cores or cards allow.
+    workers: number of pools; 0 is in-process, without Ray; "auto" is as many as Ray's free cores or cards allow.
     cpus_per_worker, gpus_per_worker: what Ray is asked for. "auto" is an equal share of the cards where Ray has some.
     threads: intra-op threads of a worker. chunk_size: clients trained and retried together.
     form: how local training is computed: "one_by_one" by autograd, for any module; "fused" and "stacked" by hand, for

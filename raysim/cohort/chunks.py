@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from raysim.cohort.sampler import Positions
+from raysim.fold import deal
 
 Chunk = tuple[int, ...]
 """Client positions, in the order in which their updates are added."""
@@ -20,14 +21,15 @@ Chunk = tuple[int, ...]
 def plan(cohort: Positions, local_steps: Positions, chunk_size: int) -> tuple[Chunk, ...]:
     """Cut the cohort into chunks of at most `chunk_size`, most local steps first, ties in cohort order.
 
-    Members of a chunk then take about the same number of local steps, and chunk 0 is the longest.
+    Members of a chunk then take about the same number of local steps. The chunks, longest first, are `deal`t to the
+    leaves of the tree of sums, so that every half of it costs about the same.
     """
     order = np.argsort(-local_steps, kind="stable")
     longest_first = cohort[order].tolist()
-    return tuple(tuple(longest_first[i : i + chunk_size]) for i in range(0, len(longest_first), chunk_size))
+    return tuple(deal([tuple(longest_first[i : i + chunk_size]) for i in range(0, len(longest_first), chunk_size)]))
 
 
-def deal(cohort: Positions, costs: Positions, num_chunks: int) -> tuple[Chunk, ...]:
+def level(cohort: Positions, costs: Positions, num_chunks: int) -> tuple[Chunk, ...]:
     """Deal the cohort into chunks of about equal cost, so that workers stay level: for forms without a client axis.
 
     Costliest first, each to the cheapest chunk that has room, ties in order; no chunk has more members than the cohort

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from raysim.engine.job import COMBINE, Job, Outcome
-from raysim.engine.plan import Plan, choose_device
+from raysim.engine.numerics import choose_device
+from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool
-from raysim.server.fold import fold
+from raysim.fold import fold
+from raysim.timeline import Span
 
 
 class InProcess:
@@ -27,11 +31,17 @@ class InProcess:
     def result(self, ticket: int) -> Outcome:
         """Run the job's units in order."""
         job = self._jobs.pop(ticket)
-        start = time.perf_counter()
-        results = (self._pool.run(job.kind, job.broadcast, index, unit) for index, unit in enumerate(job.units))
-        value = fold(results, COMBINE[job.kind], len(job.units))
-        span_s = time.perf_counter() - start
-        return Outcome(value, busy_s=span_s, span_s=span_s, workers=1)
+        spans: list[Span] = []
+
+        def results() -> Iterator[Any]:
+            for index, unit in enumerate(job.units):
+                start_s = time.time()
+                value = self._pool.run(job.kind, job.broadcast, index, unit)
+                spans.append(Span("this process", f"{job.kind} {index}", start_s, time.time()))
+                yield value
+
+        value = fold(results(), COMBINE[job.kind], len(job.units))
+        return Outcome(value, tuple(spans), workers=1)
 
     def close(self) -> None:
         """Nothing to end."""

@@ -10,14 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from raysim import evaluate
-from raysim.algorithm import Broadcast
+from raysim.algorithm import Algorithm, Metrics
+from raysim.cohort.sampler import Positions, Sampler
+from raysim.engine import scoring
 from raysim.engine.job import Executor, Job, Outcome
-from raysim.engine.plan import Plan, evaluated_splits
+from raysim.engine.plan import Plan
+from raysim.experiment import Experiment
 from raysim.models.model import Weights
-from raysim.records import CLIENT_SCHEMA, RunFolder
+from raysim.records import RunFolder
 from raysim.server.state import ServerState
 from raysim.server.sums import Sums
+from raysim.timeline import PREFIX, Span, Stopwatch
 
 log = logging.getLogger("raysim")
 
@@ -28,6 +31,7 @@ class Finished:
 
     metrics: by their fixed names. cohort: client ids in sampling order. rejected: ids of clients whose update was not
     finite. clients: one row per evaluated client, None where nothing was evaluated. weights: after the server step.
+    spans: what driver and workers did since the round before.
     """
 
     index: int
@@ -36,6 +40,7 @@ class Finished:
     rejected: tuple[str, ...]
     clients: pa.Table | None
     weights: Weights
+    spans: tuple[Span, ...]
 
     @property
     def row(self) -> dict[str, Any]:
@@ -49,10 +54,13 @@ def rounds(
     state: ServerState,
     folder: RunFolder | None = None,
     stop: Callable[[], bool] = lambda: False,
+    overlap: bool = True,
 ) -> Generator[Finished]:
     """Run from `state` to the experiment's last round, yielding each round when it is finished and recorded.
 
-    However the loop ends (an error, an interrupt, a reader that leaves), the last finished round is checkpointed.
+    The next round's model leaves as soon as the server has stepped: a round is evaluated and recorded while the next
+    one trains. However the loop ends (an error, an interrupt, a reader that leaves), the last recorded round is
+    checkpointed.
 
     Args:
         plan: the run.
@@ -60,106 +68,146 @@ def rounds(
         state: where to go on from; `plan.initial_state()` for a new run.
         folder: where rows and checkpoints go; None writes nothing.
         stop: asked between rounds; True ends the loop.
+        overlap: start a round before the one before it is evaluated and yielded.
     """
     experiment = plan.experiment
     algorithm = plan.algorithm()
     sampler = plan.sampler()
-    evaluations = _evaluations(plan)
+    evaluations = scoring.plan_units(plan)
+    recorded = state
+    stepped: _Stepped | None = None
+    since_s = time.perf_counter()
     try:
-        while state.round < experiment.rounds and not stop():
-            start_s = time.perf_counter()
-            index = state.round
-            cohort = sampler.sample(state.sampler, index)
-            chunks, costs = plan.chunks(cohort)
-            outcome = executor.result(executor.submit(Job("train", algorithm.broadcast(state), chunks, costs)))
-            sums: Sums = outcome.value
-            state, metrics = algorithm.step(state, sums)
-            if sums.rejected:
-                _say_rejected(plan, index, sums)
-            clients = None
-            if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
-                scores, clients = evaluate_now(plan, executor, state, evaluations)
-                metrics |= scores
-            metrics |= costs_of(outcome, plan, len(cohort), time.perf_counter() - start_s)
-            split = plan.dataset.train
-            finished = Finished(
-                index=index,
-                metrics=metrics,
-                cohort=tuple(split.id_of(position) for position in cohort.tolist()),
-                rejected=tuple(split.id_of(position) for position in sums.rejected),
-                clients=clients,
-                weights=state.weights,
-            )
-            if folder is not None:
-                folder.add(finished.row, clients)
-                if state.round % experiment.checkpoint.every == 0 or state.round == experiment.rounds:
-                    folder.checkpoint(state)
-            yield finished
+        while stepped is not None or (state.round < experiment.rounds and not stop()):
+            training: _Training | None = None
+            if state.round < experiment.rounds and (overlap or stepped is None) and not stop():
+                training = _begin(plan, algorithm, sampler, executor, state)
+            if stepped is not None:
+                finished = _finish(plan, executor, stepped, since_s)
+                if folder is not None:
+                    _record(folder, finished, stepped.state, experiment)
+                recorded, stepped = stepped.state, None
+                since_s = time.perf_counter()
+                yield finished
+                if not overlap:
+                    # Nothing was under way meanwhile: the time was the reader's.
+                    since_s = time.perf_counter()
+            if training is not None:
+                stepped = _step(executor, algorithm, state, training, evaluations, experiment)
+                state = stepped.state
     finally:
-        if folder is not None and folder.checkpointed < state.round:
-            folder.checkpoint(state)
+        if folder is not None and folder.checkpointed < recorded.round:
+            folder.checkpoint(recorded)
 
 
-def _evaluations(plan: Plan) -> dict[str, tuple[evaluate.Unit, ...]]:
-    """What to evaluate, split by split: the same clients in every round."""
-    section = plan.experiment.evaluation
-    units = {}
-    for name in evaluated_splits(plan):
-        split = plan.dataset.split(name)
-        units[name] = evaluate.plan(name, split, evaluate.sample_clients(split, section.clients, plan.experiment.seed))
-    return units
+@dataclass(frozen=True)
+class _Training:
+    """A round whose clients are being trained."""
+
+    ticket: int
+    cohort: Positions
+    watch: Stopwatch
 
 
-def evaluate_now(
-    plan: Plan, executor: Executor, state: ServerState, units: Mapping[str, tuple[evaluate.Unit, ...]]
-) -> tuple[dict[str, float], pa.Table | None]:
-    """Score the model on every split; returns metrics and a row per client."""
-    sent = Broadcast(state.round - 1, state.weights, lr=0.0)
-    tickets = {
-        name: executor.submit(Job("evaluate", sent, work, [1.0] * len(work))) for name, work in units.items() if work
-    }
-    metrics: dict[str, float] = {}
-    tables = []
-    for name, ticket in tickets.items():
-        scores = evaluate.per_client(executor.result(ticket).value)
-        metrics |= evaluate.summarise(scores, name, plan.experiment.evaluation.percentiles)
-        tables.append(_client_rows(plan, state.round - 1, name, scores))
-    return metrics, pa.concat_tables(tables) if tables else None
+@dataclass(frozen=True)
+class _Stepped:
+    """A round whose server step is done, and whose evaluations may still be under way."""
+
+    state: ServerState
+    metrics: Metrics
+    rejected: tuple[int, ...]
+    cohort: Positions
+    outcome: Outcome
+    evaluations: Mapping[str, int]
+    watch: Stopwatch
 
 
-def _client_rows(plan: Plan, index: int, name: str, scores: evaluate.ClientScores) -> pa.Table:
-    split = plan.dataset.split(name)
-    count = len(scores.positions)
-    return pa.table(
-        {
-            "round": [index] * count,
-            "split": [name] * count,
-            "client": [split.id_of(position) for position in scores.positions.tolist()],
-            "examples": scores.examples,
-            "loss": scores.loss / scores.examples,
-            "accuracy": scores.correct / scores.examples,
+def _begin(plan: Plan, algorithm: Algorithm, sampler: Sampler, executor: Executor, state: ServerState) -> _Training:
+    """Choose the cohort, plan its chunks, and send them out."""
+    watch = Stopwatch()
+    with watch.phase("sample"):
+        cohort = sampler.sample(state.sampler, state.round)
+    with watch.phase("plan"):
+        chunks, costs = plan.chunks(cohort)
+    with watch.phase("submit"):
+        ticket = executor.submit(Job("train", algorithm.broadcast(state), chunks, costs))
+    return _Training(ticket, cohort, watch)
+
+
+def _step(
+    executor: Executor,
+    algorithm: Algorithm,
+    state: ServerState,
+    training: _Training,
+    evaluations: scoring.Units,
+    experiment: Experiment,
+) -> _Stepped:
+    """Wait for the round's sums, step the server, and send the new model to be evaluated where that is due."""
+    with training.watch.phase("train"):
+        outcome = executor.result(training.ticket)
+    sums: Sums = outcome.value
+    with training.watch.phase("step"):
+        state, metrics = algorithm.step(state, sums)
+    due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
+    tickets = scoring.submit(executor, state, evaluations) if due else {}
+    return _Stepped(state, metrics, sums.rejected, training.cohort, outcome, tickets, training.watch)
+
+
+def _record(folder: RunFolder, finished: Finished, state: ServerState, experiment: Experiment) -> None:
+    folder.add(finished.row, finished.clients, finished.spans)
+    if state.round % experiment.checkpoint.every == 0 or state.round == experiment.rounds:
+        folder.checkpoint(state)
+
+
+def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -> Finished:
+    """Wait for the round's evaluations and put together all that is known of it."""
+    index = stepped.state.round - 1
+    watch = stepped.watch
+    with watch.phase("evaluate"):
+        scores, clients, evaluations = scoring.collect(plan, executor, index, stepped.evaluations)
+    split = plan.dataset.train
+    rejected = tuple(split.id_of(position) for position in stepped.rejected)
+    if rejected:
+        log.warning("round %d: rejected %d update(s), not finite, of: %s", index, len(rejected), ", ".join(rejected))
+    if not stepped.metrics["clients"]:
+        log.warning("round %d: every update was rejected, so the model is left as it is", index)
+    outcomes = (stepped.outcome, *evaluations)
+    seconds = watch.seconds()
+    return Finished(
+        index=index,
+        metrics={
+            **stepped.metrics,
+            **scores,
+            **transfers(plan, len(stepped.cohort)),
+            **_engine_costs(outcomes, time.perf_counter() - since_s),
+            **seconds,
         },
-        schema=CLIENT_SCHEMA,
+        cohort=tuple(split.id_of(position) for position in stepped.cohort.tolist()),
+        rejected=rejected,
+        clients=clients,
+        weights=stepped.state.weights,
+        spans=(*watch.spans, *(span for outcome in outcomes for span in outcome.spans)),
     )
 
 
-def costs_of(outcome: Outcome, plan: Plan, cohort_size: int, wall_time_s: float) -> dict[str, float]:
-    """What the round cost: simulated clients' transfers, and the engine's own time and traffic."""
+def transfers(plan: Plan, cohort_size: int) -> dict[str, float]:
+    """Bytes that the simulated clients of a round would transfer."""
     model, item_bytes = plan.model, plan.initial.params.element_size()
     model_bytes = (model.params.num_values + model.buffers.num_values) * item_bytes + model.counters.num_values * 8
+    return {"bytes_down": cohort_size * model_bytes, "bytes_up": cohort_size * model_bytes}
+
+
+def _engine_costs(outcomes: tuple[Outcome, ...], wall_s: float) -> dict[str, float]:
+    """What the round cost the engine: `wall_s` is from the end of the round before to the end of this one."""
+    train = outcomes[0]
+    busy_s = sum(outcome.busy_s for outcome in outcomes)
     return {
-        "bytes_down": cohort_size * model_bytes,
-        "bytes_up": cohort_size * model_bytes,
-        "wall_time_s": wall_time_s,
-        "idle_fraction": max(0.0, 1 - outcome.busy_s / (outcome.workers * outcome.span_s)),
-        "retries": outcome.retries,
-        "ray_bytes_down": outcome.bytes_down,
-        "ray_bytes_up": outcome.bytes_up,
+        "workers": train.workers,
+        "wall_time_s": wall_s,
+        "idle_fraction": min(1.0, max(0.0, 1 - busy_s / (train.workers * wall_s))),
+        "retries": sum(outcome.retries for outcome in outcomes),
+        "ray_bytes_down": sum(outcome.bytes_down for outcome in outcomes),
+        "ray_bytes_up": sum(outcome.bytes_up for outcome in outcomes),
+        f"{PREFIX}put": train.put_s,
+        f"{PREFIX}fold": train.fold_s,
     }
-
-
-def _say_rejected(plan: Plan, index: int, sums: Sums) -> None:
-    names = [plan.dataset.train.id_of(position) for position in sums.rejected]
-    log.warning("round %d: rejected the updates of %d client(s), not finite: %s", index, len(names), ", ".join(names))
-    if sums.clients == 0:
-        log.warning("round %d: every update was rejected, so the model is left as it is", index)

@@ -19,6 +19,7 @@ from raysim.cohort.sampler import Sampler
 from raysim.cohort.section import sampler
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
+from raysim.engine.numerics import choose_device
 from raysim.errors import ExperimentError, ModelError
 from raysim.experiment import Experiment
 from raysim.models import section as models
@@ -68,7 +69,7 @@ class Plan:
         if self.way.together:
             planned = chunks.plan(cohort, steps, self.way.chunk_size(len(cohort)))
         else:
-            planned = chunks.deal(cohort, work, self.way.num_chunks(len(cohort)))
+            planned = chunks.level(cohort, work, self.way.num_chunks(len(cohort)))
         cost = dict(zip(cohort.tolist(), work.tolist(), strict=True))
         return planned, [sum(cost[position] for position in chunk) for chunk in planned]
 
@@ -124,11 +125,6 @@ def _way(experiment: Experiment, model: Model, task: Task) -> Way:
     # The kind of device that this process sees stands for all: workers are expected to be alike.
     kind = choose_device(engine.gpus_per_worker).type
     return choose(engine.form, engine.chunk_size, engine.precision, engine.dtype, module, task, kind)
-
-
-def choose_device(gpus_per_worker: float | str) -> torch.device:
-    """The card where one may be used and is there, else the CPU."""
-    return torch.device("cpu" if gpus_per_worker == 0 or not torch.cuda.is_available() else "cuda")
 
 
 def evaluated_splits(plan: Plan) -> tuple[str, ...]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +11,6 @@ import torch
 from raysim import evaluate
 from raysim.algorithm import Broadcast
 from raysim.client.chunk import ClientFailure
-from raysim.client.forms.choose import Precision
 from raysim.client.forms.make import make
 from raysim.engine.job import Kind
 from raysim.engine.plan import Plan
@@ -36,8 +33,6 @@ class Pool:
         self._device = device
         self._worker = worker
         self._local = plan.algorithm().local
-        if device.type == "cuda":
-            set_up_card(plan.experiment.engine.precision)
         self._loaded = _to(plan.initial, device, copy=True)
         self._form = make(
             plan.way, plan.model, self._loaded, plan.task, plan.experiment.client, plan.experiment.engine.precision
@@ -76,25 +71,6 @@ class Pool:
             f"{doing} client {split.id_of(failure.position)!r} failed in round {round_index}, chunk {index}, "
             f"on {self._worker}: {cause!r}\n{trace}"
         )
-
-
-def set_up_card(precision: Precision) -> None:
-    """Deterministic kernels, and tf32 products only where they are asked for."""
-    # Deterministic products need cuBLAS to keep a workspace of its own; it reads this when the card is first used.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
-
-
-@contextmanager
-def intra_op_threads(count: int) -> Iterator[None]:
-    """Run with a fixed intra-op thread count, which fixes the bits, and put the process's own back."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _vectors(weights: Weights) -> tuple[torch.Tensor, ...]:

@@ -1,8 +1,8 @@
 """What workers send back: additive statistics, a commutative monoid.
 
 `empty` is the identity and `add` the operation; tests hold its laws (exactly associative where the numbers are exactly
-representable, and in the fixed order of `fold.py` everywhere else). No client's update travels: every figure of a round
-is a function of these sums.
+representable, and in the fixed order of `raysim/fold.py` everywhere else). No client's update travels: every figure of
+a round is a function of these sums.
 """
 
 from __future__ import annotations

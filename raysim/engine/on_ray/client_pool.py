@@ -9,11 +9,11 @@ from typing import Any
 import ray
 import torch
 
-from raysim.engine import wire
+from raysim.engine import numerics, wire
 from raysim.engine.job import COMBINE, Kind
-from raysim.engine.plan import Plan, choose_device
+from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool
-from raysim.server.fold import Node, TreeFold
+from raysim.fold import Node, TreeFold
 
 
 class ClientPool:
@@ -27,8 +27,10 @@ class ClientPool:
     """
 
     def __init__(self, plan: Plan, index: int, gpus: float, threads: int) -> None:
-        torch.set_num_threads(threads)
-        device = choose_device(gpus)
+        device = numerics.choose_device(gpus)
+        # For as long as the process lives: nothing else runs in it.
+        self._settings = numerics.fixed(threads, device, plan.experiment.engine.precision)
+        self._settings.__enter__()
         if device.type == "cuda" and gpus < 1:
             # Ray's fraction only counts pools; without a cap one of them could take the whole card.
             torch.cuda.set_per_process_memory_fraction(gpus)
@@ -41,14 +43,14 @@ class ClientPool:
         """Where this pool runs, once it can work."""
         return f"{self._name} on {ray.util.get_node_ip_address()}"
 
-    def run(self, job: int, num_units: int, kind: Kind, packed: Any, index: int, unit: Any) -> float:
-        """Carry out one unit and hold its result; returns the seconds it took."""
-        start = time.perf_counter()
+    def run(self, job: int, num_units: int, kind: Kind, packed: Any, index: int, unit: Any) -> tuple[float, float]:
+        """Carry out one unit and hold its result; returns when it began and ended, by the Unix clock."""
+        start_s = time.time()
         if self._broadcast[0] != job:
             self._broadcast = (job, wire.unpack(packed))
         value = self._pool.run(kind, self._broadcast[1], index, unit)
-        self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put(value, index)
-        return time.perf_counter() - start
+        self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put_leaf(value, index)
+        return start_s, time.time()
 
     def collect(self, job: int) -> list[tuple[Node, Any]]:
         """Hand over the job's sums: one packed record per maximal subtree of the units done since the last time."""
