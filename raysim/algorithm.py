@@ -61,25 +61,26 @@ def federated(client: ClientSection, server: ServerSection, model: Model, seed: 
         return Broadcast(state.round, state.weights, client.lr_at(state.round))
 
     def local(form: Form, dataset: FederatedDataset, sent: Broadcast, chunk: Chunk) -> Sums:
-        clients = list(local_training.members(dataset, chunk, client, seed, sent.round, sent.weights.params))
+        clients = local_training.members(dataset, chunk, client, seed, sent.round, sent.weights.params)
         params, buffers, counters = sent.weights.params, sent.weights.buffers, sent.weights.counters
         sums = Accumulator(len(params), len(buffers), len(counters), len(model.params.names), params.device)
         for trained in local_training.train(form, sent.weights, clients, sent.lr, model.params):
-            if not trained.finite:
-                sums.reject(trained.position)
-                continue
-            update = trained.update
-            sums.include(
-                weight=float(trained.num_examples) if by_examples else 1.0,
-                examples=trained.num_examples,
-                delta=update.delta,
-                buffers=update.buffers,
-                counters=update.counters,
-                squared_norms=trained.squared_norms,
-                seen=update.seen,
-                loss=update.loss,
-                correct=update.correct,
-            )
+            made, loss, correct = trained.updates, trained.updates.loss.tolist(), trained.updates.correct.tolist()
+            for row, member in enumerate(trained.clients):
+                if not trained.finite[row]:
+                    sums.reject(member.position)
+                    continue
+                sums.include(
+                    weight=float(member.num_examples) if by_examples else 1.0,
+                    examples=member.num_examples,
+                    delta=made.delta[row],
+                    buffers=made.buffers[row],
+                    counters=made.counters[row],
+                    squared_norms=trained.squared_norms[row],
+                    seen=made.seen[row],
+                    loss=loss[row],
+                    correct=correct[row],
+                )
         return sums.total()
 
     def step(state: ServerState, sums: Sums) -> tuple[ServerState, Metrics]:

@@ -269,7 +269,7 @@ def _rounds_here(plan: Plan, path: Path | None, profile: bool = False) -> Genera
     with closing(steps):
         while True:
             # Between rounds torch's settings are the reader's own.
-            with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker)):
+            with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
                 finished = next(steps, None)
             if finished is None:
                 return

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, StringConstraints, ValidationError
 
 from raysim import explain, overrides
+from raysim.client.forms.choose import FormName, Precision
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
 from raysim.data.section import Data
@@ -38,12 +39,16 @@ class EvaluationSection(Section):
 
 
 class EngineSection(Section):
-    """How the work is carried out. `threads`, `chunk_size` and `dtype` fix the bits; the others only the speed.
+    """How the work is carried out. All but workers and their shares fix the bits; those only the speed.
 
     workers: number of pools; 0 is in-process, without Ray; "auto" is as many as Ray's free cores or cards allow.
     cpus_per_worker, gpus_per_worker: what Ray is asked for. "auto" is an equal share of the cards where Ray has some.
     threads: intra-op threads of a worker. chunk_size: clients trained and retried together.
-    dtype: what weights are kept and products are computed in.
+    form: how local training is computed: "one_by_one" by autograd, for any module; "fused" and "stacked" by hand, for
+        sequences of standard layers, one client after another or with a client axis; "vmap" by torch.func, with a
+        client axis, for modules that allow it. "auto" takes what was fastest when it was measured.
+    dtype: what weights are kept in. precision: what products are computed in: as dtype, unless "tf32" (NVIDIA cards) or
+        "bf16" is asked for.
     """
 
     workers: NonNegativeInt | Literal["auto"] = "auto"
@@ -51,7 +56,9 @@ class EngineSection(Section):
     gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = "auto"
     threads: PositiveInt = 1
     chunk_size: PositiveInt | Literal["auto"] = "auto"
+    form: FormName | Literal["auto"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
+    precision: Precision = "float32"
 
 
 class CheckpointSection(Section):

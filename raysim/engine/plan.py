@@ -12,12 +12,14 @@ import torch
 
 from raysim.algorithm import Algorithm, federated
 from raysim.client import batches
+from raysim.client.forms.choose import Way, choose
 from raysim.client.load import load
 from raysim.cohort import chunks
 from raysim.cohort.sampler import Sampler
 from raysim.cohort.section import sampler
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
+from raysim.engine.numerics import choose_device
 from raysim.errors import ExperimentError, ModelError
 from raysim.experiment import Experiment
 from raysim.models import section as models
@@ -37,6 +39,7 @@ class Plan:
     model: Model
     initial: Weights
     task: Task
+    way: Way
 
     @property
     def fingerprint(self) -> str:
@@ -62,12 +65,13 @@ class Plan:
         client = self.experiment.client
         sizes = self.dataset.train.sizes(cohort)
         steps = np.array([batches.num_local_steps(client, n) for n in sizes.tolist()])
-        size = self.experiment.engine.chunk_size
-        if size == "auto":
-            size = chunks.auto_chunk_size(self.model.params.num_values, len(cohort))
-        planned = chunks.plan(cohort, steps, size)
-        work = dict(zip(cohort.tolist(), (steps * np.minimum(sizes, _batch(client.batch_size))).tolist(), strict=True))
-        return planned, [sum(work[position] for position in chunk) for chunk in planned]
+        work = steps * np.minimum(sizes, _batch(client.batch_size)).astype(np.int64)
+        if self.way.together:
+            planned = chunks.plan(cohort, steps, self.way.chunk_size(len(cohort)))
+        else:
+            planned = chunks.level(cohort, work, self.way.num_chunks(len(cohort)))
+        cost = dict(zip(cohort.tolist(), work.tolist(), strict=True))
+        return planned, [sum(cost[position] for position in chunk) for chunk in planned]
 
 
 def _batch(batch_size: int | str) -> float:
@@ -105,12 +109,22 @@ def resolve(
     made, initial = create(model, seed, _DTYPES[experiment.engine.dtype])
     if params is not None:
         initial = replace_params(made, initial, params)
-    plan = Plan(experiment, dataset, made, initial, task_for(dataset.num_classes, loss))
+    task = task_for(dataset.num_classes, loss)
+    plan = Plan(experiment, dataset, made, initial, task, _way(experiment, made, task))
     plan.initial_state()
     for split in evaluated_splits(plan):
         dataset.split(split)
     _try_model(plan, own_loss=loss is not None)
     return plan
+
+
+def _way(experiment: Experiment, model: Model, task: Task) -> Way:
+    engine = experiment.engine
+    with torch.random.fork_rng(devices=[]):
+        module = model.factory()
+    # The kind of device that this process sees stands for all: workers are expected to be alike.
+    kind = choose_device(engine.gpus_per_worker).type
+    return choose(engine.form, engine.chunk_size, engine.precision, engine.dtype, module, task, kind)
 
 
 def evaluated_splits(plan: Plan) -> tuple[str, ...]:

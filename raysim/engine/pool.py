@@ -10,10 +10,8 @@ import torch
 
 from raysim import evaluate
 from raysim.algorithm import Broadcast
-from raysim.client import sgd
 from raysim.client.chunk import ClientFailure
-from raysim.client.form import Form
-from raysim.client.one_by_one import OneByOne
+from raysim.client.forms.make import make
 from raysim.engine.job import Kind
 from raysim.engine.plan import Plan
 from raysim.errors import ClientError
@@ -36,8 +34,8 @@ class Pool:
         self._worker = worker
         self._local = plan.algorithm().local
         self._loaded = _to(plan.initial, device, copy=True)
-        self._form: Form = OneByOne(
-            plan.model, self._loaded, plan.task, plan.experiment.client, sgd.make(plan.experiment.client.optimizer)
+        self._form = make(
+            plan.way, plan.model, self._loaded, plan.task, plan.experiment.client, plan.experiment.engine.precision
         )
         self._module = bind(plan.model, self._loaded, device).eval()
         self._runners: dict[Kind, Callable[[Broadcast, Any], Any]] = {"train": self._train, "evaluate": self._evaluate}

@@ -7,6 +7,7 @@ a round is a function of these sums.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 import torch
@@ -85,11 +86,14 @@ class Accumulator:
     ) -> None:
         """Add one client; `squared_norms` is |delta_i|^2 per group, `loss` and `correct` are sums over `seen`."""
         self._delta.add_(delta, alpha=weight)
-        self._buffers.add_(buffers, alpha=weight)
-        torch.maximum(self._counters, counters, out=self._counters)
+        # Most models have neither: an empty addition costs as much as a small one.
+        if buffers.numel():
+            self._buffers.add_(buffers, alpha=weight)
+        if counters.numel():
+            torch.maximum(self._counters, counters, out=self._counters)
         self._squared_norms.add_(squared_norms, alpha=weight)
         self._weight += weight
-        self._norm += float(squared_norms.sum().sqrt())
+        self._norm += math.sqrt(squared_norms.sum())
         self._loss += loss
         self._correct += correct
         self._clients += 1

@@ -61,10 +61,15 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     if resumed_on["workers"]:
         request.getfixturevalue("ray_cluster")
     settings: dict[str, Any] = {"rounds": 6, "checkpoint": {"every": 2}, "evaluation": {"every": 1}}
-    whole = raysim.run(experiment(**settings, engine={"workers": 0}), dataset=dataset, path=tmp_path / "whole")
+    whole = raysim.run(
+        experiment(**settings, engine={"workers": 0, "form": "one_by_one"}), dataset=dataset, path=tmp_path / "whole"
+    )
     with pytest.raises(KeyboardInterrupt):
         raysim.run(
-            experiment(**settings, engine={"workers": 0}), dataset=dataset, path=tmp_path / "cut", loss=Stops(after)
+            experiment(**settings, engine={"workers": 0, "form": "one_by_one"}),
+            dataset=dataset,
+            path=tmp_path / "cut",
+            loss=Stops(after),
         )
     done = records.read_rounds(tmp_path / "cut").num_rows
     assert 0 <= done < 6
@@ -83,7 +88,9 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
     settings: dict[str, Any] = {"rounds": 40, "checkpoint": {"every": 5}, "evaluation": {"every": 10}}
-    whole = raysim.run(experiment(**settings, engine={"workers": 0}), dataset=dataset, path=tmp_path / "whole")
+    whole = raysim.run(
+        experiment(**settings, engine={"workers": 0, "form": "one_by_one"}), dataset=dataset, path=tmp_path / "whole"
+    )
 
     # A thread of this test kills the driver, by its process id, once it has left a checkpoint.
     import threading
@@ -104,7 +111,12 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(
         test={f"t{i}": dataset.split("test").client(i) for i in range(4)},
     )
     with pytest.raises(raysim.WorkerLostError, match="raysim resume"):
-        raysim.run(experiment(**settings, engine=TWO_WORKERS), dataset=slowly, path=folder, loss=slow_loss)
+        raysim.run(
+            experiment(**settings, engine={**TWO_WORKERS, "form": "one_by_one"}),
+            dataset=slowly,
+            path=folder,
+            loss=slow_loss,
+        )
     killer.join()
     assert records.read_rounds(folder).num_rows < 40
     same_records(raysim.resume(folder, dataset=dataset), whole)

@@ -28,7 +28,7 @@ class ClientPool:
 
     def __init__(self, plan: Plan, index: int, gpus: float, threads: int) -> None:
         device = numerics.choose_device(gpus)
-        numerics.fix(threads, device)
+        numerics.fix(threads, device, plan.experiment.engine.precision)
         if device.type == "cuda" and gpus < 1:
             # Ray's fraction only counts pools; without a cap one of them could take the whole card.
             torch.cuda.set_per_process_memory_fraction(gpus)
