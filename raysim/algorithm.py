@@ -4,7 +4,7 @@
     sums      = algorithm.local(form, ..., chunk)   a chunk's local training, added up
     state     = algorithm.step(state, sums)         the server's step
 
-`sums` of different chunks add (server/sums.py), in the order of a fixed tree (server/fold.py).
+`sums` of different chunks add (server/sums.py), in the order of a fixed tree (fold.py).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def federated(
     def local(
         form: Form, dataset: FederatedDataset, sent: Broadcast, chunk: Chunk, kept: list[Tensor] | None = None
     ) -> Sums:
-        clients = list(local_training.members(dataset, chunk, client, seed, sent.round, sent.weights.params))
+        clients = local_training.members(dataset, chunk, client, seed, sent.round, sent.weights.params)
         if isinstance(adversary, LabelFlip) and dataset.num_classes is not None:
             flipped = dataset.num_classes
             clients = [replace(c, y=flip(c.y, flipped)) if c.position in adversaries else c for c in clients]
@@ -106,44 +106,46 @@ def federated(
             num_labels,
         )
         for trained in local_training.train(form, sent.weights, clients, sent.lr, model.params):
-            position, update = trained.position, trained.update
-            delta, squared_norms, finite = update.delta, trained.squared_norms, trained.finite
-            if adversary is not None and finite and position in adversaries:
-                delta = attack(adversary, delta, model.params, seed, sent.round, position)
-                squared_norms = torch.tensor(group_norms(model.params, delta), dtype=torch.float64).square()
-                finite = bool(squared_norms.sum().isfinite())
-            if not finite:
-                sums.reject(position)
-                continue
-            weight = float(trained.num_examples) if server.weighs_examples else 1.0
-            count = sent.repeats.get(position, 1)
-            squared_norm = float(squared_norms.sum())
-            judged = sent.limits.judge(delta, math.sqrt(squared_norm))
-            normaliser = 1.0
-            if nova is not None:
-                tau = num_local_steps(client, trained.num_examples)
-                a = fednova.normaliser(tau, client.optimizer.momentum)
-                judged = judged._replace(scale=judged.scale / a)
-                normaliser = a if nova.tau_eff == "sum_p_a" else tau
-            sums.include(
-                weight=weight,
-                examples=trained.num_examples,
-                delta=delta,
-                buffers=update.buffers,
-                counters=update.counters,
-                squared_norms=squared_norms,
-                squared_norm=squared_norm,
-                seen=update.seen,
-                loss=update.loss,
-                correct=update.correct,
-                judged=judged,
-                labels=label_counts(trained.y, num_labels) if num_labels else None,
-                count=count,
-                normaliser=normaliser,
-            )
-            if kept is not None:
-                kept += [delta * judged.scale] * count
-                sums.keep(position, weight, squared_norms, judged.scale, count)
+            made, loss, correct = trained.updates, trained.updates.loss.tolist(), trained.updates.correct.tolist()
+            for row, member in enumerate(trained.clients):
+                position = member.position
+                delta, squared_norms, finite = made.delta[row], trained.squared_norms[row], trained.finite[row]
+                if adversary is not None and finite and position in adversaries:
+                    delta = attack(adversary, delta, model.params, seed, sent.round, position)
+                    squared_norms = torch.tensor(group_norms(model.params, delta), dtype=torch.float64).square()
+                    finite = bool(squared_norms.sum().isfinite())
+                if not finite:
+                    sums.reject(position)
+                    continue
+                weight = float(member.num_examples) if server.weighs_examples else 1.0
+                count = sent.repeats.get(position, 1)
+                squared_norm = float(squared_norms.sum())
+                judged = sent.limits.judge(delta, math.sqrt(squared_norm))
+                normaliser = 1.0
+                if nova is not None:
+                    tau = num_local_steps(client, member.num_examples)
+                    a = fednova.normaliser(tau, client.optimizer.momentum)
+                    judged = judged._replace(scale=judged.scale / a)
+                    normaliser = a if nova.tau_eff == "sum_p_a" else tau
+                sums.include(
+                    weight=weight,
+                    examples=member.num_examples,
+                    delta=delta,
+                    buffers=made.buffers[row],
+                    counters=made.counters[row],
+                    squared_norms=squared_norms,
+                    squared_norm=squared_norm,
+                    seen=made.seen[row],
+                    loss=loss[row],
+                    correct=correct[row],
+                    judged=judged,
+                    labels=label_counts(member.y, num_labels) if num_labels else None,
+                    count=count,
+                    normaliser=normaliser,
+                )
+                if kept is not None:
+                    kept += [delta * judged.scale] * count
+                    sums.keep(position, weight, squared_norms, judged.scale, count)
         return sums.total()
 
     return Algorithm(server_side.init, broadcast, local, server_side.step)

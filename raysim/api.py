@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +14,10 @@ from torch import Tensor
 
 from raysim import differences, records
 from raysim.data.dataset import FederatedDataset
-from raysim.engine import loop
+from raysim.engine import loop, numerics
 from raysim.engine.in_process import InProcess
 from raysim.engine.loop import Finished
 from raysim.engine.plan import Plan, resolve
-from raysim.engine.pool import intra_op_threads
 from raysim.engine.replay import ClientUpdate, replay_client, replay_round
 from raysim.errors import RunFolderError
 from raysim.experiment import Experiment
@@ -82,6 +81,7 @@ def run(
     overwrite: bool = False,
     resume: bool = False,
     progress: bool | None = None,
+    profile: bool = False,
 ) -> Result:
     """Run an experiment to its last round and record it.
 
@@ -96,6 +96,7 @@ def run(
         overwrite: start afresh where the folder exists.
         resume: go on with the folder's run where it exists; rounds, placement and checkpoints may differ from it.
         progress: a live progress bar; by default where standard error is a terminal.
+        profile: write timeline.json, which https://ui.perfetto.dev opens: what driver and workers did when.
 
     Raises:
         RaysimError: see `raysim.errors`; what was checkpointed before an error can be resumed.
@@ -104,10 +105,9 @@ def run(
     plan = resolve(_with_executor(experiment, executor), dataset, model, loss, params)
     where = Path(path) if path is not None else Path("runs") / experiment.name
     if resume and where.exists():
-        _continue(plan, where)
-    else:
-        RunFolder.create(where, plan.experiment, plan.fingerprint, overwrite)
-    return _carry_out(plan, where, address, progress)
+        return _continue(plan, where, address, progress, profile)
+    RunFolder.check_free(where, overwrite)
+    return _carry_out(plan, where, address, progress, profile, lambda: _create(plan, where, overwrite))
 
 
 def resume(
@@ -131,15 +131,15 @@ def resume(
         executor, address, progress: as for `run`; they may differ from the first time.
 
     Raises:
-        RunFolderError: the folder is none, or data or model differ from what it was run with.
+        RunFolderError: the folder is none, or its data or settings differ. A `model`, `loss` or `params` passed in is
+            code, whose sameness only you can vouch for.
     """
     where = Path(path)
     experiment = records.stored_experiment(where)
     if rounds is not None:
         experiment = experiment.model_copy(update={"rounds": rounds})
     plan = resolve(_with_executor(experiment, executor), dataset, model, loss, params)
-    _continue(plan, where)
-    return _carry_out(plan, where, address, progress)
+    return _continue(plan, where, address, progress)
 
 
 def replay(
@@ -186,19 +186,25 @@ def rounds(
 ) -> Iterator[Round]:
     """Step through an experiment round by round, never more than one round ahead of the reader.
 
-    The arguments are those of `run`; nothing is written unless `path` is given. Everything is checked before the
-    iterator is returned, and leaving the loop early stops the run.
+    The arguments are those of `run`; nothing is written unless `path` is given. The experiment is checked before the
+    iterator is returned, Ray's resources when the first round is asked for. Leaving the loop early stops the run.
     """
     plan = resolve(_with_executor(experiment, executor), dataset, model, loss, params)
     where = None if path is None else Path(path)
     if where is not None:
-        RunFolder.create(where, plan.experiment, plan.fingerprint, overwrite)
+        RunFolder.check_free(where, overwrite)
+
+    def make_folder() -> None:
+        if where is not None:
+            _create(plan, where, overwrite)
+
     if plan.experiment.engine.workers == 0:
+        make_folder()
         return _public(plan, _rounds_here(plan, where))
     # Ray is imported only where it is asked for: the in-process engine works without it.
     from raysim.engine.on_ray import session
 
-    return _public(plan, session.rounds(plan, where, address))
+    return _public(plan, session.rounds(plan, where, address, make_folder))
 
 
 def _public(plan: Plan, steps: Generator[Finished]) -> Iterator[Round]:
@@ -207,10 +213,8 @@ def _public(plan: Plan, steps: Generator[Finished]) -> Iterator[Round]:
             yield Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model)
 
 
-def _continue(plan: Plan, path: Path) -> None:
-    """Check that the plan goes on with the folder's run, and write down its new rounds and placement."""
-    _check_same(plan, path)
-    records.write_experiment(path, plan.experiment, plan.fingerprint)
+def _create(plan: Plan, path: Path, overwrite: bool) -> None:
+    RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite)
 
 
 def _check_same(plan: Plan, path: Path) -> None:
@@ -220,6 +224,29 @@ def _check_same(plan: Plan, path: Path) -> None:
             f"{path} was run with other settings, so it cannot be resumed as this experiment: {'; '.join(found)}. "
             f"Give the run another folder (--path, path=), or start afresh (--overwrite, overwrite=True)."
         )
+
+
+def _continue(plan: Plan, path: Path, address: str | None, progress: bool | None, profile: bool = False) -> Result:
+    """Check that the plan goes on with the folder's run, and carry it out with its new rounds and placement."""
+    _check_same(plan, path)
+    state = records.newest_state(path, plan.fingerprint)
+    done, rounds = (state.round if state else 0), plan.experiment.rounds
+    if done > rounds:
+        raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
+    if state is not None and done == rounds:
+        return _result(plan, path, state.weights)
+    return _carry_out(
+        plan,
+        path,
+        address,
+        progress,
+        profile,
+        lambda: records.write_experiment(path, plan.experiment, plan.fingerprint),
+    )
+
+
+def _result(plan: Plan, path: Path, weights: Weights) -> Result:
+    return Result(weights.to_named(plan.model), records.read_rounds(path), records.read_clients(path), path)
 
 
 def _with_executor(experiment: Experiment, executor: ExecutorName | None) -> Experiment:
@@ -234,7 +261,14 @@ def _with_executor(experiment: Experiment, executor: ExecutorName | None) -> Exp
     return experiment.model_copy(update={"engine": engine})
 
 
-def _carry_out(plan: Plan, path: Path, address: str | None, progress: bool | None) -> Result:
+def _carry_out(
+    plan: Plan,
+    path: Path,
+    address: str | None,
+    progress: bool | None,
+    profile: bool,
+    make_folder: Callable[[], None],
+) -> Result:
     # Workers import raysim too: what draws is imported only where it draws.
     from raysim.report import curve
     from raysim.report.progress import Silent, Terminal
@@ -243,21 +277,20 @@ def _carry_out(plan: Plan, path: Path, address: str | None, progress: bool | Non
     try:
         with show:
             if plan.experiment.engine.workers == 0:
-                weights = _run_here(plan, path, show)
+                make_folder()
+                weights = _run_here(plan, path, show, profile)
             else:
                 from raysim.engine.on_ray import session
 
-                weights = session.run(plan, path, address, show.started, show.row)
+                weights = session.run(plan, path, address, show.started, show.row, make_folder, profile)
     finally:
         # A run that was interrupted has a curve too.
-        rounds = records.read_rounds(path)
-        curve.draw(rounds, path / "curve.png", title=plan.experiment.name)
-    return Result(weights.to_named(plan.model), rounds, records.read_clients(path), path)
+        curve.draw(records.read_rounds(path), path / "curve.png", title=plan.experiment.name)
+    return _result(plan, path, weights)
 
 
-def _run_here(plan: Plan, path: Path, show: Progress) -> Weights:
-    weights = plan.initial
-    with closing(_rounds_here(plan, path)) as steps:
+def _run_here(plan: Plan, path: Path, show: Progress, profile: bool) -> Weights:
+    with closing(_rounds_here(plan, path, profile)) as steps:
         show.started(["this process"])
         for finished in steps:
             weights = finished.weights
@@ -265,13 +298,14 @@ def _run_here(plan: Plan, path: Path, show: Progress) -> Weights:
     return weights
 
 
-def _rounds_here(plan: Plan, path: Path | None) -> Generator[Finished]:
-    folder, state = RunFolder.reopen(path, plan.experiment.checkpoint.keep) if path else (None, None)
-    steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder)
+def _rounds_here(plan: Plan, path: Path | None, profile: bool = False) -> Generator[Finished]:
+    engine = plan.experiment.engine
+    folder, state = RunFolder.reopen(path, plan.experiment.checkpoint.keep, profile) if path else (None, None)
+    steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder, overlap=False)
     with closing(steps):
         while True:
-            # Between rounds the thread count is the reader's own.
-            with intra_op_threads(plan.experiment.engine.threads):
+            # Between rounds torch's settings are the reader's own.
+            with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
                 finished = next(steps, None)
             if finished is None:
                 return

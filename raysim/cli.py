@@ -97,6 +97,9 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the folder's run, if there is one.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh where the folder exists.")] = False,
     progress: Progress = True,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Write timeline.json: what driver and workers did, for Perfetto.")
+    ] = False,
 ) -> None:
     """Run an experiment, and record it in a folder."""
     if resume and overwrite:
@@ -106,7 +109,15 @@ def run(
     experiment = _load(file, changes, removals)
     where = path or _default_folder(experiment)
     with _interruptible(where):
-        result = api.run(experiment, address=address, path=where, overwrite=overwrite, resume=resume, progress=progress)
+        result = api.run(
+            experiment,
+            address=address,
+            path=where,
+            overwrite=overwrite,
+            resume=resume,
+            progress=progress,
+            profile=profile,
+        )
     _close(result)
 
 

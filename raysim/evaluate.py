@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -60,9 +61,9 @@ def per_client(scores: ClientScores) -> ClientScores:
     )
 
 
-def sample_clients(split: Split, most: int | None, seed: int) -> npt.NDArray[np.int64]:
+def sample_clients(split: Split, most: int | Literal["all"], seed: int) -> npt.NDArray[np.int64]:
     """Positions to evaluate: all, or `most` of them, the same in every round, in order of position."""
-    if most is None or most >= len(split):
+    if most == "all" or most >= len(split):
         return np.arange(len(split))
     ranks = seeds.stream(seeds.key(seed, "evaluation"), 4 * most) % np.uint64(len(split))
     chosen = np.unique(ranks.astype(np.int64))

@@ -21,6 +21,7 @@ from pydantic import (
 
 from raysim import explain, overrides
 from raysim.client.adversary import Adversary
+from raysim.client.forms.choose import FormName, Precision
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
 from raysim.data.section import Data
@@ -37,22 +38,26 @@ class EvaluationSection(Section):
     """When and where the model is scored.
 
     `every` rounds and after the last one; `split` is a split's name or several ("train" is the training clients;
-    absent: "test" where the data have one); `clients` is a seeded sample of that many clients per split (absent: all).
+    absent: "test" where the data have one); `clients` is a seeded sample of at most that many per split, or "all".
     """
 
     every: PositiveInt = 10
     split: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    clients: PositiveInt | None = None
+    clients: PositiveInt | Literal["all"] = 10_000
     percentiles: Annotated[tuple[Percentile, ...], Field(min_length=1)] = (5, 25, 50, 75, 95)
 
 
 class EngineSection(Section):
-    """How the work is carried out. `threads`, `chunk_size` and `dtype` fix the bits; the others only the speed.
+    """How the work is carried out. All but workers and their shares fix the bits; those only the speed.
 
-    workers: number of pools; 0 is in-process, without Ray; "auto" is as many as the free cores or cards allow.
+    workers: number of pools; 0 is in-process, without Ray; "auto" is as many as Ray's free cores or cards allow.
     cpus_per_worker, gpus_per_worker: what Ray is asked for. "auto" is an equal share of the cards where Ray has some.
     threads: intra-op threads of a worker. chunk_size: clients trained and retried together.
-    dtype: what weights are kept and products are computed in.
+    form: how local training is computed: "one_by_one" by autograd, for any module; "fused" and "stacked" by hand, for
+        sequences of standard layers, one client after another or with a client axis; "vmap" by torch.func, with a
+        client axis, for modules that allow it. "auto" takes what was fastest when it was measured.
+    dtype: what weights are kept in. precision: what products are computed in: as dtype, unless "tf32" (NVIDIA cards) or
+        "bf16" is asked for.
     """
 
     workers: NonNegativeInt | Literal["auto"] = "auto"
@@ -60,7 +65,9 @@ class EngineSection(Section):
     gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = "auto"
     threads: PositiveInt = 1
     chunk_size: PositiveInt | Literal["auto"] = "auto"
+    form: FormName | Literal["auto"] = "auto"
     dtype: Literal["float32", "float64"] = "float32"
+    precision: Precision = "float32"
 
 
 class CheckpointSection(Section):

@@ -4,6 +4,7 @@ experiment.json          the complete experiment, fingerprint, versions
 rounds.parquet           one row per finished round
 clients/round-*.parquet  one row per client and evaluation
 checkpoints/round-*.safetensors
+    timeline.json            with profile: what driver and workers did when
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,39 +27,58 @@ from raysim import checkpoint
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.server.state import ServerState
+from raysim.timeline import PREFIX, Span, Timeline
 
 log = logging.getLogger("raysim")
 
 FLUSH_S = 5.0
 """Rounds reach the disk at least this often, so that a run can be looked at while it goes on."""
 
-TIMINGS = frozenset({"wall_time_s", "idle_fraction", "retries", "ray_bytes_down", "ray_bytes_up"})
-"""Columns that say how a round was carried out; every other column has the same bits wherever it is run."""
+_COSTS = frozenset({"workers", "wall_time_s", "idle_fraction", "retries", "ray_bytes_down", "ray_bytes_up"})
 
 _PACKAGES = ("raysim", "ray", "torch", "numpy", "pyarrow")
 
 Row = Mapping[str, Any]
 
 
+def tells_cost(column: str) -> bool:
+    """Whether the column says how a round was carried out; every other one has the same bits wherever it is run."""
+    return column in _COSTS or column.startswith(PREFIX)
+
+
 class RunFolder:
     """Writes one run's folder. `create` or `reopen` make one."""
 
-    def __init__(self, path: Path, fingerprint: str, keep: int) -> None:
+    def __init__(self, path: Path, fingerprint: str, keep: int, profile: bool = False) -> None:
         self.path = path
         self._fingerprint = fingerprint
         self._keep = keep
         self._rows: list[Row] = []
         self._flushed_s = time.monotonic()
+        self._timeline = Timeline(path / "timeline.json") if profile else None
         self.checkpointed = 0
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, fingerprint: str, overwrite: bool = False) -> RunFolder:
-        """Make a new folder.
+        """Make a new folder; see `check_free` for the errors."""
+        cls.check_free(path, overwrite)
+        if path.exists():
+            shutil.rmtree(path)
+        (path / "checkpoints").mkdir(parents=True)
+        (path / "clients").mkdir()
+        write_experiment(path, experiment, fingerprint)
+        return cls(path, fingerprint, experiment.checkpoint.keep)
+
+    @staticmethod
+    def check_free(path: Path, overwrite: bool = False) -> None:
+        """Touch nothing, but see whether a folder may be made.
 
         Raises:
-            RunFolderError: there is a run already, and `overwrite` was not asked for.
+            RunFolderError: there is a run already, and `overwrite` was not asked for; or it is something else.
         """
-        if (path / "experiment.json").exists() or (path.exists() and any(path.iterdir())):
+        if path.exists() and not path.is_dir():
+            raise RunFolderError(f"{path} is a file, so no run's folder can be made there.")
+        if path.exists() and any(path.iterdir()):
             if not overwrite:
                 raise RunFolderError(
                     f"{path} exists already. Go on with it (--resume, raysim.resume({str(path)!r})), start afresh "
@@ -68,19 +88,15 @@ class RunFolder:
                 raise RunFolderError(
                     f"{path} is not a run's folder (it has no experiment.json), so it is not overwritten."
                 )
-            shutil.rmtree(path)
-        (path / "checkpoints").mkdir(parents=True)
-        (path / "clients").mkdir()
-        write_experiment(path, experiment, fingerprint)
-        return cls(path, fingerprint, experiment.checkpoint.keep)
 
     @classmethod
-    def reopen(cls, path: Path, keep: int) -> tuple[RunFolder, ServerState | None]:
+    def reopen(cls, path: Path, keep: int, profile: bool = False) -> tuple[RunFolder, ServerState | None]:
         """Open a run's folder to go on with it: the newest intact checkpoint, and the rows of the rounds before it.
 
-        Rows of later rounds are dropped: those rounds will be run, and written, again.
+        Rows of later rounds are dropped: those rounds will be run, and written, again. With `profile`, what driver and
+        workers do from here on goes to timeline.json.
         """
-        folder = cls(path, stored_fingerprint(path), keep)
+        folder = cls(path, stored_fingerprint(path), keep, profile)
         state = newest_state(path, folder._fingerprint)
         done = state.round if state else 0
         folder.checkpointed = done
@@ -91,9 +107,11 @@ class RunFolder:
         folder.flush()
         return folder, state
 
-    def add(self, row: Row, clients: pa.Table | None) -> None:
+    def add(self, row: Row, clients: pa.Table | None, spans: Iterable[Span] = ()) -> None:
         """Record a finished round, and its evaluated clients where there are some."""
         self._rows.append(row)
+        if self._timeline is not None:
+            self._timeline.add(spans)
         if clients is not None:
             _write_parquet(clients, self.path / "clients" / f"round-{row['round']:06d}.parquet")
         if time.monotonic() - self._flushed_s > FLUSH_S:

@@ -8,7 +8,9 @@ a whole chunk of clients is keyed at once.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -52,11 +54,7 @@ def keys(seed: int, purpose: str, *address: int | Int64s) -> UInt64s:
     Returns:
         uint64 array of the broadcast shape; shape () without an address.
     """
-    key = np.asarray(_root(seed, purpose), dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        for part in address:
-            key = _mix((key + _GOLDEN) ^ _mix(np.asarray(part).astype(np.uint64) + _GOLDEN))
-    return key
+    return derive(np.asarray(_root(seed, purpose), dtype=np.uint64), *address)
 
 
 def key(seed: int, purpose: str, *address: int) -> int:
@@ -65,6 +63,15 @@ def key(seed: int, purpose: str, *address: int) -> int:
     for part in address:
         value = _mix_one(((value + 0x9E3779B97F4A7C15) & _MASK) ^ _mix_one((part + 0x9E3779B97F4A7C15) & _MASK))
     return value
+
+
+def derive(start: UInt64s, *address: int | Int64s) -> UInt64s:
+    """Keys under existing keys: `derive(keys(seed, purpose, a), b)` is `keys(seed, purpose, a, b)`; parts broadcast."""
+    key = start
+    with np.errstate(over="ignore"):
+        for part in address:
+            key = _mix((key + _GOLDEN) ^ _mix(np.asarray(part).astype(np.uint64) + _GOLDEN))
+    return key
 
 
 def stream(start: int | np.uint64, length: int) -> UInt64s:
@@ -77,6 +84,21 @@ def stream(start: int | np.uint64, length: int) -> UInt64s:
 def permutation(start: int | np.uint64, length: int) -> Int64s:
     """A uniform permutation of range(length): the order in which the stream's draws rank (a tie has odds 2**-64)."""
     return np.argsort(stream(start, length), kind="stable").astype(np.int64, copy=False)
+
+
+def permutations(starts: UInt64s, lengths: Sequence[int]) -> list[Int64s]:
+    """`permutation(start, length)` for each pair: the draws of many short streams are made in one go."""
+    if not len(lengths):
+        return []
+    ends = np.cumsum(lengths)
+    with np.errstate(over="ignore"):
+        places = np.arange(1, ends[-1] + 1, dtype=np.uint64)
+        places -= np.repeat((ends - lengths).astype(np.uint64), lengths)
+        draws: UInt64s = np.repeat(starts, lengths)
+        places *= _GOLDEN
+        draws = _mix(draws + places)
+    cuts = [0, *ends.tolist()]
+    return [draws[a:b].argsort(kind="stable") for a, b in pairwise(cuts)]
 
 
 def generator(start: int) -> np.random.Generator:

@@ -40,3 +40,16 @@ def test_permutations_are_uniform() -> None:
         counts[tuple(seeds.permutation(key, 4).tolist())] += 1
     chi_square = sum((count - draws / 24) ** 2 / (draws / 24) for count in counts.values())
     assert chi_square < 49.73  # the 0.999 quantile with 23 degrees of freedom
+
+
+def test_many_permutations_at_once_are_the_single_ones() -> None:
+    starts, lengths = seeds.keys(0, "p", np.arange(4)), [5, 1, 100, 7]
+    together = seeds.permutations(starts, lengths)
+    for start, length, got in zip(starts, lengths, together, strict=True):
+        np.testing.assert_array_equal(got, seeds.permutation(start, length))
+
+
+def test_a_key_can_be_derived_in_two_parts() -> None:
+    clients = np.arange(5)
+    whole, derived = seeds.keys(3, "p", clients, 7), seeds.derive(seeds.keys(3, "p", clients), 7)
+    np.testing.assert_array_equal(whole, derived)

@@ -7,6 +7,7 @@ kept: E epochs are E * ceil(n / B) local steps. With `local_steps = K` epochs re
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,27 +42,46 @@ def num_local_steps(section: ClientSection, num_examples: int) -> int:
 
 def draw(section: ClientSection, num_examples: int, seed: int, round_index: int, client: int) -> Batches:
     """The batches of one client (its position) with n >= 1 examples in one round."""
-    batch = num_examples if section.batch_size == "full" else section.batch_size
-    steps = num_local_steps(section, num_examples)
-    per_epoch = math.ceil(num_examples / batch)
-    orders: list[Int64s] = []
-    lengths: list[int] = []
-    for epoch in range(math.ceil(steps / per_epoch)):
+    return draw_all(section, [num_examples], seed, round_index, [client])[0]
+
+
+def draw_all(
+    section: ClientSection, sizes: Sequence[int], seed: int, round_index: int, clients: Sequence[int]
+) -> list[Batches]:
+    """As `draw`, for the clients of a chunk: what each gets does not depend on the others."""
+    shape = [_shape(section, n) for n in sizes]
+    orders: list[list[Int64s]] = [[] for _ in sizes]
+    for epoch in range(max(epochs for _, epochs in shape)):
+        at_work = [i for i, (_, epochs) in enumerate(shape) if epoch < epochs]
         # A full batch is the same set in any order: the stored one saves the gather.
-        if section.shuffle and per_epoch > 1:
-            order = seeds.permutation(seeds.key(seed, "batches", round_index, client, epoch), num_examples)
-        else:
-            order = np.arange(num_examples)
-        cuts = [batch] * (num_examples // batch)
-        if short := num_examples % batch:
-            if section.fill_last_batch:
-                start = seeds.key(seed, "fill", round_index, client, epoch)
-                extra = seeds.stream(start, batch - short) % np.uint64(num_examples)
-                order = np.concatenate([order, extra.astype(np.int64)])
-                short = batch
-            cuts.append(short)
-        kept = min(per_epoch, steps - epoch * per_epoch)
-        cuts = cuts[:kept]
-        orders.append(order[: sum(cuts)])
-        lengths += cuts
-    return Batches(np.concatenate(orders), (0, *np.cumsum(lengths).tolist()))
+        shuffled = [i for i in at_work if section.shuffle and shape[i][0] < sizes[i]]
+        keys = seeds.keys(seed, "batches", round_index, np.array([clients[i] for i in shuffled], dtype=np.int64), epoch)
+        permutations = dict(zip(shuffled, seeds.permutations(keys, [sizes[i] for i in shuffled]), strict=True))
+        for i in at_work:
+            order = permutations.get(i)
+            orders[i].append(np.arange(sizes[i]) if order is None else order)
+            if section.fill_last_batch and (short := sizes[i] % shape[i][0]):
+                start = seeds.key(seed, "fill", round_index, clients[i], epoch)
+                extra = seeds.stream(start, shape[i][0] - short) % np.uint64(sizes[i])
+                orders[i].append(extra.astype(np.int64))
+    return [
+        _cut(section, n, batch, num_local_steps(section, n), own)
+        for n, (batch, _), own in zip(sizes, shape, orders, strict=True)
+    ]
+
+
+def _shape(section: ClientSection, num_examples: int) -> tuple[int, int]:
+    """(B, epochs begun) of a client."""
+    batch = num_examples if section.batch_size == "full" else section.batch_size
+    return batch, math.ceil(num_local_steps(section, num_examples) / math.ceil(num_examples / batch))
+
+
+def _cut(section: ClientSection, num_examples: int, batch: int, steps: int, epochs: list[Int64s]) -> Batches:
+    length = math.ceil(num_examples / batch) * batch if section.fill_last_batch else num_examples
+    bounds = [0]
+    while len(bounds) <= steps:
+        start = bounds[-1]
+        bounds += [*range(start + batch, start + length, batch), start + length]
+    del bounds[steps + 1 :]
+    order = np.concatenate(epochs) if len(epochs) > 1 else epochs[0]
+    return Batches(order[: bounds[-1]], tuple(bounds))

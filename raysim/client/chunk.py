@@ -1,17 +1,18 @@
-"""Train a chunk of clients and add up what they made: a pure function of (broadcast, members, data, seed)."""
+"""Train a chunk of clients and measure what they made: a pure function of (broadcast, members, data, seed)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from raysim import seeds
 from raysim.client import batches
-from raysim.client.form import Client, Form, Update
-from raysim.client.load import load
+from raysim.client.form import Client, Form, Updates
+from raysim.client.load import load_joined
 from raysim.client.section import ClientSection
 from raysim.data.dataset import FederatedDataset
 from raysim.errors import RaysimError
@@ -29,14 +30,15 @@ class ClientFailure(Exception):
 
 @dataclass(frozen=True)
 class Trained:
-    """One client's facts, as additive parts: vectors hold until the next client is asked for."""
+    """Facts of k clients that were trained together: vectors hold until the next ones are asked for.
 
-    position: int
-    num_examples: int
-    y: Tensor
-    update: Update
+    squared_norms: float64 (k, G), |delta_i|^2 per parameter group. finite: whether each update is.
+    """
+
+    clients: tuple[Client, ...]
+    updates: Updates
     squared_norms: Tensor
-    finite: bool
+    finite: tuple[bool, ...]
 
 
 def members(
@@ -46,36 +48,41 @@ def members(
     seed: int,
     round_index: int,
     like: Tensor,
-) -> Iterator[Client]:
+) -> list[Client]:
     """The chunk's clients with data on the device of `like`, floats in its dtype."""
-    for position in positions:
-        x, y = dataset.train.client(position)
-        yield Client(
-            position=position,
-            num_examples=len(y),
-            x=load(x, dataset.x, like.dtype, like.device),
-            y=load(y, dataset.y, like.dtype, like.device),
-            batches=batches.draw(section, len(y), seed, round_index, position),
-            key=seeds.key(seed, "module", round_index, position),
-        )
+    rows = [dataset.train.client(position) for position in positions]
+    sizes = [len(y) for _, y in rows]
+    x = load_joined([x for x, _ in rows], dataset.x, like.dtype, like.device).split_with_sizes(sizes)
+    y = load_joined([y for _, y in rows], dataset.y, like.dtype, like.device).split_with_sizes(sizes)
+    drawn = batches.draw_all(section, sizes, seed, round_index, positions)
+    keys = seeds.keys(seed, "module", round_index, np.array(positions)).tolist()
+    return [
+        Client(position, n, x[i], y[i], drawn[i], keys[i])
+        for i, (position, n) in enumerate(zip(positions, sizes, strict=True))
+    ]
 
 
 def train(form: Form, broadcast: Weights, clients: Sequence[Client], lr: float, layout: Layout) -> Iterator[Trained]:
-    """Train the clients in order and measure each update.
+    """Train the clients in order and measure their updates.
 
     Raises:
-        ClientFailure: user code raised; names the client.
+        ClientFailure: user code raised; names the client, or the first of those trained together.
     """
-    updates = form.train(broadcast, clients, lr)
-    for client in clients:
+    stream = form.train(broadcast, clients, lr)
+    done = 0
+    while done < len(clients):
         try:
-            update = next(updates)
+            updates = next(stream)
         except (RaysimError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            raise ClientFailure(client.position) from error
-        norms = torch.stack([torch.linalg.vector_norm(p, dtype=torch.float64) for p in layout.pieces(update.delta)])
-        squares = norms.square()
+            raise ClientFailure(clients[done].position) from error
+        together = tuple(clients[done : done + len(updates.seen)])
+        done += len(together)
+        norms = [torch.linalg.vector_norm(p, dim=-1, dtype=torch.float64) for p in layout.pieces(updates.delta)]
+        squares = torch.stack(norms, dim=-1).square()
         # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
-        finite = bool(torch.isfinite(squares.sum())) and bool(torch.isfinite(update.buffers).all())
-        yield Trained(client.position, client.num_examples, client.y, update, squares, finite)
+        finite = squares.sum(-1).isfinite()
+        if updates.buffers.numel():
+            finite &= updates.buffers.isfinite().all(-1)
+        yield Trained(together, updates, squares, tuple(finite.tolist()))

@@ -18,7 +18,10 @@ from raysim.models.model import Weights
 
 @dataclass(frozen=True)
 class Client:
-    """A member of a chunk: its data as tensors, its batches, and a key for draws inside the module (dropout)."""
+    """A member of a chunk: its data as tensors, its batches, and a key for draws inside the module (dropout).
+
+    `x` and `y` may be views into data of the whole chunk, at any alignment: forms gather, which makes fresh memory.
+    """
 
     position: int
     num_examples: int
@@ -29,24 +32,25 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Update:
-    """What local training made of a client.
+class Updates:
+    """What local training made of k >= 1 clients, a row each.
 
-    `delta` = y_i - x, and `buffers`, `counters` after training, are flat views that hold only until the next update is
-    asked for. `loss` and `correct` are summed over the `seen` examples of all local batches, in float64.
+    `delta` (k, P) = y_i - x, and `buffers` (k, B), `counters` (k, C) after training, hold only until the next updates
+    are asked for. `loss` and `correct` (NaN where nothing is counted) are summed over the `seen` examples of all local
+    batches, float64 (k,) on the CPU.
     """
 
     delta: Tensor
     buffers: Tensor
     counters: Tensor
-    loss: float
-    correct: float
-    seen: int
+    loss: Tensor
+    correct: Tensor
+    seen: tuple[int, ...]
 
 
 class Form(Protocol):
     """One way of running local training."""
 
-    def train(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Iterator[Update]:
-        """Yield the clients' updates in the order given; `broadcast` is not written to."""
+    def train(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Iterator[Updates]:
+        """Yield the clients' updates in the order given, one or more at a time; `broadcast` is not written to."""
         ...

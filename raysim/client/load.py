@@ -1,7 +1,8 @@
-"""A client's examples as tensors in memory that torch allocated, which fixes their alignment and so the bits."""
+"""Clients' examples as tensors in memory that torch allocated, which fixes their alignment and so the bits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,14 @@ def load(rows: npt.NDArray[Any], field: Field, dtype: torch.dtype, device: torch
         dtype: the experiment's floating type.
         device: where the tensor goes.
     """
-    stored = torch.empty(rows.shape, dtype=_TORCH_DTYPES[rows.dtype.name])
-    np.copyto(stored.numpy(), rows)
+    return load_joined([rows], field, dtype, device)
+
+
+def load_joined(pieces: Sequence[npt.NDArray[Any]], field: Field, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """As `load`, the rows of all pieces one behind the other: one conversion and one transfer for a whole chunk."""
+    num_rows = sum(len(piece) for piece in pieces)
+    stored = torch.empty((num_rows, *pieces[0].shape[1:]), dtype=_TORCH_DTYPES[pieces[0].dtype.name])
+    np.concatenate(pieces, out=stored.numpy())
     stored = stored.to(device)
     if field.scale != 1.0 or field.offset != 0.0:
         return stored.to(dtype).mul_(field.scale).add_(field.offset)

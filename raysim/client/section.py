@@ -38,3 +38,8 @@ class ClientSection(Section):
     def lr_at(self, round_index: int) -> float:
         """lr * decay^t, t = number of finished rounds."""
         return float(self.optimizer.lr * self.lr_decay**round_index)
+
+    @property
+    def is_plain_sgd(self) -> bool:
+        """Whether a local step is y <- y - lr * gradient, with nothing done to the gradient in between."""
+        return self.optimizer.momentum == 0 and self.optimizer.weight_decay == 0 and self.max_grad_norm is None

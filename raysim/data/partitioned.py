@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field as Key
 from pydantic import model_validator
 
-from raysim.data.deal_test import deal_test
+from raysim.data.dealing import deal_test
 from raysim.data.holdout import Holdout, Share, check_holdout, hold_out_examples
 from raysim.data.partitions.iid import Iid
 from raysim.data.partitions.mix import mix

@@ -1,6 +1,7 @@
 """The failure decision, apart from the mechanism: given what failed and what failed before, run again or give up.
 
-Budgets are per cause. User errors have none: the same code on the same client would fail again.
+Budgets are per cause. User errors never come here: the same code on the same client would fail again, so they are
+raised at once.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Cause = Literal["worker_lost", "out_of_memory", "user_error"]
+Cause = Literal["worker_lost", "out_of_memory"]
 
-BUDGETS: Mapping[Cause, int] = {"worker_lost": 3, "out_of_memory": 1, "user_error": 0}
+BUDGETS: Mapping[Cause, int] = {"worker_lost": 3, "out_of_memory": 1}
 """How often the same unit of work may run again after a failure of that cause."""
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from torch import Tensor
 
 from raysim.engine.job import COMBINE, Job, Outcome, Shard
+from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan
-from raysim.engine.pool import Pool, choose_device, sharded
-from raysim.server.fold import fold
+from raysim.engine.pool import Pool, sharded
+from raysim.fold import fold
+from raysim.timeline import Span
 
 
 class InProcess:
@@ -29,16 +33,20 @@ class InProcess:
     def result(self, ticket: int) -> Outcome:
         """Run the job's units in order."""
         job = self._jobs.pop(ticket)
-        start = time.perf_counter()
+        spans: list[Span] = []
         rows: dict[int, list[Tensor]] = {index: [] for index in range(len(job.units))}
-        results = (
-            self._pool.run(job.kind, job.broadcast, index, unit, rows[index] if job.keep else None)
-            for index, unit in enumerate(job.units)
-        )
-        value = fold(results, COMBINE[job.kind], len(job.units))
-        kept = tuple(Shard(*b, (part,)) for b, part in zip(job.keep, sharded(rows, job.keep), strict=True))
-        span_s = time.perf_counter() - start
-        return Outcome(value, busy_s=span_s, span_s=span_s, workers=1, kept=kept)
+
+        def results() -> Iterator[Any]:
+            for index, unit in enumerate(job.units):
+                start_s = time.time()
+                kept = rows[index] if job.keep else None
+                value = self._pool.run(job.kind, job.broadcast, index, unit, kept)
+                spans.append(Span("this process", f"{job.kind} {index}", start_s, time.time()))
+                yield value
+
+        value = fold(results(), COMBINE[job.kind], len(job.units))
+        shards = tuple(Shard(*b, (part,)) for b, part in zip(job.keep, sharded(rows, job.keep), strict=True))
+        return Outcome(value, tuple(spans), workers=1, kept=shards)
 
     def close(self) -> None:
         """Nothing to end."""

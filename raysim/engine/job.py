@@ -17,6 +17,7 @@ from raysim import evaluate
 from raysim.algorithm import Broadcast
 from raysim.server import sums
 from raysim.server.updates import Bounds
+from raysim.timeline import Span
 
 Kind = Literal["train", "evaluate", "gram", "combine", "trim", "distances"]
 """`train` and `evaluate` work on clients; the others look at a shard of all updates that a training job kept."""
@@ -81,19 +82,25 @@ class Job:
 class Outcome:
     """The units' results added up, and what the job cost: none of the figures below influences `value`.
 
-    busy_s: summed seconds of work. span_s: from submission to result. workers: how many could work.
-    retries: failures after which units ran again. bytes_down, bytes_up: through the object store. kept: the updates,
-    where the job asked for them; letting go of it frees them.
+    spans: one for each unit that a worker carried out. workers: how many could work. put_s, fold_s: the driver's time
+    for sending and for adding up. retries: failures after which units ran again. bytes_down, bytes_up: through the
+    object store. kept: the updates, where the job asked for them; letting go of it frees them.
     """
 
     value: Any
-    busy_s: float
-    span_s: float
+    spans: tuple[Span, ...]
     workers: int
+    put_s: float = 0.0
+    fold_s: float = 0.0
     retries: int = 0
     bytes_down: int = 0
     bytes_up: int = 0
     kept: tuple[Shard, ...] = ()
+
+    @property
+    def busy_s(self) -> float:
+        """Summed seconds of work."""
+        return sum(span.end_s - span.start_s for span in self.spans)
 
 
 class Stopped(Exception):

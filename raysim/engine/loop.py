@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raysim import evaluate
-from raysim.algorithm import Algorithm, Broadcast
-from raysim.cohort.sampler import Positions
-from raysim.engine import second_look
+from raysim.algorithm import Algorithm
+from raysim.cohort.sampler import Positions, Sampler
+from raysim.engine import scoring, second_look
 from raysim.engine.job import Executor, Job, Outcome
-from raysim.engine.plan import Plan, evaluated_splits
+from raysim.engine.plan import Plan
+from raysim.experiment import Experiment
 from raysim.models.model import Weights
-from raysim.records import CLIENT_SCHEMA, RunFolder
+from raysim.records import RunFolder
 from raysim.server.aggregators import refusal
 from raysim.server.state import ServerState
 from raysim.server.step import Metrics
 from raysim.server.sums import Sums, empty
 from raysim.server.updates import shards
+from raysim.timeline import PREFIX, Span, Stopwatch
 
 log = logging.getLogger("raysim")
 
@@ -32,8 +33,10 @@ log = logging.getLogger("raysim")
 class Finished:
     """A finished round, as it leaves the loop.
 
-    metrics: by their fixed names. cohort: client ids in sampling order. rejected: ids of clients whose update was not
-    finite. clients: one row per evaluated client, None where nothing was evaluated. weights: after the server step.
+    metrics: by their fixed names; None where a figure is not defined. cohort: client ids in sampling order. rejected:
+    ids of clients whose update was not finite. clients: one row per evaluated client, None where nothing was evaluated.
+    weights: after the server step.
+    spans: what driver and workers did since the round before.
     """
 
     index: int
@@ -42,6 +45,7 @@ class Finished:
     rejected: tuple[str, ...]
     clients: pa.Table | None
     weights: Weights
+    spans: tuple[Span, ...]
 
     @property
     def row(self) -> dict[str, Any]:
@@ -58,10 +62,13 @@ def rounds(
     state: ServerState,
     folder: RunFolder | None = None,
     stop: Callable[[], bool] = lambda: False,
+    overlap: bool = True,
 ) -> Generator[Finished]:
     """Run from `state` to the experiment's last round, yielding each round when it is finished and recorded.
 
-    However the loop ends (an error, an interrupt, a reader that leaves), the last finished round is checkpointed.
+    The next round's model leaves as soon as the server has stepped: a round is evaluated and recorded while the next
+    one trains. However the loop ends (an error, an interrupt, a reader that leaves), the last recorded round is
+    checkpointed.
 
     Args:
         plan: the run.
@@ -69,145 +76,191 @@ def rounds(
         state: where to go on from; `plan.initial_state()` for a new run.
         folder: where rows and checkpoints go; None writes nothing.
         stop: asked between rounds; True ends the loop.
+        overlap: start a round before the one before it is evaluated and yielded.
     """
     experiment = plan.experiment
     algorithm = plan.algorithm()
     sampler = plan.sampler()
-    evaluations = _evaluations(plan)
-    rule, keep, alone = experiment.server.rule, plan.keeps_updates, False
-    if keep:
+    evaluations = scoring.plan_units(plan)
+    alone = False
+    if plan.keeps_updates:
         log.info("the updates of a round are kept until it is closed: %.3g MB", plan.kept_bytes / 1e6)
+    recorded = state
+    stepped: _Stepped | None = None
+    since_s = time.perf_counter()
     try:
-        while state.round < experiment.rounds and not stop():
-            start_s = time.perf_counter()
-            index = state.round
-            cohort = sampler.sample(state.sampler, index)
-            outcome = _train(plan, executor, algorithm, state, cohort, keep)
-            sums: Sums = outcome.value
-            if plan.experiment.server.glad and sums.clients < 2 and not alone:
-                log.warning("round %d: FedGLAD compares clients, and this round has %d: factor 1", index, sums.clients)
-                alone = True
-            vector = None
-            if rule is not None and sums.facts:
-                if why := refusal(rule, len(sums.facts)):
-                    log.warning("round %d: %s after rejections, so the model is left as it is", index, why)
-                    sums = replace(sums, clients=0)
-                else:
-                    sums, vector = second_look.aggregate(executor, rule, sums, outcome.kept, index)
-            before = state.weights.params
-            state, metrics = algorithm.step(state, sums, vector)
-            if sampler.learn is not None and sums.facts:
-                moved = state.weights.params - before
-                near = second_look.distances(executor, moved, sums, outcome.kept, index)
-                state = replace(state, sampler=sampler.learn(state.sampler, *near))
-            if sums.rejected:
-                _say_rejected(plan, index, sums)
-            if metrics.get("catastrophic_failure"):
-                log.warning(
-                    "round %d: the cohort's training accuracy fell below half of the last round's, to %.3g; the row "
-                    "keeps its clients",
-                    index,
-                    metrics["accuracy"],
-                )
-            clients = None
-            if state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds:
-                scores, clients = evaluate_now(plan, executor, state, evaluations)
-                metrics |= scores
-            metrics |= costs_of(outcome, plan, len(np.unique(cohort)), time.perf_counter() - start_s)
-            split = plan.dataset.train
-            finished = Finished(
-                index=index,
-                metrics=metrics,
-                cohort=tuple(split.id_of(position) for position in cohort.tolist()),
-                rejected=tuple(split.id_of(position) for position in sums.rejected),
-                clients=clients,
-                weights=state.weights,
-            )
-            if folder is not None:
-                folder.add(finished.row, clients)
-                if state.round % experiment.checkpoint.every == 0 or state.round == experiment.rounds:
-                    folder.checkpoint(state)
-            yield finished
+        while stepped is not None or (state.round < experiment.rounds and not stop()):
+            training: _Training | None = None
+            if state.round < experiment.rounds and (overlap or stepped is None) and not stop():
+                training = _begin(plan, algorithm, sampler, executor, state)
+            if stepped is not None:
+                finished = _finish(plan, executor, stepped, since_s)
+                if folder is not None:
+                    _record(folder, finished, stepped.state, experiment)
+                recorded, stepped = stepped.state, None
+                since_s = time.perf_counter()
+                yield finished
+                if not overlap:
+                    # Nothing was under way meanwhile: the time was the reader's.
+                    since_s = time.perf_counter()
+            if training is not None:
+                stepped = _step(plan, executor, algorithm, sampler, state, training, evaluations)
+                state = stepped.state
+                clients = stepped.metrics["clients"] or 0
+                if experiment.server.glad and clients < 2 and not alone:
+                    log.warning("round %d: FedGLAD compares clients, and it has %d: factor 1", state.round - 1, clients)
+                    alone = True
     finally:
-        if folder is not None and folder.checkpointed < state.round:
-            folder.checkpoint(state)
+        if folder is not None and folder.checkpointed < recorded.round:
+            folder.checkpoint(recorded)
 
 
-def _train(
-    plan: Plan, executor: Executor, algorithm: Algorithm, state: ServerState, cohort: Positions, keep: bool
-) -> Outcome:
-    """Train the cohort, every client once however often it was drawn."""
+@dataclass(frozen=True)
+class _Training:
+    """A round whose clients are being trained; there is no ticket where the sampler drew nobody."""
+
+    ticket: int | None
+    cohort: Positions
+    watch: Stopwatch
+
+
+@dataclass(frozen=True)
+class _Stepped:
+    """A round whose server step is done, and whose evaluations may still be under way."""
+
+    state: ServerState
+    metrics: Metrics
+    rejected: tuple[int, ...]
+    cohort: Positions
+    outcome: Outcome
+    evaluations: Mapping[str, int]
+    watch: Stopwatch
+
+
+def _begin(plan: Plan, algorithm: Algorithm, sampler: Sampler, executor: Executor, state: ServerState) -> _Training:
+    """Choose the cohort, plan its chunks, and send them out."""
+    watch = Stopwatch()
+    with watch.phase("sample"):
+        cohort = sampler.sample(state.sampler, state.round)
+    # However often a client was drawn, it trains once.
     members, first, counts = np.unique(cohort, return_index=True, return_counts=True)
     if not len(members):
-        model = plan.model
-        nothing = empty(model.params.size, model.buffers.size, model.counters.size, len(model.params.names))
-        return Outcome(nothing, busy_s=0.0, span_s=1.0, workers=1)
+        return _Training(None, cohort, watch)
     repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
-    chunks, costs = plan.chunks(cohort[np.sort(first)])
-    bounds = shards(plan.model.params.size, len(cohort)) if keep else ()
-    return executor.result(executor.submit(Job("train", algorithm.broadcast(state, repeats), chunks, costs, bounds)))
+    with watch.phase("plan"):
+        chunks, costs = plan.chunks(cohort[np.sort(first)])
+        bounds = shards(plan.model.params.size, len(cohort)) if plan.keeps_updates else ()
+    with watch.phase("submit"):
+        ticket = executor.submit(Job("train", algorithm.broadcast(state, repeats), chunks, costs, bounds))
+    return _Training(ticket, cohort, watch)
 
 
-def _evaluations(plan: Plan) -> dict[str, tuple[evaluate.Unit, ...]]:
-    """What to evaluate, split by split: the same clients in every round."""
-    section = plan.experiment.evaluation
-    units = {}
-    for name in evaluated_splits(plan):
-        split = plan.dataset.split(name)
-        units[name] = evaluate.plan(name, split, evaluate.sample_clients(split, section.clients, plan.experiment.seed))
-    return units
+def _step(
+    plan: Plan,
+    executor: Executor,
+    algorithm: Algorithm,
+    sampler: Sampler,
+    state: ServerState,
+    training: _Training,
+    evaluations: scoring.Units,
+) -> _Stepped:
+    """Wait for the round's sums, step the server, and send the new model to be evaluated where that is due."""
+    with training.watch.phase("train"):
+        outcome = _nobody(plan) if training.ticket is None else executor.result(training.ticket)
+    sums: Sums = outcome.value
+    index, experiment, vector = state.round, plan.experiment, None
+    rule = experiment.server.rule
+    if rule is not None and sums.facts:
+        if why := refusal(rule, len(sums.facts)):
+            log.warning("round %d: %s after rejections, so the model is left as it is", index, why)
+            sums = replace(sums, clients=0)
+        else:
+            with training.watch.phase("look"):
+                sums, vector = second_look.aggregate(executor, rule, sums, outcome.kept, index, training.cohort)
+    before = state.weights.params
+    with training.watch.phase("step"):
+        state, metrics = algorithm.step(state, sums, vector)
+    if sampler.learn is not None and sums.facts:
+        with training.watch.phase("learn"):
+            moved = state.weights.params - before
+            near = second_look.distances(executor, moved, sums, outcome.kept, index)
+            state = replace(state, sampler=sampler.learn(state.sampler, *near))
+    # The updates are not looked at again: what holds them lets go.
+    outcome = replace(outcome, kept=())
+    due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
+    tickets = scoring.submit(executor, state, evaluations) if due else {}
+    return _Stepped(state, metrics, sums.rejected, training.cohort, outcome, tickets, training.watch)
 
 
-def evaluate_now(
-    plan: Plan, executor: Executor, state: ServerState, units: Mapping[str, tuple[evaluate.Unit, ...]]
-) -> tuple[Metrics, pa.Table | None]:
-    """Score the model on every split; returns metrics and a row per client."""
-    sent = Broadcast(state.round - 1, state.weights, lr=0.0)
-    tickets = {
-        name: executor.submit(Job("evaluate", sent, work, [1.0] * len(work))) for name, work in units.items() if work
-    }
-    metrics: Metrics = {}
-    tables = []
-    for name, ticket in tickets.items():
-        scores = evaluate.per_client(executor.result(ticket).value)
-        metrics |= evaluate.summarise(scores, name, plan.experiment.evaluation.percentiles)
-        tables.append(_client_rows(plan, state.round - 1, name, scores))
-    return metrics, pa.concat_tables(tables) if tables else None
+def _nobody(plan: Plan) -> Outcome:
+    """The outcome of a round without clients."""
+    model = plan.model
+    nothing = empty(model.params.size, model.buffers.size, model.counters.size, len(model.params.names))
+    return Outcome(nothing, spans=(), workers=1)
 
 
-def _client_rows(plan: Plan, index: int, name: str, scores: evaluate.ClientScores) -> pa.Table:
-    split = plan.dataset.split(name)
-    count = len(scores.positions)
-    return pa.table(
-        {
-            "round": [index] * count,
-            "split": [name] * count,
-            "client": [split.id_of(position) for position in scores.positions.tolist()],
-            "examples": scores.examples,
-            "loss": scores.loss / scores.examples,
-            "accuracy": scores.correct / scores.examples,
+def _record(folder: RunFolder, finished: Finished, state: ServerState, experiment: Experiment) -> None:
+    folder.add(finished.row, finished.clients, finished.spans)
+    if state.round % experiment.checkpoint.every == 0 or state.round == experiment.rounds:
+        folder.checkpoint(state)
+
+
+def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -> Finished:
+    """Wait for the round's evaluations and put together all that is known of it."""
+    index = stepped.state.round - 1
+    watch = stepped.watch
+    with watch.phase("evaluate"):
+        scores, clients, evaluations = scoring.collect(plan, executor, index, stepped.evaluations)
+    split = plan.dataset.train
+    rejected = tuple(split.id_of(position) for position in stepped.rejected)
+    if rejected:
+        log.warning("round %d: rejected %d update(s), not finite, of: %s", index, len(rejected), ", ".join(rejected))
+    if rejected and not stepped.metrics["clients"]:
+        log.warning("round %d: every update was rejected, so the model is left as it is", index)
+    if stepped.metrics.get("catastrophic_failure"):
+        log.warning(
+            "round %d: the cohort's training accuracy fell below half of the last round's, to %.3g; the row keeps its "
+            "clients",
+            index,
+            stepped.metrics["accuracy"],
+        )
+    outcomes = (stepped.outcome, *evaluations)
+    seconds = watch.seconds()
+    return Finished(
+        index=index,
+        metrics={
+            **stepped.metrics,
+            **scores,
+            **transfers(plan, len(np.unique(stepped.cohort))),
+            **_engine_costs(outcomes, time.perf_counter() - since_s),
+            **seconds,
         },
-        schema=CLIENT_SCHEMA,
+        cohort=tuple(split.id_of(position) for position in stepped.cohort.tolist()),
+        rejected=rejected,
+        clients=clients,
+        weights=stepped.state.weights,
+        spans=(*watch.spans, *(span for outcome in outcomes for span in outcome.spans)),
     )
 
 
-def costs_of(outcome: Outcome, plan: Plan, cohort_size: int, wall_time_s: float) -> dict[str, float]:
-    """What the round cost: simulated clients' transfers, and the engine's own time and traffic."""
+def transfers(plan: Plan, cohort_size: int) -> dict[str, float]:
+    """Bytes that the simulated clients of a round would transfer."""
     model, item_bytes = plan.model, plan.initial.params.element_size()
     model_bytes = (model.params.num_values + model.buffers.num_values) * item_bytes + model.counters.num_values * 8
+    return {"bytes_down": cohort_size * model_bytes, "bytes_up": cohort_size * model_bytes}
+
+
+def _engine_costs(outcomes: tuple[Outcome, ...], wall_s: float) -> dict[str, float]:
+    """What the round cost the engine: `wall_s` is from the end of the round before to the end of this one."""
+    train = outcomes[0]
+    busy_s = sum(outcome.busy_s for outcome in outcomes)
     return {
-        "bytes_down": cohort_size * model_bytes,
-        "bytes_up": cohort_size * model_bytes,
-        "wall_time_s": wall_time_s,
-        "idle_fraction": max(0.0, 1 - outcome.busy_s / (outcome.workers * outcome.span_s)),
-        "retries": outcome.retries,
-        "ray_bytes_down": outcome.bytes_down,
-        "ray_bytes_up": outcome.bytes_up,
+        "workers": train.workers,
+        "wall_time_s": wall_s,
+        "idle_fraction": min(1.0, max(0.0, 1 - busy_s / (train.workers * wall_s))),
+        "retries": sum(outcome.retries for outcome in outcomes),
+        "ray_bytes_down": sum(outcome.bytes_down for outcome in outcomes),
+        "ray_bytes_up": sum(outcome.bytes_up for outcome in outcomes),
+        f"{PREFIX}put": train.put_s,
+        f"{PREFIX}fold": train.fold_s,
     }
-
-
-def _say_rejected(plan: Plan, index: int, sums: Sums) -> None:
-    names = [plan.dataset.train.id_of(position) for position in sums.rejected]
-    log.warning("round %d: rejected the updates of %d client(s), not finite: %s", index, len(names), ", ".join(names))
-    if sums.clients == 0:
-        log.warning("round %d: every update was rejected, so the model is left as it is", index)

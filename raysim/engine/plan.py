@@ -13,12 +13,14 @@ import torch
 from raysim.algorithm import Algorithm, federated
 from raysim.client import batches
 from raysim.client.adversary import LabelFlip, positions
+from raysim.client.forms.choose import Way, choose
 from raysim.client.load import load
 from raysim.cohort import chunks
 from raysim.cohort.sampler import Sampler
 from raysim.cohort.section import sampler
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
+from raysim.engine.numerics import choose_device
 from raysim.errors import ExperimentError, ModelError
 from raysim.experiment import Experiment
 from raysim.models import section as models
@@ -39,6 +41,7 @@ class Plan:
     model: Model
     initial: Weights
     task: Task
+    way: Way
     label_population: torch.Tensor | None = None
 
     @property
@@ -82,12 +85,13 @@ class Plan:
         client = self.experiment.client
         sizes = self.dataset.train.sizes(cohort)
         steps = np.array([batches.num_local_steps(client, n) for n in sizes.tolist()])
-        size = self.experiment.engine.chunk_size
-        if size == "auto":
-            size = chunks.auto_chunk_size(self.model.params.num_values, len(cohort))
-        planned = chunks.plan(cohort, steps, size)
-        work = dict(zip(cohort.tolist(), (steps * np.minimum(sizes, _batch(client.batch_size))).tolist(), strict=True))
-        return planned, [sum(work[position] for position in chunk) for chunk in planned]
+        work = steps * np.minimum(sizes, _batch(client.batch_size)).astype(np.int64)
+        if self.way.together:
+            planned = chunks.plan(cohort, steps, self.way.chunk_size(len(cohort)))
+        else:
+            planned = chunks.level(cohort, work, self.way.num_chunks(len(cohort)))
+        cost = dict(zip(cohort.tolist(), work.tolist(), strict=True))
+        return planned, [sum(cost[position] for position in chunk) for chunk in planned]
 
 
 def _batch(batch_size: int | str) -> float:
@@ -125,8 +129,9 @@ def resolve(
     made, initial = create(model, seed, _DTYPES[experiment.engine.dtype])
     if params is not None:
         initial = replace_params(made, initial, params)
+    task = task_for(dataset.num_classes, loss)
     population = _label_population(dataset) if experiment.server.diagnostics.labels else None
-    plan = Plan(experiment, dataset, made, initial, task_for(dataset.num_classes, loss), population)
+    plan = Plan(experiment, dataset, made, initial, task, _way(experiment, made, task), population)
     plan.initial_state()
     _check_rule(plan)
     for split in evaluated_splits(plan):
@@ -166,6 +171,15 @@ def _label_population(dataset: FederatedDataset) -> torch.Tensor:
     for position in range(len(dataset.train)):
         counts += np.bincount(dataset.train.client(position)[1].reshape(-1), minlength=len(counts))
     return torch.from_numpy(counts)
+
+
+def _way(experiment: Experiment, model: Model, task: Task) -> Way:
+    engine = experiment.engine
+    with torch.random.fork_rng(devices=[]):
+        module = model.factory()
+    # The kind of device that this process sees stands for all: workers are expected to be alike.
+    kind = choose_device(engine.gpus_per_worker).type
+    return choose(engine.form, engine.chunk_size, engine.precision, engine.dtype, module, task, kind)
 
 
 def evaluated_splits(plan: Plan) -> tuple[str, ...]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +12,8 @@ from torch import Tensor
 
 from raysim import evaluate
 from raysim.algorithm import Broadcast
-from raysim.client import sgd
 from raysim.client.chunk import ClientFailure
-from raysim.client.form import Form
-from raysim.client.one_by_one import OneByOne
+from raysim.client.forms.make import make
 from raysim.engine.job import Kind, Look, Part, Shard
 from raysim.engine.plan import Plan
 from raysim.errors import ClientError
@@ -41,8 +38,8 @@ class Pool:
         self._worker = worker
         self._local = plan.algorithm().local
         self._loaded = _to(plan.initial, device, copy=True)
-        self._form: Form = OneByOne(
-            plan.model, self._loaded, plan.task, plan.experiment.client, sgd.make(plan.experiment.client.optimizer)
+        self._form = make(
+            plan.way, plan.model, self._loaded, plan.task, plan.experiment.client, plan.experiment.engine.precision
         )
         self._module = bind(plan.model, self._loaded, device).eval()
         self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
@@ -89,27 +86,6 @@ class Pool:
             f"{doing} client {split.id_of(failure.position)!r} failed in round {round_index}, chunk {index}, "
             f"on {self._worker}: {cause!r}\n{trace}"
         )
-
-
-def choose_device(gpus_per_worker: float | str) -> torch.device:
-    """The card where one may be used and is there, else the CPU; kernels on the card are made deterministic."""
-    if gpus_per_worker == 0 or not torch.cuda.is_available():
-        return torch.device("cpu")
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    return torch.device("cuda")
-
-
-@contextmanager
-def intra_op_threads(count: int) -> Iterator[None]:
-    """Run with a fixed intra-op thread count, which fixes the bits, and put the process's own back."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _vectors(weights: Weights) -> tuple[torch.Tensor, ...]:

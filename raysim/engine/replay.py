@@ -19,8 +19,9 @@ from raysim import checkpoint, records
 from raysim.algorithm import Broadcast
 from raysim.engine import loop
 from raysim.engine.in_process import InProcess
+from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan import Plan
-from raysim.engine.pool import Pool, choose_device, intra_op_threads
+from raysim.engine.pool import Pool
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.server.state import ServerState
 
@@ -64,8 +65,10 @@ def replay_client(plan: Plan, path: Path, index: int, client: str) -> ClientUpda
         raise RunFolderError(f"client {client!r} was not in round {index}, whose cohort of {len(cohort)} is: {ids} ...")
     sent = Broadcast(index, state.weights, plan.experiment.client.lr_at(index))
     kept: list[Tensor] = []
-    with intra_op_threads(plan.experiment.engine.threads):
-        pool = Pool(plan, choose_device(plan.experiment.engine.gpus_per_worker), "this process")
+    engine = plan.experiment.engine
+    device = choose_device(engine.gpus_per_worker)
+    with fixed(engine.threads, device, engine.precision):
+        pool = Pool(plan, device, "this process")
         sums = pool.run("train", sent, number, chunks[number], kept)
     members = tuple(train.id_of(p) for p in chunks[number])
     if position in sums.rejected:
@@ -113,8 +116,9 @@ def _run(
 ) -> Sequence[loop.Finished]:
     """Run on to so many finished rounds."""
     shorter = replace(plan, experiment=plan.experiment.model_copy(update={"rounds": rounds}))
+    engine = plan.experiment.engine
     with (
-        intra_op_threads(plan.experiment.engine.threads),
-        closing(loop.rounds(shorter, InProcess(shorter), state, folder)) as steps,
+        fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision),
+        closing(loop.rounds(shorter, InProcess(shorter), state, folder, overlap=False)) as steps,
     ):
         return [finished for finished in steps if finished.index == rounds - 1]

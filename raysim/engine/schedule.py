@@ -1,12 +1,13 @@
-"""Which worker does which unit next: longest first within a region of one's own, then from the slowest neighbour.
+"""Which worker does which unit next: longest first within a region of its own, then from the fullest region.
 
 Units are indexed so that neighbours are siblings in the tree of sums. Each worker therefore starts with a contiguous
 region of about equal cost: it can add up what it trained and sends one sum a round. Whoever runs dry takes from the
-region with most work left, at the far end. Nothing here touches the numbers, only where and when they are made.
+region with most work left, the shortest first. Nothing here touches the numbers, only where and when they are made.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +17,7 @@ class Schedule:
 
     def __init__(self, costs: Sequence[float], workers: Sequence[int]) -> None:
         self._costs = costs
+        self._lost: set[int] = set()
         self._regions: dict[int, deque[int]] = {worker: deque() for worker in workers}
         total, done = sum(costs), 0.0
         for unit, cost in enumerate(costs):
@@ -23,19 +25,31 @@ class Schedule:
             share = (done + cost / 2) / total if total else unit / len(costs)
             self._regions[workers[min(len(workers) - 1, int(share * len(workers)))]].append(unit)
             done += cost
+        for worker, region in self._regions.items():
+            self._regions[worker] = deque(sorted(region, key=lambda unit: -costs[unit]))
 
     def __len__(self) -> int:
         return sum(len(region) for region in self._regions.values())
 
-    def take(self, worker: int) -> int | None:
-        """The worker's next unit, or None when nothing is left for anyone."""
+    def take(self, worker: int, least: float = 0.0) -> int | None:
+        """The worker's next unit, or None when there is none for it.
+
+        A unit from another's region breaks up that worker's subtree, so that more sums travel: it is taken only where
+        at least `least` of cost is left there. A lost worker's region is anyone's.
+        """
         own = self._regions.setdefault(worker, deque())
         if own:
             return own.popleft()
-        fullest = max(self._regions.values(), key=lambda region: sum(self._costs[unit] for unit in region))
-        return fullest.pop() if fullest else None
+        others = [(self._left(number), number) for number, region in self._regions.items() if region]
+        cost, fullest = max(others, default=(0.0, worker))
+        if not others or (cost < least and fullest not in self._lost):
+            return None
+        return self._regions[fullest].pop()
 
-    def give_back(self, units: Iterable[int], lost_worker: int) -> None:
-        """Units of a lost worker, finished or not, are to be done again by anyone."""
-        region = self._regions.setdefault(lost_worker, deque())
-        region.extend(sorted(units))
+    def _left(self, worker: int) -> float:
+        return math.inf if worker in self._lost else sum(self._costs[unit] for unit in self._regions[worker])
+
+    def lose(self, worker: int, units: Iterable[int]) -> None:
+        """The worker is gone: its region, and what it had been given, finished or not, is anyone's."""
+        self._regions.setdefault(worker, deque()).extend(sorted(units))
+        self._lost.add(worker)

@@ -21,15 +21,21 @@ from raysim.server.sums import Sums
 
 
 def aggregate(
-    executor: Executor, rule: Rule, sums: Sums, kept: Sequence[Shard], index: int
+    executor: Executor, rule: Rule, sums: Sums, kept: Sequence[Shard], index: int, cohort: Positions
 ) -> tuple[Sums, Tensor | None]:
-    """The sums as the rule weighs them, or the vector that stands in the mean's place, float64 (P,)."""
+    """The sums as the rule weighs them, or the vector that stands in the mean's place, float64 (P,).
+
+    Updates lie in order of chunks; the rule sees them in the order of the cohort, in which ties are broken.
+    """
     if isinstance(rule, ByCoordinate):
         dropped = trimmed_mean.dropped(rule, len(sums.facts))
         return sums, _look(executor, "trim", Look(index, torch.zeros(0), dropped), kept)
     inner = _look(executor, "gram", Look(index, torch.zeros(0)), kept)
     weights = torch.tensor([fact.weight for fact in sums.facts], dtype=torch.float64)
-    chosen = coefficients(rule, inner, weights)
+    place = {position: number for number, position in reversed(list(enumerate(cohort.tolist())))}
+    order = torch.tensor(sorted(range(len(weights)), key=lambda row: place[sums.facts[row].position]))
+    chosen = torch.empty_like(weights)
+    chosen[order] = coefficients(rule, inner[order][:, order], weights[order])
     return reweighed(sums, chosen, _look(executor, "combine", Look(index, chosen), kept)), None
 
 

@@ -59,6 +59,8 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype) -> tuple[Model
         seed: the model's seed.
         dtype: what weights are kept in.
     """
+    if isinstance(factory, nn.Module):
+        raise ModelError("model= must be a function that returns a new module, but got a module: pass `lambda: ...`.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeds.key(seed, "model") >> 1)
         module = factory()

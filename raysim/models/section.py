@@ -8,17 +8,20 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from raysim.models import cnn, cnn_mcmahan, linear, mlp
+from raysim.models import cnn, cnn_mcmahan, linear, lstm_char, mlp
 from raysim.models.choice import ModelChoice
 from raysim.models.model import ModuleFactory
 
-ModelSection = Annotated[linear.Linear | mlp.Mlp | cnn.Cnn | cnn_mcmahan.CnnMcmahan, Field(discriminator="name")]
+ModelSection = Annotated[
+    linear.Linear | mlp.Mlp | cnn.Cnn | cnn_mcmahan.CnnMcmahan | lstm_char.LstmChar, Field(discriminator="name")
+]
 
 _MAKERS: dict[type[ModelChoice], Callable[[Any, tuple[int, ...], int], Any]] = {
     linear.Linear: linear.make,
     mlp.Mlp: mlp.make,
     cnn.Cnn: cnn.make,
     cnn_mcmahan.CnnMcmahan: cnn_mcmahan.make,
+    lstm_char.LstmChar: lstm_char.make,
 }
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from raysim.errors import ModelError
+from raysim.models import softmax
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) -> (batch,) losses."""
@@ -32,8 +32,8 @@ class Task:
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Cross entropy per example, averaged over time where there is a time axis."""
     if targets.dim() == 1:
-        return functional.cross_entropy(outputs, targets, reduction="none")
-    flat = functional.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none")
+        return softmax.cross_entropy(outputs, targets)
+    flat = softmax.cross_entropy(outputs.flatten(0, -2), targets.flatten())
     return flat.view(targets.shape).flatten(1).mean(1)
 
 

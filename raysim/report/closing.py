@@ -47,7 +47,7 @@ def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
     return [
         ("experiment", experiment.name),
         ("rounds", _rounds(experiment, rounds)),
-        ("workers", workers(experiment)),
+        ("workers", _workers(columns)),
         *_training(columns),
         *_evaluation(columns),
         *_speed(rounds),
@@ -58,15 +58,10 @@ def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
     ]
 
 
-def workers(experiment: Experiment) -> str:
-    """Where clients were trained, as the experiment asked for it."""
-    match experiment.engine.workers:
-        case 0:
-            return "none: in this process"
-        case "auto":
-            return "as many as cores or cards allow"
-        case number:
-            return str(number)
+def _workers(columns: Columns) -> str:
+    """How many trained clients in the last round."""
+    _, count = columns.get("workers", (0, None))
+    return "unknown" if count is None else f"{count:,}"
 
 
 def next_command(experiment: Experiment, rounds: pa.Table, path: Path) -> str:
@@ -99,7 +94,7 @@ def _evaluation(columns: Columns) -> Iterator[Line]:
         said += [f"loss {figures.loss(loss)}"] if loss is not None else []
         yield split, f"{', '.join(said)} (after round {index + 1:,})"
         spread = {p: columns[name][1] for p, name in percentiles(columns, split).items()}
-        if spread:
+        if len(set(spread.values())) > 1:  # one pooled client has no spread
             among = "   ".join(f"p{p:g} {figures.share(v)}" for p, v in spread.items() if v is not None)
             yield f"{split}, by client", among
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from raysim.client import batches
 from raysim.data.dataset import Split
-from raysim.engine.job import Outcome
-from raysim.engine.loop import costs_of
+from raysim.engine.loop import transfers
 from raysim.engine.plan import Plan, evaluated_splits
 from raysim.experiment import EngineSection
 from raysim.report import figures
@@ -78,8 +77,7 @@ def _round(plan: Plan) -> Iterator[Line]:
     if plan.keeps_updates:
         kept = figures.size(plan.kept_bytes)
         yield "kept updates", f"{kept} a round, in shards in the object store: {_why_kept(plan)} looks at every update"
-    nothing = Outcome(value=None, busy_s=0, span_s=1, workers=1)
-    costs = costs_of(nothing, plan, len(cohort), wall_time_s=0)
+    costs = transfers(plan, len(cohort))
     down, up = costs["bytes_down"], costs["bytes_up"]
     total = figures.size((down + up) * experiment.rounds)
     yield "transfer", f"{figures.size(down)} down and {figures.size(up)} up a round; {total} in all, were clients real"
@@ -107,7 +105,10 @@ def _schedule(plan: Plan) -> Iterator[Line]:
     yield "rounds", f"{experiment.rounds:,}, a checkpoint every {experiment.checkpoint.every:,}"
     splits = evaluated_splits(plan)
     most = experiment.evaluation.clients
-    whom = "all clients" if most is None else f"up to {figures.counted(most, 'client')}"
+    if most == "all" or all(len(plan.dataset.split(name)) <= most for name in splits):
+        whom = "all clients"
+    else:
+        whom = f"{figures.counted(most, 'client')} chosen at random"
     every = f"every {figures.counted(experiment.evaluation.every, 'round')} and after the last"
     yield "evaluation", f"{' and '.join(splits)}, {whom}, {every}" if splits else "none: the data have no test split"
 

@@ -14,7 +14,7 @@ def beside_record(folder: Path, index: int, metrics: Mapping[str, float | None])
     row = records.read_rounds(folder).to_pylist()[index]
     lines, others = [], []
     for name, value in metrics.items():
-        if name in records.TIMINGS or row.get(name) is None:
+        if records.tells_cost(name) or row.get(name) is None:
             continue
         same = value == row[name]
         lines.append(f"{name}  {value}" + ("" if same else f"  (recorded: {row[name]})"))

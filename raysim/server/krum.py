@@ -1,7 +1,7 @@
 """Krum: the update whose M - f - 2 nearest others are nearest, by the sum of squared distances. It ignores weights.
 
 Multi-Krum: the plain mean of the m updates with the best scores, scored once. Ties go to the lowest index in the
-cohort's order of chunks; scores within 1e-9 of the largest are ties, because they come from rounded sums.
+cohort; scores within 1e-9 of the largest are ties, because they come from rounded sums.
 
 Source: Blanchard et al. (2017), sections 4 and 6; algorithms.md section 4. Needs M >= f + 3.
 """

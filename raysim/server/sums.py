@@ -1,8 +1,8 @@
 """What workers send back: additive statistics, a commutative monoid.
 
 `empty` is the identity and `add` the operation; tests hold its laws (exactly associative where the numbers are exactly
-representable, and in the fixed order of `fold.py` everywhere else). No client's update travels: every figure of a round
-is a function of these sums.
+representable, and in the fixed order of `raysim/fold.py` everywhere else). No client's update travels: every figure of
+a round is a function of these sums.
 """
 
 from __future__ import annotations
@@ -154,8 +154,11 @@ class Accumulator:
         norm = math.sqrt(squared_norm)
         weight *= count
         self._delta.add_(delta, alpha=weight * judged.scale)
-        self._buffers.add_(buffers, alpha=weight)
-        torch.maximum(self._counters, counters, out=self._counters)
+        # Most models have neither: an empty addition costs as much as a small one.
+        if buffers.numel():
+            self._buffers.add_(buffers, alpha=weight)
+        if counters.numel():
+            torch.maximum(self._counters, counters, out=self._counters)
         self._squared_norms.add_(squared_norms, alpha=weight * judged.scale**2)
         if norm:
             if len(self._units):

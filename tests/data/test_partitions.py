@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from raysim.data.deal_test import deal_test
+from raysim.data.dealing import deal_test
 from raysim.data.holdout import Holdout, hold_out_examples
 from raysim.data.partitioned import Partitioned, assign
 from raysim.data.partitions.cut import apportion, even_sizes

@@ -30,7 +30,7 @@ def same_records(left: raysim.Result, right: raysim.Result) -> None:
     assert left.params.keys() == right.params.keys()
     for name, tensor in left.params.items():
         assert torch.equal(tensor, right.params[name])
-    kept = [name for name in left.rounds.column_names if name not in records.TIMINGS]
+    kept = [name for name in left.rounds.column_names if not records.tells_cost(name)]
     assert left.rounds.select(kept).equals(right.rounds.select(kept))
     assert left.clients.equals(right.clients)
 
@@ -61,10 +61,15 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     if resumed_on["workers"]:
         request.getfixturevalue("ray_cluster")
     settings: dict[str, Any] = {"rounds": 6, "checkpoint": {"every": 2}, "evaluation": {"every": 1}}
-    whole = raysim.run(experiment(**settings, engine={"workers": 0}), dataset=dataset, path=tmp_path / "whole")
+    whole = raysim.run(
+        experiment(**settings, engine={"workers": 0, "form": "one_by_one"}), dataset=dataset, path=tmp_path / "whole"
+    )
     with pytest.raises(KeyboardInterrupt):
         raysim.run(
-            experiment(**settings, engine={"workers": 0}), dataset=dataset, path=tmp_path / "cut", loss=Stops(after)
+            experiment(**settings, engine={"workers": 0, "form": "one_by_one"}),
+            dataset=dataset,
+            path=tmp_path / "cut",
+            loss=Stops(after),
         )
     done = records.read_rounds(tmp_path / "cut").num_rows
     assert 0 <= done < 6
@@ -83,7 +88,9 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
     settings: dict[str, Any] = {"rounds": 40, "checkpoint": {"every": 5}, "evaluation": {"every": 10}}
-    whole = raysim.run(experiment(**settings, engine={"workers": 0}), dataset=dataset, path=tmp_path / "whole")
+    whole = raysim.run(
+        experiment(**settings, engine={"workers": 0, "form": "one_by_one"}), dataset=dataset, path=tmp_path / "whole"
+    )
 
     # A thread of this test kills the driver, by its process id, once it has left a checkpoint.
     import threading
@@ -104,7 +111,12 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(
         test={f"t{i}": dataset.split("test").client(i) for i in range(4)},
     )
     with pytest.raises(raysim.WorkerLostError, match="raysim resume"):
-        raysim.run(experiment(**settings, engine=TWO_WORKERS), dataset=slowly, path=folder, loss=slow_loss)
+        raysim.run(
+            experiment(**settings, engine={**TWO_WORKERS, "form": "one_by_one"}),
+            dataset=slowly,
+            path=folder,
+            loss=slow_loss,
+        )
     killer.join()
     assert records.read_rounds(folder).num_rows < 40
     same_records(raysim.resume(folder, dataset=dataset), whole)
@@ -246,3 +258,22 @@ def test_tables_hold_a_row_a_round_and_a_row_a_client(
     last = result.clients.filter(pa.compute.equal(result.clients["round"], 4))
     assert last.filter(pa.compute.equal(last["split"], "test"))["client"].to_pylist() == ["t0", "t1", "t2", "t3"]
     assert last.num_rows == 24
+
+
+def test_a_finished_run_is_not_cut_short(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    done = raysim.run(experiment(rounds=4), dataset=dataset, path=tmp_path / "run")
+    with pytest.raises(raysim.RunFolderError, match="has 4 rounds behind it, so it cannot go on to round 2 only"):
+        raysim.resume(tmp_path / "run", dataset=dataset, rounds=2)
+    same_records(raysim.resume(tmp_path / "run", dataset=dataset), done)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_what_cannot_start_leaves_the_disk_as_it_was(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    done = raysim.run(experiment(rounds=2), dataset=dataset, path=tmp_path / "run")
+    for path, overwrite in ((tmp_path / "run", True), (tmp_path / "new", False)):
+        with pytest.raises(raysim.ResourceError):
+            raysim.run(experiment(engine={"workers": 99}), dataset=dataset, path=path, overwrite=overwrite)
+    assert not (tmp_path / "new").exists()
+    same_records(raysim.resume(tmp_path / "run", dataset=dataset), done)

@@ -50,3 +50,10 @@ def test_writing_the_vector_is_loading_the_module() -> None:
     module = bind(model, weights, torch.device("cpu"))
     weights.params.zero_()
     assert module(torch.ones(1, 5)).tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_the_character_lstm_scores_every_place_of_a_text() -> None:
+    model, weights = made({"name": "lstm_char"}, (80,), 90)
+    assert model.params.num_values == 822_570
+    module = bind(model, weights, torch.device("cpu")).eval()
+    assert module(torch.zeros(2, 80, dtype=torch.int64)).shape == (2, 80, 90)

@@ -38,6 +38,7 @@ def frozen() -> nn.Module:
         (lambda: nn.Linear(4, 3), r"failed on a batch x of shape \(2, 5\)"),
         (lambda: Pair(5, 3), "must return one tensor, but it returned tuple"),
         (lambda: Detached(5, 3), "no gradient"),
+        (nn.Linear(5, 3), "must be a function that returns a new module, but got a module"),
         (lambda: "a module", "must be a function that returns a torch.nn.Module"),
         (lambda: nn.LazyLinear(3), "lazy parameters"),
         (frozen, "no trainable parameter"),

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rich.console import Console
 
 from raysim import Experiment, records
@@ -15,9 +14,19 @@ from raysim.report import closing
 Make = Callable[..., Experiment]
 
 ROWS: list[dict[str, Any]] = [
-    {"round": 0, "clients": 6, "rejected": 1, "retries": 0, "wall_time_s": 1.5, "loss": 2.0, "accuracy": 0.25},
+    {
+        "round": 0,
+        "workers": 2,
+        "clients": 6,
+        "rejected": 1,
+        "retries": 0,
+        "wall_time_s": 1.5,
+        "loss": 2.0,
+        "accuracy": 0.25,
+    },
     {
         "round": 1,
+        "workers": 2,
         "clients": 7,
         "rejected": 0,
         "retries": 2,
@@ -29,8 +38,26 @@ ROWS: list[dict[str, Any]] = [
         "eval/test/p5": 0.125,
         "eval/test/p95": 1.0,
     },
-    {"round": 2, "clients": 7, "rejected": 0, "retries": 0, "wall_time_s": 1.0, "loss": 0.5, "accuracy": 0.625},
-    {"round": 3, "clients": 7, "rejected": 0, "retries": 0, "wall_time_s": 2.0, "loss": 0.25, "accuracy": 0.875},
+    {
+        "round": 2,
+        "workers": 2,
+        "clients": 7,
+        "rejected": 0,
+        "retries": 0,
+        "wall_time_s": 1.0,
+        "loss": 0.5,
+        "accuracy": 0.625,
+    },
+    {
+        "round": 3,
+        "workers": 1,
+        "clients": 7,
+        "rejected": 0,
+        "retries": 0,
+        "wall_time_s": 2.0,
+        "loss": 0.25,
+        "accuracy": 0.875,
+    },
 ]
 
 
@@ -44,7 +71,7 @@ def test_every_figure_of_a_complete_run(experiment: Make, tmp_path: Path) -> Non
     assert said(experiment(rounds=4), ROWS, tmp_path) == {
         "experiment": "test",
         "rounds": "4",
-        "workers": "none: in this process",
+        "workers": "1",
         "training": "accuracy 87.5 %, loss 0.25",
         "test": "accuracy 75.0 %, loss 1.25 (after round 2)",
         "test, by client": "p5 12.5 %   p95 100.0 %",
@@ -81,11 +108,9 @@ def test_a_run_that_went_on_for_longer_counts_the_rounds_that_it_has(experiment:
     assert lines["next"].endswith("--rounds 8")
 
 
-@pytest.mark.parametrize(
-    ("workers", "text"), [(0, "none: in this process"), (4, "4"), ("auto", "as many as cores or cards allow")]
-)
-def test_workers_are_said_as_asked_for(experiment: Make, workers: int | str, text: str) -> None:
-    assert said(experiment(engine={"workers": workers}), ROWS)["workers"] == text
+def test_workers_are_those_of_the_last_round(experiment: Make) -> None:
+    assert said(experiment(), ROWS[:2])["workers"] == "2"
+    assert said(experiment(), ROWS)["workers"] == "1"
 
 
 def test_a_run_without_rounds_has_a_table_too(experiment: Make) -> None:

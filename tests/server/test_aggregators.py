@@ -127,7 +127,7 @@ def test_an_even_median_is_the_mean_of_the_middle_two(experiment: Make) -> None:
 
 
 def test_krum_breaks_ties_by_the_lowest_index(experiment: Make) -> None:
-    # Two pairs of equal updates, mirrored: all four have the same score. Chunks are longest first: sizes 3, 1, 4, 1.
+    # Two pairs of equal updates, mirrored: all four have the same score. Chunks hold them in another order.
     vectors = np.array([[1.0, 2, 3], [1.0, 2, 3], [-1.0, -2, -3], [-1.0, -2, -3]])
     (done,) = run(experiment, vectors=vectors, server={"aggregator": {"name": "krum", "f": 1}})
     assert done.params["weight"].tolist() == [[1, 2, 3]]

@@ -11,11 +11,11 @@ import ray
 import torch
 from torch import Tensor
 
-from raysim.engine import wire
+from raysim.engine import numerics, wire
 from raysim.engine.job import COMBINE, Kind, Shard
 from raysim.engine.plan import Plan
-from raysim.engine.pool import Pool, choose_device, sharded
-from raysim.server.fold import Node, TreeFold
+from raysim.engine.pool import Pool, sharded
+from raysim.fold import Node, TreeFold
 from raysim.server.updates import Bounds
 
 
@@ -30,8 +30,8 @@ class ClientPool:
     """
 
     def __init__(self, plan: Plan, index: int, gpus: float, threads: int) -> None:
-        torch.set_num_threads(threads)
-        device = choose_device(gpus)
+        device = numerics.choose_device(gpus)
+        numerics.fix(threads, device, plan.experiment.engine.precision)
         if device.type == "cuda" and gpus < 1:
             # Ray's fraction only counts pools; without a cap one of them could take the whole card.
             torch.cuda.set_per_process_memory_fraction(gpus)
@@ -45,9 +45,14 @@ class ClientPool:
         """Where this pool runs, once it can work."""
         return f"{self._name} on {ray.util.get_node_ip_address()}"
 
-    def run(self, job: int, num_units: int, kind: Kind, packed: Any, index: int, unit: Any, keep: bool) -> float:
-        """Carry out one unit and hold its result, with its updates where they are to be kept; returns the seconds."""
-        start = time.perf_counter()
+    def run(
+        self, job: int, num_units: int, kind: Kind, packed: Any, index: int, unit: Any, keep: bool
+    ) -> tuple[float, float]:
+        """Carry out one unit and hold its result, with its updates where they are to be kept.
+
+        Returns when it began and ended, by the Unix clock.
+        """
+        start_s = time.time()
         if self._broadcast[0] != job:
             self._broadcast = (job, wire.unpack(packed))
         if isinstance(unit, Shard):
@@ -56,8 +61,8 @@ class ClientPool:
             unit = replace(unit, parts=tuple(parts))
         rows = self._rows.setdefault(job, {}).setdefault(index, []) if keep else None
         value = self._pool.run(kind, self._broadcast[1], index, unit, rows)
-        self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put(value, index)
-        return time.perf_counter() - start
+        self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put_leaf(value, index)
+        return start_s, time.time()
 
     def collect(self, job: int, bounds: tuple[Bounds, ...]) -> Any:
         """Hand over the job's sums: one packed record per maximal subtree of the units done since the last time.

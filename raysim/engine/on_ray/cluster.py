@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,9 @@ import ray
 
 from raysim.errors import ResourceError
 from raysim.experiment import EngineSection
+
+REACH_S = 5.0
+"""How long a cluster's address may take to answer."""
 
 WAIT_FOR_RESOURCES_S = 60.0
 """How long resources that others hold are waited for."""
@@ -40,6 +44,12 @@ def connected(address: str | None) -> Iterator[None]:
         ResourceError: no cluster answers at the address, or it does not accept this user's token.
     """
     if ray.is_initialized():
+        joined = ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", joined):
+            raise ResourceError(
+                f"This script is connected to Ray at {joined} already, so address {address!r} cannot be joined: leave "
+                f"address= out, or call ray.shutdown() first."
+            )
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -48,16 +58,24 @@ def connected(address: str | None) -> Iterator[None]:
     # A dashboard may only be asked for, or not, where a cluster is started.
     dashboard = False if address is None else None
     try:
+        _reach(address)
         ray.init(address=address or "local", logging_level=logging.WARNING, include_dashboard=dashboard)
-    except (ConnectionError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise ResourceError(
-            f"No Ray cluster could be joined at address {address!r}: {error}. Is it running (`ray start --head`)? "
+            f"No Ray cluster could be joined at address {address!r} ({error}). Is it running (`ray start --head`)? "
             f"Where it uses token authentication, this user needs the same token (RAY_AUTH_TOKEN or ~/.ray/auth_token)."
         ) from None
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _reach(address: str | None) -> None:
+    """OSError at once where nothing listens at host:port: Ray itself would try for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if colon and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=REACH_S).close()
 
 
 def place(engine: EngineSection) -> Placement:
@@ -67,12 +85,12 @@ def place(engine: EngineSection) -> Placement:
         ResourceError: says what was asked for and what Ray has.
     """
     total = ray.cluster_resources()
-    cpus, gpus = total.get("CPU", 0.0), total.get("GPU", 0.0)
-    gpus_each = engine.gpus_per_worker
+    gpus, gpus_each = total.get("GPU", 0.0), engine.gpus_per_worker
     if engine.workers == "auto":
-        by_cpu = int(cpus // engine.cpus_per_worker)
+        free = ray.available_resources()
+        by_cpu = int(free.get("CPU", 0.0) // engine.cpus_per_worker)
         card = 1.0 if gpus_each == "auto" else gpus_each
-        workers = max(1, min(by_cpu, int(gpus / card)) if gpus and card else by_cpu)
+        workers = max(1, min(by_cpu, int(free.get("GPU", 0.0) / card)) if gpus and card else by_cpu)
     else:
         workers = engine.workers
     if gpus_each == "auto":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +27,24 @@ class Driver:
         plan: the run.
         placement: where its pools go.
         path: the run's folder, which exists; the loop goes on from its newest checkpoint. None writes nothing.
+        profile: write the folder's timeline.
     """
 
-    def __init__(self, plan: Plan, placement: Placement, path: Path | None) -> None:
-        self._plan, self._placement, self._path = plan, placement, path
+    def __init__(self, plan: Plan, placement: Placement, path: Path | None, profile: bool) -> None:
+        self._plan, self._placement, self._path, self._profile = plan, placement, path, profile
         self._rows: list[dict[str, Any]] = []
         self._news = threading.Condition()
+        self._rounds: Generator[loop.Finished] | None = None
 
     def start(self) -> list[str]:
-        """Start the pools and find where to go on from; returns what each pool says of itself."""
+        """Start the pools; returns what each one says of itself."""
         # Not in the constructor: an error there reaches the script as a dead actor, without its type.
-        plan, path = self._plan, self._path
-        self._executor = OnRay(plan, self._placement)
-        folder, state = RunFolder.reopen(path, plan.experiment.checkpoint.keep) if path else (None, None)
-        state = state or plan.initial_state()
-        self._weights = state.weights
-        self._rounds = loop.rounds(plan, self._executor, state, folder, self._executor.stop.is_set)
+        self._executor = OnRay(self._plan, self._placement)
         return self._executor.started
 
     def run(self) -> Any:
         """Run to the last round, or until `stop`; returns the weights of the last finished round, packed."""
+        self._open(overlap=True)
         while (finished := self._next()) is not None:
             with self._news:
                 self._rows.append(finished.row)
@@ -54,6 +53,9 @@ class Driver:
 
     def advance(self) -> Any:
         """Run one round and return it packed; None after the last."""
+        if self._rounds is None:
+            # The reader asks for one round ahead itself: two ahead would be one too many.
+            self._open(overlap=False)
         finished = self._next()
         return None if finished is None else wire.pack(finished)
 
@@ -67,7 +69,16 @@ class Driver:
         """Ask the loop to end at once; what is left is a checkpoint of the last finished round."""
         self._executor.stop.set()
 
+    def _open(self, overlap: bool) -> None:
+        """Find where to go on from."""
+        plan, path, keep = self._plan, self._path, self._plan.experiment.checkpoint.keep
+        folder, state = RunFolder.reopen(path, keep, self._profile) if path else (None, None)
+        state = state or plan.initial_state()
+        self._weights = state.weights
+        self._rounds = loop.rounds(plan, self._executor, state, folder, self._executor.stop.is_set, overlap)
+
     def _next(self) -> loop.Finished | None:
+        assert self._rounds is not None
         # Reductions of the server step depend on the thread count too, and torch keeps it per calling thread.
         torch.set_num_threads(self._plan.experiment.engine.threads)
         try:

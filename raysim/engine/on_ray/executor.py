@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import ray
+import torch
 from ray import exceptions
 
 from raysim.engine import failure, wire
@@ -20,7 +21,8 @@ from raysim.engine.on_ray.cluster import Placement, wait_for_pools
 from raysim.engine.plan import Plan
 from raysim.engine.schedule import Schedule
 from raysim.errors import RaysimError, WorkerLostError
-from raysim.server.fold import TreeFold
+from raysim.fold import TreeFold
+from raysim.timeline import Span
 
 log = logging.getLogger("raysim")
 
@@ -30,17 +32,22 @@ DEPTH = 2
 STOP_POLL_S = 0.5
 """How long a waiting driver takes to notice that it was asked to stop."""
 
+S_PER_BYTE = 2e-9
+"""What a sum costs to write, map, copy and add, in seconds a byte: the same kind of memory traffic everywhere."""
+
 HOLD_S = 2.0
 """A worker hands over its sums after this much work, so that losing it costs no more than that."""
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A call in flight. A collect call covers the units whose sums it brings; `kept` refers to their updates."""
+    """A call in flight. A collect call covers the units whose sums it brings, and `kept` refers to their updates; a
+    ready call belongs to no job.
+    """
 
     worker: int
     ticket: int
-    what: Literal["run", "collect"]
+    what: Literal["ready", "run", "collect"]
     units: tuple[int, ...]
     kept: tuple[Any, ...] = ()
 
@@ -48,6 +55,8 @@ class _Call:
 @dataclass
 class _Worker:
     actor: Any
+    ready: bool = False
+    """Whether it runs: a replacement may have to wait for resources, and is given nothing until it has them."""
     in_flight: int = 0
     held_s: float = 0.0
     held: dict[int, list[int]] = field(default_factory=dict)
@@ -60,9 +69,10 @@ class _Running:
     schedule: Schedule
     tree: TreeFold[Any]
     reference: Any
-    start_s: float
     bytes_down: int
-    busy_s: float = 0.0
+    put_s: float
+    fold_s: float = 0.0
+    spans: list[Span] = field(default_factory=list)
     bytes_up: int = 0
     retries: int = 0
     failures: Counter[int] = field(default_factory=Counter)
@@ -71,6 +81,16 @@ class _Running:
     kept: list[tuple[Any, ...]] = field(default_factory=list)
     """References to the arrived units' updates, one per shard. As results of calls they are the driver's own: they
     outlive the worker that made them."""
+    done_cost: float = 0.0
+
+    def least_to_take(self) -> float:
+        """The cost that must be left in another worker's region before a free worker takes from it.
+
+        Less than that takes no longer than sending and adding the two more sums of float64 that it causes.
+        """
+        sums_s = 2 * 2 * self.bytes_down * S_PER_BYTE
+        busy_s = sum(span.end_s - span.start_s for span in self.spans)
+        return sums_s * self.done_cost / busy_s if busy_s else 0.0
 
 
 class OnRay:
@@ -93,22 +113,26 @@ class OnRay:
         for _ in range(placement.workers):
             self._start_worker()
         try:
-            self.started = wait_for_pools([w.actor.ready.remote() for w in self._workers.values()], placement)
+            self.started = wait_for_pools(list(self._calls), placement)
         except BaseException:
             self.close()
             raise
+        for reference in list(self._calls):
+            self._settle(reference)
 
     def submit(self, job: Job) -> int:
         """Put the broadcast where every node can map it, and give the workers their first units."""
+        start_s = time.perf_counter()
         ticket = next(self._tickets)
         packed = wire.pack(job.broadcast)
+        reference = ray.put(packed)
         self._jobs[ticket] = _Running(
             job=job,
             schedule=Schedule(job.costs, list(self._workers)),
             tree=TreeFold(len(job.units), COMBINE[job.kind]),
-            reference=ray.put(packed),
-            start_s=time.perf_counter(),
+            reference=reference,
             bytes_down=wire.num_bytes(packed),
+            put_s=time.perf_counter() - start_s,
         )
         self._give_out()
         return ticket
@@ -138,7 +162,9 @@ class OnRay:
         options = ray.remote(ClientPool).options(
             num_cpus=place.cpus, num_gpus=place.gpus, max_restarts=0, max_task_retries=0
         )
-        self._workers[number] = _Worker(options.remote(self._plan_reference, number, place.gpus, self._threads))
+        actor: Any = options.remote(self._plan_reference, number, place.gpus, self._threads)
+        self._workers[number] = _Worker(actor)
+        self._calls[actor.ready.remote()] = _Call(number, 0, "ready", ())
 
     def _give_out(self) -> None:
         """Fill every worker's queue; where a job has nothing left to give, ask for its sums."""
@@ -147,7 +173,10 @@ class OnRay:
             while progress and len(running.schedule):
                 progress = False
                 for number, worker in self._workers.items():
-                    if worker.in_flight < DEPTH and (unit := running.schedule.take(number)) is not None:
+                    if not worker.ready or worker.in_flight >= DEPTH:
+                        continue
+                    unit = running.schedule.take(number, running.least_to_take())
+                    if unit is not None:
                         self._run(number, worker, ticket, running, unit)
                         progress = True
             if not len(running.schedule):
@@ -181,22 +210,33 @@ class OnRay:
             self._lost(call, error)
             return
         except exceptions.RayTaskError as error:
-            self._fail(error)
-        running = self._jobs[call.ticket]
+            if not isinstance(error.cause, torch.OutOfMemoryError):
+                self._fail(error)
+            self._out_of_memory(call)
+            return
         worker = self._workers[call.worker]
+        if call.what == "ready":
+            worker.ready = True
+            return
+        running = self._jobs[call.ticket]
         if call.what == "run":
+            start_s, end_s = value
             worker.in_flight -= 1
-            worker.held_s += value
-            running.busy_s += value
+            worker.held_s += end_s - start_s
+            what = f"{running.job.kind} {call.units[0]}"
+            running.done_cost += running.job.costs[call.units[0]]
+            running.spans.append(Span(f"worker {call.worker}", what, start_s, end_s))
             if worker.held_s > HOLD_S:
                 self._collect(call.worker, worker, call.ticket)
         else:
+            start_s = time.perf_counter()
             running.arrived.update(call.units)
             if call.kept:
                 running.kept.append(call.kept)
-            for (level, index), packed in value:
+            for node, packed in value:
                 running.bytes_up += wire.num_bytes(packed)
-                running.tree.put(wire.unpack(packed), index, level)
+                running.tree.put(wire.unpack(packed), node)
+            running.fold_s += time.perf_counter() - start_s
         # Replies are settled in any order: the sums may be whole before the last call has said how long it took.
         if running.tree.complete and all(other.ticket != call.ticket for other in self._calls.values()):
             self._finish(call.ticket, running)
@@ -205,9 +245,10 @@ class OnRay:
         del self._jobs[ticket]
         self._done[ticket] = Outcome(
             value=running.tree.value,
-            busy_s=running.busy_s,
-            span_s=time.perf_counter() - running.start_s,
-            workers=len(self._workers),
+            spans=tuple(running.spans),
+            workers=sum(worker.ready for worker in self._workers.values()),
+            put_s=running.put_s,
+            fold_s=running.fold_s,
             retries=running.retries,
             bytes_down=running.bytes_down,
             bytes_up=running.bytes_up,
@@ -233,26 +274,39 @@ class OnRay:
         worker = self._workers.pop(number)
         # It may only be out of reach: ended for certain, nothing of it can be counted twice.
         ray.kill(worker.actor)
-        units: dict[int, set[int]] = {ticket: set(held) for ticket, held in worker.held.items()}
-        units.setdefault(seen.ticket, set()).update(seen.units)
-        for reference, call in list(self._calls.items()):
-            if call.worker == number:
-                del self._calls[reference]
-                units.setdefault(call.ticket, set()).update(call.units)
+        units: dict[int, set[int]] = {ticket: set(worker.held.get(ticket, ())) for ticket in self._jobs}
+        calls = [seen, *(call for call in self._calls.values() if call.worker == number)]
+        self._calls = {reference: call for reference, call in self._calls.items() if call.worker != number}
+        for call in calls:
+            if call.what != "ready":
+                units[call.ticket].update(call.units)
         for ticket, given in units.items():
-            if lost := given - self._jobs[ticket].arrived:
-                self._run_again(number, ticket, lost)
+            running = self._jobs[ticket]
+            lost = given - running.arrived
+            if lost:
+                what = f"worker {number} died with {len(lost)} chunk(s) of round {running.job.broadcast.round}"
+                self._count_failure("worker_lost", running, lost, what)
+            running.schedule.lose(number, lost)
         self._start_worker()
 
-    def _run_again(self, number: int, ticket: int, lost: set[int]) -> None:
-        running = self._jobs[ticket]
+    def _out_of_memory(self, call: _Call) -> None:
+        """The worker lives, and has let go of what it had allocated: the chunk is tried once more."""
+        running = self._jobs[call.ticket]
+        worker = self._workers[call.worker]
+        (unit,) = call.units
+        what = f"worker {call.worker} ran out of device memory on chunk {unit} of round {running.job.broadcast.round}"
+        self._count_failure("out_of_memory", running, {unit}, what)
+        worker.in_flight -= 1
+        worker.held[call.ticket].remove(unit)
+        self._run(call.worker, worker, call.ticket, running, unit)
+
+    def _count_failure(self, cause: failure.Cause, running: _Running, lost: set[int], what: str) -> None:
+        """Decide whether the units run again; if so, count and log it, else end the run."""
         before = max(running.failures[unit] for unit in lost)
-        what = f"worker {number} died with {len(lost)} chunk(s) of round {running.job.broadcast.round}"
-        decision = failure.decide("worker_lost", before, what)
+        decision = failure.decide(cause, before, what)
         log.warning(decision.reason)
         if not decision.retry:
             self.close()
             raise WorkerLostError(decision.reason)
         running.retries += 1
         running.failures.update(lost)
-        running.schedule.give_back(lost, number)

@@ -25,17 +25,22 @@ def run(
     address: str | None,
     on_start: Callable[[list[str]], None],
     on_row: Callable[[Mapping[str, Any]], None],
+    make_folder: Callable[[], None],
+    profile: bool = False,
 ) -> Weights:
     """Run to the last round in a driver actor and return its weights; `on_row` sees every finished round.
+
+    `make_folder` is called once all pools have started: until then, nothing on the disk is touched.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, once the driver has checkpointed the last finished round.
     """
     with connected(address):
-        driver = _start(plan, path)
+        driver = _start(plan, path, profile)
         outcome = None
         try:
             on_start(_get(driver.start.remote()))
+            make_folder()
             outcome = driver.run.remote()
             seen = 0
             done: list[Any] = []
@@ -56,13 +61,14 @@ def run(
             ray.kill(driver)
 
 
-def rounds(plan: Plan, path: Path | None, address: str | None) -> Generator[Finished]:
+def rounds(plan: Plan, path: Path | None, address: str | None, make_folder: Callable[[], None]) -> Generator[Finished]:
     """Pull round by round; the driver works on the next one while the reader looks at this one."""
     with connected(address):
         driver = _start(plan, path)
         ahead = None
         try:
             _get(driver.start.remote())
+            make_folder()
             ahead = driver.advance.remote()
             while (packed := _get(ahead)) is not None:
                 ahead = driver.advance.remote()
@@ -75,7 +81,7 @@ def rounds(plan: Plan, path: Path | None, address: str | None) -> Generator[Fini
             ray.kill(driver)
 
 
-def _start(plan: Plan, path: Path | None) -> Any:
+def _start(plan: Plan, path: Path | None, profile: bool = False) -> Any:
     placement = place(plan.experiment.engine)
     # Zero CPUs: a driver that took one would starve a pool. No restarts: a restarted driver would begin at round 0.
     # This node: paths of the run folder and of prepared data mean what they mean to the script.
@@ -83,7 +89,7 @@ def _start(plan: Plan, path: Path | None) -> Any:
     options = ray.remote(Driver).options(
         num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=4, scheduling_strategy=here
     )
-    return options.remote(plan, placement, None if path is None else path.absolute())
+    return options.remote(plan, placement, None if path is None else path.absolute(), profile)
 
 
 def _get(reference: Any) -> Any:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.server.fold import TreeFold, fold
+from raysim.fold import TreeFold, deal, fold, middle
 
 
 def bracket(left: str, right: str) -> str:
@@ -15,7 +15,7 @@ def bracket(left: str, right: str) -> str:
 
 @pytest.mark.parametrize(
     ("count", "tree"),
-    [(1, "0"), (2, "(01)"), (3, "((01)2)"), (4, "((01)(23))"), (5, "(((01)(23))4)"), (6, "(((01)(23))(45))")],
+    [(1, "0"), (2, "(01)"), (3, "((01)2)"), (4, "((01)(23))"), (5, "(((01)2)(34))"), (6, "(((01)2)((34)5))")],
 )
 def test_the_tree_is_fixed_by_the_number_of_leaves(count: int, tree: str) -> None:
     assert fold((str(i) for i in range(count)), bracket, count) == tree
@@ -28,13 +28,13 @@ def test_any_workers_in_any_order_give_the_same_tree(data: st.DataObject, count:
     driver: TreeFold[str] = TreeFold(count, bracket)
     held = [TreeFold(count, bracket) for _ in range(workers)]
     for leaf in order:
-        held[owners[leaf]].put(f"<{leaf}>", leaf)
+        held[owners[leaf]].put_leaf(f"<{leaf}>", leaf)
         if data.draw(st.booleans()):  # a worker may hand over what it holds at any moment
-            for (level, index), value in held[owners[leaf]].take():
-                driver.put(value, index, level)
+            for node, value in held[owners[leaf]].take():
+                driver.put(value, node)
     for worker in held:
-        for (level, index), value in worker.take():
-            driver.put(value, index, level)
+        for node, value in worker.take():
+            driver.put(value, node)
     assert driver.complete
     assert driver.value == fold((f"<{i}>" for i in range(count)), bracket, count)
 
@@ -42,12 +42,21 @@ def test_any_workers_in_any_order_give_the_same_tree(data: st.DataObject, count:
 def test_a_worker_with_a_whole_subtree_holds_one_value() -> None:
     worker = TreeFold(16, bracket)
     for leaf in (11, 8, 10, 9):
-        worker.put("x", leaf)
-    assert [node for node, _ in worker.take()] == [(2, 2)]
+        worker.put_leaf("x", leaf)
+    assert [node for node, _ in worker.take()] == [(8, 12)]
 
 
 def test_a_leaf_put_twice_is_refused() -> None:
     tree = TreeFold(4, bracket)
-    tree.put("a", 0)
+    tree.put_leaf("a", 0)
     with pytest.raises(ValueError, match="twice"):
-        tree.put("a", 0)
+        tree.put_leaf("a", 0)
+
+
+@given(st.lists(st.integers(1, 1000), min_size=2, max_size=64))
+def test_dealing_levels_the_halves(costs: list[int]) -> None:
+    longest_first = sorted(costs, reverse=True)
+    dealt = deal(longest_first)
+    assert sorted(dealt) == sorted(costs)
+    half = middle(0, len(costs))
+    assert 0 <= sum(dealt[:half]) - sum(dealt[half:]) <= longest_first[0]

@@ -6,22 +6,25 @@ subtraction, a plain SGD step one fused update of views.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from raysim.client.form import Client, Update
-from raysim.client.optimizer import ClientOptimizer
+from raysim.client import dropout
+from raysim.client.form import Client, Updates
+from raysim.client.forms.gradient import shape_gradient
+from raysim.client.forms.scores import Scores
+from raysim.client.optimizer import ClientOptimizer, State
 from raysim.client.section import ClientSection
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
 
 
 class OneByOne:
-    """Form over a module bound to this object's own weights.
+    """Form over a module bound to this object's own weights; every nn.Dropout inside draws addressed masks.
 
     Args:
         model: factory and layouts.
@@ -30,17 +33,25 @@ class OneByOne:
         section: local training; the gradient's way is loss gradient, clip to `max_grad_norm`, plus weight decay * y,
             optimizer.
         optimizer: the pair that `section.optimizer` means.
+        precision: dtype of products, by torch.autocast where it is not that of `like`.
     """
 
     def __init__(
-        self, model: Model, like: Weights, task: Task, section: ClientSection, optimizer: ClientOptimizer
+        self,
+        model: Model,
+        like: Weights,
+        task: Task,
+        section: ClientSection,
+        optimizer: ClientOptimizer,
+        precision: torch.dtype,
     ) -> None:
         self._own = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
         self._module = bind(model, self._own, like.params.device).train()
+        self._dropouts = dropout.address(self._module, like.params)
         self._task = task
+        self._section = section
         self._optimizer = optimizer
-        self._weight_decay = section.optimizer.weight_decay
-        self._max_grad_norm = section.max_grad_norm
+        self._precision = None if precision == like.params.dtype else precision
         self._gradient = torch.zeros_like(like.params)
         self._gradients = list(model.params.views(self._gradient).values())
         trained = model.params.views(self._own.params)
@@ -48,55 +59,53 @@ class OneByOne:
         self._parameters = [named[name] for name in trained]
         self._params = list(trained.values())
         # Without momentum, clipping or decay the step is y <- y - lr * grad: no flat gradient is needed.
-        self._plain = section.optimizer.momentum == 0 and not self._weight_decay and self._max_grad_norm is None
+        self._plain = section.is_plain_sgd
 
-    def train(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Iterator[Update]:
+    def train(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Iterator[Updates]:
         """Train each client from the broadcast; see `Form.train`."""
         for client in clients:
             yield self._train_one(broadcast, client, lr)
 
-    def _train_one(self, broadcast: Weights, client: Client, lr: float) -> Update:
+    def _train_one(self, broadcast: Weights, client: Client, lr: float) -> Updates:
         own = self._own
         own.params.copy_(broadcast.params)
         own.buffers.copy_(broadcast.buffers)
         own.counters.copy_(broadcast.counters)
-        # Modules draw (dropout) from torch's generator: started at the client's key, it is addressed like all else.
+        # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
         torch.manual_seed(client.key >> 1)
         state = {} if self._plain else self._optimizer.init(own.params)
         device = client.x.device
-        loss = torch.zeros((), dtype=torch.float64, device=device)
-        correct = torch.zeros((), dtype=torch.float64, device=device)
         order = torch.from_numpy(client.batches.order).to(device)
         x, y = client.x.index_select(0, order), client.y.index_select(0, order)
         bounds = client.batches.bounds
-        for start, stop in pairwise(bounds):
-            loss_sum, correct_sum = self._local_step(x[start:stop], y[start:stop], state, lr)
-            loss += loss_sum
-            if correct_sum is not None:
-                correct += correct_sum
+        keys = dropout.keys([client.key], client.batches.num_steps, len(self._dropouts), device)
+        scores = Scores(self._task, y)
+        for step, (start, stop) in enumerate(pairwise(bounds)):
+            for layer, own_keys in zip(self._dropouts, keys, strict=True):
+                layer.start(own_keys[step, 0])
+            outputs, losses = self._local_step(x[start:stop], y[start:stop], state, lr)
+            scores.keep(outputs, losses)
+        loss, correct = scores.totals()
         delta = own.params.sub_(broadcast.params)
-        hits = math.nan if self._task.correct is None else correct.item()
-        return Update(delta, own.buffers, own.counters, loss.item(), hits, bounds[-1])
+        return Updates(delta[None], own.buffers[None], own.counters[None], loss, correct, (bounds[-1],))
 
-    def _local_step(self, x: Tensor, y: Tensor, state: dict[str, Tensor], lr: float) -> tuple[Tensor, Tensor | None]:
-        outputs = self._module(x)
+    def _local_step(self, x: Tensor, y: Tensor, state: State, lr: float) -> tuple[Tensor, Tensor]:
+        with self._autocast(x.device):
+            outputs = self._module(x)
+        outputs = outputs.to(self._gradient.dtype)
         losses = self._task.losses(outputs, y)
         gradients = torch.autograd.grad(losses.mean(), self._parameters, materialize_grads=True)
         with torch.no_grad():
-            correct = None if self._task.correct is None else self._task.correct(outputs, y).sum()
             if self._plain:
                 torch._foreach_add_(self._params, gradients, alpha=-lr)
             else:
                 torch._foreach_copy_(self._gradients, gradients)
-                self._step(state, lr)
-            return losses.sum(), correct
+                section = self._section
+                shape_gradient(self._gradient, self._own.params, section.max_grad_norm, section.optimizer.weight_decay)
+                self._optimizer.step(self._own.params, self._gradient, state, lr)
+        return outputs.detach(), losses.detach()
 
-    def _step(self, state: dict[str, Tensor], lr: float) -> None:
-        gradient = self._gradient
-        if self._max_grad_norm is not None:
-            norm = torch.linalg.vector_norm(gradient)
-            # A zero gradient gives infinity, clamped to 1; a NaN stays one, and the client is rejected.
-            gradient.mul_((self._max_grad_norm / norm).clamp(max=1.0))
-        if self._weight_decay:
-            gradient.add_(self._own.params, alpha=self._weight_decay)
-        self._optimizer.step(self._own.params, gradient, state, lr)
+    def _autocast(self, device: torch.device) -> AbstractContextManager[object]:
+        if self._precision is None:
+            return nullcontext()
+        return torch.autocast(device.type, self._precision)

@@ -1,0 +1,109 @@
+"""Dropout whose masks are addressed: a function of (client, local step, layer), the same in every form.
+
+Where torch draws from a generator, raysim hashes: element j of a layer's output is kept where the j-th 16-bit number of
+the stream at the layer's key (SplitMix64, as in `raysim.seeds`) is at least p * 2^16. Departure from nn.Dropout: p is
+rounded to a multiple of 2^-16 when drawing, not when scaling by 1 / (1 - p).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from raysim import seeds
+
+_MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
+_MIX_2 = 0x94D049BB133111EB - (1 << 64)
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
+"""SplitMix64's constants as signed integers: torch multiplies 64-bit integers modulo 2^64."""
+
+
+class Masks:
+    """Masks of one layer, times 1 / (1 - p).
+
+    Args:
+        p: probability of a zero, in [0, 1].
+        like: dtype and device of the masks.
+    """
+
+    def __init__(self, p: float, like: Tensor) -> None:
+        self._least = round(p * (1 << 16)) - (1 << 15)
+        self._scale = 1 / (1 - p) if p < 1 else 0.0
+        self._like = like
+        self._steps = torch.empty(0, dtype=torch.int64, device=like.device)
+        self._draws = torch.empty((2, 0), dtype=torch.int64, device=like.device)
+
+    def draw(self, keys: Tensor, count: int) -> Tensor:
+        """(*keys.shape, count) factors, 0 or 1 / (1 - p)."""
+        draws = math.ceil(count / 4)
+        if len(self._steps) < draws:
+            self._steps = torch.arange(1, draws + 1, device=self._like.device).mul_(_GOLDEN)
+        numbers = draws * keys.numel()
+        if self._draws.shape[1] < numbers:
+            # Kept between calls: fresh pages would cost more than the draws.
+            self._draws = torch.empty((2, numbers), dtype=torch.int64, device=self._like.device)
+        z, spare = (own[:numbers].view(*keys.shape, draws) for own in self._draws)
+        torch.add(keys.unsqueeze(-1), self._steps[:draws], out=z)
+        _xor_shifted(z, 30, spare)
+        _xor_shifted(z.mul_(_MIX_1), 27, spare)
+        _xor_shifted(z.mul_(_MIX_2), 31, spare)
+        drawn = z.view(torch.int16)[..., :count]
+        if self._least >= 1 << 15:
+            return torch.zeros(drawn.shape, dtype=self._like.dtype, device=drawn.device)
+        kept: Tensor = drawn.ge(self._least)
+        return kept.to(self._like.dtype).mul_(self._scale)
+
+
+def _xor_shifted(z: Tensor, bits: int, spare: Tensor) -> None:
+    """z <- z ^ (z >> bits) on what are unsigned numbers: torch's shift keeps the sign, so it is masked off."""
+    torch.bitwise_right_shift(z, bits, out=spare)
+    z.bitwise_xor_(spare.bitwise_and_((1 << (64 - bits)) - 1))
+
+
+def keys(client_keys: list[int], steps: int, layers: int, device: torch.device) -> Tensor:
+    """int64 (layers, steps, clients): the keys of every mask of a round of local training."""
+    clients = np.array(client_keys, dtype=np.uint64)
+    address = np.arange(layers)[:, None, None], np.arange(steps)[:, None]
+    return torch.from_numpy(seeds.derive(clients, *address).view(np.int64)).to(device)
+
+
+class AddressedDropout(nn.Module):
+    """Stands in for an nn.Dropout inside a module that autograd trains; `key` is set before every local step.
+
+    A layer that a forward pass calls several times draws from the key's own stream of keys.
+    """
+
+    def __init__(self, p: float, like: Tensor) -> None:
+        super().__init__()
+        self._masks = Masks(p, like)
+        self._key = torch.zeros((), dtype=torch.int64)
+        self._calls = 0
+
+    def start(self, key: Tensor) -> None:
+        """Begin a local step; `key` is an int64 scalar."""
+        self._key, self._calls = key, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x times the mask of this call, in training mode."""
+        if not self.training:
+            return x
+        key = self._key if self._calls == 0 else self._key + self._calls * _MIX_1
+        self._calls += 1
+        return x * self._masks.draw(key, x.numel()).view(x.shape).to(x.dtype)
+
+
+def address(module: nn.Module, like: Tensor) -> list[AddressedDropout]:
+    """Put an AddressedDropout in the place of every nn.Dropout, and return them in the module's order."""
+    found: dict[nn.Module, AddressedDropout] = {}
+    for parent in list(module.modules()):
+        for name, child in parent.named_children():
+            if type(child) is nn.Dropout:
+                if child not in found:
+                    found[child] = AddressedDropout(child.p, like)
+                setattr(parent, name, found[child])
+    for dropout in found.values():
+        dropout.train(module.training)
+    return [child for child in module.modules() if isinstance(child, AddressedDropout)]

@@ -1,0 +1,46 @@
+"""nn.MaxPool2d by hand: dx is dy at the place of each window's maximum (the first, where several are equal)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class MaxPool2d:
+    """For images (..., channels, height, width); a stack's client axis is folded into the batch.
+
+    Args:
+        module: kernel, stride, padding, dilation and ceil_mode.
+    """
+
+    def __init__(self, module: nn.MaxPool2d) -> None:
+        self._window: tuple[Any, ...] = tuple(
+            _pair(v) for v in (module.kernel_size, module.stride or module.kernel_size, module.padding, module.dilation)
+        )
+        self._ceil = module.ceil_mode
+        self._x = self._indices = torch.empty(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The maxima, in the memory format of x."""
+        self._x = x.flatten(0, -4)
+        y: Tensor
+        y, self._indices = _max_pool(self._x, *self._window, self._ceil)
+        return y if x.dim() == 4 else y.view(*x.shape[:-3], *y.shape[1:])
+
+    def backward(self, dy: Tensor, alpha: float, need_dx: bool) -> Tensor:
+        """dx in the memory format of x."""
+        images = dy.flatten(0, -4).to(self._x.dtype)
+        if self._x.is_contiguous(memory_format=torch.channels_last):
+            images = images.contiguous(memory_format=torch.channels_last)
+        dx: Tensor = _max_pool_backward(images, self._x, *self._window, self._ceil, self._indices)
+        return dx if dy.dim() == 4 else dx.view(*dy.shape[:-3], *dx.shape[1:])
+
+
+def _pair(value: int | tuple[int, ...]) -> list[int]:
+    return [value, value] if isinstance(value, int) else list(value)
+
+
+_max_pool = torch.ops.aten.max_pool2d_with_indices.default
+_max_pool_backward = torch.ops.aten.max_pool2d_with_indices_backward.default

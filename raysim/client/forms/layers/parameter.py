@@ -1,0 +1,35 @@
+"""A layer's parameter as the hand-written forms hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A view of the trained weights, and where the product that makes its gradient goes.
+
+    A layer does `into <- keep * into + alpha * gradient`, the gradient being that of the *summed* loss. Plain SGD has
+    into = value, keep = 1 and alpha = -lr / batch: the product is the step, and the gradient is never stored. Otherwise
+    into is a view of the flat gradient buffer, keep = 0 and alpha = 1 / batch.
+
+    Views have the parameter's own shape for one client, and a leading client axis (K, ...) in a stack.
+    """
+
+    value: Tensor
+    into: Tensor
+    keep: float
+
+    def first(self, clients: int) -> Parameter:
+        """The same for the first so many clients of a stack."""
+        return Parameter(self.value[:clients], self.into[:clients], self.keep)
+
+    def accept(self, gradient: Tensor, alpha: float) -> None:
+        """Where no product can write into `into` itself: one pass over a gradient that was stored."""
+        if self.keep:
+            self.into.add_(gradient, alpha=alpha)
+        else:
+            # mul with out= also casts, which copy_ after mul would do in two passes.
+            self.into.copy_(gradient).mul_(alpha)

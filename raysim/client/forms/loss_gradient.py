@@ -1,0 +1,69 @@
+"""The gradient of a batch's loss with respect to the outputs, by hand for the tasks' own losses.
+
+The loss of a local batch is the mean over its b examples. What is returned is scaled so that factors that all rows
+share are left to the caller: gradient = factor * returned / b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from raysim.models import task as tasks
+from raysim.models.softmax import softmax
+from raysim.models.task import Loss, Task
+
+LossGradient = Callable[[Tensor, Tensor], tuple[Tensor, float, Tensor | None]]
+"""(outputs (rows, ...), targets (rows, ...)) -> (fresh tensor in the shape of outputs, factor, losses).
+
+`losses` (rows,) are None where they can be computed later, from any rows together.
+"""
+
+
+def for_task(task: Task) -> LossGradient:
+    """By hand for cross entropy and squared error, by autograd for a user's loss."""
+    if task.losses is tasks.cross_entropy:
+        return _cross_entropy()
+    if task.losses is tasks.squared_error:
+        return _squared_error
+    return _by_autograd(task.losses)
+
+
+def by_rows(task: Task) -> bool:
+    """Whether an example's loss is known to depend on its own output only, so that rows may come from many clients."""
+    return task.losses in (tasks.cross_entropy, tasks.squared_error)
+
+
+def _cross_entropy() -> LossGradient:
+    """softmax(outputs) - onehot(targets); the factor is 1 / T with T targets per example."""
+    minus_ones = torch.empty(0)
+
+    def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, None]:
+        nonlocal minus_ones
+        if minus_ones.shape != targets.shape or minus_ones.dtype != outputs.dtype:
+            minus_ones = outputs.new_full(targets.shape, -1.0)
+        made = softmax(outputs)
+        made.scatter_add_(-1, targets.unsqueeze(-1), minus_ones.unsqueeze(-1))
+        return made, targets.shape[0] / targets.numel(), None
+
+    return gradient
+
+
+def _squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, None]:
+    """outputs - targets; the factor is 2 / m with m targets per example."""
+    residual = (outputs.reshape(targets.shape) - targets).view(outputs.shape)
+    return residual, 2 * targets.shape[0] / targets.numel(), None
+
+
+def _by_autograd(losses: Loss) -> LossGradient:
+    def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, Tensor]:
+        # Tensors of inference mode know no autograd: the outputs are copied out of it.
+        with torch.inference_mode(False), torch.enable_grad():
+            leaf, wanted = outputs.clone().requires_grad_(), targets.clone()
+            each = losses(leaf, wanted)
+            (made,) = torch.autograd.grad(each.sum(), leaf)
+        return made.clone(), 1.0, each.detach()
+
+    return gradient

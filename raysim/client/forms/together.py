@@ -1,0 +1,108 @@
+"""How the local steps of a chunk lie behind each other when its clients are trained together.
+
+Clients are sorted by local steps, most first, so that those still at work are a prefix. A batch shorter than the
+longest of its step is filled up with rows that count for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.client.form import Client
+
+
+@dataclass(frozen=True)
+class Together:
+    """A chunk's data in the order of its local steps; a *row* is one example in one local step.
+
+    members: the clients, most local steps first. place: where each client, in the order given, stands among them; None
+    where that is the same order. x: the members' examples, one member behind the other. rows: int64, which of them, all
+    local steps' one behind the other. y, owners, shares, real: per row, its target, its member, 1 / b_i, whether it
+    counts; shares and real are None where every row counts and all batches of a step are equally long. steps: (members
+    at work, rows of each) per local step.
+    """
+
+    members: list[Client]
+    place: Tensor | None
+    x: Tensor
+    rows: Tensor
+    y: Tensor
+    owners: Tensor
+    shares: Tensor | None
+    real: Tensor | None
+    steps: tuple[tuple[int, int], ...]
+
+    def in_given_order(self, per_member: Tensor) -> Tensor:
+        """(K, ...) by member -> by client in the order given."""
+        return per_member if self.place is None else per_member.index_select(0, self.place.to(per_member.device))
+
+
+def lay_together(clients: Sequence[Client]) -> Together:
+    """Sort the clients and lay out their local steps."""
+    num_steps = np.array([client.batches.num_steps for client in clients])
+    longest_first = np.argsort(-num_steps, kind="stable")
+    members = [clients[i] for i in longest_first]
+    sorted_already = bool((longest_first == np.arange(len(clients))).all())
+    work = _work([m.batches.order for m in members], [m.batches.bounds for m in members])
+    offsets = np.cumsum([0] + [m.num_examples for m in members[:-1]])
+    x, y = torch.cat([m.x for m in members]), torch.cat([m.y for m in members])
+    rows = torch.from_numpy(work.rows + offsets[work.owners]).to(x.device)
+    shares = None if work.shares is None else torch.from_numpy(work.shares).to(x.device)
+    return Together(
+        members=members,
+        place=None if sorted_already else torch.from_numpy(np.argsort(longest_first)),
+        x=x,
+        rows=rows,
+        y=y.index_select(0, rows),
+        owners=torch.from_numpy(work.owners).to(x.device),
+        shares=shares,
+        real=None if shares is None else shares > 0,
+        steps=work.steps,
+    )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The rows of all local steps, step by step, within a step client by client.
+
+    steps: (clients at work, rows of each) per step. rows: int64, which example of its client. owners: int64, which
+    client. shares: float64, 1 / b_i, or 0 where the row only fills up; None where no step has rows that fill up.
+    """
+
+    steps: tuple[tuple[int, int], ...]
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]]
+    owners: np.ndarray[tuple[int], np.dtype[np.int64]]
+    shares: np.ndarray[tuple[int], np.dtype[np.float64]] | None
+
+
+def _work(orders: Sequence[np.ndarray], bounds: Sequence[tuple[int, ...]]) -> _Work:
+    """Lay out the local steps of clients that are sorted by their number, most first."""
+    num_steps = np.array([len(b) - 1 for b in bounds])
+    num = len(bounds)
+    starts = np.zeros((num, num_steps[0]), dtype=np.int64)
+    lengths = np.zeros_like(starts)
+    for i, own in enumerate(bounds):
+        cuts = np.array(own)
+        starts[i, : len(own) - 1], lengths[i, : len(own) - 1] = cuts[:-1], np.diff(cuts)
+    # (client, step, row): which rows of the widest batch there are, and what they are.
+    batch = lengths.max(0)
+    active = (lengths > 0).sum(0)
+    starts += np.cumsum([0] + [len(order) for order in orders[:-1]])[:, None]
+    joined = np.concatenate(orders)
+    width = np.arange(batch.max())
+    wanted = (width[None, None, :] < batch[None, :, None]) & (lengths > 0)[:, :, None]
+    real = width[None, None, :] < lengths[:, :, None]
+    index = np.where(real, starts[:, :, None] + width, starts[:, :, None])
+    # Step-major: what a local step needs lies together.
+    wanted, real, index = (a.transpose(1, 0, 2) for a in (wanted, real, index))
+    owners = np.broadcast_to(np.arange(num)[None, :, None], wanted.shape)[wanted]
+    shares = None
+    if not np.array_equal(real[wanted], np.ones(wanted.sum(), dtype=bool)):
+        per_row = real / np.maximum(lengths, 1).T[:, :, None]
+        shares = per_row[wanted]
+    return _Work(tuple(zip(active.tolist(), batch.tolist(), strict=True)), joined[index[wanted]], owners, shares)

@@ -1,0 +1,50 @@
+"""The next-character network of McMahan et al. (2017) and Reddi et al. (2021): 822,570 parameters at 90 characters."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Literal
+
+from pydantic import PositiveInt
+from torch import Tensor, nn
+
+from raysim.errors import ModelError
+from raysim.models.choice import ModelChoice
+
+
+class LstmChar(ModelChoice):
+    """Embedding of 8, two LSTM layers of 256, and a linear layer at every place of the text.
+
+    The vocabulary is the data's classes: inputs must be labels too, as each character is the target of the one before.
+    """
+
+    name: Literal["lstm_char"] = "lstm_char"
+    embedding: PositiveInt = 8
+    hidden: PositiveInt = 256
+    layers: PositiveInt = 2
+
+
+class Lstm(nn.Module):
+    """nn.LSTM as a layer of a sequence: (batch, time, features) -> (batch, time, hidden), from a state of zeros."""
+
+    def __init__(self, features: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(features, hidden, layers, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The outputs of the last layer; the final state is dropped."""
+        outputs: Tensor = self.lstm(x)[0]
+        return outputs
+
+
+def make(section: LstmChar, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """A fresh module for texts of shape (batch, time), integers below `outputs`."""
+    if len(x_shape) != 1:
+        raise ModelError(f"lstm_char takes texts (time,), but x has shape {x_shape}.")
+    return nn.Sequential(
+        OrderedDict(
+            embedding=nn.Embedding(outputs, section.embedding),
+            recurrent=Lstm(section.embedding, section.hidden, section.layers),
+            fc=nn.Linear(section.hidden, outputs),
+        )
+    )

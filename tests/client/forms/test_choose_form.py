@@ -1,0 +1,89 @@
+"""Form and chunk size: what "auto" means, and what cannot be had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from raysim.client.forms.choose import Way, choose
+from raysim.errors import ExperimentError, ModelError
+from raysim.models.task import Task, task_for
+
+TINY = nn.Linear(60, 10)
+MIDDLE = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
+LARGE = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 10))
+OWN = nn.Sequential(nn.Linear(60, 10), nn.Softplus())
+
+
+def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> Way:
+    given: dict[str, Any] = {
+        "form": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu"
+    }  # fmt: skip
+    return choose(**(given | changes), module=module, task=task or task_for(10, None))
+
+
+@pytest.mark.parametrize(
+    ("module", "form", "most"),
+    [(TINY, "stacked", 64), (MIDDLE, "fused", 16), (LARGE, "fused", 4), (OWN, "one_by_one", 32)],
+)
+def test_on_a_cpu_the_size_decides(module: nn.Module, form: str, most: int) -> None:
+    way = chosen(module)
+    assert (way.form, way.most) == (form, most)
+
+
+@pytest.mark.parametrize("module", [TINY, MIDDLE, LARGE])
+def test_on_a_card_whatever_can_be_stacked_is(module: nn.Module) -> None:
+    assert chosen(module, device_kind="cuda").form == "stacked"
+
+
+def test_a_loss_of_the_users_is_not_stacked() -> None:
+    own = task_for(10, lambda outputs, targets: outputs.sum(1))
+    assert chosen(TINY, own).form == "fused"
+    with pytest.raises(ModelError, match="a loss of your own may look at its whole batch"):
+        chosen(TINY, own, form="stacked")
+
+
+def test_the_reason_names_the_layer() -> None:
+    with pytest.raises(ModelError, match=r"engine.form = 'fused' cannot be had: layer '1' \(Softplus\)"):
+        chosen(OWN, form="fused")
+
+
+def test_a_given_chunk_size_is_kept_for_any_cohort() -> None:
+    assert [chosen(TINY, chunk_size=7).chunk_size(cohort) for cohort in (10, 1000)] == [7, 7]
+
+
+def test_small_cohorts_are_cut_finer_so_that_workers_stay_level() -> None:
+    way = chosen(TINY)
+    assert [way.chunk_size(cohort) for cohort in (1, 3, 60, 600)] == [1, 1, 20, 64]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_reduced_precision_needs_float32_weights(precision: str) -> None:
+    with pytest.raises(ExperimentError, match=r"needs engine\.dtype = 'float32'"):
+        chosen(TINY, precision=precision, dtype="float64")
+
+
+def test_bf16_is_not_stacked() -> None:
+    assert chosen(TINY, precision="bf16").form == "fused"
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), "draws"),
+        (nn.LSTM(3, 2), "no batching rule"),
+        (nn.BatchNorm1d(3), "buffers"),
+    ],
+)
+def test_vmap_says_what_it_cannot_take(module: nn.Module, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        chosen(module, form="vmap")
+
+
+def test_choosing_draws_nothing() -> None:
+    before = torch.get_rng_state()
+    chosen(TINY)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,244 @@
+"""Every form makes the same updates: those of the definition, local SGD written down with torch.optim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from raysim import FederatedDataset
+from raysim.client import chunk
+from raysim.client.forms.choose import Way
+from raysim.client.forms.make import make
+from raysim.client.section import ClientSection
+from raysim.models import cnn, cnn_mcmahan, linear, mlp
+from raysim.models.model import create
+from raysim.models.task import task_for
+
+FORMS = ("one_by_one", "fused", "stacked", "vmap")
+SIZES = (13, 20, 5, 1, 8)
+LR = 0.1
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "linear": (partial(linear.make, linear.Linear(), (6,), 4), (6,)),
+    "mlp": (partial(mlp.make, mlp.Mlp(hidden=(7, 5)), (6,), 4), (6,)),
+    "mlp_tanh": (partial(mlp.make, mlp.Mlp(hidden=(7, 5), activation="tanh"), (6,), 4), (6,)),
+    "cnn": (partial(cnn.make, cnn.Cnn(), (2, 8, 9), 4), (2, 8, 9)),
+    "cnn_mcmahan": (partial(cnn_mcmahan.make, cnn_mcmahan.CnnMcmahan(), (1, 8, 8), 4), (1, 8, 8)),
+}
+
+WORK: dict[str, dict[str, Any]] = {
+    "epochs with short last batches": {"batch_size": 4, "epochs": 2},
+    "local steps across epochs": {"batch_size": 4, "local_steps": 7},
+    "full batch": {"batch_size": "full", "epochs": 3},
+    "last batch filled": {"batch_size": 4, "fill_last_batch": True},
+    "stored order": {"batch_size": 4, "shuffle": False},
+    "momentum": {"batch_size": 4, "optimizer": {"momentum": 0.9}},
+    "weight decay": {"batch_size": 4, "optimizer": {"weight_decay": 0.1}},
+    "clipped gradients": {"batch_size": 4, "max_grad_norm": 0.3},
+    "all at once": {"batch_size": 4, "optimizer": {"momentum": 0.5, "weight_decay": 0.1}, "max_grad_norm": 0.3},
+}
+
+
+def dataset(x_shape: tuple[int, ...], classes: int | None, y_shape: tuple[int, ...] = ()) -> FederatedDataset:
+    draw = np.random.default_rng(0)
+    return FederatedDataset.from_clients(
+        train={
+            f"client of {n}": (
+                draw.standard_normal((n, *x_shape)),
+                draw.integers(0, classes, (n, *y_shape)) if classes else draw.standard_normal((n, *y_shape)),
+            )
+            for n in SIZES
+        }
+    )
+
+
+def train(
+    form: str,
+    factory: Callable[[], nn.Module],
+    data: FederatedDataset,
+    work: dict[str, Any],
+    positions: tuple[int, ...] = (0, 1, 2, 3, 4),
+    loss: Any = None,
+    dtype: torch.dtype = torch.float64,
+) -> dict[str, torch.Tensor]:
+    """What local training makes of the clients: deltas (clients, P), losses, hits and seen examples (clients,)."""
+    section = ClientSection.model_validate(work)
+    model, weights = create(factory, 0, dtype)
+    made = make(Way(form, 5, 1, ""), model, weights, task_for(data.num_classes, loss), section, "float32")  # type: ignore[arg-type]
+    members = chunk.members(data, positions, section, 0, 3, weights.params)
+    rows = []
+    for trained in chunk.train(made, weights, members, LR, model.params):
+        updates = trained.updates
+        rows.append((updates.delta.clone(), updates.loss, updates.correct, torch.tensor(updates.seen)))
+    names = ("delta", "loss", "correct", "seen")
+    return {name: torch.cat(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def by_definition(
+    factory: Callable[[], nn.Module], data: FederatedDataset, work: dict[str, Any], position: int
+) -> dict[str, torch.Tensor]:
+    """y <- y - lr (clipped gradient + decay y, with momentum), batch after batch, by torch.optim.SGD."""
+    section = ClientSection.model_validate(work)
+    model, weights = create(factory, 0, torch.float64)
+    with torch.random.fork_rng():
+        module = factory().double()
+    module.load_state_dict(weights.to_named(model))
+    own = section.optimizer
+    optimizer = torch.optim.SGD(module.parameters(), LR, momentum=own.momentum, weight_decay=own.weight_decay)
+    (member,) = chunk.members(data, (position,), section, 0, 3, weights.params)
+    order, bounds = torch.from_numpy(member.batches.order), member.batches.bounds
+    loss_sum = hits = 0.0
+    for start, stop in pairwise(bounds):
+        x, y = member.x[order[start:stop]], member.y[order[start:stop]]
+        outputs = module(x)
+        if data.num_classes is None:
+            loss = functional.mse_loss(outputs.view(y.shape), y)
+        else:
+            loss = functional.cross_entropy(outputs.flatten(0, -2), y.flatten())
+            hits += float((outputs.argmax(-1) == y).double().mean()) * (stop - start)
+        optimizer.zero_grad()
+        loss.backward()
+        if section.max_grad_norm is not None:
+            gradients = [p.grad for p in module.parameters() if p.grad is not None]
+            norm = torch.cat([g.flatten() for g in gradients]).norm().item()
+            for gradient in gradients:
+                gradient.mul_(min(1.0, section.max_grad_norm / norm))
+        optimizer.step()
+        loss_sum += loss.item() * (stop - start)
+    trained = model.params.flatten({n: p.detach() for n, p in module.named_parameters()}, torch.float64)
+    return {
+        "delta": trained - weights.params,
+        "loss": torch.tensor(loss_sum, dtype=torch.float64),
+        "correct": torch.tensor(hits if data.num_classes else torch.nan, dtype=torch.float64),
+        "seen": torch.tensor(bounds[-1]),
+    }
+
+
+def assert_same(got: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    for name in wanted:
+        torch.testing.assert_close(got[name], wanted[name], rtol=1e-10, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("work", WORK.values(), ids=WORK)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_follows_the_definition_of_local_training(form: str, work: dict[str, Any]) -> None:
+    factory, shape = MODELS["mlp"]
+    data = dataset(shape, classes=4)
+    got = train(form, factory, data, work)
+    for row in range(len(SIZES)):
+        own = {name: values[row] for name, values in got.items()}
+        assert_same(own, by_definition(factory, data, work, row))
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp_tanh", "cnn_mcmahan"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_follows_the_definition_for_every_family(form: str, name: str) -> None:
+    factory, shape = MODELS[name]
+    data = dataset(shape, classes=4)
+    got = train(form, factory, data, {"batch_size": 4})
+    for row in range(len(SIZES)):
+        own = {key: values[row] for key, values in got.items()}
+        assert_same(own, by_definition(factory, data, {"batch_size": 4}, row))
+
+
+@pytest.mark.parametrize("work", [{"batch_size": 4, "epochs": 2}, WORK["all at once"]], ids=["plain", "all at once"])
+@pytest.mark.parametrize("form", ["fused", "stacked"])
+def test_masks_of_dropout_are_the_same_in_every_form(form: str, work: dict[str, Any]) -> None:
+    factory, shape = MODELS["cnn"]
+    data = dataset(shape, classes=4)
+    assert_same(train(form, factory, data, work), train("one_by_one", factory, data, work))
+
+
+@pytest.mark.parametrize("y_shape", [(), (3,)], ids=["one output", "three outputs"])
+@pytest.mark.parametrize("form", FORMS)
+def test_regression_minimises_the_mean_squared_error(form: str, y_shape: tuple[int, ...]) -> None:
+    factory = partial(nn.Linear, 6, 3 if y_shape else 1)
+    data = dataset((6,), None, y_shape)
+    got = train(form, factory, data, {"batch_size": 4, "epochs": 2})
+    for row in range(len(SIZES)):
+        own = {key: values[row] for key, values in got.items()}
+        assert_same(own, by_definition(factory, data, {"batch_size": 4, "epochs": 2}, row))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_example_with_targets_along_time_has_their_mean_loss(form: str) -> None:
+    factory = partial(nn.Linear, 6, 4)
+    data = dataset((5, 6), 4, (5,))
+    got = train(form, factory, data, {"batch_size": 4})
+    for row in range(len(SIZES)):
+        own = {key: values[row] for key, values in got.items()}
+        assert_same(own, by_definition(factory, data, {"batch_size": 4}, row))
+
+
+def test_fused_takes_its_gradient_from_a_loss_of_the_users() -> None:
+    def absolute(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs[:, 0] - targets).abs()
+
+    data = dataset((6,), None)
+    results = [
+        train(form, partial(nn.Linear, 6, 1), data, {"batch_size": 4}, loss=absolute)
+        for form in ("fused", "one_by_one")
+    ]
+    assert_same(*results)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_clients_come_back_in_the_order_given(form: str) -> None:
+    factory, shape = MODELS["mlp"]
+    data = dataset(shape, classes=4)
+    straight = train(form, factory, data, {"batch_size": 4})
+    mixed = train(form, factory, data, {"batch_size": 4}, positions=(3, 1, 4, 0, 2))
+    assert_same(mixed, {name: values[[3, 1, 4, 0, 2]] for name, values in straight.items()})
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "cnn_mcmahan"])
+@pytest.mark.parametrize("form", ["fused", "stacked"])
+def test_in_float32_forms_agree_to_rounding(form: str, name: str) -> None:
+    factory, shape = MODELS[name]
+    data = dataset(shape, classes=4)
+    got, wanted = (
+        train(f, factory, data, {"batch_size": 4}, dtype=torch.float32)["delta"] for f in (form, "one_by_one")
+    )
+    # By norm: where rounding turns a relu or the maximum of a window, single weights go another way.
+    assert float((got - wanted).norm()) < 1e-2 * float(wanted.norm())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_can_be_used_again(form: str) -> None:
+    factory, shape = MODELS["cnn_mcmahan" if form == "vmap" else "cnn"]
+    data, section = dataset(shape, classes=4), ClientSection(batch_size=4)
+    model, weights = create(factory, 0, torch.float64)
+    made = make(Way(form, 5, 1, ""), model, weights, task_for(4, None), section, "float32")  # type: ignore[arg-type]
+    broadcast_before = weights.params.clone()
+
+    def deltas(positions: tuple[int, ...]) -> torch.Tensor:
+        members = chunk.members(data, positions, section, 0, 0, weights.params)
+        trained = chunk.train(made, weights, members, LR, model.params)
+        return torch.cat([t.updates.delta.clone() for t in trained])
+
+    first = deltas((0, 1, 2))
+    deltas((3,))
+    deltas((4, 3, 2, 1, 0))
+    assert torch.equal(deltas((0, 1, 2)), first)
+    assert torch.equal(weights.params, broadcast_before)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_diverging_client_is_marked_and_its_neighbours_are_not(form: str) -> None:
+    draw = np.random.default_rng(0)
+    train_data = {str(i): (draw.standard_normal((6, 3)), draw.integers(0, 2, 6)) for i in range(3)}
+    train_data["1"][0][:] = np.inf
+    data, section = FederatedDataset.from_clients(train=train_data), ClientSection(batch_size=4)
+    model, weights = create(partial(nn.Linear, 3, 2), 0, torch.float32)
+    made = make(Way(form, 5, 1, ""), model, weights, task_for(2, None), section, "float32")  # type: ignore[arg-type]
+    members = chunk.members(data, (0, 1, 2), section, 0, 0, weights.params)
+    finite = [f for t in chunk.train(made, weights, members, LR, model.params) for f in t.finite]
+    assert finite == [True, False, True]

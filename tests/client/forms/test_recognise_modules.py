@@ -1,0 +1,87 @@
+"""Which modules have hand-written forms, and what is said of the others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from raysim.client.forms.recognise import Recognised, recognise
+
+
+def paths(module: nn.Module) -> list[str]:
+    found = recognise(module)
+    assert isinstance(found, Recognised), found
+    return [placed.path for placed in found.layers]
+
+
+def test_a_nested_sequential_is_its_layers_with_their_full_names() -> None:
+    module = nn.Sequential(nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Identity(), nn.Linear(4, 2))
+    assert paths(module) == ["0.0.", "0.1.", "2."]
+
+
+def test_a_single_layer_is_recognised() -> None:
+    assert paths(nn.Linear(3, 2)) == [""]
+
+
+def test_pooling_goes_before_relu_and_flattening_before_dropout() -> None:
+    module = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.1), nn.Flatten(), nn.Linear(8, 2)
+    )
+    assert paths(module) == ["0.", "2.", "1.", "4.", "3.", "5."]
+
+
+class Own(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class OwnLinear(nn.Linear):
+    pass
+
+
+def frozen() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
+    module[0].weight.requires_grad_(False)
+    return module
+
+
+def hooked() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 2))
+    module[0].register_forward_hook(lambda *_: None)
+    return module
+
+
+def hooked_whole() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 2))
+    module.register_forward_pre_hook(lambda *_: None)
+    return module
+
+
+def shared() -> nn.Module:
+    layer = nn.Linear(3, 3)
+    return nn.Sequential(layer, nn.Tanh(), layer)
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (Own(), "only nn.Sequential"),
+        (nn.Sequential(Own()), "'0' (Own) has no hand-written form"),
+        (nn.Sequential(OwnLinear(3, 2)), "OwnLinear"),
+        (nn.Sequential(nn.Conv2d(4, 4, 3, groups=2)), "has groups"),
+        (nn.Sequential(nn.Conv2d(1, 4, 3, padding="same")), "pads by other means"),
+        (nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect")), "pads by other means"),
+        (nn.Sequential(nn.Flatten(0)), "does not flatten all axes but the batch"),
+        (nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), "buffers"),
+        (frozen(), "frozen"),
+        (hooked(), "hooks"),
+        (hooked_whole(), "no hand-written form"),
+        (shared(), "shares a parameter"),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), "the module is a"),
+    ],
+)
+def test_others_are_refused_with_the_reason(module: nn.Module, reason: str) -> None:
+    said = recognise(module)
+    assert isinstance(said, str)
+    assert reason in said

@@ -1,0 +1,53 @@
+"""Products in bfloat16, weights in float32: near the float32 update, and not equal to it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from raysim import FederatedDataset
+from raysim.client import chunk
+from raysim.client.forms.choose import Precision, Way
+from raysim.client.forms.make import make
+from raysim.client.section import ClientSection
+from raysim.models import cnn
+from raysim.models.model import create
+from raysim.models.task import task_for
+
+MODELS = {
+    "small": (partial(nn.Linear, 6, 10), (6,)),
+    "large linear": (partial(nn.Linear, 700, 100), (700,)),
+    "cnn": (partial(cnn.make, cnn.Cnn(), (1, 14, 14), 10), (1, 14, 14)),
+}
+
+
+def delta(form: str, name: str, precision: Precision) -> torch.Tensor:
+    factory, shape = MODELS[name]
+    draw = np.random.default_rng(0)
+    x, y = draw.standard_normal((20, *shape)).astype(np.float32), draw.integers(0, 10, 20)
+    data, section = FederatedDataset.from_clients(train={"it": (x, y)}), ClientSection(batch_size=8)
+    model, weights = create(factory, 0, torch.float32)
+    made = make(Way(form, 1, 1, ""), model, weights, task_for(10, None), section, precision)  # type: ignore[arg-type]
+    members = chunk.members(data, (0,), section, 0, 0, weights.params)
+    (trained,) = chunk.train(made, weights, members, 0.05, model.params)
+    return trained.updates.delta[0].clone()
+
+
+@pytest.mark.parametrize("name", ["large linear", "cnn"])
+@pytest.mark.parametrize("form", ["fused", "one_by_one"])
+def test_bf16_is_near_float32(form: str, name: str) -> None:
+    exact, near = delta(form, name, "float32"), delta(form, name, "bf16")
+    assert near.dtype == torch.float32
+    assert not torch.equal(exact, near)
+    # Eight bits of mantissa: a per cent or so an update, and more where relu turns.
+    assert float((near - exact).norm()) < 0.2 * float(exact.norm())
+
+
+@pytest.mark.parametrize("form", ["fused", "one_by_one"])
+def test_small_products_stay_exact_when_fused(form: str) -> None:
+    same = torch.equal(delta(form, "small", "float32"), delta(form, "small", "bf16"))
+    assert same == (form == "fused")

@@ -1,0 +1,102 @@
+"""What a client's update is made of: never where in a chunk it stands, nor what was trained before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from raysim import FederatedDataset
+from raysim.client import chunk
+from raysim.client.forms.choose import Way
+from raysim.client.forms.make import make
+from raysim.client.section import ClientSection
+from raysim.models import cnn, linear, mlp
+from raysim.models.model import create
+from raysim.models.task import task_for
+
+MODELS: dict[str, Any] = {
+    "linear": (partial(linear.make, linear.Linear(), (60,), 10), (60,)),
+    "mlp": (partial(mlp.make, mlp.Mlp(hidden=(37, 20)), (61,), 10), (61,)),
+    "cnn": (partial(cnn.make, cnn.Cnn(), (1, 12, 12), 10), (1, 12, 12)),
+}
+
+
+def deltas(form: str, name: str, others: tuple[int, ...], at: int, work: dict[str, Any]) -> torch.Tensor:
+    """The update of one client at place `at` among `others`, given by their sizes; all sizes but its own differ."""
+    factory, shape = MODELS[name]
+    draw = np.random.default_rng(0)
+
+    def examples(n: int) -> Any:
+        return draw.standard_normal((n, *shape)).astype(np.float32), draw.integers(0, 10, n)
+
+    data = FederatedDataset.from_clients(
+        train={"it": examples(23), **{f"{i}": examples(n) for i, n in enumerate(others)}}
+    )
+    section = ClientSection.model_validate(work)
+    model, weights = create(factory, 0, torch.float32)
+    made = make(Way(form, 5, 1, ""), model, weights, task_for(10, None), section, "float32")  # type: ignore[arg-type]
+    places = list(range(1, len(others) + 1))
+    places.insert(at, 0)
+    members = chunk.members(data, places, section, 0, 0, weights.params)
+    trained = chunk.train(made, weights, members, 0.1, model.params)
+    return torch.cat([t.updates.delta.clone() for t in trained])[at]
+
+
+@pytest.mark.parametrize(
+    "work", [{"batch_size": 5}, {"batch_size": 5, "optimizer": {"momentum": 0.9}}], ids=["sgd", "momentum"]
+)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("form", ["one_by_one", "fused"])
+def test_one_after_another_neighbours_change_no_bit(form: str, name: str, work: dict[str, Any]) -> None:
+    alone = deltas(form, name, (), 0, work)
+    for others, at in [((7,), 0), ((7,), 1), ((31, 2, 9), 2), ((1, 40), 2)]:
+        assert torch.equal(deltas(form, name, others, at, work), alone)
+
+
+ALIGNED: dict[str, Any] = {
+    "linear": (partial(linear.make, linear.Linear(), (60,), 10), (60,)),
+    "mlp": (partial(mlp.make, mlp.Mlp(hidden=(48, 32)), (60,), 10), (60,)),
+    "cnn": (partial(cnn.make, cnn.Cnn(), (1, 12, 12), 10), (1, 12, 12)),
+}
+"""Models whose activations start at multiples of 64 bytes for every client of a stack."""
+
+
+@pytest.mark.parametrize("name", ALIGNED)
+def test_identical_clients_get_identical_bits_at_every_place_of_a_stack(name: str) -> None:
+    factory, shape = ALIGNED[name]
+    draw = np.random.default_rng(0)
+    x, y = draw.standard_normal((23, *shape)).astype(np.float32), draw.integers(0, 10, 23)
+    data, section = FederatedDataset.from_clients(train={"it": (x, y)}), ClientSection(batch_size=10)
+    model, weights = create(factory, 0, torch.float32)
+    (one,) = chunk.members(data, (0,), section, 0, 0, weights.params)
+    made = make(Way("stacked", 32, 1, ""), model, weights, task_for(10, None), section, "float32")
+    copies = [replace(one) for _ in range(32)]
+    (trained,) = chunk.train(made, weights, copies, 0.1, model.params)
+    for row in trained.updates.delta:
+        assert torch.equal(row, trained.updates.delta[0])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_stack_repeats_its_bits(name: str) -> None:
+    results = [deltas("stacked", name, (31, 2, 9), 2, {"batch_size": 5}) for _ in range(2)]
+    assert torch.equal(*results)
+
+
+def test_a_stack_leaves_the_gaps_between_parameters_zero() -> None:
+    model, _ = create(partial(nn.Linear, 3, 2), 0, torch.float32)
+    data = FederatedDataset.from_clients(train={"it": (np.ones((4, 3), np.float32), np.zeros(4, np.int64))})
+    section = ClientSection.model_validate({"batch_size": 2, "optimizer": {"momentum": 0.9, "weight_decay": 0.1}})
+    model, weights = create(partial(nn.Linear, 3, 2), 0, torch.float32)
+    members = chunk.members(data, (0,), section, 0, 0, weights.params)
+    made = make(Way("stacked", 1, 1, ""), model, weights, task_for(2, None), section, "float32")
+    (trained,) = chunk.train(made, weights, members, 0.1, model.params)
+    in_gaps = torch.ones(model.params.size, dtype=torch.bool)
+    for piece in model.params.pieces(in_gaps):
+        piece.fill_(False)
+    assert not trained.updates.delta[0, in_gaps].any()

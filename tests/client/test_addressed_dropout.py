@@ -1,0 +1,68 @@
+"""Dropout's masks are read from SplitMix64, addressed by client, local step and layer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from raysim import seeds
+from raysim.client import dropout
+from raysim.client.dropout import Masks
+
+
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.5])
+def test_an_element_is_kept_where_its_16_bits_of_the_stream_are_at_least_p(p: float) -> None:
+    key, count = 0x0123456789ABCDEF, 1001
+    words = seeds.stream(key, 251).view("<u2")[:count].astype(np.int64)
+    # torch reads the 16 bits with a sign; adding 2^15 modulo 2^16 is the same threshold one half turn on.
+    kept = (words + (1 << 15)) % (1 << 16) >= round(p * (1 << 16))
+    mask = Masks(p, torch.empty(0, dtype=torch.float64)).draw(torch.tensor(key), count)
+    np.testing.assert_array_equal(mask.numpy() > 0, kept)
+    assert mask.max() == 1 / (1 - p)
+
+
+def test_a_stack_draws_what_each_client_draws_alone() -> None:
+    masks = Masks(0.5, torch.empty(0))
+    keys = torch.tensor([3, -5, 1 << 40])
+    together = masks.draw(keys, 10)
+    for key, row in zip(keys, together, strict=True):
+        assert torch.equal(masks.draw(key, 10), row)
+
+
+@pytest.mark.parametrize(("p", "factor"), [(0.0, 1.0), (1.0, 0.0)])
+def test_the_ends_of_the_range_are_exact(p: float, factor: float) -> None:
+    assert torch.equal(Masks(p, torch.empty(0)).draw(torch.tensor(1), 5000), torch.full((5000,), factor))
+
+
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.5])
+def test_the_share_of_zeros_is_p(p: float) -> None:
+    mask = Masks(p, torch.empty(0)).draw(torch.tensor(1), 1_000_000)
+    # Six standard deviations of a share of a million draws.
+    assert float((mask == 0).double().mean()) == pytest.approx(p, abs=6 * np.sqrt(p * (1 - p) / 1e6))
+
+
+def test_keys_differ_by_client_step_and_layer() -> None:
+    keys = dropout.keys([1, 2], steps=3, layers=2, device=torch.device("cpu"))
+    assert keys.shape == (2, 3, 2)
+    assert len(set(keys.flatten().tolist())) == 12
+    assert torch.equal(keys[:, :, :1], dropout.keys([1], 3, 2, torch.device("cpu")))
+
+
+def test_address_replaces_every_dropout_of_a_module_and_nothing_else() -> None:
+    module = nn.Sequential(nn.Dropout(0.2), nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), nn.Dropout1d(0.5))
+    found = dropout.address(module, torch.empty(0))
+    assert found == [module[0], module[1][1]]
+    assert isinstance(module[2], nn.Dropout1d)
+
+
+def test_a_layer_called_twice_draws_two_masks() -> None:
+    module = nn.Sequential(nn.Dropout(0.5))
+    (layer,) = dropout.address(module, torch.empty(0))
+    layer.start(torch.tensor(7))
+    first, second = layer(torch.ones(100)), layer(torch.ones(100))
+    layer.start(torch.tensor(7))
+    assert torch.equal(layer(torch.ones(100)), first)
+    assert not torch.equal(first, second)
+    assert torch.equal(layer.eval()(torch.ones(100)), torch.ones(100))

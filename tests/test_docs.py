@@ -1,0 +1,239 @@
+"""The pages for people do what they say: their code runs, their commands parse, what they point at is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.main import get_command
+
+import raysim
+from raysim.cli import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CONFIGS = sorted((ROOT / "configs").rglob("*.toml"))
+
+OTHERS_COMMANDS = {"cd", "git", "ray", "source"}
+"""Commands in our pages that are not ours."""
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def prose(page: Path) -> str:
+    """The page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def inline_code(page: Path) -> list[str]:
+    return re.findall(r"`([^`]+)`", prose(page))
+
+
+def pages_with(language: str) -> list[Path]:
+    return [page for page in PAGES if blocks(page, language)]
+
+
+# Python
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder like a clone's root, whose configs run in this process: a page's code is executed as it stands."""
+    for file in CONFIGS:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        assert "engine" not in table, f"{file} has an [engine] section: merge it here"
+        copy = tmp_path / file.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(file.read_text(encoding="utf-8") + "\n[engine]\nworkers = 0\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("page", pages_with("python"), ids=named)
+def test_python_blocks_run_in_order_in_one_namespace(page: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), namespace)
+
+
+def test_the_readmes_own_data_is_learnt(workplace: Path) -> None:
+    *_, own = [block for block in blocks(ROOT / "README.md", "python") if "from_clients" in block]
+    namespace: dict[str, Any] = {}
+    exec(compile(own, "README.md", "exec"), namespace)
+    # Three classes: a third is chance.
+    assert namespace["result"].rounds["eval/test/accuracy"][-1].as_py() > 0.6
+    assert namespace["result"].path == Path("runs/own")
+    again = raysim.resume("runs/own", dataset=namespace["data"], model=namespace["make_module"])
+    assert all(torch.equal(value, again.params[name]) for name, value in namespace["result"].params.items())
+
+
+# TOML
+
+
+@pytest.mark.parametrize("page", pages_with("toml"), ids=named)
+def test_toml_blocks_are_experiments(page: Path, tmp_path: Path) -> None:
+    for number, block in enumerate(blocks(page, "toml")):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(block, encoding="utf-8")
+        raysim.load(file)
+
+
+def test_the_readmes_experiment_runs(workplace: Path) -> None:
+    (block,) = blocks(ROOT / "README.md", "toml")
+    (workplace / "first.toml").write_text(block, encoding="utf-8")
+    result = raysim.run(raysim.load("first.toml", ["rounds=1", "engine.workers=0"]))
+    assert result.path == Path("runs/first")
+
+
+# Commands
+
+
+def commands() -> Iterator[Any]:
+    """Every line of a shell block, and every inline code that begins like one of our commands."""
+    for page in PAGES:
+        lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
+        # A command's bare name ("raysim run") is no call of it.
+        lines += [code for code in inline_code(page) if re.match(r"(raysim \w+|scripts/\w+|\.ci/\w+) \S", code)]
+        for line in lines:
+            words = shlex.split(line, comments=True)
+            if words:
+                yield pytest.param(words, id=f"{named(page)}: {' '.join(words)}")
+
+
+@pytest.mark.parametrize("words", list(commands()))
+def test_commands_exist_and_take_their_arguments(words: list[str]) -> None:
+    program, *arguments = words
+    if program == "raysim":
+        check_raysim(arguments)
+    elif program not in OTHERS_COMMANDS:
+        file = ROOT / program
+        assert file.is_file(), f"there is no {program}"
+        assert file.stat().st_mode & 0o100, f"{program} cannot be executed"
+
+
+def check_raysim(arguments: list[str]) -> None:
+    """Parse a call as the program would, without carrying it out; files must be there and changes fit them."""
+    command: Any = get_command(app)
+    context = command.make_context("raysim", list(arguments), resilient_parsing=False)
+    while hasattr(command, "resolve_command"):
+        name, command, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert command is not None
+        context = command.make_context(name, list(arguments), parent=context)
+    file = context.params.get("file")
+    if file is not None and str(file) != "FILE":
+        raysim.load(ROOT / file, context.params.get("changes") or (), context.params.get("removals") or ())
+
+
+def test_a_command_that_is_wrong_is_found() -> None:
+    check_raysim(["run", "configs/quickstart.toml", "--set", "rounds=2"])
+    for wrong in (
+        ["runn", "configs/quickstart.toml"],
+        ["run", "configs/quickstart.toml", "--adress", "auto"],
+        ["resume", "runs/quickstart", "--rounds", "many"],
+        ["data", "inspekt", "configs/quickstart.toml"],
+    ):
+        with pytest.raises(Exception, match=r"No such (command|option)|valid integer"):
+            check_raysim(wrong)
+    for wrong in (["check", "configs/nothing.toml"], ["run", "configs/quickstart.toml", "--set", "client.rate=1"]):
+        with pytest.raises(raysim.ExperimentError):
+            check_raysim(wrong)
+
+
+# Links, pictures, files
+
+
+def anchors(page: Path) -> set[str]:
+    """The ids that a page's headings get: lower case, blanks as hyphens, other signs dropped."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_relative_links_and_pictures_are_there(page: Path) -> None:
+    text = prose(page)
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|href)="([^"]+)"', text)
+    for target in targets:
+        if re.match(r"https?://", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.is_file(), f"{target} is not there"
+        assert not anchor or anchor in anchors(file), f"{target}: no such heading"
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"], ids=named)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    paths = [code for code in inline_code(page) if re.fullmatch(r"[\w./-]+(\.(py|toml|md|txt)|/)", code)]
+    paths = [path for path in paths if not path.startswith(("runs/", "clients/"))]
+    assert paths
+    for path in paths:
+        places = [ROOT / path, ROOT / "raysim" / path, *(ROOT / "raysim").rglob(path if "/" not in path else "\0")]
+        assert any(place.exists() for place in places), f"{path} is not there"
+
+
+def test_headings_that_code_refers_to_are_there() -> None:
+    for file in sorted((ROOT / "raysim").rglob("*.py")):
+        for path, heading in re.findall(r'(docs/[\w/-]+\.md), "([^"]+)"', file.read_text(encoding="utf-8")):
+            assert re.search(rf"^#+ {re.escape(heading)}$", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (
+                f"{file} refers to {path}, {heading!r}"
+            )
+
+
+# The list of what is there
+
+
+def offered() -> dict[str, set[str]]:
+    """Every key of the experiment that is a choice by name, and the names it takes."""
+    schema = raysim.Experiment.model_json_schema()
+    found: dict[str, set[str]] = {}
+
+    def visit(node: dict[str, Any], path: str) -> None:
+        if "$ref" in node:
+            return visit(schema["$defs"][node["$ref"].rpartition("/")[2]], path)
+        for member in (*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())):
+            visit(member, path)
+        for key, value in node.get("properties", {}).items():
+            if key == "name" and path and "const" in value:
+                found.setdefault(path, set()).add(value["const"])
+            else:
+                visit(value, f"{path}.{key}".removeprefix("."))
+        return None
+
+    visit(schema, "")
+    # The partition whose sizes a shuffled one takes: one of those listed already.
+    found.pop("data.partition.sizes_of", None)
+    return found
+
+
+def test_the_readme_lists_every_choice_and_no_other() -> None:
+    section = prose(ROOT / "README.md").partition("## What is there today")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([\w.]+)` \| (.+) \|$", section, re.MULTILINE)
+    # `dataset=` and `model=` are arguments, not names.
+    listed = {key: {name for name in re.findall(r"`([^`]+)`", names) if not name.endswith("=")} for key, names in rows}
+    assert listed == offered()
+
+
+def test_the_quick_starts_closing_table_is_the_programs(workplace: Path) -> None:
+    from raysim.report import closing
+
+    exp = raysim.load("configs/quickstart.toml", ["rounds=1"])
+    result = raysim.run(exp)
+    labels = [label for label, _ in closing.lines(exp, result.rounds, result.path)]
+    (shown,) = [block for block in blocks(ROOT / "README.md", "text") if block.startswith("experiment")]
+    assert [line[:17].strip() for line in shown.splitlines()] == labels
+    shutil.rmtree(workplace / "runs")
