@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -16,8 +18,21 @@ from raysim.engine.pool import Pool
 from raysim.fold import Node, TreeFold
 
 
+@dataclass(frozen=True)
+class Worked:
+    """A call's reply.
+
+    done: when each unit began and ended, by the Unix clock; shorter than what was asked for where memory ran out.
+    sums: one packed record per maximal subtree of the units done since the last time, if they were to be handed over.
+    """
+
+    done: tuple[tuple[float, float], ...]
+    sums: tuple[tuple[Node, Any], ...]
+    out_of_memory: bool = False
+
+
 class ClientPool:
-    """Calls arrive in order; units of a job are folded as far as the tree allows and stay here until `collect`.
+    """Calls arrive in order; results of a job are folded as far as the tree allows and stay here until asked for.
 
     Args:
         plan: the run.
@@ -41,16 +56,22 @@ class ClientPool:
         """Where this pool runs, once it can work."""
         return f"{self._name} on {ray.util.get_node_ip_address()}"
 
-    def run(self, job: int, num_units: int, kind: Kind, packed: Any, index: int, unit: Any) -> tuple[float, float]:
-        """Carry out one unit and hold its result; returns when it began and ended, by the Unix clock."""
-        start_s = time.time()
-        if self._broadcast[0] != job:
+    def work(
+        self, job: int, num_units: int, kind: Kind, packed: Any, units: Sequence[tuple[int, Any]], hand_over: bool
+    ) -> Worked:
+        """Carry out (index, unit) pairs in order and hold their results; with `hand_over`, send all that is held."""
+        if units and self._broadcast[0] != job:
             self._broadcast = (job, wire.unpack(packed))
-        value = self._pool.run(kind, self._broadcast[1], index, unit)
-        self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put_leaf(value, index)
-        return start_s, time.time()
-
-    def collect(self, job: int) -> list[tuple[Node, Any]]:
-        """Hand over the job's sums: one packed record per maximal subtree of the units done since the last time."""
-        tree = self._held.pop(job, None)
-        return [] if tree is None else [(node, wire.pack(value)) for node, value in tree.take()]
+        done: list[tuple[float, float]] = []
+        for index, unit in units:
+            start_s = time.time()
+            try:
+                value = self._pool.run(kind, self._broadcast[1], index, unit)
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                return Worked(tuple(done), (), out_of_memory=True)
+            self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put_leaf(value, index)
+            done.append((start_s, time.time()))
+        tree = self._held.pop(job, None) if hand_over else None
+        sums = () if tree is None else tuple((node, wire.pack(value)) for node, value in tree.take())
+        return Worked(tuple(done), sums)
