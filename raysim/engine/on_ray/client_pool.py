@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
@@ -19,8 +20,21 @@ from raysim.fold import Node, TreeFold
 from raysim.server.updates import Bounds
 
 
+@dataclass(frozen=True)
+class Worked:
+    """A call's reply.
+
+    done: when each unit began and ended, by the Unix clock; shorter than what was asked for where memory ran out.
+    sums: one packed record per maximal subtree of the units done since the last time, if they were to be handed over.
+    """
+
+    done: tuple[tuple[float, float], ...]
+    sums: tuple[tuple[Node, Any], ...]
+    out_of_memory: bool = False
+
+
 class ClientPool:
-    """Calls arrive in order; units of a job are folded as far as the tree allows and stay here until `collect`.
+    """Calls arrive in order; results of a job are folded as far as the tree allows and stay here until asked for.
 
     Args:
         plan: the run.
@@ -45,33 +59,54 @@ class ClientPool:
         """Where this pool runs, once it can work."""
         return f"{self._name} on {ray.util.get_node_ip_address()}"
 
-    def run(
-        self, job: int, num_units: int, kind: Kind, packed: Any, index: int, unit: Any, keep: bool
-    ) -> tuple[float, float]:
-        """Carry out one unit and hold its result, with its updates where they are to be kept.
+    def work(
+        self,
+        job: int,
+        num_units: int,
+        kind: Kind,
+        packed: Any,
+        units: Sequence[tuple[int, Any]],
+        hand_over: bool,
+        bounds: tuple[Bounds, ...],
+    ) -> Any:
+        """Carry out (index, unit) pairs in order and hold their results; with `hand_over`, send all that is held.
 
-        Returns when it began and ended, by the Unix clock.
+        Returns a `Worked`. Where the job keeps its updates (`bounds`), a call that hands over has 1 + len(bounds)
+        results: then come the shards of the updates, each a mapping from unit to packed rows.
         """
-        start_s = time.time()
-        if self._broadcast[0] != job:
-            self._broadcast = (job, wire.unpack(packed))
-        if isinstance(unit, Shard):
-            # The updates lie in the object store; this node maps the shard, copies it once, and lets go of it.
-            parts = [{i: wire.unpack(rows) for i, rows in part.items()} for part in ray.get(list(unit.parts))]
-            unit = replace(unit, parts=tuple(parts))
-        rows = self._rows.setdefault(job, {}).setdefault(index, []) if keep else None
-        value = self._pool.run(kind, self._broadcast[1], index, unit, rows)
-        self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put_leaf(value, index)
-        return start_s, time.time()
-
-    def collect(self, job: int, bounds: tuple[Bounds, ...]) -> Any:
-        """Hand over the job's sums: one packed record per maximal subtree of the units done since the last time.
-
-        With `bounds` the call has 1 + len(bounds) results: the sums, then a shard of the kept updates each, by unit.
-        """
+        worked = self._carry_out(job, num_units, kind, packed, units, bool(bounds))
+        if not hand_over:
+            return worked
+        if worked.out_of_memory:
+            return (worked, *({} for _ in bounds)) if bounds else worked
         tree = self._held.pop(job, None)
-        nodes: list[tuple[Node, Any]] = [] if tree is None else [(n, wire.pack(v)) for n, v in tree.take()]
+        sums = () if tree is None else tuple((node, wire.pack(value)) for node, value in tree.take())
+        worked = replace(worked, sums=sums)
         if not bounds:
-            return nodes
+            return worked
         parts = sharded(self._rows.pop(job, {}), bounds)
-        return nodes, *({unit: wire.pack(rows) for unit, rows in part.items()} for part in parts)
+        return worked, *({unit: wire.pack(rows) for unit, rows in part.items()} for part in parts)
+
+    def _carry_out(
+        self, job: int, num_units: int, kind: Kind, packed: Any, units: Sequence[tuple[int, Any]], keep: bool
+    ) -> Worked:
+        if units and self._broadcast[0] != job:
+            self._broadcast = (job, wire.unpack(packed))
+        done: list[tuple[float, float]] = []
+        for index, unit in units:
+            start_s = time.time()
+            if isinstance(unit, Shard):
+                # The updates lie in the object store; this node maps the shard, copies it once, and lets go of it.
+                parts = [{i: wire.unpack(rows) for i, rows in part.items()} for part in ray.get(list(unit.parts))]
+                unit = replace(unit, parts=tuple(parts))
+            rows: list[Tensor] | None = [] if keep else None
+            try:
+                value = self._pool.run(kind, self._broadcast[1], index, unit, rows)
+            except torch.OutOfMemoryError:
+                torch.cuda.empty_cache()
+                return Worked(tuple(done), (), out_of_memory=True)
+            self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put_leaf(value, index)
+            if rows is not None:
+                self._rows.setdefault(job, {})[index] = rows
+            done.append((start_s, time.time()))
+        return Worked(tuple(done), ())

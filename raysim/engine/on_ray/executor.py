@@ -8,15 +8,14 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import ray
-import torch
 from ray import exceptions
 
 from raysim.engine import failure, wire
 from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped
-from raysim.engine.on_ray.client_pool import ClientPool
+from raysim.engine.on_ray.client_pool import ClientPool, Worked
 from raysim.engine.on_ray.cluster import Placement, wait_for_pools
 from raysim.engine.plan import Plan
 from raysim.engine.schedule import Schedule
@@ -26,8 +25,14 @@ from raysim.timeline import Span
 
 log = logging.getLogger("raysim")
 
+NO_JOB = 0
+"""The ticket of calls that only ask whether a worker has started."""
+
 DEPTH = 2
 """Calls a worker has at a time: one running, one waiting, so that it never waits for the driver."""
+
+CALL_S = 0.01
+"""Short units share a call until they are expected to take this long: a call itself costs about a millisecond."""
 
 STOP_POLL_S = 0.5
 """How long a waiting driver takes to notice that it was asked to stop."""
@@ -41,14 +46,15 @@ HOLD_S = 2.0
 
 @dataclass(frozen=True)
 class _Call:
-    """A call in flight. A collect call covers the units whose sums it brings, and `kept` refers to their updates; a
-    ready call belongs to no job.
+    """A call in flight: the units that it carries out, and the units whose sums it hands over.
+
+    kept: references to the updates of the covered units, one for each shard.
     """
 
     worker: int
     ticket: int
-    what: Literal["ready", "run", "collect"]
-    units: tuple[int, ...]
+    units: tuple[int, ...] = ()
+    covers: tuple[int, ...] = ()
     kept: tuple[Any, ...] = ()
 
 
@@ -60,7 +66,7 @@ class _Worker:
     in_flight: int = 0
     held_s: float = 0.0
     held: dict[int, list[int]] = field(default_factory=dict)
-    """Units by job that were given to the worker and are not covered by a collect call."""
+    """Units by job that were given to the worker and whose sums no call was asked for yet."""
 
 
 @dataclass
@@ -82,6 +88,7 @@ class _Running:
     """References to the arrived units' updates, one per shard. As results of calls they are the driver's own: they
     outlive the worker that made them."""
     done_cost: float = 0.0
+    busy_s: float = 0.0
 
     def least_to_take(self) -> float:
         """The cost that must be left in another worker's region before a free worker takes from it.
@@ -89,8 +96,7 @@ class _Running:
         Less than that takes no longer than sending and adding the two more sums of float64 that it causes.
         """
         sums_s = 2 * 2 * self.bytes_down * S_PER_BYTE
-        busy_s = sum(span.end_s - span.start_s for span in self.spans)
-        return sums_s * self.done_cost / busy_s if busy_s else 0.0
+        return sums_s * self.done_cost / self.busy_s if self.busy_s else 0.0
 
 
 class OnRay:
@@ -109,6 +115,8 @@ class OnRay:
         self._jobs: dict[int, _Running] = {}
         self._done: dict[int, Outcome] = {}
         self._tickets = itertools.count(1)
+        self._seconds: dict[str, float] = {}
+        """By kind: seconds per cost, as last measured."""
         self.stop = threading.Event()
         for _ in range(placement.workers):
             self._start_worker()
@@ -164,7 +172,7 @@ class OnRay:
         )
         actor: Any = options.remote(self._plan_reference, number, place.gpus, self._threads)
         self._workers[number] = _Worker(actor)
-        self._calls[actor.ready.remote()] = _Call(number, 0, "ready", ())
+        self._calls[actor.ready.remote()] = _Call(number, NO_JOB)
 
     def _give_out(self) -> None:
         """Fill every worker's queue; where a job has nothing left to give, ask for its sums."""
@@ -172,74 +180,100 @@ class OnRay:
             progress = True
             while progress and len(running.schedule):
                 progress = False
-                for number, worker in self._workers.items():
-                    if not worker.ready or worker.in_flight >= DEPTH:
-                        continue
-                    unit = running.schedule.take(number, running.least_to_take())
-                    if unit is not None:
-                        self._run(number, worker, ticket, running, unit)
+                given = {number: self._take(number, running) for number in self._workers}
+                for number, units in given.items():
+                    if units:
+                        self._call(number, ticket, units, hand_over=not len(running.schedule))
                         progress = True
             if not len(running.schedule):
                 for number, worker in self._workers.items():
-                    self._collect(number, worker, ticket)
+                    if worker.held.get(ticket):
+                        self._call(number, ticket, (), hand_over=True)
 
-    def _run(self, number: int, worker: _Worker, ticket: int, running: _Running, unit: int) -> None:
+    def _take(self, number: int, running: _Running) -> tuple[int, ...]:
+        """Units for one more call of the worker: one, or several short ones."""
+        worker, job = self._workers[number], running.job
+        taken: list[int] = []
+        if not worker.ready or worker.in_flight >= DEPTH:
+            return ()
+        expected_s = 0.0
+        while expected_s < CALL_S:
+            unit = running.schedule.take(number, running.least_to_take())
+            if unit is None:
+                break
+            taken.append(unit)
+            expected_s += job.costs[unit] * self._seconds[job.kind] if job.kind in self._seconds else CALL_S
+        return tuple(taken)
+
+    def _call(self, number: int, ticket: int, units: tuple[int, ...], hand_over: bool) -> None:
+        worker, running = self._workers[number], self._jobs[ticket]
         job = running.job
-        reference = worker.actor.run.remote(
-            ticket, len(job.units), job.kind, running.reference, unit, job.units[unit], bool(job.keep)
+        handed = len(job.keep) if hand_over else 0
+        made = worker.actor.work.options(num_returns=1 + handed).remote(
+            ticket,
+            len(job.units),
+            job.kind,
+            running.reference if units else None,
+            [(unit, job.units[unit]) for unit in units],
+            hand_over,
+            job.keep,
         )
-        self._calls[reference] = _Call(number, ticket, "run", (unit,))
-        worker.held.setdefault(ticket, []).append(unit)
-        worker.in_flight += 1
-
-    def _collect(self, number: int, worker: _Worker, ticket: int) -> None:
-        if units := worker.held.pop(ticket, None):
-            bounds = self._jobs[ticket].job.keep
-            made = worker.actor.collect.options(num_returns=1 + len(bounds)).remote(ticket, bounds)
-            reference, *kept = made if bounds else (made,)
-            self._calls[reference] = _Call(number, ticket, "collect", tuple(units), tuple(kept))
-            worker.held_s = 0.0
+        reference, *kept = made if handed else (made,)
+        held = worker.held.setdefault(ticket, [])
+        held.extend(units)
+        worker.in_flight += bool(units)
+        covers: tuple[int, ...] = ()
+        if hand_over:
+            covers, worker.held_s = tuple(held), 0.0
+            held.clear()
+        self._calls[reference] = _Call(number, ticket, units, covers, tuple(kept))
 
     def _settle(self, reference: Any) -> None:
         call = self._calls.pop(reference, None)
         if call is None:
             return
         try:
-            value = ray.get(reference)
+            reply = ray.get(reference)
         except exceptions.RayActorError as error:
             self._lost(call, error)
             return
         except exceptions.RayTaskError as error:
-            if not isinstance(error.cause, torch.OutOfMemoryError):
-                self._fail(error)
-            self._out_of_memory(call)
-            return
+            self._fail(error)
         worker = self._workers[call.worker]
-        if call.what == "ready":
+        if call.ticket == NO_JOB:
             worker.ready = True
             return
         running = self._jobs[call.ticket]
-        if call.what == "run":
-            start_s, end_s = value
-            worker.in_flight -= 1
-            worker.held_s += end_s - start_s
-            what = f"{running.job.kind} {call.units[0]}"
-            running.done_cost += running.job.costs[call.units[0]]
-            running.spans.append(Span(f"worker {call.worker}", what, start_s, end_s))
-            if worker.held_s > HOLD_S:
-                self._collect(call.worker, worker, call.ticket)
-        else:
+        worker.in_flight -= bool(call.units)
+        self._count_time(call, reply, running, worker)
+        if reply.out_of_memory:
+            self._out_of_memory(call, len(reply.done))
+            return
+        if call.covers:
             start_s = time.perf_counter()
-            running.arrived.update(call.units)
+            running.arrived.update(call.covers)
             if call.kept:
                 running.kept.append(call.kept)
-            for node, packed in value:
+            for node, packed in reply.sums:
                 running.bytes_up += wire.num_bytes(packed)
                 running.tree.put(wire.unpack(packed), node)
             running.fold_s += time.perf_counter() - start_s
+        elif worker.held_s > HOLD_S:
+            self._call(call.worker, call.ticket, (), hand_over=True)
         # Replies are settled in any order: the sums may be whole before the last call has said how long it took.
         if running.tree.complete and all(other.ticket != call.ticket for other in self._calls.values()):
             self._finish(call.ticket, running)
+
+    def _count_time(self, call: _Call, reply: Worked, running: _Running, worker: _Worker) -> None:
+        job = running.job
+        for unit, (start_s, end_s) in zip(call.units, reply.done, strict=False):
+            running.spans.append(Span(f"worker {call.worker}", f"{job.kind} {unit}", start_s, end_s))
+            running.busy_s += end_s - start_s
+            running.done_cost += job.costs[unit]
+            if not call.covers:
+                worker.held_s += end_s - start_s
+        if running.done_cost:
+            self._seconds[job.kind] = running.busy_s / running.done_cost
 
     def _finish(self, ticket: int, running: _Running) -> None:
         del self._jobs[ticket]
@@ -278,8 +312,8 @@ class OnRay:
         calls = [seen, *(call for call in self._calls.values() if call.worker == number)]
         self._calls = {reference: call for reference, call in self._calls.items() if call.worker != number}
         for call in calls:
-            if call.what != "ready":
-                units[call.ticket].update(call.units)
+            if call.ticket != NO_JOB:
+                units[call.ticket].update(call.units, call.covers)
         for ticket, given in units.items():
             running = self._jobs[ticket]
             lost = given - running.arrived
@@ -289,16 +323,20 @@ class OnRay:
             running.schedule.lose(number, lost)
         self._start_worker()
 
-    def _out_of_memory(self, call: _Call) -> None:
-        """The worker lives, and has let go of what it had allocated: the chunk is tried once more."""
+    def _out_of_memory(self, call: _Call, num_done: int) -> None:
+        """The worker lives, and has let go of what it had allocated: the chunk is tried once more, then the others."""
         running = self._jobs[call.ticket]
         worker = self._workers[call.worker]
-        (unit,) = call.units
-        what = f"worker {call.worker} ran out of device memory on chunk {unit} of round {running.job.broadcast.round}"
-        self._count_failure("out_of_memory", running, {unit}, what)
-        worker.in_flight -= 1
-        worker.held[call.ticket].remove(unit)
-        self._run(call.worker, worker, call.ticket, running, unit)
+        again = call.units[num_done:]
+        what = (
+            f"worker {call.worker} ran out of device memory on chunk {again[0]} of round {running.job.broadcast.round}"
+        )
+        self._count_failure("out_of_memory", running, {again[0]}, what)
+        # Nothing was handed over: what the call was to cover is still held there.
+        held = [unit for unit in (*worker.held.get(call.ticket, ()), *call.covers) if unit not in again]
+        worker.held[call.ticket] = held
+        for unit in again:
+            self._call(call.worker, call.ticket, (unit,), hand_over=False)
 
     def _count_failure(self, cause: failure.Cause, running: _Running, lost: set[int], what: str) -> None:
         """Decide whether the units run again; if so, count and log it, else end the run."""
