@@ -217,6 +217,8 @@ def offered() -> dict[str, set[str]]:
     visit(schema, "")
     # The partition whose sizes a shuffled one takes: one of those listed already.
     found.pop("data.partition.sizes_of", None)
+    # Likewise the sampler that replayed rounds are laid over.
+    found.pop("cohort.sampler.over", None)
     return found
 
 

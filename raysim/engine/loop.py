@@ -149,7 +149,8 @@ def _begin(plan: Plan, algorithm: Algorithm, sampler: Sampler, executor: Executo
     repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
     with watch.phase("plan"):
         chunks, costs = plan.chunks(cohort[np.sort(first)])
-        bounds = shards(plan.model.params.size, len(cohort)) if plan.keeps_updates else ()
+        keep = plan.experiment.server.rule is not None or sampler.learn is not None
+        bounds = shards(plan.model.params.size, len(cohort)) if keep else ()
     with watch.phase("submit"):
         ticket = executor.submit(Job("train", algorithm.broadcast(state, repeats), chunks, costs, bounds))
     return _Training(ticket, cohort, watch)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from raysim.section import Section
 from raysim.server.aggregators import Aggregator, Ida, Mean, Rule, ignores_weights
@@ -34,6 +35,14 @@ class ServerSection(Section):
     lr_scaling: LrScaling = LrScaling()
     lr_schedule: Schedule | None = None
     diagnostics: Diagnostics = Diagnostics()
+
+    @field_validator("optimizer", mode="before")
+    @classmethod
+    def _plain_keys_are_of_sgd(cls, given: Any) -> Any:
+        """`server.optimizer.lr=0.5` alone changes the default optimizer: no name is needed for it."""
+        if isinstance(given, Mapping) and "name" not in given:
+            return {"name": Sgd.model_fields["name"].default, **given}
+        return given
 
     @model_validator(mode="after")
     def _rules_that_go_together(self) -> ServerSection:
