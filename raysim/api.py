@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -137,7 +138,7 @@ def resume(
     where = Path(path)
     experiment = records.stored_experiment(where)
     if rounds is not None:
-        experiment = experiment.model_copy(update={"rounds": rounds})
+        experiment = Experiment.model_validate({**json.loads(experiment.to_json()), "rounds": rounds})
     plan = resolve(_with_executor(experiment, executor), dataset, model, loss, params)
     return _continue(plan, where, address, progress)
 
@@ -273,19 +274,27 @@ def _carry_out(
     from raysim.report import curve
     from raysim.report.progress import Silent, Terminal
 
+    made = False
+
+    def make() -> None:
+        nonlocal made
+        make_folder()
+        made = True
+
     show: Progress = Terminal.where_wanted(progress, plan.experiment.rounds) or Silent()
     try:
         with show:
             if plan.experiment.engine.workers == 0:
-                make_folder()
+                make()
                 weights = _run_here(plan, path, show, profile)
             else:
                 from raysim.engine.on_ray import session
 
-                weights = session.run(plan, path, address, show.started, show.row, make_folder, profile)
+                weights = session.run(plan, path, address, show.started, show.row, make, profile)
     finally:
-        # A run that was interrupted has a curve too.
-        curve.draw(records.read_rounds(path), path / "curve.png", title=plan.experiment.name)
+        # A run that was interrupted has a curve too; one that never began leaves what is there alone.
+        if made:
+            curve.draw(records.read_rounds(path), path / "curve.png", title=plan.experiment.name)
     return _result(plan, path, weights)
 
 
@@ -300,7 +309,7 @@ def _run_here(plan: Plan, path: Path, show: Progress, profile: bool) -> Weights:
 
 def _rounds_here(plan: Plan, path: Path | None, profile: bool = False) -> Generator[Finished]:
     engine = plan.experiment.engine
-    folder, state = RunFolder.reopen(path, plan.experiment.checkpoint.keep, profile) if path else (None, None)
+    folder, state = RunFolder.reopen(path, plan.experiment, profile) if path else (None, None)
     steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder, overlap=False)
     with closing(steps):
         while True:

@@ -18,6 +18,11 @@ from raysim.errors import CheckpointError
 from raysim.models.model import Weights
 from raysim.server.state import ServerState
 
+
+class DamagedError(CheckpointError):
+    """The file cannot be read; an older one may serve."""
+
+
 FORMAT = "2"
 
 PARTS = tuple(f.name for f in fields(ServerState) if f.name not in ("round", "weights"))
@@ -45,7 +50,7 @@ def write(state: ServerState, path: Path, fingerprint: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise CheckpointError(
@@ -69,7 +74,7 @@ def read(path: Path, fingerprint: str | None = None) -> ServerState:
             metadata = file.metadata() or {}
             tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"The checkpoint {path} is damaged: {error}") from None
+        raise DamagedError(f"The checkpoint {path} is damaged: {error}") from None
     if metadata.get("format") != FORMAT:
         raise CheckpointError(f"{path} must be a checkpoint of format {FORMAT}, but is of {metadata.get('format')}.")
     if fingerprint is not None and metadata["fingerprint"] != fingerprint:
@@ -89,7 +94,8 @@ def read(path: Path, fingerprint: str | None = None) -> ServerState:
     )
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring renames in the folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -96,6 +96,22 @@ def plan(split_name: str, split: Split, positions: npt.NDArray[np.int64]) -> tup
 
 def evaluate(module: nn.Module, task: Task, dataset: FederatedDataset, unit: Unit, like: Tensor) -> ClientScores:
     """Score one unit with a module in evaluation mode; data go to the device and dtype of `like`."""
+    try:
+        return _score(module, task, dataset, unit, like)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        # The stream mixes clients in a batch: one by one they tell whose examples it was.
+        split_name, segments = unit
+        for segment in segments if len(segments) > 1 else ():
+            try:
+                _score(module, task, dataset, (split_name, (segment,)), like)
+            except Exception as own:
+                raise ClientFailure(segment[0]) from own
+        raise ClientFailure(segments[0][0], others=len(segments) - 1) from error
+
+
+def _score(module: nn.Module, task: Task, dataset: FederatedDataset, unit: Unit, like: Tensor) -> ClientScores:
     split_name, segments = unit
     split = dataset.split(split_name)
     xs, ys = [], []
@@ -106,17 +122,12 @@ def evaluate(module: nn.Module, task: Task, dataset: FederatedDataset, unit: Uni
     x_all = load(np.concatenate(xs), dataset.x, like.dtype, like.device)
     y_all = load(np.concatenate(ys), dataset.y, like.dtype, like.device)
     loss, correct = [], []
-    try:
-        with torch.no_grad():
-            for x_batch, y_batch in zip(x_all.split(BATCH_SIZE), y_all.split(BATCH_SIZE), strict=True):
-                outputs = module(x_batch)
-                loss.append(task.losses(outputs, y_batch).double())
-                if task.correct is not None:
-                    correct.append(task.correct(outputs, y_batch).double())
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        raise ClientFailure(segments[0][0]) from error
+    with torch.no_grad():
+        for x_batch, y_batch in zip(x_all.split(BATCH_SIZE), y_all.split(BATCH_SIZE), strict=True):
+            outputs = module(x_batch)
+            loss.append(task.losses(outputs, y_batch).double())
+            if task.correct is not None:
+                correct.append(task.correct(outputs, y_batch).double())
     counts = np.array([stop - start for _, start, stop in segments])
     return ClientScores(
         positions=np.array([position for position, _, _ in segments]),

@@ -90,17 +90,24 @@ class RunFolder:
                 )
 
     @classmethod
-    def reopen(cls, path: Path, keep: int, profile: bool = False) -> tuple[RunFolder, ServerState | None]:
+    def reopen(cls, path: Path, experiment: Experiment, profile: bool = False) -> tuple[RunFolder, ServerState | None]:
         """Open a run's folder to go on with it: the newest intact checkpoint, and the rows of the rounds before it.
 
         Rows of later rounds are dropped: those rounds will be run, and written, again. With `profile`, what driver and
         workers do from here on goes to timeline.json.
         """
-        folder = cls(path, stored_fingerprint(path), keep, profile)
+        folder = cls(path, stored_fingerprint(path), experiment.checkpoint.keep, profile)
         state = newest_state(path, folder._fingerprint)
         done = state.round if state else 0
         folder.checkpointed = done
         folder._rows = [row for row in read_rounds(path).to_pylist() if row["round"] < done]
+        if done % experiment.evaluation.every and done < experiment.rounds:
+            # The round was evaluated because it was to be the last, which it no longer is.
+            folder._rows[-1:] = [
+                {name: value for name, value in row.items() if not name.startswith("eval/")}
+                for row in folder._rows[-1:]
+            ]
+            _client_part(path, done - 1).unlink(missing_ok=True)
         for part in (path / "clients").glob("round-*.parquet"):
             if _round_of(part) >= done:
                 part.unlink()
@@ -113,24 +120,29 @@ class RunFolder:
         if self._timeline is not None:
             self._timeline.add(spans)
         if clients is not None:
-            _write_parquet(clients, self.path / "clients" / f"round-{row['round']:06d}.parquet")
+            _write_parquet(clients, _client_part(self.path, row["round"]))
         if time.monotonic() - self._flushed_s > FLUSH_S:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows so far."""
-        _write_parquet(table(self._rows), self.path / "rounds.parquet")
+        """Write the rows so far.
+
+        Raises:
+            CheckpointError: the disk is full, or the folder cannot be written; what was there is untouched.
+        """
+        file = self.path / "rounds.parquet"
+        try:
+            _write_parquet(table(self._rows), file)
+        except OSError as error:
+            raise CheckpointError(
+                f"{file} could not be written: {error.strerror}. The last checkpoint and its rows are untouched: make "
+                f"room, then resume."
+            ) from error
         self._flushed_s = time.monotonic()
 
     def checkpoint(self, state: ServerState) -> None:
         """Write rows and state; then let go of all but the newest `keep` checkpoints."""
-        try:
-            self.flush()
-        except OSError as error:
-            raise CheckpointError(
-                f"{self.path / 'rounds.parquet'} could not be written: {error.strerror}. The last checkpoint and its "
-                f"rows are untouched: make room, then resume."
-            ) from error
+        self.flush()
         folder = self.path / "checkpoints"
         checkpoint.write(state, folder / f"round-{state.round:06d}.safetensors", self._fingerprint)
         self.checkpointed = state.round
@@ -147,7 +159,9 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str) -> No
     }
     temporary = path / f".experiment.json.{os.getpid()}"
     temporary.write_text(json.dumps(record, indent=2) + "\n")
+    _bring_to_disk(temporary)
     temporary.replace(path / "experiment.json")
+    checkpoint.sync_folder(path)
 
 
 def stored_experiment(path: Path) -> Experiment:
@@ -161,19 +175,29 @@ def stored_fingerprint(path: Path) -> str:
 
 
 def newest_state(path: Path, fingerprint: str) -> ServerState | None:
-    """The newest checkpoint that can be read; a damaged one is named in a warning and passed over."""
-    for file in sorted((path / "checkpoints").glob("round-*.safetensors"), reverse=True):
+    """The newest checkpoint that can be read, None before the first; a damaged one is named and passed over.
+
+    Raises:
+        CheckpointError: every checkpoint is damaged: going on would begin at round 0 and drop all rows.
+    """
+    files = sorted((path / "checkpoints").glob("round-*.safetensors"), reverse=True)
+    for file in files:
         try:
             return checkpoint.read(file, fingerprint)
-        except CheckpointError as error:
+        except checkpoint.DamagedError as error:
             log.warning("%s", error)
+    if files:
+        raise CheckpointError(f"No checkpoint in {path / 'checkpoints'} can be read; start afresh with --overwrite.")
     return None
 
 
 def read_rounds(path: Path) -> pa.Table:
     """The rounds so far; an empty table before the first are written."""
     file = path / "rounds.parquet"
-    return pq.read_table(file) if file.exists() else table([])
+    try:
+        return pq.read_table(file) if file.exists() else table([])
+    except pa.ArrowInvalid as error:
+        raise RunFolderError(f"{file} is damaged: {error}") from None
 
 
 def read_clients(path: Path) -> pa.Table:
@@ -208,17 +232,31 @@ def _write_parquet(content: pa.Table, path: Path) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         pq.write_table(content, temporary)
+        _bring_to_disk(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _bring_to_disk(file: Path) -> None:
+    """Flush it: a checkpoint must not survive a power cut that the rows before it did not."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
 
 
 def _stored(path: Path) -> Mapping[str, Any]:
     file = path / "experiment.json"
     if not file.exists():
         raise RunFolderError(f"{path} is not a run's folder: it has no experiment.json.")
-    stored: Mapping[str, Any] = json.loads(file.read_text())
+    try:
+        stored: Mapping[str, Any] = json.loads(file.read_text())
+    except json.JSONDecodeError as error:
+        raise RunFolderError(f"{file} is damaged: {error}") from None
     return stored
+
+
+def _client_part(path: Path, index: int) -> Path:
+    return path / "clients" / f"round-{index:06d}.parquet"
 
 
 def _round_of(part: Path) -> int:

@@ -21,11 +21,15 @@ from raysim.models.model import Weights
 
 
 class ClientFailure(Exception):
-    """User code failed while the client at this position was trained or evaluated; `__cause__` is what it raised."""
+    """User code failed while the client at this position was trained or evaluated; `__cause__` is what it raised.
 
-    def __init__(self, position: int) -> None:
-        super().__init__(position)
+    `others` counts the clients that were worked on together with it, any of which may be the one.
+    """
+
+    def __init__(self, position: int, others: int = 0) -> None:
+        super().__init__(position, others)
         self.position = position
+        self.others = others
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,9 @@ def train(form: Form, broadcast: Weights, clients: Sequence[Client], lr: float, 
         except (RaysimError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            raise ClientFailure(clients[done].position) from error
+            raise ClientFailure(
+                clients[done].position, others=len(clients) - 1 if form.trains_together else 0
+            ) from error
         together = tuple(clients[done : done + len(updates.seen)])
         done += len(together)
         norms = [torch.linalg.vector_norm(p, dim=-1, dtype=torch.float64) for p in layout.pieces(updates.delta)]

@@ -49,7 +49,9 @@ class Updates:
 
 
 class Form(Protocol):
-    """One way of running local training."""
+    """One way of running local training; `trains_together` says whether the clients of a chunk share every call."""
+
+    trains_together: bool
 
     def train(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Iterator[Updates]:
         """Yield the clients' updates in the order given, one or more at a time; `broadcast` is not written to."""

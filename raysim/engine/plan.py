@@ -46,8 +46,11 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of all that determines the numbers, but for code that a script passes in."""
-        return self.experiment.fingerprint(self.dataset.fingerprint)
+        """Digest of all that determines the numbers, but for code that a script passes in.
+
+        Form and chunk size enter as they were resolved: what "auto" means depends on the kind of device.
+        """
+        return self.experiment.fingerprint(f"{self.dataset.fingerprint} {self.way.form} {self.way.chunk_size}")
 
     def algorithm(self) -> Algorithm:
         """The record of pure functions that the experiment means."""

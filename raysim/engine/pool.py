@@ -82,8 +82,9 @@ class Pool:
         doing = "Training" if kind == "train" else "Evaluating"
         cause = failure.__cause__
         trace = "".join(traceback.format_exception(cause)) if cause else ""
+        others = f" or one of {failure.others} others that were with it" if failure.others else ""
         return (
-            f"{doing} client {split.id_of(failure.position)!r} failed in round {round_index}, chunk {index}, "
+            f"{doing} client {split.id_of(failure.position)!r}{others} failed in round {round_index}, chunk {index}, "
             f"on {self._worker}: {cause!r}\n{trace}"
         )
 

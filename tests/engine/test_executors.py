@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -242,3 +243,70 @@ def test_a_run_is_never_more_than_one_round_ahead_of_its_reader(
     trained = (len(notes.read_text()) - calls_before_the_first_round) / 4
     assert 1 <= trained <= 2
     assert len(list(steps)) == 4
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_reader_that_leaves_leaves_a_checkpoint(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    left = experiment(rounds=8, engine={"workers": 1, "cpus_per_worker": 0.5})
+    for finished in raysim.rounds(left, dataset=dataset, path=tmp_path / "run"):
+        if finished.index == 2:
+            time.sleep(1)  # the round ahead has ended by now
+            break
+    state = records.newest_state(tmp_path / "run", records.stored_fingerprint(tmp_path / "run"))
+    assert state is not None
+    assert 3 <= state.round == records.read_rounds(tmp_path / "run").num_rows <= 4
+
+
+class BadClient:
+    """A loss that fails on evaluation clients of 7 examples."""
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if not outputs.requires_grad and (targets == 2).sum() >= 7 and (targets[-7:] == 2).all():
+            raise RuntimeError("bad client")
+        return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_an_evaluation_names_the_client_whose_examples_failed(experiment: Make) -> None:
+    from tests.conftest import make_clients
+
+    x, _ = make_clients([7])["c0"]
+    tests = make_clients([9, 8], prefix="good") | {"bad": (x, np.full(7, 2))}
+    data = raysim.FederatedDataset.from_clients(train=make_clients([9]), test=tests)
+    with pytest.raises(raysim.ClientError, match="Evaluating client 'bad' failed in round 1"):
+        list(raysim.rounds(experiment(cohort={"size": 1}), dataset=data, loss=BadClient()))
+
+
+class OutOfMemory:
+    """A loss that runs out of device memory: once, or whenever client "c0" (three examples) is trained."""
+
+    def __init__(self, note: Path | None) -> None:
+        self.note = note
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if outputs.requires_grad and len(targets) == 3 and (self.note is None or not self.note.exists()):
+            if self.note is not None:
+                self.note.touch()
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_chunk_that_ran_out_of_memory_is_tried_once_more(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    settings: dict[str, Any] = {
+        "rounds": 2,
+        "client": {"batch_size": "full"},
+        "cohort": {"sampler": {"name": "replay", "cohorts": [["c1", "c0", "c2", "c3"]] * 2}},
+    }
+    here = experiment(**settings, engine={"workers": 0, "chunk_size": 1})
+    there = experiment(**settings, engine={"workers": 1, "cpus_per_worker": 0.5, "chunk_size": 1})
+    (tmp_path / "happened").touch()
+    expected = [bits(r) for r in raysim.rounds(here, dataset=dataset, loss=OutOfMemory(tmp_path / "happened"))]
+    got = list(raysim.rounds(there, dataset=dataset, loss=OutOfMemory(tmp_path / "note")))
+    assert [bits(r) for r in got] == expected
+    assert [r.metrics["retries"] for r in got] == [1, 0]
+    with pytest.raises(raysim.ResourceError, match=r"giving up after 1 of 1 retries.*engine.chunk_size"):
+        list(raysim.rounds(there, dataset=dataset, loss=OutOfMemory(None)))

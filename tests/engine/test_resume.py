@@ -78,9 +78,11 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
 
 
 def test_a_finished_run_can_be_carried_on(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:
-    long = raysim.run(experiment(rounds=6, evaluation={"every": 3}), dataset=dataset, path=tmp_path / "long")
-    raysim.run(experiment(rounds=3, evaluation={"every": 3}), dataset=dataset, path=tmp_path / "short")
-    same_records(raysim.resume(tmp_path / "short", dataset=dataset, rounds=6), long)
+    for every in (3, 2):  # with 2 the short run also evaluates after its third round, because it is the last
+        settings = {"evaluation": {"every": every}}
+        long = raysim.run(experiment(rounds=6, **settings), dataset=dataset, path=tmp_path / f"long{every}")
+        raysim.run(experiment(rounds=3, **settings), dataset=dataset, path=tmp_path / f"short{every}")
+        same_records(raysim.resume(tmp_path / f"short{every}", dataset=dataset, rounds=6), long)
 
 
 @pytest.mark.usefixtures("ray_cluster")
@@ -180,12 +182,10 @@ def test_a_full_disk_leaves_the_previous_checkpoint(
     settings: dict[str, Any] = {"rounds": 6, "checkpoint": {"every": 2}}
     whole = raysim.run(experiment(**settings), dataset=dataset, path=tmp_path / "whole")
     real = os.fsync
-    writes = 0
+    first = tmp_path / "full" / "checkpoints" / "round-000002.safetensors"
 
     def full(descriptor: int) -> None:
-        nonlocal writes
-        writes += 1
-        if writes > 2:  # the first checkpoint flushes its file and its folder
+        if first.exists():
             raise OSError(errno.ENOSPC, "No space left on device")
         real(descriptor)
 
@@ -277,3 +277,20 @@ def test_what_cannot_start_leaves_the_disk_as_it_was(
             raysim.run(experiment(engine={"workers": 99}), dataset=dataset, path=path, overwrite=overwrite)
     assert not (tmp_path / "new").exists()
     same_records(raysim.resume(tmp_path / "run", dataset=dataset), done)
+
+
+def test_a_folder_whose_checkpoints_are_all_damaged_loses_nothing(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    raysim.run(experiment(rounds=4), dataset=dataset, path=tmp_path / "run")
+    for file in (tmp_path / "run" / "checkpoints").iterdir():
+        file.write_bytes(b"nothing")
+    with pytest.raises(raysim.CheckpointError, match=r"No checkpoint in .* can be read"):
+        raysim.resume(tmp_path / "run", dataset=dataset, rounds=6)
+    assert records.read_rounds(tmp_path / "run").num_rows == 4
+    (tmp_path / "run" / "rounds.parquet").write_bytes(b"PAR1 nothing")
+    with pytest.raises(raysim.RunFolderError, match=r"rounds.parquet is damaged"):
+        records.read_rounds(tmp_path / "run")
+    (tmp_path / "run" / "experiment.json").write_text("{")
+    with pytest.raises(raysim.RunFolderError, match=r"experiment.json is damaged"):
+        raysim.resume(tmp_path / "run", dataset=dataset)

@@ -42,6 +42,8 @@ class Fused:
         precision: dtype of large products; weights and sums keep that of `like`.
     """
 
+    trains_together = False
+
     def __init__(
         self,
         recognised: Recognised,

@@ -36,6 +36,8 @@ class OneByOne:
         precision: dtype of products, by torch.autocast where it is not that of `like`.
     """
 
+    trains_together = False
+
     def __init__(
         self,
         model: Model,

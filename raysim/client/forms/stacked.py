@@ -44,6 +44,8 @@ class Stacked:
         optimizer: the pair that `section.optimizer` means; it must work element by element.
     """
 
+    trains_together = True
+
     def __init__(
         self, recognised: Recognised, model: Model, task: Task, section: ClientSection, optimizer: ClientOptimizer
     ) -> None:

@@ -32,6 +32,8 @@ class Vmap:
         optimizer: the pair that `section.optimizer` means; it must work element by element.
     """
 
+    trains_together = True
+
     def __init__(
         self, model: Model, like: Weights, task: Task, section: ClientSection, optimizer: ClientOptimizer
     ) -> None:

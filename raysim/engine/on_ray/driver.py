@@ -65,14 +65,20 @@ class Driver:
             self._news.wait_for(lambda: len(self._rows) > seen, timeout=POLL_S)
             return self._rows[seen:]
 
+    def finish(self) -> None:
+        """Close the loop, which checkpoints the last recorded round, and end the pools."""
+        if self._rounds is not None:
+            self._rounds.close()
+        self._executor.close()
+
     def stop(self) -> None:
         """Ask the loop to end at once; what is left is a checkpoint of the last finished round."""
         self._executor.stop.set()
 
     def _open(self, overlap: bool) -> None:
         """Find where to go on from."""
-        plan, path, keep = self._plan, self._path, self._plan.experiment.checkpoint.keep
-        folder, state = RunFolder.reopen(path, keep, self._profile) if path else (None, None)
+        plan, path = self._plan, self._path
+        folder, state = RunFolder.reopen(path, plan.experiment, self._profile) if path else (None, None)
         state = state or plan.initial_state()
         self._weights = state.weights
         self._rounds = loop.rounds(plan, self._executor, state, folder, self._executor.stop.is_set, overlap)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import ray
 from ray import exceptions
@@ -19,7 +19,7 @@ from raysim.engine.on_ray.client_pool import ClientPool, Worked
 from raysim.engine.on_ray.cluster import Placement, wait_for_pools
 from raysim.engine.plan import Plan
 from raysim.engine.schedule import Schedule
-from raysim.errors import RaysimError, WorkerLostError
+from raysim.errors import RaysimError, ResourceError, WorkerLostError
 from raysim.fold import TreeFold
 from raysim.timeline import Span
 
@@ -251,18 +251,17 @@ class OnRay:
             return
         if call.covers:
             start_s = time.perf_counter()
-            running.arrived.update(call.covers)
             if call.kept:
                 running.kept.append(call.kept)
             for node, packed in reply.sums:
+                # What came, not what was asked for: a unit that ran out of memory before this call is not in it.
+                running.arrived.update(range(*node))
                 running.bytes_up += wire.num_bytes(packed)
                 running.tree.put(wire.unpack(packed), node)
             running.fold_s += time.perf_counter() - start_s
         elif worker.held_s > HOLD_S:
             self._call(call.worker, call.ticket, (), hand_over=True)
-        # Replies are settled in any order: the sums may be whole before the last call has said how long it took.
-        if running.tree.complete and all(other.ticket != call.ticket for other in self._calls.values()):
-            self._finish(call.ticket, running)
+        self._finish_if_whole(call.ticket)
 
     def _count_time(self, call: _Call, reply: Worked, running: _Running, worker: _Worker) -> None:
         job = running.job
@@ -275,7 +274,11 @@ class OnRay:
         if running.done_cost:
             self._seconds[job.kind] = running.busy_s / running.done_cost
 
-    def _finish(self, ticket: int, running: _Running) -> None:
+    def _finish_if_whole(self, ticket: int) -> None:
+        # Replies are settled in any order: the sums may be whole before the last call has said how long it took.
+        running = self._jobs[ticket]
+        if not running.tree.complete or any(call.ticket == ticket for call in self._calls.values()):
+            return
         del self._jobs[ticket]
         self._done[ticket] = Outcome(
             value=running.tree.value,
@@ -292,7 +295,7 @@ class OnRay:
             ),
         )
 
-    def _fail(self, error: exceptions.RayTaskError) -> None:
+    def _fail(self, error: exceptions.RayTaskError) -> NoReturn:
         self.close()
         cause = getattr(error, "cause", None)
         if isinstance(cause, RaysimError):
@@ -321,6 +324,8 @@ class OnRay:
                 what = f"worker {number} died with {len(lost)} chunk(s) of round {running.job.broadcast.round}"
                 self._count_failure("worker_lost", running, lost, what)
             running.schedule.lose(number, lost)
+        for ticket in units:
+            self._finish_if_whole(ticket)
         self._start_worker()
 
     def _out_of_memory(self, call: _Call, num_done: int) -> None:
@@ -345,6 +350,13 @@ class OnRay:
         log.warning(decision.reason)
         if not decision.retry:
             self.close()
-            raise WorkerLostError(decision.reason)
+            raise (
+                WorkerLostError(decision.reason)
+                if cause == "worker_lost"
+                else ResourceError(
+                    f"{decision.reason}. Lower engine.chunk_size, or give each worker a larger share of the card "
+                    f"(engine.gpus_per_worker)."
+                )
+            )
         running.retries += 1
         running.failures.update(lost)

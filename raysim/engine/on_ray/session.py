@@ -75,10 +75,13 @@ def rounds(plan: Plan, path: Path | None, address: str | None, make_folder: Call
                 finished: Finished = wire.unpack(packed)
                 yield finished
         finally:
-            if ahead is not None:
-                driver.stop.remote()
-                ray.wait([ahead])
-            ray.kill(driver)
+            try:
+                if ahead is not None:
+                    driver.stop.remote()
+                    ray.wait([ahead])
+                    _get(driver.finish.remote())
+            finally:
+                ray.kill(driver)
 
 
 def _start(plan: Plan, path: Path | None, profile: bool = False) -> Any:
