@@ -50,7 +50,8 @@ class Plan:
 
         Form and chunk size enter as they were resolved: what "auto" means depends on the kind of device.
         """
-        return self.experiment.fingerprint(f"{self.dataset.fingerprint} {self.way.form} {self.way.chunk_size}")
+        way = self.way
+        return self.experiment.fingerprint(f"{self.dataset.fingerprint} {way.form} {way.most} {way.least_chunks}")
 
     def algorithm(self) -> Algorithm:
         """The record of pure functions that the experiment means."""

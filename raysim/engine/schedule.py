@@ -11,6 +11,8 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from raysim.fold import middle
+
 
 class Schedule:
     """Units not yet given out, by worker."""
@@ -19,14 +21,23 @@ class Schedule:
         self._costs = costs
         self._lost: set[int] = set()
         self._regions: dict[int, deque[int]] = {worker: deque() for worker in workers}
-        total, done = sum(costs), 0.0
-        for unit, cost in enumerate(costs):
-            # The unit goes where its middle lies on the line of total cost.
-            share = (done + cost / 2) / total if total else unit / len(costs)
-            self._regions[workers[min(len(workers) - 1, int(share * len(workers)))]].append(unit)
-            done += cost
+        self._split(0, len(costs), list(workers))
         for worker, region in self._regions.items():
             self._regions[worker] = deque(sorted(region, key=lambda unit: -costs[unit]))
+
+    def _split(self, start: int, stop: int, workers: Sequence[int]) -> None:
+        """Give units [start, stop) to the workers: halves of the tree to halves of them, while they can be halved."""
+        half = len(workers) // 2
+        if len(workers) % 2 == 0 and stop - start > 1:
+            self._split(start, middle(start, stop), workers[:half])
+            self._split(middle(start, stop), stop, workers[half:])
+            return
+        total, done = sum(self._costs[start:stop]), 0.0
+        for unit in range(start, stop):
+            # The unit goes where its middle lies on the line of total cost.
+            share = (done + self._costs[unit] / 2) / total if total else (unit - start) / (stop - start)
+            self._regions[workers[min(len(workers) - 1, int(share * len(workers)))]].append(unit)
+            done += self._costs[unit]
 
     def __len__(self) -> int:
         return sum(len(region) for region in self._regions.values())

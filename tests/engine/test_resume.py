@@ -294,3 +294,15 @@ def test_a_folder_whose_checkpoints_are_all_damaged_loses_nothing(
     (tmp_path / "run" / "experiment.json").write_text("{")
     with pytest.raises(raysim.RunFolderError, match=r"experiment.json is damaged"):
         raysim.resume(tmp_path / "run", dataset=dataset)
+
+
+def test_the_fingerprint_covers_what_auto_meant(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    from dataclasses import replace
+
+    from raysim.engine.plan import resolve
+
+    plan = resolve(experiment(), dataset)
+    assert resolve(experiment(), dataset).fingerprint == plan.fingerprint
+    assert replace(plan, way=replace(plan.way, why="another sentence")).fingerprint == plan.fingerprint
+    for change in ({"form": "one_by_one"}, {"most": plan.way.most + 1}, {"least_chunks": plan.way.least_chunks + 1}):
+        assert replace(plan, way=replace(plan.way, **change)).fingerprint != plan.fingerprint

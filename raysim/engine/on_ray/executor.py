@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -93,9 +94,10 @@ class _Running:
     def least_to_take(self) -> float:
         """The cost that must be left in another worker's region before a free worker takes from it.
 
-        Less than that takes no longer than sending and adding the two more sums of float64 that it causes.
+        Less than that takes no longer than sending and adding the two more records that it causes, of 12 bytes a number
+        (float64 sums, float32 unit updates) where the model has 4.
         """
-        sums_s = 2 * 2 * self.bytes_down * S_PER_BYTE
+        sums_s = 2 * 3 * self.bytes_down * S_PER_BYTE
         return sums_s * self.done_cost / self.busy_s if self.busy_s else 0.0
 
 
@@ -198,7 +200,9 @@ class OnRay:
             return ()
         expected_s = 0.0
         while expected_s < CALL_S:
-            unit = running.schedule.take(number, running.least_to_take())
+            # Only the first unit of a call may come from another worker: it may be idle, and what follows is its own.
+            least = math.inf if taken else running.least_to_take()
+            unit = running.schedule.take(number, least)
             if unit is None:
                 break
             taken.append(unit)
