@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from raysim import Experiment, FederatedDataset
+from raysim import Experiment, FederatedDataset, api, records
 from raysim.engine.plan import resolve
 from raysim.report import preview
 
@@ -70,9 +70,9 @@ def test_a_folder_that_is_in_the_way_is_said(experiment: Make, dataset: Federate
     assert "exists already" in said(experiment(), dataset, tmp_path)["folder"]
 
 
-def test_the_fingerprint_is_that_of_the_run(experiment: Make, dataset: FederatedDataset) -> None:
-    wanted = experiment()
-    assert said(wanted, dataset)["fingerprint"] == wanted.fingerprint(dataset.fingerprint)
+def test_the_fingerprint_is_that_of_the_run(experiment: Make, dataset: FederatedDataset, tmp_path: Path) -> None:
+    api.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
+    assert said(experiment(), dataset)["fingerprint"] == records.stored_fingerprint(tmp_path / "run")
 
 
 def test_what_the_server_does_beside_its_step_is_said(experiment: Make, dataset: FederatedDataset) -> None:
