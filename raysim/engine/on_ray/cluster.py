@@ -63,7 +63,7 @@ def connected(address: str | None) -> Iterator[None]:
     except (OSError, ValueError) as error:
         raise ResourceError(
             f"No Ray cluster could be joined at address {address!r} ({error}). Is it running (`ray start --head`)? "
-            f"Where it uses token authentication, this user needs the same token (RAY_AUTH_TOKEN or ~/.ray/auth_token), "
+            f"Where it uses token authentication, this user needs its token (RAY_AUTH_TOKEN or ~/.ray/auth_token), "
             f"and for a host:port the environment variable RAY_AUTH_MODE=token."
         ) from None
     try:
