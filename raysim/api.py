@@ -169,8 +169,7 @@ def replay(
     _check_same(plan, where)
     if client is not None:
         return replay_client(plan, where, round, client)
-    f = replay_round(plan, where, round)
-    return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model)
+    return _as_round(plan, replay_round(plan, where, round))
 
 
 def rounds(
@@ -210,8 +209,12 @@ def rounds(
 
 def _public(plan: Plan, steps: Generator[Finished]) -> Iterator[Round]:
     with closing(steps):
-        for f in steps:
-            yield Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model)
+        for finished in steps:
+            yield _as_round(plan, finished)
+
+
+def _as_round(plan: Plan, f: Finished) -> Round:
+    return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model)
 
 
 def _create(plan: Plan, path: Path, overwrite: bool) -> None:
@@ -220,9 +223,11 @@ def _create(plan: Plan, path: Path, overwrite: bool) -> None:
 
 def _check_same(plan: Plan, path: Path) -> None:
     if plan.fingerprint != records.stored_fingerprint(path):
-        found = differences.settings(records.stored_experiment(path), plan.experiment) or ["its data are not the same"]
+        found = differences.settings(records.stored_experiment(path), plan.experiment) or [
+            "its data are not the same, or the kind of device, or a loss of your own: they decide what 'auto' means"
+        ]
         raise RunFolderError(
-            f"{path} was run with other settings, so it cannot be resumed as this experiment: {'; '.join(found)}. "
+            f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(found)}. "
             f"Give the run another folder (--path, path=), or start afresh (--overwrite, overwrite=True)."
         )
 

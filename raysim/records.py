@@ -47,7 +47,7 @@ def tells_cost(column: str) -> bool:
 
 
 class RunFolder:
-    """Writes one run's folder. `create` or `reopen` make one."""
+    """Writes one run's folder: `create` makes it, `reopen` opens it for a run or its continuation."""
 
     def __init__(self, path: Path, fingerprint: str, keep: int, profile: bool = False) -> None:
         self.path = path
@@ -58,16 +58,15 @@ class RunFolder:
         self._timeline = Timeline(path / "timeline.json") if profile else None
         self.checkpointed = 0
 
-    @classmethod
-    def create(cls, path: Path, experiment: Experiment, fingerprint: str, overwrite: bool = False) -> RunFolder:
+    @staticmethod
+    def create(path: Path, experiment: Experiment, fingerprint: str, overwrite: bool = False) -> None:
         """Make a new folder; see `check_free` for the errors."""
-        cls.check_free(path, overwrite)
+        RunFolder.check_free(path, overwrite)
         if path.exists():
             shutil.rmtree(path)
         (path / "checkpoints").mkdir(parents=True)
         (path / "clients").mkdir()
         write_experiment(path, experiment, fingerprint)
-        return cls(path, fingerprint, experiment.checkpoint.keep)
 
     @staticmethod
     def check_free(path: Path, overwrite: bool = False) -> None:

@@ -83,7 +83,8 @@ def rounds(
     sampler = plan.sampler()
     evaluations = scoring.plan_units(plan)
     alone = False
-    if plan.keeps_updates:
+    keep = plan.keeps_updates
+    if keep:
         log.info("the updates of a round are kept until it is closed: %.3g MB", plan.kept_bytes / 1e6)
     recorded = state
     stepped: _Stepped | None = None
@@ -92,7 +93,7 @@ def rounds(
         while stepped is not None or (state.round < experiment.rounds and not stop()):
             training: _Training | None = None
             if state.round < experiment.rounds and (overlap or stepped is None) and not stop():
-                training = _begin(plan, algorithm, sampler, executor, state)
+                training = _begin(plan, algorithm, sampler, executor, state, keep)
             if stepped is not None:
                 finished = _finish(plan, executor, stepped, since_s)
                 if folder is not None:
@@ -137,8 +138,10 @@ class _Stepped:
     watch: Stopwatch
 
 
-def _begin(plan: Plan, algorithm: Algorithm, sampler: Sampler, executor: Executor, state: ServerState) -> _Training:
-    """Choose the cohort, plan its chunks, and send them out."""
+def _begin(
+    plan: Plan, algorithm: Algorithm, sampler: Sampler, executor: Executor, state: ServerState, keep: bool
+) -> _Training:
+    """Choose the cohort, plan its chunks, and send them out; with `keep` the updates can be looked at again."""
     watch = Stopwatch()
     with watch.phase("sample"):
         cohort = sampler.sample(state.sampler, state.round)
@@ -149,7 +152,6 @@ def _begin(plan: Plan, algorithm: Algorithm, sampler: Sampler, executor: Executo
     repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
     with watch.phase("plan"):
         chunks, costs = plan.chunks(cohort[np.sort(first)])
-        keep = plan.experiment.server.rule is not None or sampler.learn is not None
         bounds = shards(plan.model.params.size, len(cohort)) if keep else ()
     with watch.phase("submit"):
         ticket = executor.submit(Job("train", algorithm.broadcast(state, repeats), chunks, costs, bounds))
