@@ -65,13 +65,7 @@ def sample_clients(split: Split, most: int | Literal["all"], seed: int) -> npt.N
     """Positions to evaluate: all, or `most` of them, the same in every round, in order of position."""
     if most == "all" or most >= len(split):
         return np.arange(len(split))
-    ranks = seeds.stream(seeds.key(seed, "evaluation"), 4 * most) % np.uint64(len(split))
-    chosen = np.unique(ranks.astype(np.int64))
-    # Few repeats are expected among 4 * most draws; where the split is hardly larger, a full permutation is cheap.
-    if len(chosen) < most:
-        return np.sort(seeds.permutation(seeds.key(seed, "evaluation"), len(split))[:most])
-    first_seen = list(dict.fromkeys(ranks.tolist()))[:most]
-    return np.sort(np.array(first_seen, dtype=np.int64))
+    return np.sort(seeds.sample(seeds.key(seed, "evaluation"), len(split), most))
 
 
 def plan(split_name: str, split: Split, positions: npt.NDArray[np.int64]) -> tuple[Unit, ...]:

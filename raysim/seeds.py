@@ -101,6 +101,23 @@ def permutations(starts: UInt64s, lengths: Sequence[int]) -> list[Int64s]:
     return [draws[a:b].argsort(kind="stable") for a, b in pairwise(cuts)]
 
 
+def sample(start: int, population: int, size: int) -> Int64s:
+    """The first `size` entries of the key's permutation of range(population), without repeats; size <= population.
+
+    A smaller sample is the beginning of a larger one. Cost is O(size), whatever the population: the first swaps of a
+    Fisher-Yates shuffle, with the array kept as the dictionary of its moved entries.
+    """
+    moved: dict[int, int] = {}
+    chosen = np.empty(size, dtype=np.int64)
+    for place, draw in enumerate(stream(start, size).tolist()):
+        # The high word of a 64 x 64 bit product: uniform on range(population - place), but for a bias of
+        # population / 2**64.
+        other = place + (draw * (population - place) >> 64)
+        chosen[place] = moved.get(other, other)
+        moved[other] = moved.get(place, place)
+    return chosen
+
+
 def generator(start: int) -> np.random.Generator:
     """A NumPy generator (Philox) at the key, for distributions that NumPy draws better than we would."""
     return np.random.Generator(np.random.Philox(key=start))

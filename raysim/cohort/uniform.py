@@ -1,15 +1,12 @@
 """Uniform sampling without replacement: the prefix of one permutation addressed by (seed, round).
 
-So cohorts are nested across sizes and equal across algorithms. Cost is O(size), whatever the population: the first
-`size` swaps of a Fisher-Yates shuffle, with the array kept as the dictionary of its moved entries.
+So cohorts are nested across sizes and equal across algorithms, and cost O(size), whatever the population.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Literal
-
-import numpy as np
 
 from raysim import seeds
 from raysim.cohort.sampler import Positions, Sampler, State
@@ -24,15 +21,7 @@ class Uniform(Section):
 
 def prefix(seed: int, round_index: int, population: int, size: int) -> Positions:
     """The first `size` entries of the round's permutation of range(population); size <= population."""
-    moved: dict[int, int] = {}
-    chosen = np.empty(size, dtype=np.int64)
-    for place, draw in enumerate(seeds.stream(seeds.key(seed, "cohort", round_index), size).tolist()):
-        # The high word of a 64 x 64 bit product: uniform on range(population - place), but for
-        # a bias of population / 2**64.
-        other = place + (draw * (population - place) >> 64)
-        chosen[place] = moved.get(other, other)
-        moved[other] = moved.get(place, place)
-    return chosen
+    return seeds.sample(seeds.key(seed, "cohort", round_index), population, size)
 
 
 def make(seed: int, population: int, size_at: Callable[[int], int]) -> Sampler:
