@@ -79,7 +79,7 @@ def test_server_lr_1_is_the_weighted_average_of_the_client_models(
     for t, got in enumerate(run(fedavg, data, start)):
         models, weights = [], []
         for position, (x, y) in enumerate(clients.values()):
-            plan = batches.draw(fedavg.client, len(y), fedavg.seed, t, position)
+            (plan,) = batches.draw(fedavg.client, [len(y)], fedavg.seed, t, [position])
             w, v = x_server.copy(), np.zeros(3)
             for first, last in zip(plan.bounds, plan.bounds[1:], strict=False):
                 chosen = plan.order[first:last]

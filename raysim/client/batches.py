@@ -40,15 +40,10 @@ def num_local_steps(section: ClientSection, num_examples: int) -> int:
     return (section.epochs or 1) * math.ceil(num_examples / batch)
 
 
-def draw(section: ClientSection, num_examples: int, seed: int, round_index: int, client: int) -> Batches:
-    """The batches of one client (its position) with n >= 1 examples in one round."""
-    return draw_all(section, [num_examples], seed, round_index, [client])[0]
-
-
-def draw_all(
+def draw(
     section: ClientSection, sizes: Sequence[int], seed: int, round_index: int, clients: Sequence[int]
 ) -> list[Batches]:
-    """As `draw`, for the clients of a chunk: what each gets does not depend on the others."""
+    """The batches of a chunk's clients (positions, with their n >= 1 examples); none depends on the others."""
     shape = [_shape(section, n) for n in sizes]
     orders: list[list[Int64s]] = [[] for _ in sizes]
     for epoch in range(max(epochs for _, epochs in shape)):

@@ -58,7 +58,7 @@ def members(
     sizes = [len(y) for _, y in rows]
     x = load_joined([x for x, _ in rows], dataset.x, like.dtype, like.device).split_with_sizes(sizes)
     y = load_joined([y for _, y in rows], dataset.y, like.dtype, like.device).split_with_sizes(sizes)
-    drawn = batches.draw_all(section, sizes, seed, round_index, positions)
+    drawn = batches.draw(section, sizes, seed, round_index, positions)
     keys = seeds.keys(seed, "module", round_index, np.array(positions)).tolist()
     return [
         Client(position, n, x[i], y[i], drawn[i], keys[i])

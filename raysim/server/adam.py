@@ -19,7 +19,7 @@ from raysim.section import Section
 from raysim.server import adaptive_step
 from raysim.server.adaptive_step import BiasCorrection
 from raysim.server.fresh import fresh
-from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
+from raysim.server.optimizer import ServerOptimizer
 
 
 class Adam(Section):
@@ -36,25 +36,8 @@ class Adam(Section):
 
 def make(section: Adam) -> ServerOptimizer:
     """Close the pair over its constants."""
-    b1, b2 = section.beta1, section.beta2
 
-    def init(params: Tensor) -> State:
-        return {"m": params.new_zeros(params.shape), "v": params.new_full(params.shape, section.v0)}
+    def second_moment(v: Tensor, g: Tensor) -> Tensor:
+        return torch.mul(v, section.beta2, out=fresh(v)).addcmul_(g, g, value=1 - section.beta2)
 
-    def step(params: Tensor, descent: Descent, state: State) -> Stepped:
-        m = descent.fed(state["m"], b1, 1 - b1)
-        v = torch.mul(state["v"], b2, out=fresh(m)).addcmul_(descent.g, descent.g, value=1 - b2)
-        moved = adaptive_step.step(
-            params,
-            m,
-            v,
-            lr=descent.lr,
-            k=descent.k,
-            beta1=b1,
-            beta2=b2,
-            eps=section.eps,
-            bias_correction=section.bias_correction,
-        )
-        return Stepped(moved, {"m": m, "v": v})
-
-    return ServerOptimizer(init, step)
+    return adaptive_step.make(section, second_moment)

@@ -1,4 +1,4 @@
-"""The step that Adam and Yogi share, in its three forms of bias correction (k = 1 in the first round).
+"""What Adam and Yogi share: state, numerator, and the step in three forms of bias correction (k = 1 at first).
 
 none          x <- x - lr m / (sqrt(v) + eps)
 epsilon_hat   x <- x - lr sqrt(1 - b2^k) / (1 - b1^k) m / (sqrt(v) + eps), eps not rescaled
@@ -12,12 +12,14 @@ Kingma and Ba (2015), algorithm 1. Departure: with eps = 0, 0 / 0 is 0, so that 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from raysim.server.fresh import fresh
+from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
 BiasCorrection = Literal["none", "epsilon_hat", "kingma"]
 
@@ -30,26 +32,40 @@ def denominator(v: Tensor, eps: float, correction: float = 1.0) -> Tensor:
     return root.add_(eps) if eps else root.masked_fill_(root == 0, 1.0)
 
 
-def step(
-    params: Tensor,
-    m: Tensor,
-    v: Tensor,
-    *,
-    lr: float,
-    k: int,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    bias_correction: BiasCorrection,
-) -> Tensor:
-    """The new params, in a new vector."""
-    first, second = 1 - beta1**k, 1 - beta2**k
-    if bias_correction == "kingma":
-        moved = denominator(v, eps, second)
-        lr /= first
-    else:
-        moved = denominator(v, eps)
-        if bias_correction == "epsilon_hat":
-            lr *= math.sqrt(second) / first
-    # The model takes over the denominator's memory.
-    return torch.addcdiv(params, m, moved, value=-lr, out=moved)
+class Adaptive(Protocol):
+    """The keys of a section that `make` reads."""
+
+    @property
+    def beta1(self) -> float: ...
+    @property
+    def beta2(self) -> float: ...
+    @property
+    def eps(self) -> float: ...
+    @property
+    def v0(self) -> float: ...
+    @property
+    def bias_correction(self) -> BiasCorrection: ...
+
+
+def make(section: Adaptive, second_moment: Callable[[Tensor, Tensor], Tensor]) -> ServerOptimizer:
+    """The optimizer whose second moment is `second_moment(v, g)`, a new vector; m <- b1 m + (1 - b1) f g."""
+    b1, b2 = section.beta1, section.beta2
+
+    def init(params: Tensor) -> State:
+        return {"m": params.new_zeros(params.shape), "v": params.new_full(params.shape, section.v0)}
+
+    def step(params: Tensor, descent: Descent, state: State) -> Stepped:
+        m = descent.fed(state["m"], b1, 1 - b1)
+        v = second_moment(state["v"], descent.g)
+        lr, first, second = descent.lr, 1 - b1**descent.k, 1 - b2**descent.k
+        if section.bias_correction == "kingma":
+            moved = denominator(v, section.eps, second)
+            lr /= first
+        else:
+            moved = denominator(v, section.eps)
+            if section.bias_correction == "epsilon_hat":
+                lr *= math.sqrt(second) / first
+        # The model takes over the denominator's memory.
+        return Stepped(torch.addcdiv(params, m, moved, value=-lr, out=moved), {"m": m, "v": v})
+
+    return ServerOptimizer(init, step)

@@ -21,7 +21,7 @@ from raysim.section import Section
 from raysim.server import adaptive_step
 from raysim.server.adaptive_step import BiasCorrection
 from raysim.server.fresh import fresh
-from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
+from raysim.server.optimizer import ServerOptimizer
 
 
 class Yogi(Section):
@@ -38,28 +38,11 @@ class Yogi(Section):
 
 def make(section: Yogi) -> ServerOptimizer:
     """Close the pair over its constants."""
-    b1, b2 = section.beta1, section.beta2
 
-    def init(params: Tensor) -> State:
-        return {"m": params.new_zeros(params.shape), "v": params.new_full(params.shape, section.v0)}
-
-    def step(params: Tensor, descent: Descent, state: State) -> Stepped:
-        m = descent.fed(state["m"], b1, 1 - b1)
-        squares = torch.square(descent.g, out=fresh(m))
-        v = torch.sub(state["v"], squares, out=fresh(m)).sign_().mul_(squares)
+    def second_moment(v: Tensor, g: Tensor) -> Tensor:
+        squares = torch.square(g, out=fresh(v))
+        moved = torch.sub(v, squares, out=fresh(v)).sign_().mul_(squares)
         del squares  # a step may hold three models beside its state
-        v.mul_(-(1 - b2)).add_(state["v"])
-        moved = adaptive_step.step(
-            params,
-            m,
-            v,
-            lr=descent.lr,
-            k=descent.k,
-            beta1=b1,
-            beta2=b2,
-            eps=section.eps,
-            bias_correction=section.bias_correction,
-        )
-        return Stepped(moved, {"m": m, "v": v})
+        return moved.mul_(-(1 - section.beta2)).add_(v)
 
-    return ServerOptimizer(init, step)
+    return adaptive_step.make(section, second_moment)

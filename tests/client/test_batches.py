@@ -17,7 +17,8 @@ def slices(batches: Batches) -> list[list[int]]:
 
 
 def drawn(num_examples: int, *, round_index: int = 0, client: int = 0, **keys: Any) -> list[list[int]]:
-    return slices(draw(ClientSection(**keys), num_examples, seed=1, round_index=round_index, client=client))
+    (batches,) = draw(ClientSection(**keys), [num_examples], seed=1, round_index=round_index, clients=[client])
+    return slices(batches)
 
 
 def test_the_stored_order_is_cut_into_slices_and_the_short_one_kept() -> None:
@@ -69,4 +70,13 @@ def test_the_number_of_local_steps(keys: dict[str, Any], steps: int) -> None:
 
 
 def test_order_is_int64_for_torch() -> None:
-    assert draw(ClientSection(), 3, 0, 0, 0).order.dtype == np.int64
+    (batches,) = draw(ClientSection(), [3], 0, 0, [0])
+    assert batches.order.dtype == np.int64
+
+
+def test_what_a_client_gets_does_not_depend_on_the_others() -> None:
+    section = ClientSection(batch_size=4, epochs=2, fill_last_batch=True)
+    together = draw(section, [10, 3, 25], 1, 0, [7, 8, 9])
+    for size, client, drawn_together in zip([10, 3, 25], [7, 8, 9], together, strict=True):
+        (alone,) = draw(section, [size], 1, 0, [client])
+        assert slices(alone) == slices(drawn_together)

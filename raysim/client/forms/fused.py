@@ -65,7 +65,7 @@ class Fused:
         self._flatten_first = type(layers[0].module) is nn.Flatten
         if self._flatten_first:
             layers = layers[1:]
-        lowest = next(i for i, placed in enumerate(layers) if any(True for _ in placed.module.parameters()))
+        lowest = recognised.lowest_with_parameters - self._flatten_first
         self._channels_last = type(layers[0].module) is nn.Conv2d
         self._precision = precision
         values, into = model.params.views(self._params), model.params.views(self._gradient)
