@@ -19,6 +19,11 @@ from torch.nn import functional
 
 import raysim
 from raysim import records
+from raysim.engine import loop
+from raysim.engine.in_process import InProcess
+from raysim.engine.on_ray import executor
+from raysim.engine.on_ray.cluster import Placement
+from raysim.engine.plan import resolve
 
 Make = Callable[..., raysim.Experiment]
 EXECUTORS = {
@@ -45,13 +50,35 @@ def bits(finished: Any) -> list[Any]:
     return [finished.index, finished.cohort, metrics, params, clients]
 
 
+@pytest.mark.parametrize("chunk_size", [1, 3, "auto"])
 def test_the_same_experiment_gives_the_same_bits(
-    engine: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make
+    chunk_size: int | str, engine: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
-    reference = raysim.rounds(experiment(engine={"workers": 0, "chunk_size": 1}), dataset=dataset)
-    got = raysim.rounds(experiment(engine=engine), dataset=dataset)
+    reference = raysim.rounds(experiment(engine={"workers": 0, "chunk_size": chunk_size}), dataset=dataset)
+    got = raysim.rounds(experiment(engine={**engine, "chunk_size": chunk_size}), dataset=dataset)
     for expected, finished in zip(reference, got, strict=True):
         assert bits(finished) == bits(expected)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_the_bits_do_not_depend_on_when_sums_are_handed_over(
+    dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = resolve(experiment(engine={"workers": 0, "chunk_size": 2}, cohort={"size": 15}), dataset)
+    expected = [f.weights.params for f in loop.rounds(plan, InProcess(plan), plan.initial_state())]
+    travelled = []
+    for hold_s, call_s in ((0.0, 0.0), (1e9, 1e9)):  # after every call; at the end of the round only
+        # The executor is made here, and not in a driver's process, so that its constants can be changed.
+        monkeypatch.setattr(executor, "HOLD_S", hold_s)
+        monkeypatch.setattr(executor, "CALL_S", call_s)
+        on_ray = executor.OnRay(plan, Placement(workers=2, cpus=0.5, gpus=0.0))
+        try:
+            got = list(loop.rounds(plan, on_ray, plan.initial_state()))
+        finally:
+            on_ray.close()
+        assert all(torch.equal(f.weights.params, params) for f, params in zip(got, expected, strict=True))
+        travelled.append(got[-1].metrics["ray_bytes_up"] or 0)
+    assert travelled[0] > travelled[1] > 0
 
 
 def failing_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -199,7 +199,7 @@ class OnRay:
         if not worker.ready or worker.in_flight >= DEPTH:
             return ()
         expected_s = 0.0
-        while expected_s < CALL_S:
+        while not taken or expected_s < CALL_S:
             # Only the first unit of a call may come from another worker: it may be idle, and what follows is its own.
             least = math.inf if taken else running.least_to_take()
             unit = running.schedule.take(number, least)
