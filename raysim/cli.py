@@ -14,6 +14,7 @@ from raysim.errors import DataError, ExperimentError, ModelError, RaysimError, R
 
 if TYPE_CHECKING:
     from raysim.data.dataset import FederatedDataset
+    from raysim.engine.plan import Plan
     from raysim.experiment import Experiment
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -157,13 +158,48 @@ def replay_(
 
 
 @app.command()
-def check(file: File, changes: Set = None, removals: Unset = None, path: Folder = None) -> None:
+def check(
+    file: File,
+    changes: Set = None,
+    removals: Unset = None,
+    path: Folder = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure which form and chunk size are fastest here.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --calibrate: where FILE goes with what was found. [default: print it]"),
+    ] = None,
+) -> None:
     """Check an experiment, prepare its data, and say what would run."""
+    if out is not None and not calibrate:
+        raise typer.BadParameter("--out takes what --calibrate finds: add --calibrate.")
     from raysim.engine.plan import resolve
     from raysim.report import preview
 
     experiment = _load(file, changes, removals)
-    typer.echo(preview.text(resolve(experiment), path or _default_folder(experiment)))
+    plan = resolve(experiment)
+    typer.echo(preview.text(plan, path or _default_folder(experiment)))
+    if calibrate:
+        _calibrate(plan, file, out)
+
+
+def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
+    import os
+
+    from raysim.engine.calibrate import best, calibrate
+    from raysim.report import calibration
+
+    asked = plan.experiment.engine.workers
+    workers = len(os.sched_getaffinity(0)) if asked == "auto" else max(1, asked)
+    timings = calibrate(plan, workers, tell=lambda said: _say(f"left out: {said}"))
+    chosen = best(timings)
+    typer.echo(f"\nmeasured in this process, a round of {workers} worker(s):\n{calibration.text(timings, chosen)}\n")
+    if out is None:
+        typer.echo(f'[engine]\nform = "{chosen.form}"\nchunk_size = {chosen.chunk_size}')
+    else:
+        calibration.write(file, chosen, out)
+        typer.echo(f"written to {out}; --set and --unset were not")
 
 
 @data.command("inspect")

@@ -126,6 +126,16 @@ def test_one_run_has_no_trials_to_add_to(raysim: Raysim) -> None:
     assert raysim.err == "error: runs/tiny holds one run and no trials; run its experiment with --set trials=3.\n"
 
 
+def test_calibration_writes_an_experiment_that_runs(raysim: Raysim) -> None:
+    assert raysim("check", "tiny.toml", "--calibrate", "--out", "measured.toml") == 0
+    assert "<- chosen" in raysim.out
+    assert raysim("run", "measured.toml", "--no-progress") == 0
+    engine = json.loads(Path("runs/tiny/experiment.json").read_text())["experiment"]["engine"]
+    assert engine["form"] in ("one_by_one", "fused", "stacked", "vmap")
+    assert 1 <= engine["chunk_size"] <= 5
+    assert raysim("check", "tiny.toml", "--out", "measured.toml") == 2
+
+
 def test_progress_in_a_log_file_is_plain_lines_on_stderr(raysim: Raysim) -> None:
     assert raysim("run", "tiny.toml") == 0
     placement, first, last = raysim.err.splitlines()
