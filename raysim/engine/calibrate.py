@@ -125,7 +125,4 @@ def _round_s(plan: Plan, cohort: np.ndarray, device: torch.device, workers: int,
 def best(timings: Sequence[Timing]) -> Timing:
     """The fastest; of those within 5 % of it the one with the smallest chunks, of which a lost worker costs less."""
     fastest = min(timing.median_s for timing in timings)
-    level = [
-        timing for timing in timings if timing.median_s <= 1.05 * fastest or math.isclose(timing.median_s, fastest)
-    ]
-    return min(level, key=lambda timing: timing.chunk_size)
+    return min((t for t in timings if t.median_s <= 1.05 * fastest), key=lambda timing: timing.chunk_size)
