@@ -46,7 +46,8 @@ class ClientStep:
 
     def __init__(self, name: str = "sgd", momentum: float = 0.0, weight_decay: float = 0.0, **_: Any) -> None:
         self.name, self.rho, self.wd = name, momentum, weight_decay
-        self.m = self.v = np.zeros(21)
+        self.m: Any = 0.0
+        self.v: Any = 0.0
         self.k = 0
 
     def __call__(self, y: Array, g: Array, lr: float, clip: float | None) -> Array:
@@ -78,11 +79,14 @@ class Page:
         clip: float | None = None,
         eta: float = 1.0,
         work: dict[str, Any] | None = None,
+        grad: Callable[[Array, Array, Array], Array] = grad,
+        first: Array | None = None,
     ) -> None:
+        self.grad = grad
         self.o, self.name = {"beta": 0.0, "mu": 0.0, **correction}, correction["name"]
         self.optimizer, self.weighting, self.clip, self.eta = optimizer, weighting, clip, eta
         self.work = work or {"epochs": 2}
-        self.x = flat(start())
+        self.x = flat(start()) if first is None else first
         self.average = self.x.copy()
         self.h = np.zeros_like(self.x)
         self.own = {c: np.zeros_like(self.x) for c in clients()}
@@ -104,9 +108,9 @@ class Page:
     def local(self, c: str, x: Array, y: Array, lr: float, mean: Array) -> tuple[Array, int, Array]:
         """(y_i - x, tau, mean raw gradient)."""
         w, step, raw, mu = self.x.copy(), ClientStep(**self.optimizer), [], self.o["mu"]
-        full = grad(self.x, x, y)
+        full = self.grad(self.x, x, y)
         for batch in self.batches(len(y)):
-            g = grad(w, x[batch], y[batch])
+            g = self.grad(w, x[batch], y[batch])
             raw.append(g)
             match self.name:
                 case "prox":
@@ -118,7 +122,7 @@ class Page:
                 case "adabest":
                     g = g - self.own[c]
                 case "mime":
-                    g = g - grad(self.x, x[batch], y[batch]) + mean
+                    g = g - self.grad(self.x, x[batch], y[batch]) + mean
                 case "feddane":
                     g = g + mean - full + mu * (w - self.x)
             if self.name in ("mime", "mimelite"):
@@ -133,7 +137,7 @@ class Page:
         data, lr, m = clients(), LR * DECAY**self.t, len(cohort)
         n = np.array([len(data[c][1]) for c in cohort], dtype=float)
         p = n / n.sum() if self.weighting == "examples" else np.full(m, 1 / m)
-        mean = sum(pi * grad(self.x, *data[c]) for pi, c in zip(p, cohort, strict=True))
+        mean = sum(pi * self.grad(self.x, *data[c]) for pi, c in zip(p, cohort, strict=True))
         made = {c: self.local(c, *data[c], lr, mean) for c in cohort}
         gbar = -sum(pi * made[c][0] for pi, c in zip(p, cohort, strict=True))
         x, before = self.x, self.h
@@ -194,7 +198,7 @@ OWN_STEP: list[dict[str, Any]] = [
     {"name": "scaffold_m", "exact": True},
     *({"name": name, **base} for name in ("mime", "mimelite") for base in BASES),
 ]
-FORMS = ("one_by_one", "fused", "stacked")
+FORMS = ("one_by_one", "fused", "stacked", "vmap")
 
 
 def run(
@@ -207,6 +211,8 @@ def run(
     eta: float = 1.0,
     clip: float | None = None,
     work: dict[str, Any] | None = None,
+    model: Any = network,
+    first: Any = None,
     **server: Any,
 ) -> Any:
     client: dict[str, Any] = {"optimizer": {**optimizer, "lr": LR}, "lr_decay": DECAY, "batch_size": BATCH}
@@ -222,7 +228,7 @@ def run(
         engine={"workers": 0, "dtype": dtype, "chunk_size": 2, "form": form},
     )
     data = raysim.FederatedDataset.from_clients(train=clients())
-    return raysim.rounds(exp, dataset=data, model=network, params=start())
+    return raysim.rounds(exp, dataset=data, model=model, params=start() if model is network else first)
 
 
 def follow(steps: Any, page: Page, rtol: float = 1e-9, atol: float = 1e-12) -> None:
@@ -269,6 +275,74 @@ def test_the_servers_learning_rate_moves_the_model_alone(correction: dict[str, A
 @pytest.mark.parametrize("correction", [ANY[0], ANY[4], OWN_STEP[3]], ids=lambda o: o["name"])
 def test_weights_by_examples_are_those_of_the_gradients_too(correction: dict[str, Any], experiment: Make) -> None:
     follow(run(experiment, correction, weighting="examples"), Page(correction, SGD, weighting="examples"))
+
+
+# Modules with statistics of their batches
+
+
+def normalised(kind: str) -> nn.Module:
+    norm = nn.BatchNorm1d(4) if kind == "batch" else nn.GroupNorm(1, 4)
+    return nn.Sequential(nn.Linear(3, 4), norm, nn.Tanh(), nn.Linear(4, 1))
+
+
+def by_autograd(module: nn.Module) -> Callable[[Array, Array, Array], Array]:
+    """The gradient of the mean squared error in training mode, whatever the running statistics are."""
+
+    def made(w: Array, x: Array, y: Array) -> Array:
+        nn.utils.vector_to_parameters(torch.from_numpy(w), module.parameters())
+        error = module(torch.from_numpy(x)).flatten() - torch.from_numpy(y)
+        made = torch.autograd.grad((error**2).mean(), list(module.parameters()))
+        return torch.cat([g.flatten() for g in made]).numpy()
+
+    return made
+
+
+@pytest.mark.parametrize("kind", ["batch", "group"])
+@pytest.mark.parametrize("correction", [*ANY, *OWN_STEP], ids=lambda o: " ".join(map(str, o.values())))
+def test_normalisation_trains_on_batches_and_its_buffers_are_averaged(
+    correction: dict[str, Any], kind: str, experiment: Make
+) -> None:
+    torch.manual_seed(1)
+    module = normalised(kind).double()
+    first = {name: p.detach().clone() for name, p in module.named_parameters()}
+    work = {"local_steps": 4}
+    page = Page(
+        correction,
+        SGD,
+        work=work,
+        grad=by_autograd(module),
+        first=torch.cat([p.flatten() for p in first.values()]).numpy(),
+    )
+    page.average = page.x
+    steps = run(experiment, correction, work=work, model=lambda: normalised(kind), first=first)
+    for done in steps:
+        page.round(COHORTS[done.index])
+        got = torch.cat([done.params[name].flatten() for name in first]).numpy()
+        np.testing.assert_allclose(got, page.x, 1e-8, 1e-11)
+        if kind == "batch" and done.index == 0:
+            # Of the batches met in local training only: neither full gradients nor those at x move the statistics.
+            assert int(done.params["1.num_batches_tracked"]) == 4
+
+
+@pytest.mark.parametrize("correction", OWN_STEP[2:5], ids=lambda o: " ".join(map(str, o.values())))
+def test_the_gradient_at_x_has_the_masks_of_the_gradient_at_y(correction: dict[str, Any], experiment: Make) -> None:
+    rng = np.random.default_rng(5)
+    data = raysim.FederatedDataset.from_clients(
+        train={str(i): (rng.normal(size=(n, 1, 8, 8)), rng.integers(0, 4, n)) for i, n in enumerate([5, 9, 4])}
+    )
+    made = []
+    for form in ("one_by_one", "fused", "stacked"):
+        exp = experiment(
+            rounds=2,
+            model={"name": "cnn"},
+            client={"optimizer": {"lr": LR}, "batch_size": 4, "correction": correction},
+            cohort={"size": 3},
+            engine={"workers": 0, "dtype": "float64", "form": form},
+        )
+        made.append(list(raysim.rounds(exp, dataset=data))[-1].params)
+    for other in made[1:]:
+        for name, value in made[0].items():
+            torch.testing.assert_close(other[name], value, rtol=1e-9, atol=1e-12)
 
 
 # Identities
