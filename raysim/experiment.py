@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from raysim import explain, overrides
+from raysim import defined, explain, overrides
 from raysim.client.adversary import Adversary
 from raysim.client.forms.choose import FormName, Precision
 from raysim.client.section import ClientSection
@@ -97,13 +97,19 @@ class Experiment(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _md_is_weighted_uniformly(cls, given: Any) -> Any:
-        """The md sampler puts the examples into the probabilities: uniform weights are its definition."""
+    def _weights_by_definition(cls, given: Any) -> Any:
+        """Where uniform weights are a choice's definition, they are the default."""
         match given:
             case {"cohort": {"sampler": {"name": "md"}}}:
-                server = given.get("server", {})
-                if isinstance(server, Mapping) and "weighting" not in server:
-                    return {**given, "server": {**server, "weighting": "uniform"}}
+                # The sampler puts the examples into the probabilities.
+                uniform = True
+            case {"client": {"correction": {"name": name}}}:
+                uniform = name in defined.UNIFORM
+            case _:
+                uniform = False
+        server = given.get("server", {}) if uniform else None
+        if isinstance(server, Mapping) and "weighting" not in server:
+            return {**given, "server": {**server, "weighting": "uniform"}}
         return given
 
     @model_validator(mode="after")
@@ -114,6 +120,8 @@ class Experiment(Section):
                 "the md sampler draws clients in proportion to their examples, and is defined with uniform weights, "
                 "but got server.weighting = 'examples', which would count the examples twice"
             )
+        if refused := list(defined.refusals(self.client, self.server, self.cohort)):
+            raise ValueError("; ".join(refused))
         return self
 
     @classmethod
