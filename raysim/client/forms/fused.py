@@ -20,6 +20,7 @@ from raysim.client.forms.gradient import shape_gradient
 from raysim.client.forms.layers.build import for_one
 from raysim.client.forms.layers.conv2d import channels_last
 from raysim.client.forms.layers.dropout import Dropout
+from raysim.client.forms.layers.layer import every
 from raysim.client.forms.layers.parameter import Parameter
 from raysim.client.forms.recognise import Recognised
 from raysim.client.forms.scores import Scores
@@ -71,7 +72,7 @@ class Fused:
         values, into = model.params.views(self._params), model.params.views(self._gradient)
         keep = 1.0 if self._plain else 0.0
         self._layers = for_one(layers, lambda name: Parameter(values[name], into[name], keep), like.params, precision)
-        self._dropouts = [layer for layer in self._layers if isinstance(layer, Dropout)]
+        self._dropouts = [layer for layer in every(self._layers) if isinstance(layer, Dropout)]
         self._backward = [(self._layers[i].backward, i > lowest) for i in range(len(self._layers) - 1, lowest - 1, -1)]
         self._forward = [layer.forward for layer in self._layers]
         self._loss_gradient = loss_gradient.for_task(task)

@@ -30,4 +30,4 @@ def make(way: Way, model: Model, like: Weights, task: Task, section: ClientSecti
     assert isinstance(layers, Recognised), layers
     if way.form == "fused":
         return Fused(layers, model, like, task, section, optimizer, products)
-    return Stacked(layers, model, task, section, optimizer)
+    return Stacked(layers, model, task, section, optimizer, products)

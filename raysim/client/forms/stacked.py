@@ -22,7 +22,7 @@ from raysim.client.forms import loss_gradient
 from raysim.client.forms.gradient import shape_gradient
 from raysim.client.forms.layers.build import for_stack
 from raysim.client.forms.layers.dropout import Dropout
-from raysim.client.forms.layers.layer import Layer
+from raysim.client.forms.layers.layer import Layer, every
 from raysim.client.forms.layers.parameter import Parameter
 from raysim.client.forms.recognise import Recognised
 from raysim.client.forms.scores import Scores
@@ -42,13 +42,21 @@ class Stacked:
         task: losses and hits; an example's loss must depend on its own output only.
         section: local training.
         optimizer: the pair that `section.optimizer` means; it must work element by element.
+        precision: dtype of large products; weights and sums keep that of the broadcast.
     """
 
     trains_together = True
 
     def __init__(
-        self, recognised: Recognised, model: Model, task: Task, section: ClientSection, optimizer: ClientOptimizer
+        self,
+        recognised: Recognised,
+        model: Model,
+        task: Task,
+        section: ClientSection,
+        optimizer: ClientOptimizer,
+        precision: torch.dtype,
     ) -> None:
+        self._precision = precision
         self._recognised = recognised
         self._model = model
         self._task = task
@@ -115,7 +123,10 @@ class Stacked:
             values, into = self._model.params.views(params), self._model.params.views(gradient)
             keep = 1.0 if self._plain else 0.0
             layers = for_stack(
-                self._recognised.layers, lambda name: Parameter(values[name], into[name], keep), broadcast.params
+                self._recognised.layers,
+                lambda name: Parameter(values[name], into[name], keep),
+                broadcast.params,
+                self._precision,
             )
             self._largest = _Stack(params, gradient, layers, self._recognised.lowest_with_parameters)
         return self._largest
@@ -126,5 +137,5 @@ class _Stack:
 
     def __init__(self, params: Tensor, gradient: Tensor, layers: list[Layer], lowest: int) -> None:
         self.params, self.gradient, self.layers = params, gradient, layers
-        self.dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
+        self.dropouts = [layer for layer in every(layers) if isinstance(layer, Dropout)]
         self.backward = [(layers[i].backward, i > lowest) for i in range(len(layers) - 1, lowest - 1, -1)]

@@ -66,31 +66,47 @@ class StackedLinear:
     Args:
         weight: (K, out, in).
         bias: (K, out), or None.
+        precision: dtype of the products, where a client's weight is large.
     """
 
-    def __init__(self, weight: Parameter, bias: Parameter | None) -> None:
+    def __init__(self, weight: Parameter, bias: Parameter | None, precision: torch.dtype) -> None:
         self._all = (weight, bias)
         self._weight, self._bias = weight, bias
-        self._x = weight.value
+        self._dtype = weight.value.dtype
+        self._low = precision if precision != self._dtype and weight.value[0].numel() >= LARGE else None
+        self._x = self._used = weight.value
 
     def forward(self, x: Tensor) -> Tensor:
         """(A, batch, ..., in) -> (A, batch, ..., out)."""
         if x.shape[0] != self._weight.value.shape[0]:
             weight, bias = self._all
             self._weight, self._bias = weight.first(len(x)), None if bias is None else bias.first(len(x))
-        self._x = rows = x if x.dim() == 3 else x.reshape(len(x), -1, x.shape[-1])
-        transposed = self._weight.value.transpose(1, 2)
-        if self._bias is None:
-            y = torch.bmm(rows, transposed)
+        rows = x if x.dim() == 3 else x.reshape(len(x), -1, x.shape[-1])
+        if self._low is not None:
+            self._x, self._used = rows.to(self._low), self._weight.value.to(self._low)
+            y = torch.bmm(self._x, self._used.transpose(1, 2)).to(self._dtype)
+            if self._bias is not None:
+                y.add_(self._bias.value.unsqueeze(1))
         else:
-            y = torch.baddbmm(self._bias.value.unsqueeze(1), rows, transposed)
+            self._x = rows = rows if rows.dtype is self._dtype else rows.to(self._dtype)
+            self._used = self._weight.value
+            transposed = self._used.transpose(1, 2)
+            if self._bias is None:
+                y = torch.bmm(rows, transposed)
+            else:
+                y = torch.baddbmm(self._bias.value.unsqueeze(1), rows, transposed)
         return y if x.dim() == 3 else y.view(*x.shape[:-1], -1)
 
     def backward(self, dy: Tensor, alpha: float, need_dx: bool) -> Tensor:
         """The gradient is stored here: a batched product into strided rows would be one product after another."""
         rows = dy if dy.dim() == 3 else dy.reshape(len(dy), -1, dy.shape[-1])
-        dx = torch.bmm(rows, self._weight.value) if need_dx else dy
         if self._bias is not None:
             self._bias.accept(rows.sum(1), alpha)
-        self._weight.accept(torch.bmm(rows.transpose(1, 2), self._x), alpha)
+        # Stored anyway, it may as well be made in bfloat16, and is cast where it is added.
+        factor = rows if self._low is None else rows.to(self._low)
+        dx = dy
+        if need_dx:
+            dx = torch.bmm(factor, self._used)
+            dx = dx if self._low is None else dx.to(self._dtype)
+        self._weight.accept(torch.bmm(factor.transpose(1, 2), self._x), alpha)
         return dx if dy.dim() == 3 or not need_dx else dx.view(*dy.shape[:-1], -1)
