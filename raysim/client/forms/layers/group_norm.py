@@ -79,7 +79,7 @@ class StackedGroupNorm:
 
     def backward(self, dy: Tensor, alpha: float, need_dx: bool) -> Tensor:
         """The weight moves after dx was made from it."""
-        numbers = dy.contiguous().view(*dy.shape[:3], -1)
+        numbers = dy.to(self._dtype).contiguous().view(*dy.shape[:3], -1)
         dx = dy
         if need_dx:
             scaled = numbers if self._weight is None else numbers * self._channel_of(self._weight)

@@ -40,7 +40,7 @@ class LayerNorm:
         """All three in one pass of the library."""
         wanted = [need_dx, self._weight is not None, self._bias is not None]
         dx, dw, db = _layer_norm_backward(
-            dy.contiguous(), self._x, self._shape, self._mean, self._rstd, *self._values, wanted
+            dy.to(self._dtype).contiguous(), self._x, self._shape, self._mean, self._rstd, *self._values, wanted
         )
         for parameter, gradient in ((self._weight, dw), (self._bias, db)):
             if parameter is not None:
@@ -77,7 +77,7 @@ class StackedLayerNorm:
 
     def backward(self, dy: Tensor, alpha: float, need_dx: bool) -> Tensor:
         """The weight moves after dx was made from it."""
-        rows = self._by_row(dy.contiguous())
+        rows = self._by_row(dy.to(self._dtype).contiguous())
         dx = dy
         if need_dx:
             scaled = rows if self._weight is None else rows * self._row_of(self._weight)

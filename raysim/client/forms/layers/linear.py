@@ -10,6 +10,10 @@ from raysim.client.forms.layers.parameter import Parameter
 LARGE = 1 << 16
 """Weights from which a product in bfloat16 gains more than the casts cost."""
 
+MANY = 64
+"""Rows from which the weight's own product gains more in bfloat16 than adding it to float32 weights costs; below it is
+made in their dtype, in the same call as the step."""
+
 
 class Linear:
     """One client. Inputs (..., in); axes between the batch and the features are more rows.
@@ -54,9 +58,15 @@ class Linear:
             # A product with ones adds over the batch and into the bias in one call.
             self._bias.into.addmv_(turned, self._ones, beta=self._bias.keep, alpha=alpha)
         if need_dx:
-            # The weight's own product stays in its dtype: fused, it costs less than adding what bfloat16 would make.
-            dx = torch.mm(rows, weight.value) if self._low is None else torch.mm(rows.to(self._low), self._low_weight)
-        weight.into.addmm_(turned, self._x, beta=weight.keep, alpha=alpha)
+            if self._low is None:
+                dx = torch.mm(rows, weight.value)
+            else:
+                # Cast back: what is below may have no product in bfloat16.
+                dx = torch.mm(rows.to(self._low), self._low_weight).to(self._dtype)
+        if self._low is not None and rows.shape[0] >= MANY:
+            weight.accept(torch.mm(turned.to(self._low), self._x.to(self._low)), alpha)
+        else:
+            weight.into.addmm_(turned, self._x, beta=weight.keep, alpha=alpha)
         return dx if dy.dim() == 2 or not need_dx else dx.view(*dy.shape[:-1], -1)
 
 

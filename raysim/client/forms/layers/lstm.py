@@ -26,8 +26,9 @@ class Lstm:
     def __init__(self, hidden: int, weights: Sequence[Sequence[Parameter]], precision: torch.dtype) -> None:
         self._hidden = hidden
         self._parameters = [parameter for own in weights for parameter in own]
-        # The same memory as the trained weights, with a gradient.
-        self._leaves = [[parameter.value.detach().requires_grad_() for parameter in own] for own in weights]
+        # The same memory as the trained weights, with a gradient. By .data and not detach(), which would count changes
+        # of the whole flat vector, and the layers above move their part of it before this one's backward.
+        self._leaves = [[parameter.value.data.requires_grad_() for parameter in own] for own in weights]
         self._flat = [leaf for own in self._leaves for leaf in own]
         self._precision = precision
         self._x: Tensor | None = None
