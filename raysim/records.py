@@ -63,7 +63,7 @@ class RunFolder:
         """Make a new folder; see `check_free` for the errors."""
         RunFolder.check_free(path, overwrite)
         if path.exists():
-            shutil.rmtree(path)
+            remove(path)
         (path / "checkpoints").mkdir(parents=True)
         (path / "clients").mkdir()
         write_experiment(path, experiment, fingerprint)
@@ -119,7 +119,7 @@ class RunFolder:
         if self._timeline is not None:
             self._timeline.add(spans)
         if clients is not None:
-            _write_parquet(clients, _client_part(self.path, row["round"]))
+            write_table(clients, _client_part(self.path, row["round"]))
         if time.monotonic() - self._flushed_s > FLUSH_S:
             self.flush()
 
@@ -131,7 +131,7 @@ class RunFolder:
         """
         file = self.path / "rounds.parquet"
         try:
-            _write_parquet(table(self._rows), file)
+            write_table(table(self._rows), file)
         except OSError as error:
             raise CheckpointError(
                 f"{file} could not be written: {error.strerror}. The last checkpoint and its rows are untouched: make "
@@ -147,6 +147,11 @@ class RunFolder:
         self.checkpointed = state.round
         for old in sorted(folder.glob("round-*.safetensors"))[: -self._keep]:
             old.unlink()
+
+
+def remove(path: Path) -> None:
+    """Delete a run's folder; `RunFolder.check_free` has seen that it is one."""
+    shutil.rmtree(path)
 
 
 def write_experiment(path: Path, experiment: Experiment, fingerprint: str) -> None:
@@ -227,7 +232,8 @@ def table(rows: Sequence[Row]) -> pa.Table:
     return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
 
 
-def _write_parquet(content: pa.Table, path: Path) -> None:
+def write_table(content: pa.Table, path: Path) -> None:
+    """Write a table as Parquet, whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         pq.write_table(content, temporary)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from raysim.algorithm import Algorithm
 from raysim.cohort.sampler import Positions, Sampler
-from raysim.engine import scoring, second_look
+from raysim.engine import full_participation, scoring, second_look
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan import Plan
 from raysim.experiment import Experiment
@@ -118,11 +118,15 @@ def rounds(
 
 @dataclass(frozen=True)
 class _Training:
-    """A round whose clients are being trained; there is no ticket where the sampler drew nobody."""
+    """A round whose clients are being trained; there is no ticket where the sampler drew nobody.
+
+    `probe` is the ticket of all training clients' updates, in rounds that measure them.
+    """
 
     ticket: int | None
     cohort: Positions
     watch: Stopwatch
+    probe: int | None = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,7 @@ class _Stepped:
     cohort: Positions
     outcome: Outcome
     evaluations: Mapping[str, int]
+    probe: int | None
     watch: Stopwatch
 
 
@@ -155,7 +160,10 @@ def _begin(
         bounds = shards(plan.model.params.size, len(cohort)) if keep else ()
     with watch.phase("submit"):
         ticket = executor.submit(Job("train", algorithm.broadcast(state, repeats), chunks, costs, bounds))
-    return _Training(ticket, cohort, watch)
+        every = plan.experiment.server.diagnostics.probe
+        due = every is not None and state.round % every == 0
+        probe = full_participation.submit(plan, executor, algorithm.broadcast(state, {})) if due else None
+    return _Training(ticket, cohort, watch, probe)
 
 
 def _step(
@@ -192,7 +200,7 @@ def _step(
     outcome = replace(outcome, kept=())
     due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
     tickets = scoring.submit(executor, state, evaluations) if due else {}
-    return _Stepped(state, metrics, sums.rejected, training.cohort, outcome, tickets, training.watch)
+    return _Stepped(state, metrics, sums.rejected, training.cohort, outcome, tickets, training.probe, training.watch)
 
 
 def _nobody(plan: Plan) -> Outcome:
@@ -213,7 +221,13 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -
     index = stepped.state.round - 1
     watch = stepped.watch
     with watch.phase("evaluate"):
-        scores, clients, evaluations = scoring.collect(plan, executor, index, stepped.evaluations)
+        scores, clients, others = scoring.collect(plan, executor, index, stepped.evaluations)
+    probed: Metrics = {}
+    if stepped.probe is not None:
+        with watch.phase("probe"):
+            of_all = executor.result(stepped.probe)
+        probed = full_participation.read(plan, of_all.value)
+        others = (*others, of_all)
     split = plan.dataset.train
     rejected = tuple(split.id_of(position) for position in stepped.rejected)
     if rejected:
@@ -227,13 +241,14 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -
             index,
             stepped.metrics["accuracy"],
         )
-    outcomes = (stepped.outcome, *evaluations)
+    outcomes = (stepped.outcome, *others)
     seconds = watch.seconds()
     return Finished(
         index=index,
         metrics={
             **stepped.metrics,
             **scores,
+            **probed,
             **transfers(plan, len(np.unique(stepped.cohort))),
             **_engine_costs(outcomes, time.perf_counter() - since_s),
             **seconds,
