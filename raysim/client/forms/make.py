@@ -24,7 +24,7 @@ def make(way: Way, model: Model, like: Weights, task: Task, section: ClientSecti
     if way.form == "one_by_one":
         return OneByOne(model, like, task, section, optimizer, products)
     if way.form == "vmap":
-        return Vmap(model, like, task, section, optimizer)
+        return Vmap(model, like, task, section, optimizer, products)
     with torch.random.fork_rng(devices=[]):
         layers = recognise(model.factory())
     assert isinstance(layers, Recognised), layers

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from raysim.client.forms.layers.linear import LARGE
 from raysim.client.forms.layers.parameter import Parameter
 from raysim.models import lstm
 
@@ -20,7 +21,7 @@ class Lstm:
     Args:
         hidden: width of the state.
         weights: of each layer, in the order of `raysim.models.lstm.WEIGHTS`.
-        precision: dtype of the kernels.
+        precision: dtype of the kernels, where the weights are large.
     """
 
     def __init__(self, hidden: int, weights: Sequence[Sequence[Parameter]], precision: torch.dtype) -> None:
@@ -30,7 +31,8 @@ class Lstm:
         # of the whole flat vector, and the layers above move their part of it before this one's backward.
         self._leaves = [[parameter.value.data.requires_grad_() for parameter in own] for own in weights]
         self._flat = [leaf for own in self._leaves for leaf in own]
-        self._precision = precision
+        large = weights[0][1].value.numel() >= LARGE
+        self._precision = precision if large else weights[0][1].value.dtype
         self._x: Tensor | None = None
         self._y: Tensor | None = None
 
