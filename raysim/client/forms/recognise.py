@@ -159,6 +159,10 @@ def _attention(module: Any) -> str | None:
     return None if fits else f"has other layers than nn.Linear for {', '.join(names)}"
 
 
+def _tied(module: Any) -> str | None:
+    return None if type(module.embedding) is nn.Embedding else "has another layer than nn.Embedding for its words"
+
+
 KINDS: dict[type[nn.Module], Callable[[Any], str | None]] = {
     nn.Linear: _any,
     nn.Conv2d: _conv2d,
@@ -175,7 +179,7 @@ KINDS: dict[type[nn.Module], Callable[[Any], str | None]] = {
     Positions: _any,
     CausalSelfAttention: _attention,
     Residual: _any,
-    Tied: _any,
+    Tied: _tied,
 }
 """Layers with a hand-written form, each with a check: None, or what is in the way."""
 

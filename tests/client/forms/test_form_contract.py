@@ -255,7 +255,7 @@ def test_clients_come_back_in_the_order_given(form: str) -> None:
     assert_same(mixed, {name: values[[3, 1, 4, 0, 2]] for name, values in straight.items()})
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "cnn_mcmahan"])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "cnn_mcmahan", "norms"])
 @pytest.mark.parametrize("form", ["fused", "stacked"])
 def test_in_float32_forms_agree_to_rounding(form: str, name: str) -> None:
     factory, shape = MODELS[name]

@@ -15,6 +15,13 @@ from raysim.models.positions import Positions
 from raysim.models.residual import Residual
 from raysim.models.tied import Tied
 
+
+def padded(module: Tied) -> Tied:
+    """Word 2 fills texts up: it is scored like the others, but learns nothing where it is read."""
+    module.embedding.padding_idx = 2
+    return module
+
+
 LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "linear": (nn.Linear(5, 3), (5,)),
     "linear without bias": (nn.Linear(5, 3, bias=False), (5,)),
@@ -50,6 +57,8 @@ WORDS: dict[str, nn.Module] = {
     "embedding": nn.Embedding(7, 3),
     "embedding with padding": nn.Embedding(7, 3, padding_idx=2),
     "tied": Tied(7, 3, nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))),
+    "tied with padding": padded(Tied(7, 3, nn.Sequential(nn.Linear(3, 3)))),
+    "tied without body": Tied(7, 3, nn.Sequential()),
 }
 """Layers of integers, which have no gradient."""
 ALPHA = 0.37

@@ -81,6 +81,12 @@ def other_projection() -> nn.Module:
     return attention
 
 
+def other_words() -> nn.Module:
+    tied = Tied(5, 4, nn.Sequential())
+    tied.embedding = nn.Linear(5, 4)  # type: ignore[assignment]
+    return tied
+
+
 def frozen() -> nn.Module:
     module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
     module[0].weight.requires_grad_(False)
@@ -119,6 +125,7 @@ def shared() -> nn.Module:
         (nn.Embedding(5, 3, sparse=True), "sparse"),
         (nn.Sequential(nn.LSTM(3, 2)), "'0' (LSTM) has no hand-written form"),
         (nn.Sequential(Residual(nn.Sequential(nn.Linear(3, 3), Own()))), "'0.body.1' (Own) has no hand-written form"),
+        (other_words(), "has another layer than nn.Embedding for its words"),
         (other_projection(), "has other layers than nn.Linear for query, key, value, out"),
         (frozen(), "frozen"),
         (hooked(), "hooks"),

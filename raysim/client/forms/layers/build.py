@@ -53,10 +53,12 @@ def for_one(placed: Sequence[Placed], parameters: Parameters, like: Tensor, prec
             case nn.GroupNorm():
                 layer = GroupNorm(module, *_affine(path, module, parameters), like)
             case tied.Tied():
-                words, *body = one.inner
-                table = parameters(f"{words.path}weight")
+                _, *body = one.inner
+                table = parameters(f"{path}embedding.weight")
                 chain = _chain(body, for_one(body, parameters, like, precision))
-                layer = Tied(Embedding(table.again(), None), chain, Linear(table, None, precision))
+                layer = Tied(
+                    Embedding(table.again(), module.embedding.padding_idx), chain, Linear(table, None, precision)
+                )
             case _:
                 layer = _other(one, below, like, 1, for_one(one.inner, parameters, like, precision))
         layers.append(layer)
@@ -82,10 +84,14 @@ def for_stack(placed: Sequence[Placed], parameters: Parameters, like: Tensor, pr
             case nn.GroupNorm():
                 layer = StackedGroupNorm(module, *_affine(path, module, parameters), like)
             case tied.Tied():
-                words, *body = one.inner
-                table = parameters(f"{words.path}weight")
+                _, *body = one.inner
+                table = parameters(f"{path}embedding.weight")
                 chain = _chain(body, for_stack(body, parameters, like, precision))
-                layer = Tied(StackedEmbedding(table.again(), None), chain, StackedLinear(table, None, precision))
+                layer = Tied(
+                    StackedEmbedding(table.again(), module.embedding.padding_idx),
+                    chain,
+                    StackedLinear(table, None, precision),
+                )
             case _:
                 layer = _other(one, below, like, 2, for_stack(one.inner, parameters, like, precision))
         layers.append(layer)
