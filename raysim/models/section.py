@@ -8,12 +8,19 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from raysim.models import cnn, cnn_mcmahan, linear, lstm_char, mlp
+from raysim.models import cnn, cnn_mcmahan, linear, lstm_char, lstm_word, mlp, transformer_word
 from raysim.models.choice import ModelChoice
 from raysim.models.model import ModuleFactory
 
 ModelSection = Annotated[
-    linear.Linear | mlp.Mlp | cnn.Cnn | cnn_mcmahan.CnnMcmahan | lstm_char.LstmChar, Field(discriminator="name")
+    linear.Linear
+    | mlp.Mlp
+    | cnn.Cnn
+    | cnn_mcmahan.CnnMcmahan
+    | lstm_char.LstmChar
+    | lstm_word.LstmWord
+    | transformer_word.TransformerWord,
+    Field(discriminator="name"),
 ]
 
 _MAKERS: dict[type[ModelChoice], Callable[[Any, tuple[int, ...], int], Any]] = {
@@ -22,6 +29,8 @@ _MAKERS: dict[type[ModelChoice], Callable[[Any, tuple[int, ...], int], Any]] = {
     cnn.Cnn: cnn.make,
     cnn_mcmahan.CnnMcmahan: cnn_mcmahan.make,
     lstm_char.LstmChar: lstm_char.make,
+    lstm_word.LstmWord: lstm_word.make,
+    transformer_word.TransformerWord: transformer_word.make,
 }
 
 
