@@ -13,7 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from raysim.client import dropout
+from raysim.client import draws, dropout
 from raysim.client.form import Client, Updates
 from raysim.client.forms.local_steps import LocalSteps, StepRule
 from raysim.client.forms.scores import Scores
@@ -42,6 +42,7 @@ class OneByOne:
         self._anchor = _Bound(model, like) if rule.anchored else None
         self._gradient = torch.zeros_like(like.params)
         self._gradients = list(model.params.views(self._gradient).values())
+        self._even: dict[int, Tensor] = {}
 
     def train(
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
@@ -54,8 +55,8 @@ class OneByOne:
         own, anchor = self._own, self._anchor
         weights = own.load(broadcast)
         # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
-        torch.manual_seed(client.key >> 1)
         device = client.x.device
+        draws.start(client.key, device)
         order = torch.from_numpy(client.batches.order).to(device)
         x, y = client.x.index_select(0, order), client.y.index_select(0, order)
         bounds = client.batches.bounds
@@ -68,10 +69,10 @@ class OneByOne:
             batch = x[first:stop], y[first:stop], keys[:, step, 0]
             if anchor is not None and anchor_gradient is not None:
                 # The same draws for both: the generator is put back to where it was.
-                before = torch.get_rng_state()
+                before = draws.states(device)
                 made, _, _ = self._gradients_of(anchor, *batch)
                 torch._foreach_copy_(anchor.views(anchor_gradient), made)
-                torch.set_rng_state(before)
+                draws.restore(device, before)
             made, outputs, losses = self._gradients_of(own, *batch)
             with torch.no_grad():
                 if self._rule.plain:
@@ -102,8 +103,16 @@ class OneByOne:
             outputs = bound.module(x)
         outputs = outputs.to(self._gradient.dtype)
         losses = self._task.losses(outputs, y)
-        made = torch.autograd.grad(losses.mean(), bound.parameters, materialize_grads=True)
+        # The gradient of the mean, without a node for it.
+        made = torch.autograd.grad(losses, bound.parameters, self._shares(losses), materialize_grads=True)
         return made, outputs.detach(), losses.detach()
+
+    def _shares(self, losses: Tensor) -> Tensor:
+        """1 / b for each of b losses."""
+        batch = len(losses)
+        if batch not in self._even:
+            self._even[batch] = losses.detach().new_full(losses.shape, 1 / batch)
+        return self._even[batch]
 
     def _autocast(self, device: torch.device) -> AbstractContextManager[object]:
         if self._precision is None:
