@@ -237,7 +237,7 @@ def _step(
     # The updates are not looked at again: what holds them lets go.
     outcome = replace(outcome, kept=())
     due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
-    tickets = scoring.submit(executor, state, algorithm.average(state), evaluations) if due else {}
+    tickets = scoring.submit(plan, executor, state, algorithm.average(state), evaluations) if due else {}
     return _Stepped(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets)
 
 
