@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from raysim.experiment import Experiment, load
+    from raysim.trial_runs import TrialsResult, run_trials
+    from raysim.trials import trials_of
 
 __all__ = [
     "CheckpointError",
@@ -36,19 +38,25 @@ __all__ = [
     "Result",
     "Round",
     "RunFolderError",
+    "TrialsResult",
     "WorkerLostError",
     "load",
     "replay",
     "resume",
     "rounds",
     "run",
+    "run_trials",
+    "trials_of",
 ]
 
 _HOMES = {
     "FederatedDataset": "raysim.data.dataset",
     "ClientUpdate": "raysim.engine.replay",
     "Experiment": "raysim.experiment",
+    "TrialsResult": "raysim.trial_runs",
     "load": "raysim.experiment",
+    "run_trials": "raysim.trial_runs",
+    "trials_of": "raysim.trials",
     **dict.fromkeys(("Result", "Round", "replay", "resume", "rounds", "run"), "raysim.api"),
 }
 

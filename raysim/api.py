@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from raysim.engine.loop import Finished
 from raysim.engine.memory import remembered
 from raysim.engine.plan import Plan, resolve
 from raysim.engine.replay import ClientUpdate, replay_client, replay_round
-from raysim.errors import RunFolderError
+from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.models.model import Model, ModuleFactory, Weights
 from raysim.models.task import Loss
@@ -104,7 +103,8 @@ def run(
         RaysimError: see `raysim.errors`; what was checkpointed before an error can be resumed.
         KeyboardInterrupt: after Ctrl-C, once the last finished round is checkpointed.
     """
-    plan = resolve(_with_executor(experiment, executor), dataset, model, loss, params)
+    _check_one(experiment)
+    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
     where = Path(path) if path is not None else Path("runs") / experiment.name
     if resume and where.exists():
         return _continue(plan, where, address, progress, profile)
@@ -138,9 +138,10 @@ def resume(
     """
     where = Path(path)
     experiment = records.stored_experiment(where)
+    _check_one(experiment, where)
     if rounds is not None:
-        experiment = Experiment.model_validate({**json.loads(experiment.to_json()), "rounds": rounds})
-    plan = resolve(_with_executor(experiment, executor), dataset, model, loss, params)
+        experiment = experiment.changed([f"rounds={rounds}"])
+    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
     return _continue(plan, where, address, progress)
 
 
@@ -166,7 +167,9 @@ def replay(
         RunFolderError: no such round or client in it, or data or model differ from what it was run with.
     """
     where = Path(path)
-    plan = resolve(_with_executor(records.stored_experiment(where), "local"), dataset, model, loss, params)
+    experiment = records.stored_experiment(where)
+    _check_one(experiment, where)
+    plan = resolve(with_executor(experiment, "local"), dataset, model, loss, params)
     _check_same(plan, where)
     if client is not None:
         return replay_client(plan, where, round, client)
@@ -190,7 +193,8 @@ def rounds(
     The arguments are those of `run`; nothing is written unless `path` is given. The experiment is checked before the
     iterator is returned, Ray's resources when the first round is asked for. Leaving the loop early stops the run.
     """
-    plan = resolve(_with_executor(experiment, executor), dataset, model, loss, params)
+    _check_one(experiment)
+    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
     where = None if path is None else Path(path)
     if where is not None:
         RunFolder.check_free(where, overwrite)
@@ -206,6 +210,20 @@ def rounds(
     from raysim.engine.on_ray import session
 
     return _public(plan, session.rounds(plan, where, address, make_folder))
+
+
+def _check_one(experiment: Experiment, path: Path | None = None) -> None:
+    if experiment.trials.count < 2:
+        return
+    if path is not None:
+        raise RunFolderError(
+            f"{path} holds {experiment.trials.count} trials, and this is for one run: take one of their folders, such "
+            f"as {path / 'trial-0'}, or go on with all by raysim.run_trials(experiment, path=..., resume=True)."
+        )
+    raise ExperimentError(
+        f"The experiment asks for {experiment.trials.count} trials, and this is for one run: call "
+        f"raysim.run_trials(experiment), or take one of raysim.trials_of(experiment)."
+    )
 
 
 def _public(plan: Plan, steps: Generator[Finished]) -> Iterator[Round]:
@@ -256,7 +274,8 @@ def _result(plan: Plan, path: Path, weights: Weights) -> Result:
     return Result(weights.to_named(plan.model), records.read_rounds(path), records.read_clients(path), path)
 
 
-def _with_executor(experiment: Experiment, executor: ExecutorName | None) -> Experiment:
+def with_executor(experiment: Experiment, executor: ExecutorName | None) -> Experiment:
+    """The experiment with `executor=` carried into its engine."""
     if executor == "local":
         engine = experiment.engine.model_copy(update={"workers": 0})
     elif executor == "ray" and experiment.engine.workers == 0:

@@ -19,7 +19,8 @@ class Broadcast:
     round: number of finished rounds. phase: which of the algorithm's. lr: of the clients in this round. limits: levels
     of clipping and zeroing. repeats: by position, how often clients were drawn that were drawn more than once.
     beside: a correction's vectors (P,). places: by position, where the clients' own states lie. left_out: positions
-    that an earlier phase of the round rejected.
+    that an earlier phase of the round rejected. measures: the updates are only looked at, so clients' states are read
+    and not written.
     """
 
     round: int
@@ -31,3 +32,4 @@ class Broadcast:
     beside: Mapping[str, Tensor] = field(default_factory=dict)
     places: Mapping[int, Place] = field(default_factory=dict)
     left_out: frozenset[int] = frozenset()
+    measures: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,8 +13,8 @@ from typer.core import TyperGroup
 from raysim.errors import DataError, ExperimentError, ModelError, RaysimError, ResourceError, RunFolderError
 
 if TYPE_CHECKING:
-    from raysim.api import Result
     from raysim.data.dataset import FederatedDataset
+    from raysim.engine.plan import Plan
     from raysim.experiment import Experiment
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
@@ -104,27 +104,19 @@ def run(
     """Run an experiment, and record it in a folder."""
     if resume and overwrite:
         raise typer.BadParameter("--resume goes on with a folder and --overwrite starts it afresh: choose one.")
-    from raysim import api
-
     experiment = _load(file, changes, removals)
     where = path or _default_folder(experiment)
-    with _interruptible(where):
-        result = api.run(
-            experiment,
-            address=address,
-            path=where,
-            overwrite=overwrite,
-            resume=resume,
-            progress=progress,
-            profile=profile,
-        )
-    _close(result)
+    how = {"address": address, "overwrite": overwrite, "resume": resume, "progress": progress, "profile": profile}
+    _carry_out(experiment, where, how)
 
 
 @app.command("resume")
 def resume_(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
     rounds: Annotated[int | None, typer.Option(min=1, help="A new last round, to run on beyond the old one.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=2, help="A new number of trials, where it was run in trials.")
+    ] = None,
     address: Address = None,
     progress: Progress = True,
 ) -> None:
@@ -132,11 +124,20 @@ def resume_(
 
     The numbers are the same as if it had never stopped.
     """
-    from raysim import api
+    from raysim import api, records
+    from raysim.report import closing
 
+    stored = records.stored_experiment(folder)
+    if stored.trials.count > 1:
+        changes = [f"rounds={rounds}"] if rounds else []
+        changes += [f"trials.count={trials}"] if trials else []
+        _carry_out(stored.changed(changes), folder, {"address": address, "resume": True, "progress": progress})
+        return
+    if trials is not None:
+        raise RunFolderError(f"{folder} holds one run and no trials; run its experiment with --set trials={trials}.")
     with _interruptible(folder):
         result = api.resume(folder, rounds=rounds, address=address, progress=progress)
-    _close(result)
+    _print(closing.lines(records.stored_experiment(folder), result.rounds, folder))
 
 
 @app.command("replay")
@@ -157,13 +158,48 @@ def replay_(
 
 
 @app.command()
-def check(file: File, changes: Set = None, removals: Unset = None, path: Folder = None) -> None:
+def check(
+    file: File,
+    changes: Set = None,
+    removals: Unset = None,
+    path: Folder = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure which form and chunk size are fastest here.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --calibrate: where FILE goes with what was found. [default: print it]"),
+    ] = None,
+) -> None:
     """Check an experiment, prepare its data, and say what would run."""
+    if out is not None and not calibrate:
+        raise typer.BadParameter("--out takes what --calibrate finds: add --calibrate.")
     from raysim.engine.plan import resolve
     from raysim.report import preview
 
     experiment = _load(file, changes, removals)
-    typer.echo(preview.text(resolve(experiment), path or _default_folder(experiment)))
+    plan = resolve(experiment)
+    typer.echo(preview.text(plan, path or _default_folder(experiment)))
+    if calibrate:
+        _calibrate(plan, file, out)
+
+
+def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
+    import os
+
+    from raysim.engine.calibrate import best, calibrate
+    from raysim.report import calibration
+
+    asked = plan.experiment.engine.workers
+    workers = len(os.sched_getaffinity(0)) if asked == "auto" else max(1, asked)
+    timings = calibrate(plan, workers, tell=lambda said: _say(f"left out: {said}"))
+    chosen = best(timings)
+    typer.echo(f"\nmeasured in this process, a round of {workers} worker(s):\n{calibration.text(timings, chosen)}\n")
+    if out is None:
+        typer.echo(f'[engine]\nform = "{chosen.form}"\nchunk_size = {chosen.chunk_size}')
+    else:
+        calibration.write(file, chosen, out)
+        typer.echo(f"written to {out}; --set and --unset were not")
 
 
 @data.command("inspect")
@@ -243,20 +279,42 @@ def _interruptible(path: Path) -> Iterator[None]:
 
         done = records.read_rounds(path).num_rows
         after = f"after round {done:,}" if done else "before the first round was finished"
+        if (path / "trial-0").exists():
+            after = "among the trials"
         _say(f"stopped {after}" + (f"; go on with: raysim resume {path}" if path.exists() else ""))
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _close(result: Result) -> None:
-    """Print the closing table."""
+def _carry_out(experiment: Experiment, where: Path, how: dict[str, Any]) -> None:
+    """Run one experiment, or its trials, and print the closing table."""
+    from raysim.report import closing, closing_trials
+
+    with _interruptible(where):
+        if experiment.trials.count > 1:
+            from raysim.trial_runs import run_trials
+
+            found = run_trials(experiment, path=where, started=_say_trial, **how)
+            lines = closing_trials.lines(experiment, found.summary, where)
+        else:
+            from raysim import api
+
+            lines = closing.lines(experiment, api.run(experiment, path=where, **how).rounds, where)
+    _print(lines)
+
+
+def _say_trial(number: int, trial: Experiment) -> None:
+    _say(f"trial {number}, seed {trial.seed}")
+
+
+def _print(lines: Sequence[tuple[str, str]]) -> None:
+    """The closing table."""
     import sys
 
     from rich.console import Console
 
-    from raysim import records
     from raysim.report import closing
 
-    table = closing.table(records.stored_experiment(result.path), result.rounds, result.path)
+    table = closing.table(lines)
     if sys.stdout.isatty():
         Console().print(table)
         return

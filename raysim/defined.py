@@ -21,6 +21,9 @@ REMEMBERS = ("scaffold", "scaffold_m", "feddyn", "adabest")
 UNIFORM = (*REMEMBERS, "mime", "mimelite")
 """Corrections that are defined with uniform weights; those of Mime take others too, where they are asked for."""
 
+TWO_PHASES = ("mime", "mimelite", "feddane")
+"""Corrections that first take full gradients."""
+
 _PULLS = ("prox", "feddane")
 
 
@@ -30,6 +33,11 @@ def refusals(client: ClientSection, server: ServerSection, cohort: CohortSection
     if client.correction is None:
         return
     name = client.correction.name
+    if name in TWO_PHASES and server.diagnostics.probe is not None:
+        yield (
+            f"server.diagnostics.probe measures one pass over all clients, and client.correction.name = {name!r} takes "
+            f"two: remove the probe"
+        )
     said = f"client.correction.name = {name!r}"
     yield from _server(name, said, server)
     yield from _clients(name, said, client)

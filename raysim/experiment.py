@@ -30,6 +30,7 @@ from raysim.errors import ExperimentError
 from raysim.models.section import ModelSection
 from raysim.section import Section
 from raysim.server.section import ServerSection
+from raysim.trials import Trials, TrialsSection
 
 Percentile = Annotated[float, Field(ge=0, le=100)]
 RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -86,6 +87,7 @@ class Experiment(Section):
     name: RunName = "run"
     seed: int = 0
     rounds: PositiveInt = 100
+    trials: Trials = TrialsSection()
     data: Data | None = None
     model: ModelSection | None = None
     client: ClientSection = ClientSection()
@@ -141,6 +143,10 @@ class Experiment(Section):
         """The complete record, defaults included; `Experiment.model_validate(json.loads(...))` gives it back."""
         return self.model_dump_json(indent=2, by_alias=True)
 
+    def changed(self, set: Iterable[str]) -> Experiment:
+        """A copy with changes as `load` takes them, validated anew."""
+        return Experiment.model_validate(overrides.apply(json.loads(self.to_json()), set, ()))
+
     def fingerprint(self, data_fingerprint: str) -> str:
         """Hex digest of what determines the numbers of a round: never names, paths, placement or how long to go on."""
         canonical = json.dumps(self.determining() | {"data": data_fingerprint}, sort_keys=True, separators=(",", ":"))
@@ -148,7 +154,7 @@ class Experiment(Section):
 
     def determining(self) -> dict[str, Any]:
         """What determines the numbers of a round, as plain values: a run and its continuation must agree on it."""
-        record = self.model_dump(mode="json", by_alias=True, exclude={"name", "rounds", "checkpoint"})
+        record = self.model_dump(mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint"})
         for placement in ("workers", "cpus_per_worker", "gpus_per_worker"):
             del record["engine"][placement]
         if record["data"]:

@@ -71,7 +71,7 @@ class RunFolder:
         """Make a new folder; see `check_free` for the errors."""
         RunFolder.check_free(path, overwrite)
         if path.exists():
-            shutil.rmtree(path)
+            remove(path)
         (path / "checkpoints").mkdir(parents=True)
         (path / "clients").mkdir()
         write_experiment(path, experiment, fingerprint)
@@ -127,7 +127,7 @@ class RunFolder:
         if self._timeline is not None:
             self._timeline.add(spans)
         if clients is not None:
-            _write_parquet(clients, _client_part(self.path, row["round"]))
+            write_table(clients, _client_part(self.path, row["round"]))
         if time.monotonic() - self._flushed_s > FLUSH_S:
             self.flush()
 
@@ -139,7 +139,7 @@ class RunFolder:
         """
         file = self.path / "rounds.parquet"
         try:
-            _write_parquet(table(self._rows), file)
+            write_table(table(self._rows), file)
         except OSError as error:
             raise CheckpointError(
                 f"{file} could not be written: {error.strerror}. The last checkpoint and its rows are untouched: make "
@@ -160,6 +160,11 @@ class RunFolder:
         """(round, chunk) of every file of clients' states that a kept checkpoint names."""
         kept = (self.path / "checkpoints").glob("round-*.safetensors")
         return set().union(*(manifest.files(checkpoint.read_part(file, "clients")) for file in kept))
+
+
+def remove(path: Path) -> None:
+    """Delete a run's folder; `RunFolder.check_free` has seen that it is one."""
+    shutil.rmtree(path)
 
 
 def write_experiment(path: Path, experiment: Experiment, fingerprint: str) -> None:
@@ -245,7 +250,8 @@ def table(rows: Sequence[Row]) -> pa.Table:
     return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
 
 
-def _write_parquet(content: pa.Table, path: Path) -> None:
+def write_table(content: pa.Table, path: Path) -> None:
+    """Write a table as Parquet, whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         pq.write_table(content, temporary)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -104,6 +105,35 @@ def test_run_records_and_closes_with_a_table(raysim: Raysim) -> None:
     assert table["picture"] == "runs/tiny/curve.png"
     assert Path(table["picture"]).exists()
     assert table["next"] == "raysim resume runs/tiny --rounds 4"
+
+
+def test_trials_are_run_closed_and_added_to(raysim: Raysim) -> None:
+    assert raysim("run", "tiny.toml", "--set", "trials=2", "--no-progress") == 0
+    assert raysim.err.splitlines() == ["trial 0, seed 0", "trial 1, seed 1"]
+    table = dict(line.split(maxsplit=1) for line in raysim.out.splitlines())
+    assert table["trials"] == "2, seeds 0 to 1, varying data, model, cohort"
+    assert re.fullmatch(r"accuracy \d+\.\d % \+- \d+\.\d % \(after round 2\)", table["test"])
+    assert Path(table["picture"]).exists()
+    assert raysim("resume", "runs/tiny", "--rounds", "3", "--trials", "3", "--no-progress") == 0
+    assert [raysim.rounds(f"tiny/trial-{i}") for i in range(3)] == [3, 3, 3]
+    summary = pq.read_table("runs/tiny/summary.parquet")
+    assert summary["trials"].to_pylist() == [3, 3, 3]
+
+
+def test_one_run_has_no_trials_to_add_to(raysim: Raysim) -> None:
+    assert raysim("run", "tiny.toml", "--no-progress") == 0
+    assert raysim("resume", "runs/tiny", "--trials", "3") == 2
+    assert raysim.err == "error: runs/tiny holds one run and no trials; run its experiment with --set trials=3.\n"
+
+
+def test_calibration_writes_an_experiment_that_runs(raysim: Raysim) -> None:
+    assert raysim("check", "tiny.toml", "--calibrate", "--out", "measured.toml") == 0
+    assert "<- chosen" in raysim.out
+    assert raysim("run", "measured.toml", "--no-progress") == 0
+    engine = json.loads(Path("runs/tiny/experiment.json").read_text())["experiment"]["engine"]
+    assert engine["form"] in ("one_by_one", "fused", "stacked", "vmap")
+    assert 1 <= engine["chunk_size"] <= 5
+    assert raysim("check", "tiny.toml", "--out", "measured.toml") == 2
 
 
 def test_progress_in_a_log_file_is_plain_lines_on_stderr(raysim: Raysim) -> None:

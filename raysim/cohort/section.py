@@ -16,9 +16,13 @@ from raysim.section import Section
 
 
 class CohortSection(Section):
-    """`size` is M; absent where the sampler says it: replayed lists have lengths, Bernoulli a probability."""
+    """`size` is M; absent where the sampler says it: replayed lists have lengths, Bernoulli a probability.
+
+    `seed` addresses who is sampled; absent, it is the experiment's.
+    """
 
     size: PositiveInt | None = None
+    seed: int | None = None
     sampler: Annotated[
         uniform.Uniform | md.Md | adafl.AdaFl | bernoulli.Bernoulli | availability.Availability | replay.Replay,
         Field(discriminator="name"),

@@ -65,6 +65,10 @@ class ClientStore:
         finally:
             temporary.unlink(missing_ok=True)
 
+    def reader(self, places: Mapping[int, Place], like: Tensor) -> ReadStates:
+        """The states as they are, for work of which nothing is kept."""
+        return ReadStates(self, places, like)
+
     def read(self, position: int, place: Place, like: Tensor) -> Tensor:
         """One client's vector (P,), on the CPU.
 
@@ -116,18 +120,32 @@ class ClientStore:
                 self._unsynced.discard(path)
 
 
+class ReadStates:
+    """`ClientStates` that are read, and written nowhere."""
+
+    def __init__(self, store: ClientStore, places: Mapping[int, Place], like: Tensor) -> None:
+        self._store, self._places, self._like = store, places, like
+
+    def read(self, position: int) -> Tensor | None:
+        """See `ClientStates`."""
+        place = self._places.get(position)
+        return None if place is None else self._store.read(position, place, self._like)
+
+    def write(self, row: int, state: Tensor) -> None:
+        """Nothing: what is only measured leaves no trace."""
+
+
 class ChunkStates:
     """`ClientStates` of one chunk, while its file is open."""
 
     def __init__(
         self, store: ClientStore, places: Mapping[int, Place], like: Tensor, file: BinaryIO, start: int
     ) -> None:
-        self._store, self._places, self._like, self._file, self._start = store, places, like, file, start
+        self._known, self._like, self._file, self._start = ReadStates(store, places, like), like, file, start
 
     def read(self, position: int) -> Tensor | None:
         """See `ClientStates`."""
-        place = self._places.get(position)
-        return None if place is None else self._store.read(position, place, self._like)
+        return self._known.read(position)
 
     def write(self, row: int, state: Tensor) -> None:
         """See `ClientStates`."""

@@ -15,7 +15,7 @@ from raysim.algorithm import Algorithm
 from raysim.client.departures import stays
 from raysim.cohort.chunks import Chunk
 from raysim.cohort.sampler import Positions, Sampler
-from raysim.engine import scoring, second_look
+from raysim.engine import full_participation, scoring, second_look
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.memory import Memory
 from raysim.engine.plan import Plan
@@ -129,6 +129,7 @@ class _Training:
     """A round whose first phase is under way; there is no ticket where nobody is left of the cohort.
 
     positions: the clients that take part, without those that left in mid-round. chunks, costs, bounds: of the jobs.
+    probe: the ticket of all training clients' updates, in rounds that measure them.
     """
 
     ticket: int | None
@@ -139,6 +140,7 @@ class _Training:
     costs: Sequence[float]
     bounds: tuple[Bounds, ...]
     watch: Stopwatch
+    probe: int | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,10 @@ def _begin(
         bounds = shards(plan.model.params.size, sum(repeats.get(p, 1) for p in positions.tolist())) if keep else ()
     training = _Training(None, cohort, positions, repeats, chunks, costs, bounds, watch)
     with watch.phase("submit"):
-        return replace(training, ticket=_submit(algorithm, executor, state, training, ()))
+        training = replace(training, ticket=_submit(algorithm, executor, state, training, ()))
+        every = plan.experiment.server.diagnostics.probe
+        due = every is not None and state.round % every == 0
+        return replace(training, probe=full_participation.submit(plan, algorithm, executor, state) if due else None)
 
 
 def taking_part(plan: Plan, cohort: Positions, round_index: int) -> tuple[Positions, dict[int, int]]:
@@ -263,7 +268,13 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -
     index = stepped.state.round - 1
     watch, training = stepped.training.watch, stepped.training
     with watch.phase("evaluate"):
-        scores, clients, evaluations = scoring.collect(plan, executor, index, stepped.evaluations)
+        scores, clients, others = scoring.collect(plan, executor, index, stepped.evaluations)
+    probed: Metrics = {}
+    if training.probe is not None:
+        with watch.phase("probe"):
+            of_all = executor.result(training.probe)
+        probed = full_participation.read(plan, of_all.value)
+        others = (*others, of_all)
     split = plan.dataset.train
     rejected = tuple(split.id_of(position) for position in stepped.rejected)
     if rejected:
@@ -277,13 +288,14 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -
             index,
             stepped.metrics["accuracy"],
         )
-    outcomes = (*stepped.outcomes, *evaluations)
+    outcomes = (*stepped.outcomes, *others)
     seconds = watch.seconds()
     return Finished(
         index=index,
         metrics={
             **stepped.metrics,
             **scores,
+            **probed,
             **transfers(plan, len(np.unique(training.cohort)), len(training.positions)),
             **_engine_costs(outcomes, time.perf_counter() - since_s),
             **seconds,

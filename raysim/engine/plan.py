@@ -77,7 +77,8 @@ class Plan:
     def sampler(self) -> Sampler:
         """Which clients make the cohorts."""
         e = self.experiment
-        return sampler(e.cohort, e.seed, e.rounds, self.dataset.train)
+        seed = e.seed if e.cohort.seed is None else e.cohort.seed
+        return sampler(e.cohort, seed, e.rounds, self.dataset.train)
 
     @property
     def keeps_updates(self) -> bool:

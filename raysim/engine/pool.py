@@ -97,6 +97,9 @@ class Pool:
         if self._store is None:
             return phase.local(workshop, self._plan.dataset, sent, chunk)
         like = broadcast.weights.params.cpu()
+        if sent.measures:
+            reader = self._store.reader(sent.places, like)
+            return phase.local(workshop._replace(states=reader), self._plan.dataset, sent, chunk)
         with self._store.chunk(sent.round, index, chunk, sent.places, like) as states:
             return phase.local(workshop._replace(states=states), self._plan.dataset, sent, chunk)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,29 +21,29 @@ Columns = Mapping[str, tuple[int, Any]]
 """Column -> the index of the newest round that has a value, and that value; (0, None) where none has."""
 
 
-def table(experiment: Experiment, rounds: pa.Table, path: Path) -> Table:
-    """The closing table.
-
-    Args:
-        experiment: what was run.
-        rounds: its records, one row per finished round, those before a resume included.
-        path: the run's folder.
-    """
+def table(lines: Sequence[Line]) -> Table:
+    """The lines, laid out."""
     from rich.table import Table
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for label, text in lines(experiment, rounds, path):
+    for label, text in lines:
         # Text, not str: a path with brackets is no markup.
         grid.add_row(label, Text(text))
     return grid
 
 
 def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
-    """The table's rows, label and text."""
-    columns: Columns = {name: _last(rounds, name) for name in rounds.column_names}
+    """The table's rows, label and text.
+
+    Args:
+        experiment: what was run.
+        rounds: its records, one row per finished round, those before a resume included.
+        path: the run's folder.
+    """
+    columns: Columns = {name: newest(rounds, name) for name in rounds.column_names}
     return [
         ("experiment", experiment.name),
         ("rounds", _rounds(experiment, rounds)),
@@ -53,7 +53,7 @@ def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
         *_speed(rounds),
         *_trouble(rounds),
         ("folder", str(path)),
-        *_picture(path),
+        *pictures(path),
         ("next", next_command(experiment, rounds, path)),
     ]
 
@@ -113,12 +113,13 @@ def _trouble(rounds: pa.Table) -> Iterator[Line]:
         yield "retries", f"{retries:,}, after lost workers: the numbers are the same"
 
 
-def _picture(path: Path) -> Iterator[Line]:
+def pictures(path: Path) -> Iterator[Line]:
+    """The pictures that lie in the folder."""
     for picture in sorted(path.glob("*.png")):
         yield "picture", str(picture)
 
 
-def _last(rounds: pa.Table, name: str) -> tuple[int, Any]:
+def newest(rounds: pa.Table, name: str) -> tuple[int, Any]:
     """The newest value of a column that is not null, and its round's index; (0, None) where there is none."""
     pairs = zip(rounds["round"].to_pylist(), rounds[name].to_pylist(), strict=True)
     return next(((index, value) for index, value in reversed(list(pairs)) if value is not None), (0, None))

@@ -37,15 +37,21 @@ LABEL_GAP = 0.055
 
 @dataclass(frozen=True)
 class Curve:
-    """One line: `values[i]` after `rounds[i]` finished rounds."""
+    """One line: `values[i]` after `rounds[i]` finished rounds, with a band of `deviations[i]` around it, if any."""
 
     name: str
     rounds: tuple[int, ...]
     values: tuple[float, ...]
+    deviations: tuple[float, ...] = ()
 
 
-def curves(rounds: pa.Table) -> tuple[list[Curve], bool]:
-    """The lines that the records hold, training first, and whether they are accuracies (else losses)."""
+def curves(rounds: pa.Table, deviations: pa.Table | None = None) -> tuple[list[Curve], bool]:
+    """The lines that the records hold, training first, and whether they are accuracies (else losses).
+
+    Args:
+        rounds: columns by their fixed names.
+        deviations: standard deviations of the same rounds, under the same names; null counts as 0.
+    """
     names = rounds.column_names
     found = headlines(names)
     is_accuracy = "accuracy" in names or any(name.endswith("/accuracy") for name in found.values())
@@ -56,14 +62,16 @@ def curves(rounds: pa.Table) -> tuple[list[Curve], bool]:
     lines = []
     for label, name in wanted.items():
         values = rounds[name].to_pylist() if name in names else []
-        points = [(x, y) for x, y in zip(after, values, strict=False) if y is not None]
+        around = deviations[name].to_pylist() if deviations is not None else [None] * len(values)
+        points = [(x, y, d or 0.0) for x, y, d in zip(after, values, around, strict=False) if y is not None]
         if points:
-            lines.append(Curve(label, *(tuple(side) for side in zip(*points, strict=True))))
+            xs, ys, ds = zip(*points, strict=True)
+            lines.append(Curve(label, xs, ys, ds if deviations is not None else ()))
     return lines, is_accuracy
 
 
-def figure(rounds: pa.Table, title: str) -> Figure | None:
-    """The picture, 1,280 x 720 pixels; None where there is nothing to draw.
+def figure(rounds: pa.Table, title: str, deviations: pa.Table | None = None) -> Figure | None:
+    """The picture, 1,280 x 720 pixels; None where there is nothing to draw. Bands are one standard deviation wide.
 
     A Figure of its own on the Agg canvas: pyplot, its windows and its open figures are not touched.
     """
@@ -72,7 +80,7 @@ def figure(rounds: pa.Table, title: str) -> Figure | None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    lines, is_accuracy = curves(rounds)
+    lines, is_accuracy = curves(rounds, deviations)
     if not lines:
         return None
     picture = Figure(figsize=(8, 4.5), dpi=160, facecolor="white")
@@ -89,6 +97,9 @@ def figure(rounds: pa.Table, title: str) -> Figure | None:
         axes.plot(
             line.rounds, line.values, label=line.name, color=colour, linewidth=width, marker=marker, markersize=4.5
         )
+        if line.deviations:
+            low, high = zip(*((v - d, v + d) for v, d in zip(line.values, line.deviations, strict=True)), strict=True)
+            axes.fill_between(line.rounds, low, high, color=colour, alpha=0.2, linewidth=0)
     _frame(axes, lines)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     if is_accuracy:
@@ -96,18 +107,20 @@ def figure(rounds: pa.Table, title: str) -> Figure | None:
         axes.set_ylim(*accuracy_limits(lines))
     axes.set_title(title, loc="left", fontsize=13, fontweight="bold", color=INK, pad=22)
     what = "accuracy" if is_accuracy else "loss"
+    if deviations is not None:
+        what += ", mean and one standard deviation"
     axes.text(0, 1.03, what, transform=axes.transAxes, fontsize=10, color="#555555")
     axes.set_xlabel("finished rounds", fontsize=10, color=INK)
     _label_ends(axes, lines, is_accuracy)
     return picture
 
 
-def draw(rounds: pa.Table, path: Path, title: str) -> None:
+def draw(rounds: pa.Table, path: Path, title: str, deviations: pa.Table | None = None) -> None:
     """Write the learning curve as a PNG; no file where no round has a figure to draw.
 
     A picture that cannot be written is a warning in the log: the run that it shows is not in question.
     """
-    picture = figure(rounds, title)
+    picture = figure(rounds, title, deviations)
     if picture is None:
         return
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -150,6 +163,8 @@ def _label_ends(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
 def accuracy_limits(lines: Sequence[Curve]) -> tuple[float, float]:
     """An axis around the values, at least ten points high so that noise does not look like news, within 0 to 100 %."""
     values = [value for line in lines for value in line.values]
+    bands = [(v, d) for line in lines for v, d in zip(line.values, line.deviations, strict=False)]
+    values += [v + sign * d for v, d in bands for sign in (-1, 1)]
     middle, half = (min(values) + max(values)) / 2, max(0.05, 0.55 * (max(values) - min(values)))
     # Lines and markers at 100 % keep their upper half.
     return max(0.0, middle - half), min(1.01, middle + half)

@@ -62,7 +62,9 @@ def _round(plan: Plan) -> Iterator[Line]:
     least, most = min(steps, default=0), max(steps, default=0)
     spread = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     yield "local steps", f"{spread} a client, {sum(steps):,} in the first round"
-    yield "chunks", f"{len(chunks):,} a round, of up to {figures.counted(max(map(len, chunks), default=0), 'client')}"
+    yield "form", f"{plan.way.form}: {plan.way.why}"
+    most_clients = figures.counted(max(map(len, chunks), default=0), "client")
+    yield "chunks", f"{len(chunks):,} a round, of up to {most_clients}, so at most {len(chunks):,} workers have work"
     yield "client step", _choice(experiment.client.optimizer)
     if experiment.client.correction is not None:
         yield "correction", _choice(experiment.client.correction)
@@ -78,6 +80,8 @@ def _round(plan: Plan) -> Iterator[Line]:
     if plan.keeps_updates:
         kept = figures.size(plan.kept_bytes)
         yield "kept updates", f"{kept} a round, in shards in the object store: {_why_kept(plan)} looks at every update"
+    if (probe := server.diagnostics.probe) is not None:
+        yield "probe", f"all {figures.counted(len(train), 'client')}, every {figures.counted(probe, 'round')}"
     costs = transfers(plan, len(cohort))
     down, up = costs["bytes_down"], costs["bytes_up"]
     total = figures.size((down + up) * experiment.rounds)
@@ -103,6 +107,9 @@ def _keys(section: object) -> str:
 
 def _schedule(plan: Plan) -> Iterator[Line]:
     experiment = plan.experiment
+    if experiment.trials.count > 1:
+        first, last = experiment.seed, experiment.seed + experiment.trials.count - 1
+        yield "trials", f"{experiment.trials.count:,}, seeds {first} to {last}: what follows is said of the first"
     yield "rounds", f"{experiment.rounds:,}, a checkpoint every {experiment.checkpoint.every:,}"
     splits = evaluated_splits(plan)
     most = experiment.evaluation.clients

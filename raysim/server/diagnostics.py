@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 
 from raysim.section import Section
@@ -15,11 +16,14 @@ class Diagnostics(Section):
     """`cosine`: mean pairwise cosine similarity; its sum of unit updates doubles what workers send back.
 
     `labels`: similarity of the cohort's label distribution with all clients'; every client's labels are read once
-    before the first round.
+    before the first round. `probe`: every so many rounds, the first included, all training clients are trained from the
+    round's model, for the true similarity index of all (`probe/gsi`); nothing else comes of it (Yang et al. 2023,
+    App. O). It costs N / M rounds.
     """
 
     cosine: bool = True
     labels: bool = False
+    probe: PositiveInt | None = None
 
 
 def mean_cosine_similarity(unit_sum: Tensor, moving: int, clients: int) -> float | None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from raysim.layout import Layout
 from raysim.models.model import Weights
 from raysim.server import clipping, diagnostics, glad, ledger, optimizers
-from raysim.server.gsi import gsi
+from raysim.server.agreement import Agreement, agreement, similarity
 from raysim.server.level import follow
 from raysim.server.limits import Limits
 from raysim.server.norms import group_norms, squared_norm
@@ -62,13 +62,6 @@ def reweighed(sums: Sums, coefficients: Tensor, weighted_sum: Tensor) -> Sums:
         buffers=sums.buffers * (weight / sums.weight),
         squared_norms=coefficients @ squared_norms,
     )
-
-
-class _Agreement(NamedTuple):
-    """Per parameter group, of the vectors that enter the mean: sum_i p_i |g_i,P|^2 and |sum_i p_i g_i,P|^2."""
-
-    mean_squared_norms: Sequence[float]
-    squared_norms_of_mean: Sequence[float]
 
 
 def make(
@@ -117,13 +110,10 @@ def make(
             return replace(state, round=t + 1), metrics
         # fednova's tau_eff; 1 elsewhere.
         effective = sums.normaliser / sums.weight
-        agreement = _Agreement(
-            (sums.squared_norms * (effective**2 / sums.weight)).tolist(),
-            [(norm * effective / sums.weight) ** 2 for norm in group_norms(layout, sums.delta)],
-        )
-        metrics |= _sizes(section, sums, agreement)
-        metrics |= _agreement(layout, agreement)
-        factors, baselines, said = _glad(section.glad, unit_of, layout, agreement, state, sums.clients)
+        agreed = agreement(layout, sums)
+        metrics |= _sizes(section, sums, agreed)
+        metrics |= similarity(layout, agreed)
+        factors, baselines, said = _glad(section.glad, unit_of, layout, agreed, state, sums.clients)
         metrics |= said
         if aggregate is None:
             g = pseudo_gradient(sums.delta, sums.weight / effective, weights.params)
@@ -155,12 +145,12 @@ def make(
     return Server(init, limits, step)
 
 
-def _sizes(section: ServerSection, sums: Sums, agreement: _Agreement) -> Metrics:
+def _sizes(section: ServerSection, sums: Sums, agreed: Agreement) -> Metrics:
     """Loss, and how large the updates and their mean are."""
     metrics: Metrics = {"loss": sums.loss / sums.seen}
     if not math.isnan(sums.correct):
         metrics["accuracy"] = sums.correct / sums.seen
-    metrics["pseudo_gradient_norm"] = math.sqrt(sum(agreement.squared_norms_of_mean))
+    metrics["pseudo_gradient_norm"] = math.sqrt(sum(agreed.squared_norms_of_mean))
     metrics["mean_update_norm"] = sums.norm / sums.clients
     metrics["update_norm_dispersion"] = diagnostics.dispersion(sums.norm, sums.squared_norm, sums.clients)
     if section.clip:
@@ -172,19 +162,11 @@ def _sizes(section: ServerSection, sums: Sums, agreement: _Agreement) -> Metrics
     return metrics
 
 
-def _agreement(layout: Layout, agreement: _Agreement) -> Metrics:
-    """The similarity index of the whole model and of every group."""
-    metrics: Metrics = {"gsi": gsi(sum(agreement.mean_squared_norms), sum(agreement.squared_norms_of_mean))}
-    for name, spread, mean in zip(layout.names, *agreement, strict=True):
-        metrics[f"gsi/{name}"] = gsi(spread, mean)
-    return metrics
-
-
 def _glad(
     section: glad.Glad | None,
     unit_of: Sequence[int],
     layout: Layout,
-    agreement: _Agreement,
+    agreed: Agreement,
     state: ServerState,
     clients: int,
 ) -> tuple[tuple[float, ...] | None, Tensors, Metrics]:
@@ -194,7 +176,7 @@ def _glad(
     if clients < 2:
         made = glad.Factors((1.0,) * len(layout.names), 0.0, state.glad)
     else:
-        made = glad.factors(section, unit_of, *agreement, state.glad, state.round)
+        made = glad.factors(section, unit_of, *agreed, state.glad, state.round)
     metrics: Metrics = {f"glad_factor/{name}": f for name, f in zip(layout.names, made.groups, strict=True)}
     metrics["glad_bounded_fraction"] = made.bounded
     return None if set(made.groups) == {1.0} else made.groups, made.state, metrics

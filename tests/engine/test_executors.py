@@ -147,13 +147,15 @@ class WaitsToBeKilled:
 
 
 @pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("aggregator", ["mean", "median", "geometric_median"])
 def test_a_worker_killed_in_mid_round_changes_no_bit(
-    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+    aggregator: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
     cohorts = [["c1", "c2", "c3", "c4"], ["c5", "c0", "c6", "c7", "c8"], ["c1", "c9"], ["c2", "c0"]]
     settings: dict[str, Any] = {
         "client": {"batch_size": "full"},
         "cohort": {"sampler": {"name": "replay", "cohorts": cohorts}},
+        "server": {"aggregator": {"name": aggregator}},
     }
     # A loss of one's own is not stacked, the task's own would be: the form is named, so that both have the same.
     undisturbed = experiment(**settings, engine={"workers": 0, "chunk_size": 1, "form": "one_by_one"})

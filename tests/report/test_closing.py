@@ -120,5 +120,5 @@ def test_a_run_without_rounds_has_a_table_too(experiment: Make) -> None:
 def test_the_table_prints_paths_as_they_are(experiment: Make) -> None:
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(closing.table(experiment(), records.table(ROWS), Path("runs/[bold]x")))
+        console.print(closing.table(closing.lines(experiment(), records.table(ROWS), Path("runs/[bold]x"))))
     assert "runs/[bold]x" in captured.get()

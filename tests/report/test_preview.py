@@ -52,7 +52,7 @@ def test_every_line_of_a_small_experiment(experiment: Make) -> None:
 
 def test_chunks_are_counted(experiment: Make, dataset: FederatedDataset) -> None:
     lines = said(experiment(engine={"workers": 0, "chunk_size": 3}), dataset)
-    assert lines["chunks"] == "3 a round, of up to 3 clients"
+    assert lines["chunks"] == "3 a round, of up to 3 clients, so at most 3 workers have work"
 
 
 def test_workers_and_their_share_of_the_machine(experiment: Make, dataset: FederatedDataset) -> None:

@@ -1,0 +1,140 @@
+"""Measuring which form trains an experiment's clients fastest on this machine, and how many of them together.
+
+Form and chunk size fix the bits, so nothing is measured where a run would go by it unseen: what is found is written
+down as explicit values, which are the same experiment on every machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from raysim.client.forms.choose import FormName, Way, choose
+from raysim.engine.memory import remembered
+from raysim.engine.numerics import choose_device, fixed
+from raysim.engine.plan import Plan
+from raysim.engine.pool import Pool
+from raysim.errors import ModelError
+from raysim.server.sums import Sums
+
+FORMS: tuple[FormName, ...] = ("one_by_one", "fused", "stacked", "vmap")
+TOGETHER = (4, 8, 16, 32, 64, 128)
+"""Clients of a stack that are tried."""
+CALL_S = 0.001
+"""What a chunk costs a worker beside its work, about."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A way of training, and estimates of a round's seconds on `workers` workers, one per repeat."""
+
+    form: FormName
+    chunk_size: int
+    round_s: tuple[float, ...]
+
+    @property
+    def median_s(self) -> float:
+        """The median over repeats."""
+        return statistics.median(self.round_s)
+
+
+def calibrate(
+    plan: Plan, workers: int, repeats: int = 5, budget_s: float = 1.0, tell: Callable[[str], None] = lambda said: None
+) -> list[Timing]:
+    """Time every way that the module allows on the first round's clients, in turn; fastest first.
+
+    Args:
+        plan: the experiment; what it says of form and chunk size is passed over.
+        workers: how many share the chunks of a round.
+        repeats: passes over all ways, so that a machine that slows down slows all.
+        budget_s: seconds of a way in a pass, after which the rest of the round is extrapolated.
+        tell: told of every way that is left out, and why.
+    """
+    device = choose_device(plan.experiment.engine.gpus_per_worker)
+    sampler = plan.sampler()
+    cohort = np.unique(sampler.sample(sampler.init(), 0))
+    engine = plan.experiment.engine
+    with fixed(engine.threads, device, engine.precision):
+        ways = list(_ways(plan, len(cohort), device.type, tell))
+        seconds: dict[Way, list[float]] = {}
+        # The first pass warms up, and finds out who has the memory.
+        for repeat in range(repeats + 1):
+            for way in list(ways):
+                try:
+                    took_s = _round_s(replace(plan, way=way), cohort, device, workers, budget_s)
+                except torch.OutOfMemoryError:
+                    ways.remove(way)
+                    tell(f"{way.form} with {way.most} clients: out of memory")
+                    continue
+                if repeat:
+                    seconds.setdefault(way, []).append(took_s)
+    timings = [Timing(way.form, way.most, tuple(seconds[way])) for way in ways]
+    return sorted(timings, key=lambda timing: timing.median_s)
+
+
+def estimate(chunk_s: Sequence[float], workers: int) -> float:
+    """Seconds of a round: the chunks, longest first, each to the worker that is free first."""
+    free_at = [0.0] * workers
+    for seconds in sorted(chunk_s, reverse=True):
+        first = free_at.index(min(free_at))
+        free_at[first] += seconds + CALL_S
+    return max(free_at)
+
+
+def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None]) -> Iterator[Way]:
+    engine = plan.experiment.engine
+    with torch.random.fork_rng(devices=[]):
+        module = plan.model.factory()
+    for form in FORMS:
+        try:
+            way = choose(form, "auto", engine.precision, engine.dtype, module, plan.task, device_kind)
+        except ModelError as error:
+            tell(str(error))
+            continue
+        if not way.together:
+            # One client after another: the size of a chunk only levels the workers, which the table's rule does.
+            yield replace(way, most=way.chunk_size(cohort_size), least_chunks=1)
+            continue
+        for size in TOGETHER:
+            if size < 2 * cohort_size:
+                yield replace(way, most=min(size, cohort_size), least_chunks=1)
+
+
+def _round_s(plan: Plan, cohort: np.ndarray, device: torch.device, workers: int, budget_s: float) -> float:
+    """One pass over a round's chunks, or as many as the budget allows."""
+    with remembered(plan, None) as placed:
+        return _passed_s(placed, cohort, device, workers, budget_s)
+
+
+def _passed_s(plan: Plan, cohort: np.ndarray, device: torch.device, workers: int, budget_s: float) -> float:
+    chunks, costs = plan.chunks(cohort, 0)
+    pool = Pool(plan, device, "calibration")
+    algorithm, state = plan.algorithm(), plan.initial_state()
+    sums: list[Sums] = []
+    for phase in algorithm.phases[:-1]:
+        # What an earlier phase comes to is not of interest, only that there is something of its shape.
+        sent = phase.broadcast(state, {}, cohort.tolist(), sums)
+        sums.append(pool.run("train", sent, 0, chunks[0], None))
+    broadcast = algorithm.phases[-1].broadcast(state, {}, cohort.tolist(), sums)
+    measured: dict[int, float] = {}
+    spent_s = 0.0
+    for index, chunk in enumerate(chunks):
+        start_s = time.perf_counter()
+        pool.run("train", broadcast, index, chunk, None)
+        measured[index] = time.perf_counter() - start_s
+        spent_s += measured[index]
+        if spent_s > budget_s:
+            break
+    per_cost = spent_s / max(1, sum(costs[i] for i in measured))
+    return estimate([measured.get(i, cost * per_cost) for i, cost in enumerate(costs)], workers)
+
+
+def best(timings: Sequence[Timing]) -> Timing:
+    """The fastest; of those within 5 % of it the one with the smallest chunks, of which a lost worker costs less."""
+    fastest = min(timing.median_s for timing in timings)
+    return min((t for t in timings if t.median_s <= 1.05 * fastest), key=lambda timing: timing.chunk_size)

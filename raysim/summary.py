@@ -1,0 +1,56 @@
+"""Mean and standard deviation over trials, round by round."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+MEAN, DEVIATION = "mean", "std"
+
+
+def summarise(trials: Sequence[pa.Table]) -> pa.Table:
+    """One row per round that a trial has finished.
+
+    Columns: `round`; `trials`, how many have finished it; and for every figure of the records `<name>/mean` and
+    `<name>/std`, over the trials in which it is defined. The standard deviation is that of a sample (divisor n - 1):
+    null where fewer than two trials have the figure.
+
+    Args:
+        trials: each one's rounds, a row per round, as `Result.rounds`.
+    """
+    names = dict.fromkeys(
+        field.name for rounds in trials for field in rounds.schema if _is_figure(field) and field.name != "round"
+    )
+    values: dict[int, dict[str, list[float]]] = {}
+    for rounds in trials:
+        for row in rounds.select(["round", *(n for n in names if n in rounds.column_names)]).to_pylist():
+            of_round = values.setdefault(row.pop("round"), {"": []})
+            of_round[""].append(1.0)
+            for name, value in row.items():
+                if value is not None:
+                    of_round.setdefault(name, []).append(float(value))
+    order = sorted(values)
+    columns: dict[str, pa.Array] = {
+        "round": pa.array(order, pa.int64()),
+        "trials": pa.array([len(values[t][""]) for t in order], pa.int64()),
+    }
+    for name in names:
+        found = [values[t].get(name, []) for t in order]
+        columns[f"{name}/{MEAN}"] = pa.array([statistics.fmean(v) if v else None for v in found], pa.float64())
+        columns[f"{name}/{DEVIATION}"] = pa.array(
+            [statistics.stdev(v) if len(v) > 1 else None for v in found], pa.float64()
+        )
+    return pa.table(columns)
+
+
+def part(summary: pa.Table, which: str) -> pa.Table:
+    """The means (`MEAN`) or the deviations (`DEVIATION`), under the plain names of the records."""
+    suffix = f"/{which}"
+    chosen = {n.removesuffix(suffix): summary[n] for n in summary.column_names if n.endswith(suffix)}
+    return pa.table({"round": summary["round"], **chosen})
+
+
+def _is_figure(field: pa.Field) -> bool:
+    return bool(pa.types.is_floating(field.type) or pa.types.is_integer(field.type))

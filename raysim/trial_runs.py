@@ -1,0 +1,130 @@
+"""Run the trials of an experiment, and put their results together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy.typing as npt
+import pyarrow as pa
+
+from raysim import api, records, summary
+from raysim.api import ExecutorName, Result
+from raysim.data.dataset import FederatedDataset
+from raysim.errors import RunFolderError
+from raysim.experiment import Experiment
+from raysim.models.model import ModuleFactory
+from raysim.models.task import Loss
+from raysim.records import RunFolder
+from raysim.trials import trials_of
+
+
+@dataclass(frozen=True)
+class TrialsResult:
+    """What the trials of an experiment leave.
+
+    trials: each one's result, in order; their folders are `path / "trial-0"` and so on. summary: mean and standard
+    deviation of every figure, one row per round (raysim/summary.py). path: the folder of all.
+    """
+
+    trials: tuple[Result, ...]
+    summary: pa.Table
+    path: Path
+
+    @property
+    def rounds(self) -> pa.Table:
+        """All trials' rounds, with the column `trial` first."""
+        return _numbered([result.rounds for result in self.trials])
+
+    @property
+    def clients(self) -> pa.Table:
+        """All trials' evaluated clients, with the column `trial` first."""
+        return _numbered([result.clients for result in self.trials])
+
+
+def run_trials(
+    experiment: Experiment,
+    *,
+    dataset: FederatedDataset | None = None,
+    model: ModuleFactory | None = None,
+    loss: Loss | None = None,
+    params: Mapping[str, npt.ArrayLike] | None = None,
+    executor: ExecutorName | None = None,
+    address: str | None = None,
+    path: str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: bool | None = None,
+    profile: bool = False,
+    started: Callable[[int, Experiment], None] = lambda number, trial: None,
+) -> TrialsResult:
+    """Run all trials of an experiment, one after the other, in one connection to Ray.
+
+    Args:
+        experiment: its `trials` say how many, and what varies.
+        dataset, model, loss, params: as for `run`, the same for every trial; passed in, they do not vary.
+        executor, address, progress, profile: as for `run`.
+        path: the folder of all, by default runs/<name>.
+        overwrite: start afresh where the folder exists.
+        resume: go on with the folder: finished trials are read, others continued, and there may be more than before.
+        started: told the number of a trial, from 0, and its experiment, when it begins.
+
+    Raises:
+        RaysimError: as `run`; trials that were finished before are kept.
+    """
+    where = Path(path) if path is not None else Path("runs") / experiment.name
+    goes_on = resume and where.exists()
+    if not goes_on:
+        RunFolder.check_free(where, overwrite)
+        if where.exists():
+            records.remove(where)
+        where.mkdir(parents=True)
+    elif records.stored_experiment(where).trials.count < 2:
+        raise RunFolderError(f"{where} holds one run and no trials: give the trials another folder (--path, path=).")
+    records.write_experiment(where, experiment, "")
+    results = []
+    with _one_connection(api.with_executor(experiment, executor), address):
+        for number, trial in enumerate(trials_of(experiment)):
+            started(number, trial)
+            result = api.run(
+                trial,
+                dataset=dataset,
+                model=model,
+                loss=loss,
+                params=params,
+                executor=executor,
+                address=address,
+                path=where / f"trial-{number}",
+                resume=goes_on,
+                progress=progress,
+                profile=profile,
+            )
+            results.append(result)
+            # After every trial: what there is can be looked at while the others run.
+            table = summary.summarise([done.rounds for done in results])
+            records.write_table(table, where / "summary.parquet")
+            _draw(table, where, f"{experiment.name}, {len(results)} trials")
+    return TrialsResult(tuple(results), table, where)
+
+
+def _one_connection(experiment: Experiment, address: str | None) -> AbstractContextManager[None]:
+    """Ray starts once for all trials, where it is wanted."""
+    if experiment.engine.workers == 0:
+        return nullcontext()
+    from raysim.engine.on_ray.cluster import connected
+
+    return connected(address)
+
+
+def _draw(table: pa.Table, where: Path, title: str) -> None:
+    from raysim.report import curve
+
+    means, deviations = summary.part(table, summary.MEAN), summary.part(table, summary.DEVIATION)
+    curve.draw(means, where / "curve.png", title, deviations)
+
+
+def _numbered(tables: list[pa.Table]) -> pa.Table:
+    numbered = [t.add_column(0, "trial", pa.array([i] * t.num_rows, pa.int64())) for i, t in enumerate(tables)]
+    return pa.concat_tables(numbered, promote_options="default")

@@ -1,0 +1,72 @@
+"""Calibration: what a round is estimated to take, and what is chosen and written down."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import raysim
+from raysim.engine.calibrate import CALL_S, Timing, best, calibrate, estimate
+from raysim.engine.plan import resolve
+from raysim.report import calibration
+
+Make = Callable[..., raysim.Experiment]
+
+
+@pytest.mark.parametrize(
+    ("chunk_s", "workers", "expected"),
+    [
+        ([1.0, 1.0, 1.0, 1.0], 1, 4.0),
+        ([1.0, 1.0, 1.0, 1.0], 2, 2.0),
+        ([4.0], 2, 4.0),
+        ([3.0, 2.0, 2.0, 1.0], 2, 4.0),
+    ],
+)
+def test_a_round_is_its_chunks_longest_first(chunk_s: list[float], workers: int, expected: float) -> None:
+    calls = {4.0: len(chunk_s) / workers, 2.0: 2}[expected] if len(chunk_s) > 1 else 1
+    assert estimate(chunk_s, workers) == pytest.approx(expected + calls * CALL_S)
+
+
+def test_of_equals_the_smallest_chunks_are_chosen() -> None:
+    timings = [Timing("stacked", 64, (1.0,)), Timing("stacked", 16, (1.04,)), Timing("fused", 4, (1.2,))]
+    assert best(timings) == timings[1]
+
+
+def test_every_way_that_the_module_allows_is_measured(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    left_out: list[str] = []
+    plan = resolve(experiment(cohort={"size": 10}), dataset)
+    timings = calibrate(plan, workers=2, repeats=1, tell=left_out.append)
+    assert {timing.form for timing in timings} == {"one_by_one", "fused", "stacked", "vmap"}
+    assert {timing.chunk_size for timing in timings if timing.form == "stacked"} == {4, 8, 10}
+    assert left_out == []
+
+
+def test_what_is_left_out_is_said_with_the_reason(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    left_out: list[str] = []
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.norm = nn.Linear(5, 3), nn.BatchNorm1d(3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(self.inner(x))  # type: ignore[no-any-return]
+
+    plan = resolve(experiment(model=None, client={"batch_size": "full"}), dataset, Own)
+    timings = calibrate(plan, workers=1, repeats=1, tell=left_out.append)
+    assert {timing.form for timing in timings} == {"one_by_one"}
+    assert len(left_out) == 3
+    assert any("buffers" in said for said in left_out)
+
+
+def test_the_file_keeps_its_comments_and_gets_explicit_values(tmp_path: Path) -> None:
+    source, target = tmp_path / "a.toml", tmp_path / "b.toml"
+    source.write_text('# mine\nname = "x" # why\n[engine]\nworkers = 0\n')
+    calibration.write(source, Timing("stacked", 16, (1.0,)), target)
+    assert target.read_text().startswith('# mine\nname = "x" # why\n')
+    assert tomllib.loads(target.read_text())["engine"] == {"workers": 0, "form": "stacked", "chunk_size": 16}

@@ -1,0 +1,139 @@
+"""Trials: which seeds they have, what varies, and what mean and deviation are of."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+
+import raysim
+from raysim import records, summary
+
+Make = Callable[..., raysim.Experiment]
+
+
+def seeds(experiment: raysim.Experiment) -> list[tuple[int, Any, Any, Any]]:
+    each = raysim.trials_of(experiment)
+    assert all(trial.trials.count == 1 for trial in each)
+    return [(t.seed, t.data.seed if t.data else None, t.model.seed if t.model else None, t.cohort.seed) for t in each]
+
+
+def with_data(experiment: Make, **sections: Any) -> raysim.Experiment:
+    return experiment(seed=7, data={"name": "digits", "clients": 10}, **sections)
+
+
+def test_a_number_is_how_many_and_everything_varies(experiment: Make) -> None:
+    assert seeds(with_data(experiment, trials=3)) == [
+        (7, None, None, None),
+        (8, None, None, None),
+        (9, None, None, None),
+    ]
+
+
+def test_what_does_not_vary_keeps_the_seed_of_the_first(experiment: Make) -> None:
+    only_model = with_data(experiment, trials={"count": 2, "vary": ["model"]})
+    assert seeds(only_model) == [(7, 7, None, 7), (8, 7, None, 7)]
+
+
+def test_a_seed_that_is_given_moves_from_where_it_is(experiment: Make) -> None:
+    given = with_data(experiment, trials=2, cohort={"size": 7, "seed": 100})
+    assert seeds(given) == [(7, None, None, 100), (8, None, None, 101)]
+    kept = with_data(experiment, trials={"count": 2, "vary": ["data"]}, cohort={"size": 7, "seed": 100})
+    assert seeds(kept) == [(7, None, 7, 100), (8, None, 7, 100)]
+
+
+def test_a_trial_is_the_experiment_with_its_seed(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    found = raysim.run_trials(experiment(trials=3, seed=5), dataset=dataset, path=tmp_path / "all")
+    alone = raysim.run(experiment(seed=6), dataset=dataset, path=tmp_path / "alone")
+    assert all(torch.equal(alone.params[name], value) for name, value in found.trials[1].params.items())
+    assert [result.path.name for result in found.trials] == ["trial-0", "trial-1", "trial-2"]
+
+
+def test_cohorts_are_paired_across_algorithms(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    one = raysim.trials_of(experiment(trials=2))
+    other = raysim.trials_of(experiment(trials=2, server={"optimizer": {"name": "adam", "lr": 0.01}}))
+    for left, right in zip(one, other, strict=True):
+        cohorts = [[r.cohort for r in raysim.rounds(e, dataset=dataset)] for e in (left, right)]
+        assert cohorts[0] == cohorts[1]
+    cohorts = [[r.cohort for r in raysim.rounds(e, dataset=dataset)] for e in one]
+    assert cohorts[0] != cohorts[1]
+
+
+def test_cohorts_that_do_not_vary_are_those_of_the_first(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    trials = raysim.trials_of(experiment(trials={"count": 2, "vary": ["model"]}))
+    first, second = (list(raysim.rounds(e, dataset=dataset)) for e in trials)
+    assert [r.cohort for r in first] == [r.cohort for r in second]
+    assert first[0].metrics["loss"] != second[0].metrics["loss"]
+
+
+def test_the_summary_is_mean_and_sample_deviation(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    found = raysim.run_trials(experiment(trials=3), dataset=dataset, path=tmp_path / "all")
+    final = [result.rounds["eval/test/accuracy"][-1].as_py() for result in found.trials]
+    last = found.summary.to_pylist()[-1]
+    assert (last["round"], last["trials"]) == (3, 3)
+    assert last["eval/test/accuracy/mean"] == pytest.approx(statistics.fmean(final))
+    assert last["eval/test/accuracy/std"] == pytest.approx(statistics.stdev(final))
+    assert found.rounds["trial"].to_pylist() == [i for i in range(3) for _ in range(4)]
+    assert set(found.clients["trial"].to_pylist()) == {0, 1, 2}
+    assert (tmp_path / "all" / "curve.png").exists()
+
+
+def test_the_summary_of_trials_that_are_not_equally_far() -> None:
+    long = pa.table({"round": [0, 1], "loss": [1.0, 2.0], "rejected_clients": [["a"], []]})
+    short = pa.table({"round": [0], "loss": [4.0]})
+    assert summary.summarise([long, short]).to_pylist() == [
+        {"round": 0, "trials": 2, "loss/mean": 2.5, "loss/std": pytest.approx(4.5**0.5)},
+        {"round": 1, "trials": 1, "loss/mean": 2.0, "loss/std": None},
+    ]
+
+
+def test_finished_trials_are_read_others_continued_and_more_added(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    whole = raysim.run_trials(experiment(trials=3), dataset=dataset, path=tmp_path / "whole")
+    where = tmp_path / "bits"
+    raysim.run_trials(experiment(trials=2), dataset=dataset, path=where)
+    file = where / "trial-0" / "rounds.parquet"
+    written_ns = file.stat().st_mtime_ns
+    # The second one is as if it had been stopped after round 2.
+    with_two = raysim.trials_of(experiment(trials=2, rounds=2))[1]
+    raysim.run(with_two, dataset=dataset, path=where / "trial-1", overwrite=True)
+    found = raysim.run_trials(experiment(trials=3), dataset=dataset, path=where, resume=True)
+    for got, expected in zip(found.trials, whole.trials, strict=True):
+        assert all(torch.equal(got.params[name], value) for name, value in expected.params.items())
+    assert file.stat().st_mtime_ns == written_ns
+    assert records.stored_experiment(where).trials.count == 3
+
+
+def test_one_run_is_not_many(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
+    many = experiment(trials=2, rounds=1)
+    for call in (raysim.run, raysim.rounds):
+        with pytest.raises(raysim.ExperimentError, match=r"asks for 2 trials.*run_trials"):
+            call(many, dataset=dataset)
+    raysim.run_trials(many, dataset=dataset, path=tmp_path / "many")
+    with pytest.raises(raysim.RunFolderError, match=r"holds 2 trials.*trial-0"):
+        raysim.resume(tmp_path / "many", dataset=dataset)
+    with pytest.raises(raysim.RunFolderError, match=r"holds 2 trials.*trial-0"):
+        raysim.replay(tmp_path / "many", 0, dataset=dataset)
+    with pytest.raises(raysim.RunFolderError, match="exists already"):
+        raysim.run_trials(many, dataset=dataset, path=tmp_path / "many")
+    raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "one")
+    with pytest.raises(raysim.RunFolderError, match="holds one run and no trials"):
+        raysim.run_trials(many, dataset=dataset, path=tmp_path / "one", resume=True)
+
+
+@pytest.mark.parametrize("given", [0, -1, True, {"count": 2, "vary": ["weather"]}, {"number": 3}])
+def test_trials_that_mean_nothing(given: Any, experiment: Make) -> None:
+    with pytest.raises(raysim.ExperimentError, match="trials"):
+        experiment(trials=given)
