@@ -21,6 +21,7 @@ from pydantic import (
 
 from raysim import defined, explain, overrides
 from raysim.client.adversary import Adversary
+from raysim.client.fine_tuning import FineTuning
 from raysim.client.forms.choose import FormName, Precision
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
@@ -40,12 +41,14 @@ class EvaluationSection(Section):
 
     `every` rounds and after the last one; `split` is a split's name or several ("train" is the training clients;
     absent: "test" where the data have one); `clients` is a seeded sample of at most that many per split, or "all".
+    `fine_tuning`: clients are also scored before and after some local steps on their own training examples.
     """
 
     every: PositiveInt = 10
     split: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     clients: PositiveInt | Literal["all"] = 10_000
     percentiles: Annotated[tuple[Percentile, ...], Field(min_length=1)] = (5, 25, 50, 75, 95)
+    fine_tuning: FineTuning | None = None
 
 
 class EngineSection(Section):

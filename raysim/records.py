@@ -36,7 +36,7 @@ log = logging.getLogger("raysim")
 FLUSH_S = 5.0
 """Rounds reach the disk at least this often, so that a run can be looked at while it goes on."""
 
-EVALUATIONS = ("eval/", "eval_average/", "eval_personalised/")
+EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/")
 """How the columns begin that only evaluated rounds have."""
 
 STATES = "client_state"
@@ -218,7 +218,10 @@ def read_rounds(path: Path) -> pa.Table:
 
 
 def read_clients(path: Path) -> pa.Table:
-    """One row per client and evaluation: round, split, client, examples, loss, accuracy."""
+    """One row per client and evaluation: round, split, client, examples, loss, accuracy.
+
+    `tuned_loss` and `tuned_accuracy`, those after fine-tuning, stand in rows whose split is "fine_tuning/<split>".
+    """
     parts = [pq.read_table(part) for part in sorted((path / "clients").glob("round-*.parquet"))]
     return pa.concat_tables(parts) if parts else CLIENT_SCHEMA.empty_table()
 
@@ -231,6 +234,8 @@ CLIENT_SCHEMA = pa.schema(
         ("examples", pa.int64()),
         ("loss", pa.float64()),
         ("accuracy", pa.float64()),
+        ("tuned_loss", pa.float64()),
+        ("tuned_accuracy", pa.float64()),
     ]
 )
 

@@ -89,7 +89,7 @@ def make(
             params.device,
             params.dtype if server.diagnostics.cosine else None,
             num_labels,
-            correction.sums_changes,
+            params.dtype if correction.sums_changes else None,
         )
         remembered = _Remembered(correction, workshop, sent, chunk)
         start = None if correction.start is None else correction.start(sent.beside)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 
 def start(key: int, device: torch.device) -> None:
@@ -14,17 +13,6 @@ def start(key: int, device: torch.device) -> None:
     """
     for generator in _generators(device):
         generator.manual_seed(key >> 1)
-
-
-def states(device: torch.device) -> list[Tensor]:
-    """Where the generators stand."""
-    return [generator.get_state() for generator in _generators(device)]
-
-
-def restore(device: torch.device, before: list[Tensor]) -> None:
-    """Put them back to where they stood."""
-    for generator, state in zip(_generators(device), before, strict=True):
-        generator.set_state(state)
 
 
 def _generators(device: torch.device) -> tuple[torch.Generator, ...]:

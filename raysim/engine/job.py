@@ -13,14 +13,15 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from raysim import evaluate
+from raysim import evaluate, personalised
 from raysim.broadcast import Broadcast
 from raysim.server import sums
 from raysim.server.updates import Bounds
 from raysim.timeline import Span
 
-Kind = Literal["train", "evaluate", "gram", "combine", "trim", "distances"]
-"""`train` and `evaluate` work on clients; the others look at a shard of all updates that a training job kept."""
+Kind = Literal["train", "evaluate", "personalise", "gram", "combine", "trim", "distances"]
+"""`train`, `evaluate` and `personalise` work on clients; the others look at a shard of all updates that a training job
+kept."""
 
 
 def _add(left: Tensor, right: Tensor) -> Tensor:
@@ -34,6 +35,7 @@ def _join(left: Tensor, right: Tensor) -> Tensor:
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "train": sums.add,
     "evaluate": evaluate.concatenate,
+    "personalise": personalised.concatenate,
     "gram": _add,
     "combine": _join,
     "trim": _join,

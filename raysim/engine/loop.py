@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,22 +12,19 @@ import numpy as np
 import pyarrow as pa
 
 from raysim.algorithm import Algorithm
-from raysim.client.departures import stays
-from raysim.cohort.chunks import Chunk
-from raysim.cohort.sampler import Positions, Sampler
+from raysim.cohort.sampler import Sampler
 from raysim.engine import full_participation, scoring, second_look
-from raysim.engine.job import Executor, Job, Outcome
+from raysim.engine.job import Executor, Outcome
 from raysim.engine.memory import Memory
 from raysim.engine.plan import Plan
+from raysim.engine.training import Training, begin, wait
 from raysim.experiment import Experiment
 from raysim.models.model import Weights
 from raysim.records import RunFolder
 from raysim.server.aggregators import refusal
 from raysim.server.state import ServerState
 from raysim.server.step import Metrics
-from raysim.server.sums import Sums, empty
-from raysim.server.updates import Bounds, shards
-from raysim.timeline import PREFIX, Span, Stopwatch
+from raysim.timeline import PREFIX, Span
 
 log = logging.getLogger("raysim")
 
@@ -95,9 +92,9 @@ def rounds(
     since_s = time.perf_counter()
     try:
         while stepped is not None or (state.round < experiment.rounds and not stop()):
-            training: _Training | None = None
+            training: Training | None = None
             if state.round < experiment.rounds and (overlap or stepped is None) and not stop():
-                training = _begin(plan, algorithm, sampler, executor, state, keep)
+                training = begin(plan, algorithm, sampler, executor, state, keep)
             if stepped is not None:
                 finished = _finish(plan, executor, stepped, since_s)
                 if folder is not None:
@@ -125,78 +122,16 @@ def rounds(
 
 
 @dataclass(frozen=True)
-class _Training:
-    """A round whose first phase is under way; there is no ticket where nobody is left of the cohort.
-
-    positions: the clients that take part, without those that left in mid-round. chunks, costs, bounds: of the jobs.
-    probe: the ticket of all training clients' updates, in rounds that measure them.
-    """
-
-    ticket: int | None
-    cohort: Positions
-    positions: Positions
-    repeats: Mapping[int, int]
-    chunks: tuple[Chunk, ...]
-    costs: Sequence[float]
-    bounds: tuple[Bounds, ...]
-    watch: Stopwatch
-    probe: int | None = None
-
-
-@dataclass(frozen=True)
 class _Stepped:
     """A round whose server step is done, and whose evaluations may still be under way."""
 
     state: ServerState
     metrics: Metrics
     rejected: tuple[int, ...]
-    training: _Training
+    training: Training
     outcomes: tuple[Outcome, ...]
     """Of the phases, the training one first."""
     evaluations: Mapping[str, int]
-
-
-def _begin(
-    plan: Plan, algorithm: Algorithm, sampler: Sampler, executor: Executor, state: ServerState, keep: bool
-) -> _Training:
-    """Choose the cohort, plan its chunks, and send them out; with `keep` the updates can be looked at again."""
-    watch = Stopwatch()
-    with watch.phase("sample"):
-        cohort = sampler.sample(state.sampler, state.round)
-        positions, repeats = taking_part(plan, cohort, state.round)
-    if not len(positions):
-        return _Training(None, cohort, positions, repeats, (), (), (), watch)
-    with watch.phase("plan"):
-        chunks, costs = plan.chunks(positions, state.round)
-        bounds = shards(plan.model.params.size, sum(repeats.get(p, 1) for p in positions.tolist())) if keep else ()
-    training = _Training(None, cohort, positions, repeats, chunks, costs, bounds, watch)
-    with watch.phase("submit"):
-        training = replace(training, ticket=_submit(algorithm, executor, state, training, ()))
-        every = plan.experiment.server.diagnostics.probe
-        due = every is not None and state.round % every == 0
-        return replace(training, probe=full_participation.submit(plan, algorithm, executor, state) if due else None)
-
-
-def taking_part(plan: Plan, cohort: Positions, round_index: int) -> tuple[Positions, dict[int, int]]:
-    """Who of the cohort trains, in order of drawing, and who was drawn more than once how often.
-
-    However often a client was drawn, it trains once.
-    """
-    members, first, counts = np.unique(cohort, return_index=True, return_counts=True)
-    repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
-    positions = cohort[np.sort(first)]
-    e = plan.experiment
-    return positions[stays(e.client.mid_round_dropout, e.seed, round_index, positions)], repeats
-
-
-def _submit(
-    algorithm: Algorithm, executor: Executor, state: ServerState, training: _Training, sums: tuple[Sums, ...]
-) -> int:
-    """Send out the phase that comes after those whose sums are there; only the last one's updates are kept."""
-    phase = algorithm.phases[len(sums)]
-    sent = phase.broadcast(state, training.repeats, training.positions.tolist(), sums)
-    bounds = training.bounds if len(sums) + 1 == len(algorithm.phases) else ()
-    return executor.submit(Job("train", sent, training.chunks, training.costs, bounds))
 
 
 def _step(
@@ -206,18 +141,12 @@ def _step(
     sampler: Sampler,
     memory: Memory | None,
     state: ServerState,
-    training: _Training,
+    training: Training,
     evaluations: scoring.Units,
 ) -> _Stepped:
     """Wait for the round's sums, step the server, and send the new model to be evaluated where that is due."""
-    earlier: tuple[Sums, ...] = ()
-    before_outcomes: tuple[Outcome, ...] = ()
-    with training.watch.phase("train"):
-        outcome = _nobody(plan) if training.ticket is None else executor.result(training.ticket)
-        while training.ticket is not None and len(earlier) + 1 < len(algorithm.phases):
-            earlier, before_outcomes = (*earlier, outcome.value), (*before_outcomes, outcome)
-            outcome = executor.result(_submit(algorithm, executor, state, training, earlier))
-    sums: Sums = outcome.value
+    *before_outcomes, outcome = wait(plan, algorithm, executor, state, training)
+    earlier, sums = [phase.value for phase in before_outcomes], outcome.value
     index, experiment, vector = state.round, plan.experiment, None
     rule = experiment.server.rule
     if rule is not None and sums.facts:
@@ -242,15 +171,8 @@ def _step(
     # The updates are not looked at again: what holds them lets go.
     outcome = replace(outcome, kept=())
     due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
-    tickets = scoring.submit(executor, state, algorithm.average(state), evaluations) if due else {}
+    tickets = scoring.submit(plan, executor, state, algorithm.average(state), evaluations) if due else {}
     return _Stepped(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets)
-
-
-def _nobody(plan: Plan) -> Outcome:
-    """The outcome of a round without clients."""
-    model = plan.model
-    nothing = empty(model.params.size, model.buffers.size, model.counters.size, len(model.params.names))
-    return Outcome(nothing, spans=(), workers=1)
 
 
 def _checkpoint_due(state: ServerState, experiment: Experiment) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from raysim import evaluate, personalised
 from raysim.algorithm import Algorithm, federated
 from raysim.client.adversary import LabelFlip, positions
 from raysim.client.forms.choose import Way, choose
@@ -158,6 +159,10 @@ def resolve(
     _check_equal_work(plan)
     for split in evaluated_splits(plan):
         dataset.split(split)
+    if (tuning := experiment.evaluation.fine_tuning) is not None:
+        scored = dataset.split(tuning.split)
+        chosen = evaluate.sample_clients(scored, experiment.evaluation.clients, experiment.seed)
+        personalised.plan(tuning.split, scored, dataset.train, chosen.tolist())
     _try_model(plan, own_loss=loss is not None)
     return plan
 

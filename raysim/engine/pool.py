@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from raysim import evaluate
+from raysim import evaluate, personalised
 from raysim.broadcast import Broadcast
 from raysim.client.chunk import ClientFailure
+from raysim.client.fine_tuning import local_training
 from raysim.client.forms.make import make
 from raysim.client.section import ClientSection
 from raysim.cohort.chunks import Chunk
@@ -50,8 +51,10 @@ class Pool:
             way, precision = plan.way, plan.experiment.engine.precision
             self._gradients = make(way, plan.model, self._loaded, plan.task, ClientSection(), precision, True)
         self._module = bind(plan.model, self._loaded, device).eval()
+        self._bench = self._make_bench()
         self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
             "evaluate": self._evaluate,
+            "personalise": self._personalise,
             "gram": lambda look, shard: updates.gram(_rows(shard)),
             "combine": lambda look, shard: updates.combine(_rows(shard), look.vector),
             "trim": lambda look, shard: updates.trim(_rows(shard), look.k),
@@ -76,6 +79,16 @@ class Pool:
         except ClientFailure as failure:
             raise ClientError(self._describe(kind, failure, broadcast.round, index, unit)) from failure.__cause__
 
+    def _make_bench(self) -> personalised.Bench | None:
+        plan, tuning = self._plan, self._plan.experiment.evaluation.fine_tuning
+        if tuning is None:
+            return None
+        section = local_training(plan.experiment.client, tuning)
+        form = make(plan.way, plan.model, self._loaded, plan.task, section, plan.experiment.engine.precision)
+        return personalised.Bench(
+            form, section, self._module, self._loaded, plan.model, plan.task, plan.experiment.seed
+        )
+
     def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
         beside = {name: vector.to(self._device) for name, vector in broadcast.beside.items()}
         sent = replace(broadcast, weights=_to(broadcast.weights, self._device), beside=beside)
@@ -95,9 +108,14 @@ class Pool:
             own.copy_(sent)
         return evaluate.evaluate(self._module, self._plan.task, self._plan.dataset, unit, self._loaded.params)
 
+    def _personalise(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
+        assert self._bench is not None
+        weights = _to(broadcast.weights, self._device)
+        return self._bench.scores(self._plan.dataset, weights, broadcast.lr, broadcast.round, unit)
+
     def _describe(self, kind: Kind, failure: ClientFailure, round_index: int, index: int, unit: Any) -> str:
-        split = self._plan.dataset.train if kind == "train" else self._plan.dataset.split(unit[0])
-        doing = "Training" if kind == "train" else "Evaluating"
+        split = self._plan.dataset.split(unit[0]) if kind == "evaluate" else self._plan.dataset.train
+        doing = {"train": "Training", "evaluate": "Evaluating"}.get(kind, "Fine-tuning")
         cause = failure.__cause__
         trace = "".join(traceback.format_exception(cause)) if cause else ""
         others = f" or one of {failure.others} others that were with it" if failure.others else ""

@@ -21,6 +21,7 @@ from raysim.engine.job import Job
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool
+from raysim.engine.training import taking_part
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.server.limits import UNLIMITED
 from raysim.server.state import ServerState
@@ -64,7 +65,7 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
     train = plan.dataset.train
     position = train.position_of(client)
     cohort = plan.sampler().sample(state.sampler, index)
-    positions, repeats = loop.taking_part(plan, cohort, index)
+    positions, repeats = taking_part(plan, cohort, index)
     chunks, costs = plan.chunks(positions, index)
     number = next((i for i, chunk in enumerate(chunks) if position in chunk), None)
     if number is None:

@@ -45,7 +45,7 @@ class Sums:
     labels: int64 (L,), the clients' label counts; (0,) where they are not asked for.
     seen: examples met in local training. loss, correct: their summed loss and hits (NaN where nothing is counted).
     steps: local steps of all clients.
-    changes: float64 (P,), sum of what the clients' own states changed by, a client drawn twice counting once; (0,)
+    changes: (P,) in the model's dtype, sum of what the clients' own states changed by, each client once; (0,)
         where no correction asks for it.
     rejected: positions of the clients whose update was not finite, in order of chunk; they are in no other sum.
     facts: one per update that is kept for a rule that needs them all, in order of chunk.
@@ -83,12 +83,12 @@ def empty(
     num_groups: int,
     unit_dtype: torch.dtype | None = None,
     num_labels: int = 0,
-    changes: bool = False,
+    changes_dtype: torch.dtype | None = None,
 ) -> Sums:
     """The identity of `add`, for vectors of these lengths; the last three as for `Accumulator`."""
     device = torch.device("cpu")
     accumulator = Accumulator(
-        num_params, num_buffers, num_counters, num_groups, device, unit_dtype, num_labels, changes
+        num_params, num_buffers, num_counters, num_groups, device, unit_dtype, num_labels, changes_dtype
     )
     return accumulator.total()
 
@@ -102,8 +102,8 @@ def add(left: Sums, right: Sums) -> Sums:
 class Accumulator:
     """Adds up the clients of a chunk, in order and in float64, on the device where they were trained.
 
-    `unit_dtype`: what unit updates are summed in; None: they are not. `num_labels`: classes to count, or 0. `changes`:
-    whether changes of the clients' states are summed.
+    `unit_dtype`, `changes_dtype`: what unit updates, and changes of the clients' states, are summed in; None: they are
+    not. `num_labels`: classes to count, or 0.
     """
 
     def __init__(
@@ -115,14 +115,14 @@ class Accumulator:
         device: torch.device,
         unit_dtype: torch.dtype | None = None,
         num_labels: int = 0,
-        changes: bool = False,
+        changes_dtype: torch.dtype | None = None,
     ) -> None:
         self._delta = torch.zeros(num_params, dtype=torch.float64, device=device)
         self._buffers = torch.zeros(num_buffers, dtype=torch.float64, device=device)
         self._counters = torch.full((num_counters,), torch.iinfo(torch.int64).min, device=device)
         self._squared_norms = torch.zeros(num_groups, dtype=torch.float64, device=device)
         self._units = torch.zeros(num_params if unit_dtype else 0, dtype=unit_dtype, device=device)
-        self._changes = torch.zeros(num_params if changes else 0, dtype=torch.float64, device=device)
+        self._changes = torch.zeros(num_params if changes_dtype else 0, dtype=changes_dtype, device=device)
         self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
         self._weight = self._norm = self._squared_norm = self._loss = self._correct = 0.0
         self._clients = self._moving = self._examples = self._seen = self._steps = 0

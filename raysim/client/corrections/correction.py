@@ -54,7 +54,7 @@ class Stepped(NamedTuple):
 
     state: the server's half before it. params: x - lr f g. g: f g, the pseudo-gradient as FedGLAD scaled it: x - the
     clients' mean. clients, population: M and N. lr: the clients' of this round. tau: mean local steps of the cohort.
-    changes: sum over the cohort of what their states changed by, float64, where the correction sums that. gradient: the
+    changes: sum over the cohort of what their states changed by, where the correction sums that. gradient: the
     cohort's mean full gradient at x, where there was a pass for it.
     """
 

@@ -59,5 +59,5 @@ def _after(ended: Ended) -> Tensor:
 
 
 def _settle(stepped: Stepped) -> Settled:
-    c = stepped.state["c"]
-    return Settled(stepped.params, {"c": c + (stepped.changes / stepped.population).to(c.dtype)})
+    c = torch.add(stepped.state["c"], stepped.changes, alpha=1 / stepped.population)
+    return Settled(stepped.params, {"c": c})

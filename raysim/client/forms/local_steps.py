@@ -71,7 +71,7 @@ class LocalSteps:
         self._rule, self._params, self._gradient, self._anchor = rule, params, gradient, anchor_gradient
         self._lr = lr
         self._keep = 1 - lr * rule.pull
-        self._constant = _constant(rule, x, clients, params.dim() > 1)
+        self._constant = _constant(rule, x, clients, params.dim() > 1, -lr if rule.plain else 1.0)
         self._taus = [client.batches.num_steps for client in clients]
         self._state: State = {}
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
@@ -80,9 +80,8 @@ class LocalSteps:
         self.acts = not rule.plain or self._constant is not None
         """Whether `step` does anything."""
         if rule.plain:
-            if self._constant is not None:
-                self._constant.mul_(-lr)
-        elif start is not None:
+            return
+        if start is not None:
             self._state = {name: value.expand(params.shape) for name, value in start.items()}
         else:
             self._state = rule.optimizer.init(params)
@@ -121,10 +120,15 @@ class LocalSteps:
         return self._sum.view(len(taus), -1).div_(taus.unsqueeze(1))
 
 
-def _constant(rule: StepRule, x: Tensor, clients: Sequence[Client], stacked: bool) -> Tensor | None:
-    """offset_i - pull x, what does not change in a round: (P,), (K, P) where clients differ; None where it is 0."""
+def _constant(rule: StepRule, x: Tensor, clients: Sequence[Client], stacked: bool, scale: float) -> Tensor | None:
+    """scale (offset_i - pull x), fixed for the round: (P,), or (K, P) where clients differ; None where it is 0.
+
+    It is only read: it may be the offset itself.
+    """
     offsets = [client.offset for client in clients if client.offset is not None]
-    if offsets:
-        constant = torch.stack(offsets) if stacked else offsets[0].clone()
-        return constant.sub_(x, alpha=rule.pull) if rule.pull else constant
-    return x * -rule.pull if rule.pull else None
+    if not offsets:
+        return x * (-rule.pull * scale) if rule.pull else None
+    constant = torch.stack(offsets) if stacked else offsets[0]
+    if rule.pull:
+        constant = torch.sub(constant, x, alpha=rule.pull)
+    return constant if scale == 1 else constant * scale

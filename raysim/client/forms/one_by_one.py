@@ -68,11 +68,10 @@ class OneByOne:
         for step, (first, stop) in enumerate(pairwise(bounds)):
             batch = x[first:stop], y[first:stop], keys[:, step, 0]
             if anchor is not None and anchor_gradient is not None:
-                # The same draws for both: the generator is put back to where it was.
-                before = draws.states(device)
-                made, _, _ = self._gradients_of(anchor, *batch)
+                # The same draws for both: the generators are put back to where they were.
+                with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+                    made, _, _ = self._gradients_of(anchor, *batch)
                 torch._foreach_copy_(anchor.views(anchor_gradient), made)
-                draws.restore(device, before)
             made, outputs, losses = self._gradients_of(own, *batch)
             with torch.no_grad():
                 if self._rule.plain:

@@ -1,0 +1,103 @@
+"""A round's training: who takes part, in which chunks, and its phases one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from raysim.algorithm import Algorithm
+from raysim.client.departures import stays
+from raysim.cohort.chunks import Chunk
+from raysim.cohort.sampler import Positions, Sampler
+from raysim.engine import full_participation
+from raysim.engine.job import Executor, Job, Outcome
+from raysim.engine.plan import Plan
+from raysim.server.state import ServerState
+from raysim.server.sums import Sums, empty
+from raysim.server.updates import Bounds, shards
+from raysim.timeline import Stopwatch
+
+
+@dataclass(frozen=True)
+class Training:
+    """A round whose first phase is under way; there is no ticket where nobody is left of the cohort.
+
+    positions: the clients that take part, without those that left in mid-round. chunks, costs, bounds: of the jobs.
+    probe: the ticket of all training clients' updates, in rounds that measure them.
+    """
+
+    ticket: int | None
+    cohort: Positions
+    positions: Positions
+    repeats: Mapping[int, int]
+    chunks: tuple[Chunk, ...]
+    costs: Sequence[float]
+    bounds: tuple[Bounds, ...]
+    watch: Stopwatch
+    probe: int | None = None
+
+
+def begin(
+    plan: Plan, algorithm: Algorithm, sampler: Sampler, executor: Executor, state: ServerState, keep: bool
+) -> Training:
+    """Choose the cohort, plan its chunks, and send them out; with `keep` the updates can be looked at again."""
+    watch = Stopwatch()
+    with watch.phase("sample"):
+        cohort = sampler.sample(state.sampler, state.round)
+        positions, repeats = taking_part(plan, cohort, state.round)
+    if not len(positions):
+        return Training(None, cohort, positions, repeats, (), (), (), watch)
+    with watch.phase("plan"):
+        chunks, costs = plan.chunks(positions, state.round)
+        bounds = shards(plan.model.params.size, sum(repeats.get(p, 1) for p in positions.tolist())) if keep else ()
+    training = Training(None, cohort, positions, repeats, chunks, costs, bounds, watch)
+    with watch.phase("submit"):
+        training = replace(training, ticket=_submit(algorithm, executor, state, training, ()))
+        every = plan.experiment.server.diagnostics.probe
+        due = every is not None and state.round % every == 0
+        return replace(training, probe=full_participation.submit(plan, algorithm, executor, state) if due else None)
+
+
+def taking_part(plan: Plan, cohort: Positions, round_index: int) -> tuple[Positions, dict[int, int]]:
+    """Who of the cohort trains, in order of drawing, and who was drawn more than once how often.
+
+    However often a client was drawn, it trains once.
+    """
+    members, first, counts = np.unique(cohort, return_index=True, return_counts=True)
+    repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
+    positions = cohort[np.sort(first)]
+    e = plan.experiment
+    return positions[stays(e.client.mid_round_dropout, e.seed, round_index, positions)], repeats
+
+
+def _submit(
+    algorithm: Algorithm, executor: Executor, state: ServerState, training: Training, sums: tuple[Sums, ...]
+) -> int:
+    """Send out the phase that comes after those whose sums are there; only the last one's updates are kept."""
+    phase = algorithm.phases[len(sums)]
+    sent = phase.broadcast(state, training.repeats, training.positions.tolist(), sums)
+    bounds = training.bounds if len(sums) + 1 == len(algorithm.phases) else ()
+    return executor.submit(Job("train", sent, training.chunks, training.costs, bounds))
+
+
+def wait(
+    plan: Plan, algorithm: Algorithm, executor: Executor, state: ServerState, training: Training
+) -> tuple[Outcome, ...]:
+    """Wait for every phase, each of which is told the sums of those before it; one outcome for each."""
+    with training.watch.phase("train"):
+        if training.ticket is None:
+            return (_nobody(plan),)
+        outcomes = [executor.result(training.ticket)]
+        while len(outcomes) < len(algorithm.phases):
+            sums = tuple(outcome.value for outcome in outcomes)
+            outcomes.append(executor.result(_submit(algorithm, executor, state, training, sums)))
+    return tuple(outcomes)
+
+
+def _nobody(plan: Plan) -> Outcome:
+    """The outcome of a round without clients."""
+    model = plan.model
+    nothing = empty(model.params.size, model.buffers.size, model.counters.size, len(model.params.names))
+    return Outcome(nothing, spans=(), workers=1)
