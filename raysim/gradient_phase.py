@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
 from raysim.broadcast import Broadcast
@@ -13,8 +12,9 @@ from raysim.cohort.chunks import Chunk
 from raysim.data.dataset import FederatedDataset
 from raysim.layout import Layout
 from raysim.phase import Workshop
+from raysim.server.accumulator import Accumulator, Included
 from raysim.server.section import ServerSection
-from raysim.server.sums import Accumulator, Sums
+from raysim.server.sums import Sums
 from raysim.train_phase import Members
 
 
@@ -29,27 +29,22 @@ def make(
     def local(workshop: Workshop, dataset: FederatedDataset, sent: Broadcast, chunk: Chunk) -> Sums:
         params = sent.weights.params
         sums = Accumulator(len(params), 0, 0, len(layout.names), params.device)
-        nothing = params.new_zeros(0)
-        norms = torch.zeros(len(layout.names), dtype=torch.float64, device=params.device)
         assert workshop.gradients is not None
         clients = members.of(dataset, sent, chunk)
         for member, gradient in local_training.full_gradients(workshop.gradients, sent.weights, clients):
             if not bool(gradient.isfinite().all()):
                 sums.reject(member.position)
                 continue
-            sums.include(
+            included = Included(
                 weight=float(member.num_examples) if server.weighs_examples else 1.0,
                 examples=member.num_examples,
-                delta=gradient,
-                buffers=nothing,
-                counters=nothing,
-                squared_norms=norms,
                 squared_norm=0.0,
                 seen=member.num_examples,
                 loss=0.0,
                 correct=0.0,
                 count=sent.repeats.get(member.position, 1),
             )
+            sums.include([included], gradient[None])
         return sums.total()
 
     return local

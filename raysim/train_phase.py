@@ -21,10 +21,11 @@ from raysim.data.dataset import FederatedDataset
 from raysim.models.model import Model
 from raysim.phase import ClientStates, Workshop
 from raysim.server import fednova
+from raysim.server.accumulator import Accumulator, Included
 from raysim.server.diagnostics import label_counts
 from raysim.server.norms import group_norms
 from raysim.server.section import ServerSection
-from raysim.server.sums import Accumulator, Sums
+from raysim.server.sums import Sums
 
 
 class Members:
@@ -102,47 +103,52 @@ def make(
             workshop.train, sent.weights, clients, sent.lr, model.params, offset, start
         ):
             made, loss, correct = trained.updates, trained.updates.loss.tolist(), trained.updates.correct.tolist()
+            squares = trained.squared_norms.sum(-1).tolist()
+            included: list[Included | None] = []
             for row, member in enumerate(trained.clients):
                 position, tau = member.position, member.batches.num_steps
-                delta, squared_norms, finite = made.delta[row], trained.squared_norms[row], trained.finite[row]
+                delta, finite = made.delta[row], trained.finite[row]
                 change = remembered.end(position, delta, tau, None if made.gradients is None else made.gradients[row])
                 if adversary is not None and finite and position in adversaries:
-                    delta = attack(adversary, delta, model.params, seed, sent.round, position)
-                    squared_norms = torch.tensor(group_norms(model.params, delta), dtype=torch.float64).square()
-                    finite = bool(squared_norms.sum().isfinite())
+                    with torch.inference_mode():
+                        delta.copy_(attack(adversary, delta, model.params, seed, sent.round, position))
+                    norms = group_norms(model.params, delta)
+                    trained.squared_norms[row] = torch.tensor(norms, dtype=torch.float64).square()
+                    squares[row] = sum(norm**2 for norm in norms)
+                    finite = math.isfinite(squares[row])
                 if not finite:
                     sums.reject(position)
+                    included.append(None)
                     continue
                 weight = float(member.num_examples) if server.weighs_examples else 1.0
                 count = sent.repeats.get(position, 1)
-                squared_norm = float(squared_norms.sum())
-                judged = sent.limits.judge(delta, math.sqrt(squared_norm))
+                judged = sent.limits.judge(delta, math.sqrt(squares[row]))
                 averaged = 1.0
                 if nova is not None:
                     a = normaliser(tau, sent.lr)
                     judged = judged._replace(scale=judged.scale / a)
                     averaged = a if nova.tau_eff == "sum_p_a" else tau
-                sums.include(
-                    weight=weight,
-                    examples=member.num_examples,
-                    delta=delta,
-                    buffers=made.buffers[row],
-                    counters=made.counters[row],
-                    squared_norms=squared_norms,
-                    squared_norm=squared_norm,
-                    seen=made.seen[row],
-                    loss=loss[row],
-                    correct=correct[row],
-                    judged=judged,
-                    labels=label_counts(member.y, num_labels) if num_labels else None,
-                    count=count,
-                    normaliser=averaged,
-                    steps=tau,
-                    change=change,
+                included.append(
+                    Included(
+                        weight=weight,
+                        examples=member.num_examples,
+                        squared_norm=squares[row],
+                        seen=made.seen[row],
+                        loss=loss[row],
+                        correct=correct[row],
+                        judged=judged,
+                        labels=label_counts(member.y, num_labels) if num_labels else None,
+                        count=count,
+                        normaliser=averaged,
+                        steps=tau,
+                    )
                 )
+                if change is not None:
+                    sums.change(change)
                 if workshop.kept is not None:
                     workshop.kept.extend([delta * judged.scale] * count)
-                    sums.keep(position, weight, squared_norms, judged.scale, count)
+                    sums.keep(position, weight, trained.squared_norms[row], judged.scale, count)
+            sums.include(included, made.delta, trained.squared_norms, made.buffers, made.counters)
         return sums.total()
 
     return local

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
 from raysim.client.forms.choose import Precision
+from raysim.errors import ResourceError
 
 
 def choose_device(gpus_per_worker: float | str) -> torch.device:
@@ -16,10 +18,30 @@ def choose_device(gpus_per_worker: float | str) -> torch.device:
     return torch.device("cuda" if gpus_per_worker != 0 and torch.cuda.is_available() else "cpu")
 
 
+def has_bf16(device: torch.device) -> bool:
+    """Whether the device multiplies bfloat16 numbers itself; a processor that does not is slow at it, and right."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return any(flag in flags for flag in ("avx512_bf16", "amx_bf16", " bf16 "))
+
+
 def fix(threads: int, device: torch.device, precision: Precision) -> None:
-    """A fixed intra-op thread count (two threads change most kernels' bits), and deterministic kernels on a card."""
+    """A fixed intra-op thread count (two threads change most kernels' bits), and deterministic kernels on a card.
+
+    Raises:
+        ResourceError: bf16 on a card that has none.
+    """
     torch.set_num_threads(threads)
     if device.type == "cuda":
+        if precision == "bf16" and not has_bf16(device):
+            raise ResourceError(
+                "engine.precision = 'bf16' needs a card with bfloat16 products (compute capability 8.0 and later), and "
+                "this one has none: take 'float32'."
+            )
         # cuBLAS reads this when it is first used, and is only deterministic with it.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)

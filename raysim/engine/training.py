@@ -14,8 +14,9 @@ from raysim.cohort.sampler import Positions, Sampler
 from raysim.engine import full_participation
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan import Plan
+from raysim.server.accumulator import empty
 from raysim.server.state import ServerState
-from raysim.server.sums import Sums, empty
+from raysim.server.sums import Sums
 from raysim.server.updates import Bounds, shards
 from raysim.timeline import Stopwatch
 

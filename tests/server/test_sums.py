@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from unittest import mock
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.server.sums import Accumulator, Sums, add, empty
+from raysim.server import accumulator
+from raysim.server.accumulator import Accumulator, Included, empty
+from raysim.server.sums import Sums, add
 
 # Integers small enough that float64 adds them without rounding: the laws then hold to the last bit.
 small = st.integers(-(2**20), 2**20)
@@ -74,18 +77,26 @@ def test_accumulating_is_adding_the_clients_own_sums(clients: list[tuple[int, in
     apart = empty(2, 0, 0, 1)
     for weight, value in clients:
         alone = Accumulator(2, 0, 0, 1, torch.device("cpu"))
-        for accumulator in (together, alone):
-            accumulator.include(
-                weight=float(weight),
-                examples=weight,
-                delta=torch.tensor([float(value), 1.0]),
-                buffers=torch.zeros(0),
-                counters=torch.zeros(0, dtype=torch.int64),
-                squared_norms=torch.tensor([4.0], dtype=torch.float64),
-                squared_norm=4.0,
-                seen=1,
-                loss=1.0,
-                correct=0.0,
+        for sums_of in (together, alone):
+            sums_of.include(
+                [Included(float(weight), weight, squared_norm=4.0, seen=1, loss=1.0, correct=0.0)],
+                torch.tensor([[float(value), 1.0]]),
+                torch.tensor([[4.0]], dtype=torch.float64),
             )
         apart = add(apart, alone.total())
     assert equal(together.total(), apart)
+
+
+@given(st.lists(st.tuples(small, small, st.booleans()), min_size=1, max_size=6), st.integers(1, 3))
+def test_clients_trained_together_add_as_one_by_one(clients: list[tuple[int, int, bool]], block: int) -> None:
+    # Some rows are left out, and hold what must not enter a sum; blocks of rows are as good as all at once.
+    made = [Included(float(w), w, squared_norm=4.0, seen=1, loss=1.0, correct=0.0) for w, _, _ in clients]
+    included = [client if taken else None for client, (_, _, taken) in zip(made, clients, strict=True)]
+    deltas = torch.tensor([[float(v), 1.0] if taken else [float("nan")] * 2 for _, v, taken in clients])
+    squared_norms = torch.tensor([[4.0]] * len(clients), dtype=torch.float64)
+    together, one_by_one = (Accumulator(2, 0, 0, 1, torch.device("cpu"), torch.float32) for _ in range(2))
+    with mock.patch.object(accumulator, "BLOCK", 2 * block):
+        together.include(included, deltas, squared_norms)
+    for row, client in enumerate(included):
+        one_by_one.include([client], deltas[row : row + 1], squared_norms[row : row + 1])
+    assert equal(together.total(), one_by_one.total())

@@ -54,8 +54,11 @@ class Way:
         return self.form in ("stacked", "vmap")
 
     def chunk_size(self, cohort_size: int) -> int:
-        """K of a round."""
-        return max(1, min(self.most, math.ceil(cohort_size / self.least_chunks)))
+        """K of a round: where it is not given, chunks are of one size, as workers would wait for a larger one."""
+        if self.least_chunks == 1:
+            return max(1, min(self.most, cohort_size))
+        num_chunks = max(self.least_chunks, math.ceil(cohort_size / self.most))
+        return max(1, math.ceil(cohort_size / num_chunks))
 
     def num_chunks(self, cohort_size: int) -> int:
         """Chunks of a round whose clients are trained one after another: a multiple of `least_chunks`."""
@@ -81,11 +84,16 @@ def choose(
         device_kind: "cpu" or "cuda".
 
     Raises:
-        ExperimentError: bf16 or tf32 with float64 weights.
+        ExperimentError: bf16 or tf32 with float64 weights; tf32 without a card.
         ModelError: a form that the module or its loss does not allow.
     """
     if precision != "float32" and dtype != "float32":
         raise ExperimentError(f"engine.precision = {precision!r} needs engine.dtype = 'float32', but got {dtype!r}.")
+    if precision == "tf32" and device_kind != "cuda":
+        raise ExperimentError(
+            f"engine.precision = 'tf32' is a precision of NVIDIA cards, and clients would be trained on {device_kind} "
+            f"here: take 'float32', or 'bf16'."
+        )
     obstacle = {"one_by_one": None, "fused": _not_fused(module), "stacked": _not_stacked(module, task)}
     obstacle["vmap"] = _not_vmap(module, task)
     numbers = sum(p.numel() for p in module.parameters() if p.requires_grad)

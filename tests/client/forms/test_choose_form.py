@@ -67,13 +67,19 @@ def test_a_given_chunk_size_is_kept_for_any_cohort() -> None:
 
 def test_small_cohorts_are_cut_finer_so_that_workers_stay_level() -> None:
     way = chosen(TINY)
-    assert [way.chunk_size(cohort) for cohort in (1, 3, 60, 600)] == [1, 1, 20, 64]
+    assert [way.chunk_size(cohort) for cohort in (1, 3, 60, 600)] == [1, 1, 20, 60]
 
 
 @pytest.mark.parametrize("precision", ["bf16", "tf32"])
 def test_reduced_precision_needs_float32_weights(precision: str) -> None:
     with pytest.raises(ExperimentError, match=r"needs engine\.dtype = 'float32'"):
         chosen(TINY, precision=precision, dtype="float64")
+
+
+def test_tf32_needs_a_card() -> None:
+    with pytest.raises(ExperimentError, match="a precision of NVIDIA cards"):
+        chosen(TINY, precision="tf32")
+    assert chosen(TINY, precision="tf32", device_kind="cuda").form == "stacked"
 
 
 def test_the_precision_does_not_change_the_form() -> None:

@@ -1,0 +1,204 @@
+"""Adding up the clients of a chunk: from updates and what is known of them to `Sums`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from raysim.server.limits import UNTOUCHED, Judged
+from raysim.server.sums import Fact, Sums
+
+BLOCK = 1 << 22
+"""Numbers that are brought to float64 at a time: 32 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Included:
+    """What enters the sums of one client, drawn `count` times, beside its vectors.
+
+    weight: w_i of one draw. squared_norm: |delta_i|^2. loss, correct: sums over the `seen` examples. judged: what
+    clipping and zeroing make of the update. labels: the client's label counts. normaliser: what fednova's tau_eff
+    averages. steps: local steps taken.
+    """
+
+    weight: float
+    examples: int
+    squared_norm: float
+    seen: int
+    loss: float
+    correct: float
+    judged: Judged = UNTOUCHED
+    labels: Tensor | None = None
+    count: int = 1
+    normaliser: float = 1.0
+    steps: int = 0
+
+
+class Accumulator:
+    """Adds up the clients of a chunk, in order and in float64, on the device where they were trained.
+
+    `unit_dtype`, `changes_dtype`: what unit updates, and changes of the clients' states, are summed in; None: they are
+    not. `num_labels`: classes to count, or 0.
+    """
+
+    def __init__(
+        self,
+        num_params: int,
+        num_buffers: int,
+        num_counters: int,
+        num_groups: int,
+        device: torch.device,
+        unit_dtype: torch.dtype | None = None,
+        num_labels: int = 0,
+        changes_dtype: torch.dtype | None = None,
+    ) -> None:
+        self._delta = torch.zeros(num_params, dtype=torch.float64, device=device)
+        self._buffers = torch.zeros(num_buffers, dtype=torch.float64, device=device)
+        self._counters = torch.full((num_counters,), torch.iinfo(torch.int64).min, device=device)
+        self._squared_norms = torch.zeros(num_groups, dtype=torch.float64, device=device)
+        self._units = torch.zeros(num_params if unit_dtype else 0, dtype=unit_dtype, device=device)
+        self._changes = torch.zeros(num_params if changes_dtype else 0, dtype=changes_dtype, device=device)
+        self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
+        self._weight = self._norm = self._squared_norm = self._loss = self._correct = 0.0
+        self._clients = self._moving = self._examples = self._seen = self._steps = 0
+        self._within_clip = self._within_zeroing = self._zeroed = 0
+        self._normaliser = 0.0
+        self._rejected: list[int] = []
+        self._facts: list[Fact] = []
+
+    def reject(self, position: int) -> None:
+        """Count a client whose update is not finite."""
+        self._rejected.append(position)
+
+    def include(
+        self,
+        clients: Sequence[Included | None],
+        deltas: Tensor,
+        squared_norms: Tensor | None = None,
+        buffers: Tensor | None = None,
+        counters: Tensor | None = None,
+    ) -> None:
+        """Add clients that were trained together, a row of every argument each.
+
+        Args:
+            clients: None where the row is left out.
+            deltas: (k, P).
+            squared_norms: |delta_i|^2 per group, float64 (k, G).
+            buffers, counters: (k, B) and (k, C), after local training.
+        """
+        rows = [row for row, client in enumerate(clients) if client is not None]
+        included = [client for client in clients if client is not None]
+        if not included:
+            return
+        if len(included) < len(clients):
+            # Not a coefficient of 0: what is left out may hold anything.
+            where = torch.tensor(rows, device=deltas.device)
+            deltas = deltas.index_select(0, where)
+            squared_norms, buffers, counters = (
+                None if value is None else value.index_select(0, where) for value in (squared_norms, buffers, counters)
+            )
+        weights = [client.weight * client.count for client in included]
+        scales = [client.judged.scale for client in included]
+        _add_rows(self._delta, [w * s for w, s in zip(weights, scales, strict=True)], deltas)
+        if squared_norms is not None:
+            _add_rows(self._squared_norms, [w * s**2 for w, s in zip(weights, scales, strict=True)], squared_norms)
+        # Most models have neither: an empty addition costs as much as a small one.
+        if buffers is not None and buffers.numel():
+            _add_rows(self._buffers, weights, buffers)
+        if counters is not None and counters.numel():
+            torch.maximum(self._counters, counters.amax(0), out=self._counters)
+        norms = [math.sqrt(client.squared_norm) for client in included]
+        if len(self._units):
+            counts = [client.count for client in included]
+            _add_rows(self._units, [c / n if n else 0.0 for c, n in zip(counts, norms, strict=True)], deltas)
+        for client, weight, norm in zip(included, weights, norms, strict=True):
+            self._count(client, weight, norm)
+
+    def _count(self, client: Included, weight: float, norm: float) -> None:
+        count, judged = client.count, client.judged
+        if client.labels is not None:
+            self._labels.add_(client.labels, alpha=count)
+        self._weight += weight
+        self._normaliser += weight * client.normaliser
+        self._norm += count * norm
+        self._squared_norm += count * client.squared_norm
+        self._moving += count * (norm > 0)
+        self._within_clip += count * judged.within_clip
+        self._within_zeroing += count * judged.within_zeroing
+        self._zeroed += count * (judged.scale == 0)
+        self._loss += count * client.loss
+        self._correct += count * client.correct
+        self._clients += count
+        self._examples += count * client.examples
+        self._seen += count * client.seen
+        self._steps += count * client.steps
+
+    def change(self, change: Tensor) -> None:
+        """Add what a client's own state changed by."""
+        self._changes.add_(change)
+
+    def keep(self, position: int, weight: float, squared_norms: Tensor, scale: float, count: int) -> None:
+        """Note the facts of an update that is kept, once per draw."""
+        facts = Fact(position, weight, tuple((squared_norms * scale**2).tolist()))
+        self._facts += [facts] * count
+
+    def total(self) -> Sums:
+        """The sums so far."""
+        return Sums(
+            weight=self._weight,
+            normaliser=self._normaliser,
+            delta=self._delta.cpu(),
+            buffers=self._buffers.cpu(),
+            counters=self._counters.cpu(),
+            squared_norms=self._squared_norms.cpu(),
+            units=self._units.cpu(),
+            moving=self._moving,
+            clients=self._clients,
+            norm=self._norm,
+            squared_norm=self._squared_norm,
+            examples=self._examples,
+            within_clip=self._within_clip,
+            within_zeroing=self._within_zeroing,
+            zeroed=self._zeroed,
+            labels=self._labels.cpu(),
+            seen=self._seen,
+            loss=self._loss,
+            correct=self._correct,
+            steps=self._steps,
+            changes=self._changes.cpu(),
+            rejected=tuple(self._rejected),
+            facts=tuple(self._facts),
+        )
+
+
+def empty(
+    num_params: int,
+    num_buffers: int,
+    num_counters: int,
+    num_groups: int,
+    unit_dtype: torch.dtype | None = None,
+    num_labels: int = 0,
+    changes_dtype: torch.dtype | None = None,
+) -> Sums:
+    """The identity of `sums.add`, for vectors of these lengths; the last three as for `Accumulator`."""
+    device = torch.device("cpu")
+    accumulator = Accumulator(
+        num_params, num_buffers, num_counters, num_groups, device, unit_dtype, num_labels, changes_dtype
+    )
+    return accumulator.total()
+
+
+def _add_rows(total: Tensor, coefficients: Sequence[float], rows: Tensor) -> None:
+    """total <- total + sum_i c_i rows_i, in the dtype of `total`: (P,), k numbers, (k, P)."""
+    if len(coefficients) == 1:
+        total.add_(rows[0], alpha=coefficients[0])
+        return
+    block = max(1, BLOCK // rows.shape[1])
+    for first in range(0, len(coefficients), block):
+        part = rows[first : first + block].to(total.dtype)
+        factors = torch.tensor(coefficients[first : first + block], dtype=total.dtype, device=total.device)
+        total.addmv_(part.t(), factors)
