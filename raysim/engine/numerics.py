@@ -21,7 +21,7 @@ def choose_device(gpus_per_worker: float | str) -> torch.device:
 def has_bf16(device: torch.device) -> bool:
     """Whether the device multiplies bfloat16 numbers itself; a processor that does not is slow at it, and right."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
