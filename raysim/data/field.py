@@ -25,6 +25,9 @@ class Field:
         dtype: NumPy dtype name as stored, one of `DTYPES`.
         scale: the floating value is `stored * scale + offset`; whoever loads the data applies it.
         offset: see `scale`.
+        padding: targets only: the label of places that are there to fill a row up; neither loss nor accuracy counts
+            them. None: every place counts.
+        uncounted: targets only: further labels that accuracy does not count, though the loss does.
 
     Raises:
         DataError: a dimension below 1, or a dtype that is not a number's.
@@ -34,6 +37,8 @@ class Field:
     dtype: str
     scale: float = 1.0
     offset: float = 0.0
+    padding: int | None = None
+    uncounted: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if any(dimension < 1 for dimension in self.shape):
