@@ -42,17 +42,19 @@ def users(file: SourceFile) -> Iterator[LeafUser]:
     try:
         with file.path.open(encoding="utf-8") as stream:
             content = json.load(stream)
-        names, counts, data = content["users"], content["num_samples"], content["user_data"]
+        names, counts, data = (content[key] for key in ("users", "num_samples", "user_data"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{file.path}: expected a whole json file: {error}") from error
     except (KeyError, TypeError):
         raise DataError(f"{file.path}: expected the keys users, num_samples and user_data") from None
+    if not (isinstance(names, list) and isinstance(counts, list) and isinstance(data, dict)):
+        raise DataError(f"{file.path}: expected lists users and num_samples, and user_data by user")
     if len(names) != len(counts):
         raise DataError(f"{file.path}: expected as many num_samples as users, found {len(counts)} and {len(names)}")
     for name, count in zip(names, counts, strict=True):
         if name not in data:
             raise DataError(f"{file.path}: user {name!r} is in users, but not in user_data")
-        x, y = data[name]["x"], data[name]["y"]
+        x, y = (data[name].get(column, ()) for column in ("x", "y"))
         if not len(x) == len(y) == count:
             raise DataError(f"{file.path}, user {name!r}: expected {count} samples, found {len(x)} x and {len(y)} y")
         yield LeafUser(str(name), x, y)
