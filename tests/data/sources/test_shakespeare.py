@@ -190,9 +190,7 @@ def test_leafs_texts_hold_no_unknown_character(tmp_path: Path, x: str, y: str, p
 
 
 @pytest.mark.parametrize(("name", "roles", "longer"), [("pg100.txt", 1301, 1144), ("t8.shakespeare.txt", 1302, 1145)])
-def test_the_published_editions_have_the_roles_of_leafs_parser(
-    public: Public, name: str, roles: int, longer: int
-) -> None:
+def test_the_published_editions_have_leafs_roles(public: Public, name: str, roles: int, longer: int) -> None:
     found = gutenberg.roles(SourceFile(public("shakespeare") / name))
     assert len(found) == len({role.name for role in found}) == roles
     assert sum(len(role.lines) > 2 for role in found) == longer

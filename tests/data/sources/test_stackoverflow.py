@@ -89,7 +89,7 @@ def test_a_training_client_keeps_its_first_sentences(tmp_path: Path) -> None:
 
 def test_validation_users_are_the_sources_own(tmp_path: Path) -> None:
     as_sqlite(tmp_path)
-    with pytest.raises(ExperimentError, match="validation clients of its own: remove data.holdout"):
+    with pytest.raises(ExperimentError, match=r"validation clients of its own: remove data\.holdout"):
         stackoverflow(tmp_path, holdout=0.5)
 
 
