@@ -30,7 +30,7 @@ class Field:
         uncounted: targets only: further labels that accuracy does not count, though the loss does.
 
     Raises:
-        DataError: a dimension below 1, or a dtype that is not a number's.
+        DataError: a dimension below 1, a dtype that is not a number's, or marks on a single label.
     """
 
     shape: tuple[int, ...]
@@ -45,6 +45,8 @@ class Field:
             raise DataError(f"every dimension of an example must be at least 1, but the shape is {self.shape}")
         if self.dtype not in DTYPES:
             raise DataError(f"a stored dtype must be one of {', '.join(sorted(DTYPES))}, but got {self.dtype!r}")
+        if (self.padding is not None or self.uncounted) and not self.shape:
+            raise DataError("padding and uncounted mark places of a row, but the shape is (): one label an example")
 
     @classmethod
     def of(cls, array: npt.NDArray[Any]) -> Field:

@@ -134,7 +134,7 @@ def resolve(
     made, initial = create(model, seed, _DTYPES[experiment.engine.dtype])
     if params is not None:
         initial = replace_params(made, initial, params)
-    task = task_for(dataset.num_classes, loss)
+    task = task_for(dataset.num_classes, loss, dataset.y.padding, dataset.y.uncounted)
     population = _label_population(dataset) if experiment.server.diagnostics.labels else None
     plan = Plan(experiment, dataset, made, initial, task, _way(experiment, made, task), population)
     plan.initial_state()

@@ -60,7 +60,7 @@ def _rows(plan: Plan, index: int, name: str, scores: evaluate.ClientScores) -> p
             "client": [split.id_of(position) for position in scores.positions.tolist()],
             "examples": scores.examples,
             "loss": scores.loss / scores.examples,
-            "accuracy": scores.correct / scores.examples,
+            "accuracy": scores.accuracies(),
         },
         schema=CLIENT_SCHEMA,
     )
