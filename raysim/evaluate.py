@@ -6,7 +6,7 @@ The pooled figures are sums over the rows; percentiles are over clients, unweigh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -96,10 +96,20 @@ def plan(split_name: str, split: Split, positions: npt.NDArray[np.int64]) -> tup
     return tuple(units)
 
 
-def evaluate(module: nn.Module, task: Task, dataset: FederatedDataset, unit: Unit, like: Tensor) -> ClientScores:
-    """Score one unit with a module in evaluation mode; data go to the device and dtype of `like`."""
+def evaluate(
+    module: nn.Module,
+    task: Task,
+    dataset: FederatedDataset,
+    unit: Unit,
+    like: Tensor,
+    seen: Callable[[Tensor], Tensor] = lambda x: x,
+) -> ClientScores:
+    """Score one unit with a module in evaluation mode; data go to the device and dtype of `like`.
+
+    `seen`: what the module sees of examples, row by row.
+    """
     try:
-        return _score(module, task, dataset, unit, like)
+        return _score(module, task, dataset, unit, like, seen)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -107,13 +117,20 @@ def evaluate(module: nn.Module, task: Task, dataset: FederatedDataset, unit: Uni
         split_name, segments = unit
         for segment in segments if len(segments) > 1 else ():
             try:
-                _score(module, task, dataset, (split_name, (segment,)), like)
+                _score(module, task, dataset, (split_name, (segment,)), like, seen)
             except Exception as own:
                 raise ClientFailure(segment[0]) from own
         raise ClientFailure(segments[0][0], others=len(segments) - 1) from error
 
 
-def _score(module: nn.Module, task: Task, dataset: FederatedDataset, unit: Unit, like: Tensor) -> ClientScores:
+def _score(
+    module: nn.Module,
+    task: Task,
+    dataset: FederatedDataset,
+    unit: Unit,
+    like: Tensor,
+    seen: Callable[[Tensor], Tensor],
+) -> ClientScores:
     split_name, segments = unit
     split = dataset.split(split_name)
     xs, ys = [], []
@@ -126,7 +143,7 @@ def _score(module: nn.Module, task: Task, dataset: FederatedDataset, unit: Unit,
     loss, correct, counted = [], [], []
     with torch.no_grad():
         for x_batch, y_batch in zip(x_all.split(BATCH_SIZE), y_all.split(BATCH_SIZE), strict=True):
-            outputs = module(x_batch)
+            outputs = module(seen(x_batch))
             loss.append(task.losses(outputs, y_batch).double())
             if task.correct is not None:
                 correct.append(task.correct(outputs, y_batch).double())

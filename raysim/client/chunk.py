@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from raysim import seeds
 from raysim.client import batches
+from raysim.client.augmentations import augment
 from raysim.client.form import Client, Form, Updates
 from raysim.client.load import load_joined
 from raysim.client.section import ClientSection
@@ -60,10 +61,13 @@ def members(
     y = load_joined([y for _, y in rows], dataset.y, like.dtype, like.device).split_with_sizes(sizes)
     drawn = batches.draw(section, sizes, seed, round_index, positions)
     keys = seeds.keys(seed, "module", round_index, np.array(positions)).tolist()
-    return [
+    made = [
         Client(position, n, x[i], y[i], drawn[i], keys[i])
         for i, (position, n) in enumerate(zip(positions, sizes, strict=True))
     ]
+    if (how := section.augment) is None:
+        return made
+    return [replace(c, augmented=augment.visits(how, c.visits()[0], seed, round_index, c.position)) for c in made]
 
 
 def train(form: Form, broadcast: Weights, clients: Sequence[Client], lr: float, layout: Layout) -> Iterator[Trained]:

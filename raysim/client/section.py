@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from raysim.client.augmentations.augment import Augmentation
 from raysim.client.sgd import Sgd
 from raysim.section import Section
 
@@ -15,6 +16,7 @@ class ClientSection(Section):
 
     `lr_decay` multiplies the client learning rate after every finished round. `max_grad_norm` clips the whole gradient
     by its norm; absent, nothing is clipped. `shuffle = false` keeps the stored order of examples in every epoch.
+    `augment` is done to an image each time it is trained on.
     """
 
     optimizer: Sgd = Sgd()
@@ -25,6 +27,7 @@ class ClientSection(Section):
     shuffle: bool = True
     fill_last_batch: bool = False
     max_grad_norm: PositiveFloat | None = None
+    augment: Augmentation | None = None
 
     @model_validator(mode="after")
     def _one_measure_of_work(self) -> ClientSection:

@@ -86,8 +86,7 @@ class Fused:
         params = self._params
         params.copy_(broadcast.params)
         device = client.x.device
-        order = torch.from_numpy(client.batches.order).to(device)
-        x, y = client.x.index_select(0, order), client.y.index_select(0, order)
+        x, y = client.visits()
         if self._dropouts:
             keys = dropout.keys([client.key], client.batches.num_steps, len(self._dropouts), device)
             for layer, own in zip(self._dropouts, keys, strict=True):

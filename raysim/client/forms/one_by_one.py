@@ -77,8 +77,7 @@ class OneByOne:
         torch.manual_seed(client.key >> 1)
         state = {} if self._plain else self._optimizer.init(own.params)
         device = client.x.device
-        order = torch.from_numpy(client.batches.order).to(device)
-        x, y = client.x.index_select(0, order), client.y.index_select(0, order)
+        x, y = client.visits()
         bounds = client.batches.bounds
         keys = dropout.keys([client.key], client.batches.num_steps, len(self._dropouts), device)
         scores = Scores(self._task, y)
