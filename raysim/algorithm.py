@@ -1,64 +1,54 @@
 """A federated algorithm: client and server put together, as a record of pure functions.
 
-    broadcast = algorithm.broadcast(state)          what the cohort receives
-    sums      = algorithm.local(form, ..., chunk)   a chunk's local training, added up
-    state     = algorithm.step(state, sums)         the server's step
+    for phase in algorithm.phases:
+        broadcast = phase.broadcast(state, ..., sums)    what the cohort receives
+        sums     += phase.local(workshop, ..., chunk)    each chunk's part in it, added up
+    state = algorithm.step(state, sums)                  the server's step
 
-`sums` of different chunks add (server/sums.py), in the order of a fixed tree (fold.py).
+Most algorithms have the one phase in which clients train; Mime, MimeLite and FedDANE first take full gradients. Sums of
+different chunks add (server/sums.py), in the order of a fixed tree (fold.py).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from raysim.client import chunk as local_training
-from raysim.client.adversary import Adversary, LabelFlip, attack, flip
-from raysim.client.batches import num_local_steps
-from raysim.client.form import Form
+from raysim import gradient_phase, train_phase
+from raysim.broadcast import Broadcast
+from raysim.client.adversary import Adversary
+from raysim.client.corrections import make as corrections
+from raysim.client.corrections.correction import Stepped
 from raysim.client.section import ClientSection
-from raysim.cohort.chunks import Chunk
 from raysim.cohort.sampler import State
-from raysim.data.dataset import FederatedDataset
 from raysim.models.model import Model, Weights
-from raysim.server import fednova
+from raysim.phase import Phase
+from raysim.server import manifest
 from raysim.server import step as server_step
-from raysim.server.diagnostics import label_counts
-from raysim.server.limits import UNLIMITED, Limits
-from raysim.server.norms import group_norms
 from raysim.server.section import ServerSection
-from raysim.server.state import ServerState
+from raysim.server.state import ServerState, Tensors
 from raysim.server.step import Metrics
-from raysim.server.sums import Accumulator, Sums
-
-
-@dataclass(frozen=True)
-class Broadcast:
-    """What a cohort receives.
-
-    The round's index, the model, the client learning rate of this round, the levels of clipping and zeroing, and how
-    often clients were drawn that were drawn more than once, by position.
-    """
-
-    round: int
-    weights: Weights
-    lr: float
-    limits: Limits = UNLIMITED
-    repeats: Mapping[int, int] = field(default_factory=dict)
+from raysim.server.sums import Sums
 
 
 class Algorithm(NamedTuple):
-    """Pure functions; see the module's head. `step` also returns the round's metrics."""
+    """Pure functions; see the module's head.
+
+    `step` takes the sums of every phase, and what stands in the mean's place, if anything does; it also returns the
+    round's metrics. `average`: the weights to evaluate beside the state's. `remembers`: whether clients keep a state.
+    `traffic`: vectors of the model's size that a client receives and sends beside the model.
+    """
 
     init: Callable[[Weights, State], ServerState]
-    broadcast: Callable[[ServerState, Mapping[int, int]], Broadcast]
-    local: Callable[[Form, FederatedDataset, Broadcast, Chunk, list[Tensor] | None], Sums]
-    step: Callable[[ServerState, Sums, Tensor | None], tuple[ServerState, Metrics]]
+    phases: tuple[Phase, ...]
+    step: Callable[[ServerState, Sequence[Sums], Tensor | None], tuple[ServerState, Metrics]]
+    average: Callable[[ServerState], Weights | None]
+    remembers: bool
+    traffic: tuple[int, int]
 
 
 def federated(
@@ -67,85 +57,85 @@ def federated(
     model: Model,
     seed: int,
     cohort_size: Callable[[int], float],
+    population: int,
     label_population: Tensor | None = None,
     adversary: Adversary | None = None,
     adversaries: frozenset[int] = frozenset(),
 ) -> Algorithm:
-    """Generalised federated averaging (Reddi et al. 2021, alg. 1): local training, weighted mean, optimizer.
+    """Generalised federated averaging (Reddi et al. 2021, alg. 1): corrected local training, weighted mean, optimizer.
 
     Args:
         client, server: their sections of the experiment.
         model: layouts.
         seed: addresses what clients draw.
         cohort_size: the configured size of the cohort after t finished rounds.
+        population: N, the number of training clients.
         label_population: label counts of all training clients, where the cohort's are compared with them.
         adversary, adversaries: what which positions do.
     """
-    nova = server.aggregator if isinstance(server.aggregator, fednova.FedNova) else None
+    correction = corrections.make(client)
     server_side = server_step.make(server, model.params, cohort_size, label_population)
     num_labels = 0 if label_population is None else len(label_population)
+    members = train_phase.Members(client, seed, adversary, adversaries)
+    remembers = correction.after is not None
 
-    def broadcast(state: ServerState, repeats: Mapping[int, int]) -> Broadcast:
-        return Broadcast(state.round, state.weights, client.lr_at(state.round), server_side.limits(state), repeats)
+    def init(weights: Weights, sampler: State) -> ServerState:
+        state = server_side.init(weights, sampler)
+        clients = manifest.empty() if remembers else {}
+        return replace(state, correction=correction.init(weights.params), clients=clients)
 
-    def local(
-        form: Form, dataset: FederatedDataset, sent: Broadcast, chunk: Chunk, kept: list[Tensor] | None = None
-    ) -> Sums:
-        clients = local_training.members(dataset, chunk, client, seed, sent.round, sent.weights.params)
-        if isinstance(adversary, LabelFlip) and dataset.num_classes is not None:
-            flipped = dataset.num_classes
-            clients = [replace(c, y=flip(c.y, flipped)) if c.position in adversaries else c for c in clients]
-        params, buffers, counters = sent.weights.params, sent.weights.buffers, sent.weights.counters
-        sums = Accumulator(
-            len(params),
-            len(buffers),
-            len(counters),
-            len(model.params.names),
-            params.device,
-            params.dtype if server.diagnostics.cosine else None,
-            num_labels,
+    def plain(
+        state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
+    ) -> Broadcast:
+        lr, limits = client.lr_at(state.round), server_side.limits(state)
+        return Broadcast(state.round, state.weights, lr, limits, repeats, phase=len(sums))
+
+    def corrected(
+        state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
+    ) -> Broadcast:
+        return replace(
+            plain(state, repeats, positions, sums),
+            beside=correction.sends(state.correction, gradient_phase.mean(sums, state.weights.params)),
+            places=manifest.places(state.clients, positions) if remembers else {},
+            left_out=frozenset(position for earlier in sums for position in earlier.rejected),
         )
-        for trained in local_training.train(form, sent.weights, clients, sent.lr, model.params):
-            made, loss, correct = trained.updates, trained.updates.loss.tolist(), trained.updates.correct.tolist()
-            for row, member in enumerate(trained.clients):
-                position = member.position
-                delta, squared_norms, finite = made.delta[row], trained.squared_norms[row], trained.finite[row]
-                if adversary is not None and finite and position in adversaries:
-                    delta = attack(adversary, delta, model.params, seed, sent.round, position)
-                    squared_norms = torch.tensor(group_norms(model.params, delta), dtype=torch.float64).square()
-                    finite = bool(squared_norms.sum().isfinite())
-                if not finite:
-                    sums.reject(position)
-                    continue
-                weight = float(member.num_examples) if server.weighs_examples else 1.0
-                count = sent.repeats.get(position, 1)
-                squared_norm = float(squared_norms.sum())
-                judged = sent.limits.judge(delta, math.sqrt(squared_norm))
-                normaliser = 1.0
-                if nova is not None:
-                    tau = num_local_steps(client, member.num_examples)
-                    a = fednova.normaliser(tau, client.optimizer.momentum)
-                    judged = judged._replace(scale=judged.scale / a)
-                    normaliser = a if nova.tau_eff == "sum_p_a" else tau
-                sums.include(
-                    weight=weight,
-                    examples=member.num_examples,
-                    delta=delta,
-                    buffers=made.buffers[row],
-                    counters=made.counters[row],
-                    squared_norms=squared_norms,
-                    squared_norm=squared_norm,
-                    seen=made.seen[row],
-                    loss=loss[row],
-                    correct=correct[row],
-                    judged=judged,
-                    labels=label_counts(member.y, num_labels) if num_labels else None,
-                    count=count,
-                    normaliser=normaliser,
-                )
-                if kept is not None:
-                    kept += [delta * judged.scale] * count
-                    sums.keep(position, weight, squared_norms, judged.scale, count)
-        return sums.total()
 
-    return Algorithm(server_side.init, broadcast, local, server_side.step)
+    def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+        gradient = gradient_phase.mean(sums[:-1], state.weights.params)
+
+        def settle(before: ServerState, made: Sums, params: Tensor, g: Tensor) -> tuple[Tensor, Tensors]:
+            assert correction.settle is not None
+            settled = correction.settle(
+                Stepped(
+                    state=before.correction,
+                    params=params,
+                    g=g,
+                    clients=made.clients,
+                    population=population,
+                    lr=client.lr_at(before.round),
+                    tau=made.steps / made.clients,
+                    changes=made.changes,
+                    gradient=gradient,
+                )
+            )
+            return settled.params, settled.state
+
+        return server_side.step(state, sums[-1], aggregate, None if correction.settle is None else settle)
+
+    def average(state: ServerState) -> Weights | None:
+        if correction.average is None:
+            return None
+        return replace(state.weights, params=state.correction[correction.average])
+
+    phases = [
+        Phase(
+            corrected,
+            train_phase.make(client, server, correction, model, seed, members, num_labels, adversary, adversaries),
+        )
+    ]
+    if correction.full_gradients:
+        phases.insert(0, Phase(plain, gradient_phase.make(server, model.params, members)))
+    nothing = torch.zeros(0)
+    down = len(correction.sends(correction.init(nothing), nothing))
+    traffic = down, correction.sums_changes + correction.full_gradients
+    return Algorithm(init, tuple(phases), step, average, remembers, traffic)

@@ -17,6 +17,7 @@ from raysim.data.dataset import FederatedDataset
 from raysim.engine import loop, numerics
 from raysim.engine.in_process import InProcess
 from raysim.engine.loop import Finished
+from raysim.engine.memory import remembered
 from raysim.engine.plan import Plan, resolve
 from raysim.engine.replay import ClientUpdate, replay_client, replay_round
 from raysim.errors import ExperimentError, RunFolderError
@@ -334,12 +335,13 @@ def _run_here(plan: Plan, path: Path, show: Progress, profile: bool) -> Weights:
 def _rounds_here(plan: Plan, path: Path | None, profile: bool = False) -> Generator[Finished]:
     engine = plan.experiment.engine
     folder, state = RunFolder.reopen(path, plan.experiment, profile) if path else (None, None)
-    steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder, overlap=False)
-    with closing(steps):
-        while True:
-            # Between rounds torch's settings are the reader's own.
-            with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
-                finished = next(steps, None)
-            if finished is None:
-                return
-            yield finished
+    with remembered(plan, path) as plan:
+        steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder, overlap=False)
+        with closing(steps):
+            while True:
+                # Between rounds torch's settings are the reader's own.
+                with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
+                    finished = next(steps, None)
+                if finished is None:
+                    return
+                yield finished

@@ -23,7 +23,7 @@ class DamagedError(CheckpointError):
     """The file cannot be read; an older one may serve."""
 
 
-FORMAT = "2"
+FORMAT = "3"
 
 PARTS = tuple(f.name for f in fields(ServerState) if f.name not in ("round", "weights"))
 """The state's parts that are tensors by name."""
@@ -92,6 +92,16 @@ def read(path: Path, fingerprint: str | None = None) -> ServerState:
         weights=Weights(weights["params"], weights["buffers"], weights["counters"]),
         **{part: under(f"{part}.") for part in PARTS},
     )
+
+
+def read_part(path: Path, part: str) -> dict[str, torch.Tensor]:
+    """One of a checkpoint's parts, the rest left unread; empty where the file is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = [name for name in file.keys() if name.startswith(f"{part}.")]  # noqa: SIM118
+            return {name.removeprefix(f"{part}."): file.get_tensor(name) for name in names}
+    except (SafetensorError, OSError):
+        return {}
 
 
 def sync_folder(folder: Path) -> None:

@@ -164,10 +164,9 @@ def _segment_sums(batches: Sequence[Tensor], counts: npt.NDArray[np.int64]) -> n
     return np.add.reduceat(values, np.r_[0, np.cumsum(counts)[:-1]])
 
 
-def summarise(scores: ClientScores, split_name: str, percentiles: Sequence[float]) -> dict[str, float]:
-    """Metrics of one evaluation: `eval/<split>/loss`, `accuracy`, and percentiles of the clients' accuracies."""
+def summarise(scores: ClientScores, name: str, percentiles: Sequence[float]) -> dict[str, float]:
+    """Metrics of an evaluation called eval/test, say: `<name>/loss`, `accuracy`, percentiles over clients."""
     examples = int(scores.examples.sum())
-    name = f"eval/{split_name}"
     metrics = {f"{name}/loss": float(scores.loss.sum()) / examples}
     if not np.isnan(scores.correct).any() and scores.counted.any():
         metrics[f"{name}/accuracy"] = float(scores.correct.sum()) / float(scores.counted.sum())

@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     Field,
@@ -19,17 +19,20 @@ from pydantic import (
     model_validator,
 )
 
-from raysim import explain, overrides
+from raysim import defined, explain, overrides
 from raysim.client.adversary import Adversary
 from raysim.client.forms.choose import FormName, Precision
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
-from raysim.data.section import Data
+from raysim.data.section import AnyData, Data
 from raysim.errors import ExperimentError
 from raysim.models.section import ModelSection
 from raysim.section import Section
 from raysim.server.section import ServerSection
 from raysim.trials import Trials, TrialsSection
+
+SOURCE_CLIENTS = 100
+"""Clients that a source without its own is dealt to, where it is prepared by its name."""
 
 Percentile = Annotated[float, Field(ge=0, le=100)]
 RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -97,13 +100,19 @@ class Experiment(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _md_is_weighted_uniformly(cls, given: Any) -> Any:
-        """The md sampler puts the examples into the probabilities: uniform weights are its definition."""
+    def _weights_by_definition(cls, given: Any) -> Any:
+        """Where uniform weights are a choice's definition, they are the default."""
         match given:
             case {"cohort": {"sampler": {"name": "md"}}}:
-                server = given.get("server", {})
-                if isinstance(server, Mapping) and "weighting" not in server:
-                    return {**given, "server": {**server, "weighting": "uniform"}}
+                # The sampler puts the examples into the probabilities.
+                uniform = True
+            case {"client": {"correction": {"name": name}}}:
+                uniform = name in defined.UNIFORM
+            case _:
+                uniform = False
+        server = given.get("server", {}) if uniform else None
+        if isinstance(server, Mapping) and "weighting" not in server:
+            return {**given, "server": {**server, "weighting": "uniform"}}
         return given
 
     @model_validator(mode="after")
@@ -114,6 +123,8 @@ class Experiment(Section):
                 "the md sampler draws clients in proportion to their examples, and is defined with uniform weights, "
                 "but got server.weighting = 'examples', which would count the examples twice"
             )
+        if refused := list(defined.refusals(self.client, self.server, self.cohort)):
+            raise ValueError("; ".join(refused))
         return self
 
     @classmethod
@@ -175,3 +186,23 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
         return Experiment.model_validate(changed)
     except ExperimentError as error:
         raise ExperimentError(f"{path}: {error}") from None
+
+
+def of_source(name: str, root: str | None, set: Iterable[str] = ()) -> Experiment:
+    """The least experiment with a source's data, to prepare them by the source's name.
+
+    Args:
+        name: of the source.
+        root: the folder of its files; None: its usual ones.
+        set: changes, as for `load`.
+
+    Raises:
+        ExperimentError: there is no such source, or a change does not fit.
+    """
+    known = {kind.model_fields["name"].default: kind for kind in get_args(AnyData)}
+    if name not in known:
+        raise ExperimentError(f"{name!r} is neither a file nor a source of data: the sources are {', '.join(known)}.")
+    data: dict[str, Any] = {"name": name, **({"root": root} if root else {})}
+    if known[name].model_fields["clients"].is_required():
+        data["clients"] = SOURCE_CLIENTS
+    return Experiment.model_validate(overrides.apply({"data": data, "cohort": {"size": 1}}, set, ()))

@@ -4,7 +4,8 @@ experiment.json          the complete experiment, fingerprint, versions
 rounds.parquet           one row per finished round
 clients/round-*.parquet  one row per client and evaluation
 checkpoints/round-*.safetensors
-    timeline.json            with profile: what driver and workers did when
+client_state/            what clients remember from round to round, where a correction has them do so
+timeline.json            with profile: what driver and workers did when
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import pyarrow.parquet as pq
 from raysim import checkpoint
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.experiment import Experiment
+from raysim.server import manifest
 from raysim.server.state import ServerState
 from raysim.timeline import PREFIX, Span, Timeline
 
@@ -33,6 +35,12 @@ log = logging.getLogger("raysim")
 
 FLUSH_S = 5.0
 """Rounds reach the disk at least this often, so that a run can be looked at while it goes on."""
+
+EVALUATIONS = ("eval/", "eval_average/", "eval_personalised/")
+"""How the columns begin that only evaluated rounds have."""
+
+STATES = "client_state"
+"""The folder of the clients' own states within the run's."""
 
 _COSTS = frozenset({"workers", "wall_time_s", "idle_fraction", "retries", "ray_bytes_down", "ray_bytes_up"})
 
@@ -103,7 +111,7 @@ class RunFolder:
         if done % experiment.evaluation.every and done < experiment.rounds:
             # The round was evaluated because it was to be the last, which it no longer is.
             folder._rows[-1:] = [
-                {name: value for name, value in row.items() if not name.startswith("eval/")}
+                {name: value for name, value in row.items() if not name.startswith(EVALUATIONS)}
                 for row in folder._rows[-1:]
             ]
             _client_part(path, done - 1).unlink(missing_ok=True)
@@ -147,6 +155,11 @@ class RunFolder:
         self.checkpointed = state.round
         for old in sorted(folder.glob("round-*.safetensors"))[: -self._keep]:
             old.unlink()
+
+    def named_states(self) -> set[tuple[int, int]]:
+        """(round, chunk) of every file of clients' states that a kept checkpoint names."""
+        kept = (self.path / "checkpoints").glob("round-*.safetensors")
+        return set().union(*(manifest.files(checkpoint.read_part(file, "clients")) for file in kept))
 
 
 def remove(path: Path) -> None:

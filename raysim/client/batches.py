@@ -2,6 +2,7 @@
 
 Each epoch is a fresh permutation, addressed by (seed, round, client, epoch), cut into slices of B, the short last slice
 kept: E epochs are E * ceil(n / B) local steps. With `local_steps = K` epochs repeat and are cut after exactly K steps.
+`ClientSection.local_steps_at` says how many there are.
 """
 
 from __future__ import annotations
@@ -32,43 +33,34 @@ class Batches:
         return len(self.bounds) - 1
 
 
-def num_local_steps(section: ClientSection, num_examples: int) -> int:
-    """tau of a client with that many examples."""
-    if section.local_steps is not None:
-        return section.local_steps
-    batch = num_examples if section.batch_size == "full" else section.batch_size
-    return (section.epochs or 1) * math.ceil(num_examples / batch)
-
-
 def draw(
     section: ClientSection, sizes: Sequence[int], seed: int, round_index: int, clients: Sequence[int]
 ) -> list[Batches]:
     """The batches of a chunk's clients (positions, with their n >= 1 examples); none depends on the others."""
-    shape = [_shape(section, n) for n in sizes]
+    taus = section.local_steps_at(np.array(sizes), seed, round_index, np.array(clients)).tolist()
+    lengths = [n if section.batch_size == "full" else section.batch_size for n in sizes]
+    # Epochs that are begun.
+    epochs = [math.ceil(tau / math.ceil(n / batch)) for n, batch, tau in zip(sizes, lengths, taus, strict=True)]
     orders: list[list[Int64s]] = [[] for _ in sizes]
-    for epoch in range(max(epochs for _, epochs in shape)):
-        at_work = [i for i, (_, epochs) in enumerate(shape) if epoch < epochs]
+    for epoch in range(max(epochs)):
+        at_work = [i for i in range(len(sizes)) if epoch < epochs[i]]
         # A full batch is the same set in any order: the stored one saves the gather.
-        shuffled = [i for i in at_work if section.shuffle and shape[i][0] < sizes[i]]
+        shuffled = [i for i in at_work if section.shuffle and lengths[i] < sizes[i]]
         keys = seeds.keys(seed, "batches", round_index, np.array([clients[i] for i in shuffled], dtype=np.int64), epoch)
         permutations = dict(zip(shuffled, seeds.permutations(keys, [sizes[i] for i in shuffled]), strict=True))
         for i in at_work:
             order = permutations.get(i)
             orders[i].append(np.arange(sizes[i]) if order is None else order)
-            if section.fill_last_batch and (short := sizes[i] % shape[i][0]):
+            if section.fill_last_batch and (short := sizes[i] % lengths[i]):
                 start = seeds.key(seed, "fill", round_index, clients[i], epoch)
-                extra = seeds.stream(start, shape[i][0] - short) % np.uint64(sizes[i])
+                extra = seeds.stream(start, lengths[i] - short) % np.uint64(sizes[i])
                 orders[i].append(extra.astype(np.int64))
-    return [
-        _cut(section, n, batch, num_local_steps(section, n), own)
-        for n, (batch, _), own in zip(sizes, shape, orders, strict=True)
-    ]
+    return [_cut(section, n, batch, tau, own) for n, batch, tau, own in zip(sizes, lengths, taus, orders, strict=True)]
 
 
-def _shape(section: ClientSection, num_examples: int) -> tuple[int, int]:
-    """(B, epochs begun) of a client."""
-    batch = num_examples if section.batch_size == "full" else section.batch_size
-    return batch, math.ceil(num_local_steps(section, num_examples) / math.ceil(num_examples / batch))
+def whole(num_examples: int) -> Batches:
+    """One local step on all examples, as they are stored."""
+    return Batches(np.arange(num_examples), (0, num_examples))
 
 
 def _cut(section: ClientSection, num_examples: int, batch: int, steps: int, epochs: list[Int64s]) -> Batches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 from raysim import seeds
 from raysim.client import batches
 from raysim.client.augmentations import augment
+from raysim.client.augmentations.augment import Augmentation
 from raysim.client.form import Client, Form, Updates
 from raysim.client.load import load_joined
 from raysim.client.section import ClientSection
@@ -65,18 +66,64 @@ def members(
         Client(position, n, x[i], y[i], drawn[i], keys[i])
         for i, (position, n) in enumerate(zip(positions, sizes, strict=True))
     ]
-    if (how := section.augment) is None:
-        return made
-    return [replace(c, augmented=augment.visits(how, c.visits()[0], seed, round_index, c.position)) for c in made]
+    return made if section.augment is None else [_augmented(c, section.augment, seed, round_index) for c in made]
 
 
-def train(form: Form, broadcast: Weights, clients: Sequence[Client], lr: float, layout: Layout) -> Iterator[Trained]:
+def _augmented(client: Client, how: Augmentation, seed: int, round_index: int) -> Client:
+    visits, _ = client.visits()
+    augmented = augment.visits(how, visits, seed, round_index, client.position)
+    return replace(client, x=augment.evaluated(how, client.x), augmented=augmented)
+
+
+def train(
+    form: Form,
+    broadcast: Weights,
+    clients: Sequence[Client],
+    lr: float,
+    layout: Layout,
+    offset: Callable[[Client], Tensor] | None = None,
+    start: Mapping[str, Tensor] | None = None,
+) -> Iterator[Trained]:
     """Train the clients in order and measure their updates.
+
+    Args:
+        offset: what a correction adds to a client's gradients; asked for when the client's turn comes, so that no more
+            of them are held than clients are trained together.
+        start: what the optimizer's state starts as, (P,) each, where that is not for the optimizer to say.
 
     Raises:
         ClientFailure: user code raised; names the client, or the first of those trained together.
     """
-    stream = form.train(broadcast, clients, lr)
+    for group in [clients] if form.trains_together else [[client] for client in clients]:
+        if offset is not None:
+            group = [replace(client, offset=offset(client)) for client in group]
+        for together, updates in _watched(form, broadcast, group, lr, start):
+            norms = [torch.linalg.vector_norm(p, dim=-1, dtype=torch.float64) for p in layout.pieces(updates.delta)]
+            squares = torch.stack(norms, dim=-1).square()
+            # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
+            finite = squares.sum(-1).isfinite()
+            if updates.buffers.numel():
+                finite &= updates.buffers.isfinite().all(-1)
+            yield Trained(together, updates, squares, tuple(finite.tolist()))
+
+
+def full_gradients(form: Form, broadcast: Weights, clients: Sequence[Client]) -> Iterator[tuple[Client, Tensor]]:
+    """Each client's gradient (P,) at the broadcast, of the mean loss over all its examples in one batch.
+
+    `form` sums gradients. Modules are in training mode, and draw as in a first local step.
+    """
+    whole = [replace(c, batches=batches.whole(c.num_examples), offset=None, augmented=None) for c in clients]
+    for group in [whole] if form.trains_together else [[client] for client in whole]:
+        for together, updates in _watched(form, broadcast, group, 0.0, None):
+            assert updates.gradients is not None
+            yield from zip(together, updates.gradients, strict=True)
+
+
+def _watched(
+    form: Form, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None
+) -> Iterator[tuple[tuple[Client, ...], Updates]]:
+    """The form's updates with their clients; what user code raises comes out as a ClientFailure."""
+    stream = form.train(broadcast, clients, lr, start)
     done = 0
     while done < len(clients):
         try:
@@ -89,10 +136,4 @@ def train(form: Form, broadcast: Weights, clients: Sequence[Client], lr: float, 
             ) from error
         together = tuple(clients[done : done + len(updates.seen)])
         done += len(together)
-        norms = [torch.linalg.vector_norm(p, dim=-1, dtype=torch.float64) for p in layout.pieces(updates.delta)]
-        squares = torch.stack(norms, dim=-1).square()
-        # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
-        finite = squares.sum(-1).isfinite()
-        if updates.buffers.numel():
-            finite &= updates.buffers.isfinite().all(-1)
-        yield Trained(together, updates, squares, tuple(finite.tolist()))
+        yield together, updates

@@ -6,7 +6,7 @@ rounding, and each is one implementation behind this protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,7 +22,9 @@ class Client:
     """A member of a chunk: its data as tensors, its batches, and a key for draws inside the module (dropout).
 
     `x` and `y` may be views into data of the whole chunk, at any alignment: forms gather, which makes fresh memory.
-    `augmented` are the examples of all local steps in their order, where they are not those of `x`.
+    `augmented` are the examples of all local steps in their order, where those are not rows of `x`.
+    `offset` (P,) is what a correction adds to every local gradient of the round; either all clients of a call have one,
+    or none.
     """
 
     position: int
@@ -32,6 +34,7 @@ class Client:
     batches: Batches
     key: int
     augmented: Tensor | None = None
+    offset: Tensor | None = None
 
     def visits(self) -> tuple[Tensor, Tensor]:
         """x and y of all local steps in their order, one row a visit."""
@@ -46,7 +49,8 @@ class Updates:
 
     `delta` (k, P) = y_i - x, and `buffers` (k, B), `counters` (k, C) after training, hold only until the next updates
     are asked for. `loss` and `correct` (NaN where nothing is counted) are summed over the `seen` examples of all local
-    batches, float64 (k,) on the CPU.
+    batches, float64 (k,) on the CPU. `gradients` (k, P) are the means of the raw loss gradients over the client's local
+    steps, where the form was made to sum them.
     """
 
     delta: Tensor
@@ -55,6 +59,7 @@ class Updates:
     loss: Tensor
     correct: Tensor
     seen: tuple[int, ...]
+    gradients: Tensor | None = None
 
 
 class Form(Protocol):
@@ -62,6 +67,11 @@ class Form(Protocol):
 
     trains_together: bool
 
-    def train(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Iterator[Updates]:
-        """Yield the clients' updates in the order given, one or more at a time; `broadcast` is not written to."""
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
+        """Yield the clients' updates in the order given, one or more at a time; `broadcast` is not written to.
+
+        `start` is what the optimizer's state starts as, (P,) each, where that is not for the optimizer to say.
+        """
         ...

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+import numpy as np
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from raysim.client.augmentations.augment import Augmentation
+from raysim.client.corrections.section import CorrectionSection
+from raysim.client.optimizers import OptimizerSection
 from raysim.client.sgd import Sgd
+from raysim.client.work import Amount, Change, drawn
 from raysim.section import Section
+from raysim.seeds import Int64s
 
 
 class ClientSection(Section):
@@ -16,18 +23,32 @@ class ClientSection(Section):
 
     `lr_decay` multiplies the client learning rate after every finished round. `max_grad_norm` clips the whole gradient
     by its norm; absent, nothing is clipped. `shuffle = false` keeps the stored order of examples in every epoch.
+    `max_local_steps` caps a client's local steps; `schedule` changes epochs or local steps at given rounds.
+    `mid_round_dropout` is the probability that a client leaves before it sends anything.
     `augment` is done to an image each time it is trained on.
     """
 
-    optimizer: Sgd = Sgd()
+    optimizer: OptimizerSection = Sgd()
+    correction: CorrectionSection | None = None
     lr_decay: float = Field(1.0, gt=0, le=1)
     batch_size: PositiveInt | Literal["full"] = 20
-    epochs: PositiveInt | None = None
-    local_steps: PositiveInt | None = None
+    epochs: Amount | None = None
+    local_steps: Amount | None = None
+    max_local_steps: PositiveInt | None = None
+    schedule: tuple[Change, ...] = ()
     shuffle: bool = True
     fill_last_batch: bool = False
     max_grad_norm: PositiveFloat | None = None
+    mid_round_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     augment: Augmentation | None = None
+
+    @field_validator("optimizer", mode="before")
+    @classmethod
+    def _plain_keys_are_of_sgd(cls, given: Any) -> Any:
+        """`client.optimizer.lr=0.5` alone changes the default optimizer: no name is needed for it."""
+        if isinstance(given, Mapping) and "name" not in given:
+            return {"name": Sgd.model_fields["name"].default, **given}
+        return given
 
     @model_validator(mode="after")
     def _one_measure_of_work(self) -> ClientSection:
@@ -36,13 +57,31 @@ class ClientSection(Section):
                 f"either epochs or local_steps measures a client's work, but got epochs = {self.epochs} and "
                 f"local_steps = {self.local_steps}: remove one"
             )
+        rounds = [change.round for change in self.schedule]
+        if any(a >= b for a, b in pairwise(rounds)):
+            raise ValueError(f"the rounds of schedule must rise, but are {rounds}")
         return self
 
     def lr_at(self, round_index: int) -> float:
         """lr * decay^t, t = number of finished rounds."""
         return float(self.optimizer.lr * self.lr_decay**round_index)
 
+    def local_steps_at(self, sizes: Int64s, seed: int, round_index: int, positions: Int64s) -> Int64s:
+        """tau of the clients at these positions, which have so many examples, after so many finished rounds."""
+        epochs, steps = self.epochs, self.local_steps
+        for change in self.schedule:
+            if change.round <= round_index:
+                epochs, steps = change.epochs, change.local_steps
+        if steps is not None:
+            tau = drawn(steps, seed, round_index, positions)
+        else:
+            batch = sizes if self.batch_size == "full" else np.full_like(sizes, self.batch_size)
+            tau = drawn(1 if epochs is None else epochs, seed, round_index, positions) * -(-sizes // batch)
+        return tau if self.max_local_steps is None else np.minimum(tau, self.max_local_steps)
+
     @property
     def is_plain_sgd(self) -> bool:
-        """Whether a local step is y <- y - lr * gradient, with nothing done to the gradient in between."""
-        return self.optimizer.momentum == 0 and self.optimizer.weight_decay == 0 and self.max_grad_norm is None
+        """Whether, but for a correction, a local step is y <- y - lr * gradient, with nothing done to it in between."""
+        optimizer = self.optimizer
+        plain = isinstance(optimizer, Sgd) and optimizer.momentum == 0 and optimizer.weight_decay == 0
+        return plain and self.max_grad_norm is None

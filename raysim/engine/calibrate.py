@@ -15,10 +15,12 @@ import numpy as np
 import torch
 
 from raysim.client.forms.choose import FormName, Way, choose
+from raysim.engine.memory import remembered
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool
 from raysim.errors import ModelError
+from raysim.server.sums import Sums
 
 FORMS: tuple[FormName, ...] = ("one_by_one", "fused", "stacked", "vmap")
 TOGETHER = (4, 8, 16, 32, 64, 128)
@@ -105,10 +107,20 @@ def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], 
 
 def _round_s(plan: Plan, cohort: np.ndarray, device: torch.device, workers: int, budget_s: float) -> float:
     """One pass over a round's chunks, or as many as the budget allows."""
-    chunks, costs = plan.chunks(cohort)
+    with remembered(plan, None) as placed:
+        return _passed_s(placed, cohort, device, workers, budget_s)
+
+
+def _passed_s(plan: Plan, cohort: np.ndarray, device: torch.device, workers: int, budget_s: float) -> float:
+    chunks, costs = plan.chunks(cohort, 0)
     pool = Pool(plan, device, "calibration")
-    state = plan.initial_state()
-    broadcast = plan.algorithm().broadcast(state, {})
+    algorithm, state = plan.algorithm(), plan.initial_state()
+    sums: list[Sums] = []
+    for phase in algorithm.phases[:-1]:
+        # What an earlier phase comes to is not of interest, only that there is something of its shape.
+        sent = phase.broadcast(state, {}, cohort.tolist(), sums)
+        sums.append(pool.run("train", sent, 0, chunks[0], None))
+    broadcast = algorithm.phases[-1].broadcast(state, {}, cohort.tolist(), sums)
     measured: dict[int, float] = {}
     spent_s = 0.0
     for index, chunk in enumerate(chunks):

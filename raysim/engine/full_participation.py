@@ -6,20 +6,25 @@ send the same updates. Nothing is kept of it but figures: no model, state or lev
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from raysim.algorithm import Broadcast
+from raysim.algorithm import Algorithm
 from raysim.engine.job import Executor, Job
 from raysim.engine.plan import Plan
 from raysim.server.agreement import agreement, similarity
+from raysim.server.state import ServerState
 from raysim.server.step import Metrics
 from raysim.server.sums import Sums
 
 
-def submit(plan: Plan, executor: Executor, broadcast: Broadcast) -> int:
+def submit(plan: Plan, algorithm: Algorithm, executor: Executor, state: ServerState) -> int:
     """Send all training clients out; returns the job's ticket."""
-    chunks, costs = plan.chunks(np.arange(len(plan.dataset.train)))
-    return executor.submit(Job("train", broadcast, chunks, costs))
+    everyone = np.arange(len(plan.dataset.train))
+    (phase,) = algorithm.phases
+    sent = replace(phase.broadcast(state, {}, everyone.tolist(), ()), measures=True)
+    return executor.submit(Job("train", sent, *plan.chunks(everyone, state.round)))
 
 
 def read(plan: Plan, sums: Sums) -> Metrics:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from raysim import evaluate
-from raysim.algorithm import Broadcast
+from raysim.broadcast import Broadcast
 from raysim.server import sums
 from raysim.server.updates import Bounds
 from raysim.timeline import Span

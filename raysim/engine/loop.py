@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from raysim.algorithm import Algorithm
+from raysim.client.departures import stays
+from raysim.cohort.chunks import Chunk
 from raysim.cohort.sampler import Positions, Sampler
 from raysim.engine import full_participation, scoring, second_look
 from raysim.engine.job import Executor, Job, Outcome
+from raysim.engine.memory import Memory
 from raysim.engine.plan import Plan
 from raysim.experiment import Experiment
 from raysim.models.model import Weights
@@ -23,7 +26,7 @@ from raysim.server.aggregators import refusal
 from raysim.server.state import ServerState
 from raysim.server.step import Metrics
 from raysim.server.sums import Sums, empty
-from raysim.server.updates import shards
+from raysim.server.updates import Bounds, shards
 from raysim.timeline import PREFIX, Span, Stopwatch
 
 log = logging.getLogger("raysim")
@@ -82,6 +85,7 @@ def rounds(
     algorithm = plan.algorithm()
     sampler = plan.sampler()
     evaluations = scoring.plan_units(plan)
+    memory = Memory(plan, folder, state) if algorithm.remembers else None
     alone = False
     keep = plan.keeps_updates
     if keep:
@@ -97,15 +101,19 @@ def rounds(
             if stepped is not None:
                 finished = _finish(plan, executor, stepped, since_s)
                 if folder is not None:
-                    _record(folder, finished, stepped.state, experiment)
+                    folder.add(finished.row, finished.clients, finished.spans)
+                    if _checkpoint_due(stepped.state, experiment):
+                        _checkpoint(folder, stepped.state, memory)
                 recorded, stepped = stepped.state, None
+                if memory is not None:
+                    memory.recorded(recorded)
                 since_s = time.perf_counter()
                 yield finished
                 if not overlap:
                     # Nothing was under way meanwhile: the time was the reader's.
                     since_s = time.perf_counter()
             if training is not None:
-                stepped = _step(plan, executor, algorithm, sampler, state, training, evaluations)
+                stepped = _step(plan, executor, algorithm, sampler, memory, state, training, evaluations)
                 state = stepped.state
                 clients = stepped.metrics["clients"] or 0
                 if experiment.server.glad and clients < 2 and not alone:
@@ -113,18 +121,24 @@ def rounds(
                     alone = True
     finally:
         if folder is not None and folder.checkpointed < recorded.round:
-            folder.checkpoint(recorded)
+            _checkpoint(folder, recorded, memory)
 
 
 @dataclass(frozen=True)
 class _Training:
-    """A round whose clients are being trained; there is no ticket where the sampler drew nobody.
+    """A round whose first phase is under way; there is no ticket where nobody is left of the cohort.
 
-    `probe` is the ticket of all training clients' updates, in rounds that measure them.
+    positions: the clients that take part, without those that left in mid-round. chunks, costs, bounds: of the jobs.
+    probe: the ticket of all training clients' updates, in rounds that measure them.
     """
 
     ticket: int | None
     cohort: Positions
+    positions: Positions
+    repeats: Mapping[int, int]
+    chunks: tuple[Chunk, ...]
+    costs: Sequence[float]
+    bounds: tuple[Bounds, ...]
     watch: Stopwatch
     probe: int | None = None
 
@@ -136,11 +150,10 @@ class _Stepped:
     state: ServerState
     metrics: Metrics
     rejected: tuple[int, ...]
-    cohort: Positions
-    outcome: Outcome
+    training: _Training
+    outcomes: tuple[Outcome, ...]
+    """Of the phases, the training one first."""
     evaluations: Mapping[str, int]
-    probe: int | None
-    watch: Stopwatch
 
 
 def _begin(
@@ -150,20 +163,40 @@ def _begin(
     watch = Stopwatch()
     with watch.phase("sample"):
         cohort = sampler.sample(state.sampler, state.round)
-    # However often a client was drawn, it trains once.
-    members, first, counts = np.unique(cohort, return_index=True, return_counts=True)
-    if not len(members):
-        return _Training(None, cohort, watch)
-    repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
+        positions, repeats = taking_part(plan, cohort, state.round)
+    if not len(positions):
+        return _Training(None, cohort, positions, repeats, (), (), (), watch)
     with watch.phase("plan"):
-        chunks, costs = plan.chunks(cohort[np.sort(first)])
-        bounds = shards(plan.model.params.size, len(cohort)) if keep else ()
+        chunks, costs = plan.chunks(positions, state.round)
+        bounds = shards(plan.model.params.size, sum(repeats.get(p, 1) for p in positions.tolist())) if keep else ()
+    training = _Training(None, cohort, positions, repeats, chunks, costs, bounds, watch)
     with watch.phase("submit"):
-        ticket = executor.submit(Job("train", algorithm.broadcast(state, repeats), chunks, costs, bounds))
+        training = replace(training, ticket=_submit(algorithm, executor, state, training, ()))
         every = plan.experiment.server.diagnostics.probe
         due = every is not None and state.round % every == 0
-        probe = full_participation.submit(plan, executor, algorithm.broadcast(state, {})) if due else None
-    return _Training(ticket, cohort, watch, probe)
+        return replace(training, probe=full_participation.submit(plan, algorithm, executor, state) if due else None)
+
+
+def taking_part(plan: Plan, cohort: Positions, round_index: int) -> tuple[Positions, dict[int, int]]:
+    """Who of the cohort trains, in order of drawing, and who was drawn more than once how often.
+
+    However often a client was drawn, it trains once.
+    """
+    members, first, counts = np.unique(cohort, return_index=True, return_counts=True)
+    repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
+    positions = cohort[np.sort(first)]
+    e = plan.experiment
+    return positions[stays(e.client.mid_round_dropout, e.seed, round_index, positions)], repeats
+
+
+def _submit(
+    algorithm: Algorithm, executor: Executor, state: ServerState, training: _Training, sums: tuple[Sums, ...]
+) -> int:
+    """Send out the phase that comes after those whose sums are there; only the last one's updates are kept."""
+    phase = algorithm.phases[len(sums)]
+    sent = phase.broadcast(state, training.repeats, training.positions.tolist(), sums)
+    bounds = training.bounds if len(sums) + 1 == len(algorithm.phases) else ()
+    return executor.submit(Job("train", sent, training.chunks, training.costs, bounds))
 
 
 def _step(
@@ -171,13 +204,19 @@ def _step(
     executor: Executor,
     algorithm: Algorithm,
     sampler: Sampler,
+    memory: Memory | None,
     state: ServerState,
     training: _Training,
     evaluations: scoring.Units,
 ) -> _Stepped:
     """Wait for the round's sums, step the server, and send the new model to be evaluated where that is due."""
+    earlier: tuple[Sums, ...] = ()
+    before_outcomes: tuple[Outcome, ...] = ()
     with training.watch.phase("train"):
         outcome = _nobody(plan) if training.ticket is None else executor.result(training.ticket)
+        while training.ticket is not None and len(earlier) + 1 < len(algorithm.phases):
+            earlier, before_outcomes = (*earlier, outcome.value), (*before_outcomes, outcome)
+            outcome = executor.result(_submit(algorithm, executor, state, training, earlier))
     sums: Sums = outcome.value
     index, experiment, vector = state.round, plan.experiment, None
     rule = experiment.server.rule
@@ -190,7 +229,11 @@ def _step(
                 sums, vector = second_look.aggregate(executor, rule, sums, outcome.kept, index, training.cohort)
     before = state.weights.params
     with training.watch.phase("step"):
-        state, metrics = algorithm.step(state, sums, vector)
+        state, metrics = algorithm.step(state, (*earlier, sums), vector)
+        if memory is not None and sums.clients:
+            state = memory.committed(state, index, training.chunks, sums.rejected)
+    if experiment.client.mid_round_dropout:
+        metrics["dropped"] = len(np.unique(training.cohort)) - len(training.positions)
     if sampler.learn is not None and sums.facts:
         with training.watch.phase("learn"):
             moved = state.weights.params - before
@@ -199,8 +242,8 @@ def _step(
     # The updates are not looked at again: what holds them lets go.
     outcome = replace(outcome, kept=())
     due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
-    tickets = scoring.submit(executor, state, evaluations) if due else {}
-    return _Stepped(state, metrics, sums.rejected, training.cohort, outcome, tickets, training.probe, training.watch)
+    tickets = scoring.submit(executor, state, algorithm.average(state), evaluations) if due else {}
+    return _Stepped(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets)
 
 
 def _nobody(plan: Plan) -> Outcome:
@@ -210,22 +253,26 @@ def _nobody(plan: Plan) -> Outcome:
     return Outcome(nothing, spans=(), workers=1)
 
 
-def _record(folder: RunFolder, finished: Finished, state: ServerState, experiment: Experiment) -> None:
-    folder.add(finished.row, finished.clients, finished.spans)
-    if state.round % experiment.checkpoint.every == 0 or state.round == experiment.rounds:
-        folder.checkpoint(state)
+def _checkpoint_due(state: ServerState, experiment: Experiment) -> bool:
+    return state.round % experiment.checkpoint.every == 0 or state.round == experiment.rounds
+
+
+def _checkpoint(folder: RunFolder, state: ServerState, memory: Memory | None) -> None:
+    if memory is not None:
+        memory.flush()
+    folder.checkpoint(state)
 
 
 def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -> Finished:
     """Wait for the round's evaluations and put together all that is known of it."""
     index = stepped.state.round - 1
-    watch = stepped.watch
+    watch, training = stepped.training.watch, stepped.training
     with watch.phase("evaluate"):
         scores, clients, others = scoring.collect(plan, executor, index, stepped.evaluations)
     probed: Metrics = {}
-    if stepped.probe is not None:
+    if training.probe is not None:
         with watch.phase("probe"):
-            of_all = executor.result(stepped.probe)
+            of_all = executor.result(training.probe)
         probed = full_participation.read(plan, of_all.value)
         others = (*others, of_all)
     split = plan.dataset.train
@@ -241,7 +288,7 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -
             index,
             stepped.metrics["accuracy"],
         )
-    outcomes = (stepped.outcome, *others)
+    outcomes = (*stepped.outcomes, *others)
     seconds = watch.seconds()
     return Finished(
         index=index,
@@ -249,11 +296,11 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -
             **stepped.metrics,
             **scores,
             **probed,
-            **transfers(plan, len(np.unique(stepped.cohort))),
+            **transfers(plan, len(np.unique(training.cohort)), len(training.positions)),
             **_engine_costs(outcomes, time.perf_counter() - since_s),
             **seconds,
         },
-        cohort=tuple(split.id_of(position) for position in stepped.cohort.tolist()),
+        cohort=tuple(split.id_of(position) for position in training.cohort.tolist()),
         rejected=rejected,
         clients=clients,
         weights=stepped.state.weights,
@@ -261,11 +308,17 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -
     )
 
 
-def transfers(plan: Plan, cohort_size: int) -> dict[str, float]:
-    """Bytes that the simulated clients of a round would transfer."""
+def transfers(plan: Plan, cohort_size: int, senders: int | None = None) -> dict[str, float]:
+    """Bytes that the simulated clients of a round would transfer; `senders` of them stay to the end, by default all."""
     model, item_bytes = plan.model, plan.initial.params.element_size()
-    model_bytes = (model.params.num_values + model.buffers.num_values) * item_bytes + model.counters.num_values * 8
-    return {"bytes_down": cohort_size * model_bytes, "bytes_up": cohort_size * model_bytes}
+    vector_bytes = model.params.num_values * item_bytes
+    model_bytes = vector_bytes + model.buffers.num_values * item_bytes + model.counters.num_values * 8
+    down, up = plan.algorithm().traffic
+    senders = cohort_size if senders is None else senders
+    return {
+        "bytes_down": cohort_size * (model_bytes + down * vector_bytes),
+        "bytes_up": senders * (model_bytes + up * vector_bytes),
+    }
 
 
 def _engine_costs(outcomes: tuple[Outcome, ...], wall_s: float) -> dict[str, float]:

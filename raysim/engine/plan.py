@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from raysim.algorithm import Algorithm, federated
-from raysim.client import batches
 from raysim.client.adversary import LabelFlip, positions
 from raysim.client.augmentations import augment
 from raysim.client.forms.choose import Way, choose
@@ -21,6 +21,7 @@ from raysim.cohort.sampler import Sampler
 from raysim.cohort.section import sampler
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
+from raysim.engine.client_store import ClientStore
 from raysim.engine.numerics import choose_device
 from raysim.errors import ExperimentError, ModelError
 from raysim.experiment import Experiment
@@ -44,6 +45,10 @@ class Plan:
     task: Task
     way: Way
     label_population: torch.Tensor | None = None
+    states: Path | None = None
+    """Where clients' own states are written, if they keep any."""
+    older_states: Path | None = None
+    """Where states are looked for that are not there."""
 
     @property
     def fingerprint(self) -> str:
@@ -59,9 +64,15 @@ class Plan:
         e = self.experiment
         size_at = e.cohort.size_at(len(self.dataset.train))
         adversaries = positions(e.adversary, e.seed, self.dataset.train)
+        population = len(self.dataset.train)
         return federated(
-            e.client, e.server, self.model, e.seed, size_at, self.label_population, e.adversary, adversaries
+            e.client, e.server, self.model, e.seed, size_at, population, self.label_population, e.adversary, adversaries
         )
+
+    def client_store(self) -> ClientStore:
+        """The files in which clients remember; `states` says where."""
+        assert self.states is not None
+        return ClientStore(self.states, self.older_states, self.dataset.train.id_of)
 
     def sampler(self) -> Sampler:
         """Which clients make the cohorts."""
@@ -86,11 +97,16 @@ class Plan:
         """The state before the first round."""
         return self.algorithm().init(self.initial, self.sampler().init())
 
-    def chunks(self, cohort: npt.NDArray[np.int64]) -> tuple[tuple[chunks.Chunk, ...], list[int]]:
+    def local_steps(self, cohort: npt.NDArray[np.int64], round_index: int) -> npt.NDArray[np.int64]:
+        """tau of each of these clients in a round."""
+        e = self.experiment
+        return e.client.local_steps_at(self.dataset.train.sizes(cohort), e.seed, round_index, cohort)
+
+    def chunks(self, cohort: npt.NDArray[np.int64], round_index: int) -> tuple[tuple[chunks.Chunk, ...], list[int]]:
         """The cohort's chunks, and each one's cost in examples to train on."""
         client = self.experiment.client
         sizes = self.dataset.train.sizes(cohort)
-        steps = np.array([batches.num_local_steps(client, n) for n in sizes.tolist()])
+        steps = self.local_steps(cohort, round_index)
         work = steps * np.minimum(sizes, _batch(client.batch_size)).astype(np.int64)
         if self.way.together:
             planned = chunks.plan(cohort, steps, self.way.chunk_size(len(cohort)))
@@ -142,6 +158,7 @@ def resolve(
     plan = Plan(experiment, dataset, made, initial, task, _way(experiment, made, task), population)
     plan.initial_state()
     _check_rule(plan)
+    _check_equal_work(plan)
     for split in evaluated_splits(plan):
         dataset.split(split)
     _try_model(plan, own_loss=loss is not None)
@@ -167,6 +184,24 @@ def _check_rule(plan: Plan) -> None:
     smallest = min(int(size_at(t)) for t in range(e.rounds))
     if why := refusal(rule, smallest):
         raise ExperimentError(f"server.aggregator: {why}.")
+
+
+def _check_equal_work(plan: Plan) -> None:
+    """scaffold_m is defined where all clients take equally many local steps."""
+    e = plan.experiment
+    if e.client.correction is None or e.client.correction.name != "scaffold_m":
+        return
+    everyone = np.arange(len(plan.dataset.train))
+    for t in {0, *(change.round for change in e.client.schedule)}:
+        steps = plan.local_steps(everyone, t)
+        if steps.min() != steps.max():
+            few, many = int(steps.argmin()), int(steps.argmax())
+            raise ExperimentError(
+                f"client.correction.name = 'scaffold_m' needs as many local steps of every client, but in round {t} "
+                f"client {plan.dataset.train.id_of(few)!r} takes {steps[few]} and client "
+                f"{plan.dataset.train.id_of(many)!r} takes {steps[many]}: set client.local_steps to a number, or take "
+                f"'scaffold', which is defined with any."
+            )
 
 
 def _label_population(dataset: FederatedDataset) -> torch.Tensor:

@@ -12,14 +12,17 @@ import torch
 from torch import Tensor
 
 from raysim import evaluate
-from raysim.algorithm import Broadcast
+from raysim.broadcast import Broadcast
 from raysim.client.augmentations import augment
 from raysim.client.chunk import ClientFailure
 from raysim.client.forms.make import make
+from raysim.client.section import ClientSection
+from raysim.cohort.chunks import Chunk
 from raysim.engine.job import Kind, Look, Part, Shard
 from raysim.engine.plan import Plan
 from raysim.errors import ClientError
 from raysim.models.model import Weights, bind
+from raysim.phase import Workshop
 from raysim.server import updates
 from raysim.server.sums import Sums
 from raysim.server.updates import Bounds
@@ -38,11 +41,16 @@ class Pool:
         self._plan = plan
         self._device = device
         self._worker = worker
-        self._local = plan.algorithm().local
+        self._algorithm = plan.algorithm()
+        self._store = plan.client_store() if self._algorithm.remembers else None
         self._loaded = _to(plan.initial, device, copy=True)
         self._form = make(
             plan.way, plan.model, self._loaded, plan.task, plan.experiment.client, plan.experiment.engine.precision
         )
+        self._gradients = None
+        if len(self._algorithm.phases) > 1:
+            way, precision = plan.way, plan.experiment.engine.precision
+            self._gradients = make(way, plan.model, self._loaded, plan.task, ClientSection(), precision, True)
         self._module = bind(plan.model, self._loaded, device).eval()
         self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
             "evaluate": self._evaluate,
@@ -65,14 +73,24 @@ class Pool:
             with torch.random.fork_rng(devices=[]):
                 if kind == "train":
                     assert isinstance(broadcast, Broadcast)
-                    return self._train(broadcast, unit, kept)
+                    return self._train(broadcast, index, unit, kept)
                 return self._runners[kind](broadcast, unit)
         except ClientFailure as failure:
             raise ClientError(self._describe(kind, failure, broadcast.round, index, unit)) from failure.__cause__
 
-    def _train(self, broadcast: Broadcast, chunk: tuple[int, ...], kept: list[Tensor] | None) -> Sums:
-        sent = replace(broadcast, weights=_to(broadcast.weights, self._device))
-        return self._local(self._form, self._plan.dataset, sent, chunk, kept)
+    def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
+        beside = {name: vector.to(self._device) for name, vector in broadcast.beside.items()}
+        sent = replace(broadcast, weights=_to(broadcast.weights, self._device), beside=beside)
+        phase = self._algorithm.phases[sent.phase]
+        workshop = Workshop(self._form, self._gradients, kept)
+        if self._store is None:
+            return phase.local(workshop, self._plan.dataset, sent, chunk)
+        like = broadcast.weights.params.cpu()
+        if sent.measures:
+            reader = self._store.reader(sent.places, like)
+            return phase.local(workshop._replace(states=reader), self._plan.dataset, sent, chunk)
+        with self._store.chunk(sent.round, index, chunk, sent.places, like) as states:
+            return phase.local(workshop._replace(states=states), self._plan.dataset, sent, chunk)
 
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
         for own, sent in zip(_vectors(self._loaded), _vectors(broadcast.weights), strict=True):

@@ -6,24 +6,25 @@ in a module or a loss stop where a run that went wrong went wrong.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 from torch import Tensor
 
 from raysim import checkpoint, records
-from raysim.algorithm import Broadcast
 from raysim.engine import loop
 from raysim.engine.in_process import InProcess
+from raysim.engine.job import Job
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool
 from raysim.errors import CheckpointError, RunFolderError
+from raysim.server.limits import UNLIMITED
 from raysim.server.state import ServerState
+from raysim.server.sums import Sums
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,9 @@ class ClientUpdate:
 
 def replay_round(plan: Plan, path: Path, index: int) -> loop.Finished:
     """The round as it was, evaluated as the last one of a run is."""
-    state = state_before(plan, path, index)
-    (finished,) = _run(plan, state, index + 1)
+    with _aside(plan, path) as plan:
+        state = state_before(plan, path, index)
+        (finished,) = _run(plan, state, index + 1)
     return finished
 
 
@@ -53,29 +55,51 @@ def replay_client(plan: Plan, path: Path, index: int, client: str) -> ClientUpda
     Raises:
         RunFolderError: the client was not in the round's cohort.
     """
+    with _aside(plan, path) as plan:
+        return _client(plan, path, index, client)
+
+
+def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
     state = state_before(plan, path, index)
     train = plan.dataset.train
     position = train.position_of(client)
     cohort = plan.sampler().sample(state.sampler, index)
-    _, first = np.unique(cohort, return_index=True)
-    chunks, _ = plan.chunks(cohort[np.sort(first)])
+    positions, repeats = loop.taking_part(plan, cohort, index)
+    chunks, costs = plan.chunks(positions, index)
     number = next((i for i, chunk in enumerate(chunks) if position in chunk), None)
     if number is None:
         ids = ", ".join(train.id_of(p) for p in cohort.tolist()[:20])
         raise RunFolderError(f"client {client!r} was not in round {index}, whose cohort of {len(cohort)} is: {ids} ...")
-    sent = Broadcast(index, state.weights, plan.experiment.client.lr_at(index))
     kept: list[Tensor] = []
     engine = plan.experiment.engine
     device = choose_device(engine.gpus_per_worker)
     with fixed(engine.threads, device, engine.precision):
-        pool = Pool(plan, device, "this process")
-        sums = pool.run("train", sent, number, chunks[number], kept)
+        *earlier, training = plan.algorithm().phases
+        executor = InProcess(plan)
+        sums: tuple[Sums, ...] = ()
+        for phase in earlier:
+            sent = phase.broadcast(state, repeats, positions.tolist(), sums)
+            sums = (*sums, executor.result(executor.submit(Job("train", sent, chunks, costs))).value)
+        sent = training.broadcast(state, repeats, positions.tolist(), sums)
+        # What the client sent: before clipping, and once, however often it was drawn.
+        sent = replace(sent, limits=UNLIMITED, repeats={})
+        made = Pool(plan, device, "this process").run("train", sent, number, chunks[number], kept)
     members = tuple(train.id_of(p) for p in chunks[number])
-    if position in sums.rejected:
+    if position in made.rejected:
         return ClientUpdate(index, client, members, None, rejected=True)
-    row = [fact.position for fact in sums.facts].index(position)
+    row = [fact.position for fact in made.facts].index(position)
     named = {name: view.clone() for name, view in plan.model.params.views(kept[row]).items()}
     return ClientUpdate(index, client, members, named, rejected=False)
+
+
+@contextmanager
+def _aside(plan: Plan, path: Path) -> Iterator[Plan]:
+    """The plan with what clients remember read from the run, and written elsewhere."""
+    if not plan.algorithm().remembers:
+        yield plan
+        return
+    with TemporaryDirectory(prefix="raysim-") as scratch:
+        yield replace(plan, states=Path(scratch) / records.STATES, older_states=path.absolute() / records.STATES)
 
 
 def state_before(plan: Plan, path: Path, index: int) -> ServerState:

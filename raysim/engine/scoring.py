@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from raysim import evaluate
-from raysim.algorithm import Broadcast
+from raysim.broadcast import Broadcast
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan import Plan, evaluated_splits
+from raysim.models.model import Weights
 from raysim.records import CLIENT_SCHEMA
 from raysim.server.state import ServerState
 
@@ -29,23 +30,31 @@ def plan_units(plan: Plan) -> Units:
     return units
 
 
-def submit(executor: Executor, state: ServerState, units: Units) -> dict[str, int]:
-    """Send the state's model to be scored; returns a ticket for each split."""
-    sent = Broadcast(state.round - 1, state.weights, lr=0.0)
-    return {name: executor.submit(Job("evaluate", sent, work, [1.0] * len(work))) for name, work in units.items()}
+def submit(executor: Executor, state: ServerState, average: Weights | None, units: Units) -> dict[str, int]:
+    """Send the state's model to be scored, and the average beside it where there is one; a ticket for each column."""
+    tickets = {}
+    for prefix, weights in (("eval", state.weights), ("eval_average", average)):
+        if weights is not None:
+            sent = Broadcast(state.round - 1, weights, lr=0.0)
+            for name, work in units.items():
+                tickets[f"{prefix}/{name}"] = executor.submit(Job("evaluate", sent, work, [1.0] * len(work)))
+    return tickets
 
 
 def collect(
     plan: Plan, executor: Executor, index: int, tickets: Mapping[str, int]
 ) -> tuple[dict[str, float], pa.Table | None, tuple[Outcome, ...]]:
-    """Wait for the splits' scores: metrics, one row per client (None without tickets), and what it cost."""
+    """Wait for the scores, by "eval/<split>" and its kin: metrics, rows by client (None without tickets), and costs."""
     metrics: dict[str, float] = {}
     tables, outcomes = [], []
     for name, ticket in tickets.items():
         outcome = executor.result(ticket)
         scores = evaluate.per_client(outcome.value)
         metrics |= evaluate.summarise(scores, name, plan.experiment.evaluation.percentiles)
-        tables.append(_rows(plan, index, name, scores))
+        # Rows are of the model that is broadcast.
+        prefix, _, split = name.partition("/")
+        if prefix == "eval":
+            tables.append(_rows(plan, index, split, scores))
         outcomes.append(outcome)
     return metrics, pa.concat_tables(tables) if tables else None, tuple(outcomes)
 

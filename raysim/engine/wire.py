@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -11,11 +12,14 @@ from torch import Tensor
 
 
 def pack(record: Any) -> Any:
-    """(type, fields) of a record, (Tensor, array over the same memory) of a tensor; other values stand as they are."""
+    """(type, fields) of a record, (Tensor, array over the same memory) of a tensor, (dict, items) of tensors by name;
+    other values stand as they are."""
     if isinstance(record, Tensor):
         return (Tensor, record.detach().cpu().numpy())
     if is_dataclass(record) and not isinstance(record, type):
         return (type(record), tuple(pack(getattr(record, f.name)) for f in fields(record)))
+    if isinstance(record, Mapping) and any(isinstance(value, Tensor) for value in record.values()):
+        return (dict, tuple((key, pack(value)) for key, value in record.items()))
     return record
 
 
@@ -28,6 +32,8 @@ def unpack(packed: Any) -> Any:
         tensor = torch.empty(content.shape, dtype=_DTYPES[content.dtype.name])
         np.copyto(tensor.numpy(), content)
         return tensor
+    if kind is dict:
+        return {key: unpack(value) for key, value in content}
     return kind(*(unpack(value) for value in content))
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from raysim.client import batches
 from raysim.data.dataset import Split
 from raysim.engine.loop import transfers
 from raysim.engine.plan import Plan, evaluated_splits
@@ -57,8 +56,8 @@ def _round(plan: Plan) -> Iterator[Line]:
     sampler = plan.sampler()
     # The first round stands for all: later cohorts have the same size, and clients of the same population.
     cohort = np.unique(sampler.sample(sampler.init(), 0))
-    steps = [batches.num_local_steps(experiment.client, size) for size in train.sizes(cohort).tolist()]
-    chunks, _ = plan.chunks(cohort)
+    steps = plan.local_steps(cohort, 0).tolist()
+    chunks, _ = plan.chunks(cohort, 0)
     yield "cohort", f"{len(cohort):,} of {figures.counted(len(train), 'client')}, {experiment.cohort.sampler.name}"
     least, most = min(steps, default=0), max(steps, default=0)
     spread = f"{least:,}" if least == most else f"{least:,} to {most:,}"
@@ -67,6 +66,8 @@ def _round(plan: Plan) -> Iterator[Line]:
     most_clients = figures.counted(max(map(len, chunks), default=0), "client")
     yield "chunks", f"{len(chunks):,} a round, of up to {most_clients}, so at most {len(chunks):,} workers have work"
     yield "client step", _choice(experiment.client.optimizer)
+    if experiment.client.correction is not None:
+        yield "correction", _choice(experiment.client.correction)
     yield "server step", f"{_choice(experiment.server.optimizer)}, weighted by {experiment.server.weighting}"
     server = experiment.server
     if server.aggregator.name != "mean":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -20,6 +20,7 @@ class ServerState:
     The others are tensors by name:
     optimizer, sampler: what the optimizer's and the sampler's `init` made of them, stepped since.
     levels: of clipping and zeroing. glad: baselines. ledger: what diagnostics carry on.
+    correction: the server's half of the clients' correction. clients: where the clients' own states lie (manifest.py).
     """
 
     round: int
@@ -29,3 +30,5 @@ class ServerState:
     levels: Tensors
     glad: Tensors
     ledger: Tensors
+    correction: Tensors = field(default_factory=dict)
+    clients: Tensors = field(default_factory=dict)

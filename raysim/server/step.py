@@ -21,7 +21,7 @@ from raysim.server import clipping, diagnostics, glad, ledger, optimizers
 from raysim.server.agreement import Agreement, agreement, similarity
 from raysim.server.level import follow
 from raysim.server.limits import Limits
-from raysim.server.norms import group_norms
+from raysim.server.norms import group_norms, squared_norm
 from raysim.server.optimizer import Descent
 from raysim.server.pseudo_gradient import pseudo_gradient
 from raysim.server.section import ServerSection
@@ -32,12 +32,16 @@ Metrics = dict[str, float | None]
 """A figure is None where it is not defined for the round."""
 
 
+Settle = Callable[[ServerState, Sums, Tensor, Tensor], tuple[Tensor, Tensors]]
+"""(state, sums, x - lr f g, f g) -> the model that is broadcast next, and the server's half of a correction."""
+
+
 class Server(NamedTuple):
     """Pure functions: the state before the first round, the levels of a round, the step that closes it."""
 
     init: Callable[[Weights, Tensors], ServerState]
     limits: Callable[[ServerState], Limits]
-    step: Callable[[ServerState, Sums, Tensor | None], tuple[ServerState, Metrics]]
+    step: Callable[[ServerState, Sums, Tensor | None, Settle | None], tuple[ServerState, Metrics]]
 
 
 def reweighed(sums: Sums, coefficients: Tensor, weighted_sum: Tensor) -> Sums:
@@ -88,7 +92,9 @@ def make(
     def limits(state: ServerState) -> Limits:
         return Limits(**{name: float(level) for name, level in state.levels.items()})
 
-    def step(state: ServerState, sums: Sums, aggregate: Tensor | None = None) -> tuple[ServerState, Metrics]:
+    def step(
+        state: ServerState, sums: Sums, aggregate: Tensor | None = None, settle: Settle | None = None
+    ) -> tuple[ServerState, Metrics]:
         t, weights = state.round, state.weights
         lr = section.lr_at(cohort_size(t), t)
         metrics: Metrics = {
@@ -114,18 +120,25 @@ def make(
         else:
             g = pseudo_gradient(aggregate, 1.0, weights.params)
             metrics["pseudo_gradient_norm"] = math.hypot(*group_norms(layout, aggregate))
-        stepped = optimizer.step(weights.params, Descent(layout, g, lr, t + 1, factors), state.optimizer)
+        descent = Descent(layout, g, lr, t + 1, factors)
+        stepped = optimizer.step(weights.params, descent, state.optimizer)
         metrics |= stepped.metrics
+        params, half = stepped.params, state.correction
+        if settle is not None:
+            params, half = settle(state, sums, params, g if factors is None else descent.rescale(g, 1.0))
+            metrics["params_norm"] = math.sqrt(squared_norm(params))
         opened, said = _entered(state.ledger, sums, label_population, metrics)
         metrics |= said
         after = ServerState(
             round=t + 1,
-            weights=Weights(stepped.params, sums.buffers.div(sums.weight).to(weights.buffers.dtype), sums.counters),
+            weights=Weights(params, sums.buffers.div(sums.weight).to(weights.buffers.dtype), sums.counters),
             optimizer=stepped.state,
             sampler=state.sampler,
             levels=_levels(section, state.levels, sums),
             glad=baselines,
             ledger=opened,
+            correction=half,
+            clients=state.clients,
         )
         return after, metrics
 

@@ -44,6 +44,9 @@ class Sums:
     within_clip, within_zeroing: clients at or below the levels. zeroed: clients whose update was zeroed.
     labels: int64 (L,), the clients' label counts; (0,) where they are not asked for.
     seen: examples met in local training. loss, correct: their summed loss and hits (NaN where nothing is counted).
+    steps: local steps of all clients.
+    changes: float64 (P,), sum of what the clients' own states changed by, a client drawn twice counting once; (0,)
+        where no correction asks for it.
     rejected: positions of the clients whose update was not finite, in order of chunk; they are in no other sum.
     facts: one per update that is kept for a rule that needs them all, in order of chunk.
     """
@@ -67,6 +70,8 @@ class Sums:
     seen: int
     loss: float
     correct: float
+    steps: int
+    changes: Tensor
     rejected: tuple[int, ...]
     facts: tuple[Fact, ...] = ()
 
@@ -78,10 +83,14 @@ def empty(
     num_groups: int,
     unit_dtype: torch.dtype | None = None,
     num_labels: int = 0,
+    changes: bool = False,
 ) -> Sums:
-    """The identity of `add`, for vectors of these lengths; the last two as for `Accumulator`."""
+    """The identity of `add`, for vectors of these lengths; the last three as for `Accumulator`."""
     device = torch.device("cpu")
-    return Accumulator(num_params, num_buffers, num_counters, num_groups, device, unit_dtype, num_labels).total()
+    accumulator = Accumulator(
+        num_params, num_buffers, num_counters, num_groups, device, unit_dtype, num_labels, changes
+    )
+    return accumulator.total()
 
 
 def add(left: Sums, right: Sums) -> Sums:
@@ -93,7 +102,8 @@ def add(left: Sums, right: Sums) -> Sums:
 class Accumulator:
     """Adds up the clients of a chunk, in order and in float64, on the device where they were trained.
 
-    `unit_dtype`: what unit updates are summed in; None: they are not. `num_labels`: classes to count, or 0.
+    `unit_dtype`: what unit updates are summed in; None: they are not. `num_labels`: classes to count, or 0. `changes`:
+    whether changes of the clients' states are summed.
     """
 
     def __init__(
@@ -105,15 +115,17 @@ class Accumulator:
         device: torch.device,
         unit_dtype: torch.dtype | None = None,
         num_labels: int = 0,
+        changes: bool = False,
     ) -> None:
         self._delta = torch.zeros(num_params, dtype=torch.float64, device=device)
         self._buffers = torch.zeros(num_buffers, dtype=torch.float64, device=device)
         self._counters = torch.full((num_counters,), torch.iinfo(torch.int64).min, device=device)
         self._squared_norms = torch.zeros(num_groups, dtype=torch.float64, device=device)
         self._units = torch.zeros(num_params if unit_dtype else 0, dtype=unit_dtype, device=device)
+        self._changes = torch.zeros(num_params if changes else 0, dtype=torch.float64, device=device)
         self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
         self._weight = self._norm = self._squared_norm = self._loss = self._correct = 0.0
-        self._clients = self._moving = self._examples = self._seen = 0
+        self._clients = self._moving = self._examples = self._seen = self._steps = 0
         self._within_clip = self._within_zeroing = self._zeroed = 0
         self._normaliser = 0.0
         self._rejected: list[int] = []
@@ -140,6 +152,8 @@ class Accumulator:
         labels: Tensor | None = None,
         count: int = 1,
         normaliser: float = 1.0,
+        steps: int = 0,
+        change: Tensor | None = None,
     ) -> None:
         """Add one client, `count` times.
 
@@ -150,6 +164,8 @@ class Accumulator:
             judged: what clipping and zeroing make of the update.
             labels: the client's label counts.
             normaliser: what fednova's tau_eff averages.
+            steps: local steps taken.
+            change: what the client's own state changed by, where that is summed.
         """
         norm = math.sqrt(squared_norm)
         weight *= count
@@ -178,6 +194,9 @@ class Accumulator:
         self._clients += count
         self._examples += count * examples
         self._seen += count * seen
+        self._steps += count * steps
+        if change is not None:
+            self._changes.add_(change)
 
     def keep(self, position: int, weight: float, squared_norms: Tensor, scale: float, count: int) -> None:
         """Note the facts of an update that is kept, once per draw."""
@@ -206,6 +225,8 @@ class Accumulator:
             seen=self._seen,
             loss=self._loss,
             correct=self._correct,
+            steps=self._steps,
+            changes=self._changes.cpu(),
             rejected=tuple(self._rejected),
             facts=tuple(self._facts),
         )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raysim.client.batches import Batches, draw, num_local_steps
+from raysim.client.batches import Batches, draw
 from raysim.client.section import ClientSection
 
 
@@ -66,7 +66,7 @@ def test_a_short_batch_is_filled_from_the_clients_own_examples() -> None:
     ],
 )
 def test_the_number_of_local_steps(keys: dict[str, Any], steps: int) -> None:
-    assert num_local_steps(ClientSection(**keys), 10) == steps == len(drawn(10, **keys))
+    assert len(drawn(10, **keys)) == steps
 
 
 def test_order_is_int64_for_torch() -> None:

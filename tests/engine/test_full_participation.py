@@ -62,3 +62,25 @@ def test_the_run_is_the_same_without_it(
         assert all(torch.equal(left.params[name], right.params[name]) for name in left.params)
         assert left.metrics["clip_level"] == right.metrics["clip_level"]
     assert [r.metrics.get("probe/clients") for r in probed] == [20, None, 20, None]
+
+
+def test_clients_remember_nothing_of_it(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    client = {"optimizer": {"name": "sgd", "lr": 0.3}, "batch_size": 4, "correction": {"name": "scaffold"}}
+    server = {"weighting": "uniform"}
+    plain = list(raysim.rounds(experiment(client=client, server=server), dataset=dataset))
+    probed = list(raysim.rounds(experiment(client=client, server=server | EVERY_TWO), dataset=dataset))
+    for left, right in zip(plain, probed, strict=True):
+        assert all(torch.equal(left.params[name], right.params[name]) for name in left.params)
+    # What clients remember by round 2 counts in the measurement: it is not that of clients without a past.
+    forgetful = experiment(client={**client, "correction": None}, server=server | EVERY_TWO)
+    without = list(raysim.rounds(forgetful, dataset=dataset))
+    assert probed[0].metrics["probe/gsi"] == pytest.approx(without[0].metrics["probe/gsi"], rel=1e-6)
+    assert probed[2].metrics["probe/gsi"] != pytest.approx(without[2].metrics["probe/gsi"], rel=1e-3)
+
+
+def test_it_is_refused_where_a_round_takes_two_passes(experiment: Make) -> None:
+    with pytest.raises(raysim.ExperimentError, match=r"server.diagnostics.probe measures one pass.*'mime'"):
+        experiment(
+            client={"optimizer": {"name": "sgd", "lr": 0.3}, "correction": {"name": "mime"}},
+            server={"weighting": "uniform"} | EVERY_TWO,
+        )

@@ -125,7 +125,7 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(
 
 
 def slow_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    time.sleep(0.002)
+    time.sleep(0.005)
     return functional.cross_entropy(outputs, targets, reduction="none")
 
 

@@ -37,6 +37,8 @@ def sums(draw: st.DrawFn) -> Sums:
         seen=draw(small),
         loss=float(draw(small)),
         correct=float(draw(small)),
+        steps=draw(small),
+        changes=draw(vector),
         rejected=tuple(draw(st.lists(st.integers(0, 9), max_size=2))),
     )
 
@@ -63,7 +65,7 @@ def test_addition_is_commutative(a: Sums, b: Sums) -> None:
 
 @given(sums())
 def test_the_empty_sums_are_the_identity(a: Sums) -> None:
-    assert equal(add(a, empty(3, 3, 3, 3, torch.float64, 3)), a)
+    assert equal(add(a, empty(3, 3, 3, 3, torch.float64, 3, changes=True)), a)
 
 
 @given(st.lists(st.tuples(small, small), min_size=1, max_size=6))

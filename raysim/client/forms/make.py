@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from raysim.client import sgd
+from raysim.client import optimizers
+from raysim.client.corrections import make as corrections
 from raysim.client.form import Form
 from raysim.client.forms.choose import Precision, Way
 from raysim.client.forms.fused import Fused
+from raysim.client.forms.local_steps import StepRule
 from raysim.client.forms.one_by_one import OneByOne
 from raysim.client.forms.recognise import Recognised, recognise
 from raysim.client.forms.stacked import Stacked
@@ -16,18 +18,52 @@ from raysim.client.section import ClientSection
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
+LARGEST_PULL = 0.5
+"""lr pull up to which the shortcut of plain SGD is taken: it divides by 1 - lr pull."""
 
-def make(way: Way, model: Model, like: Weights, task: Task, section: ClientSection, precision: Precision) -> Form:
-    """Make it once per worker; its buffers have the lengths, dtype and device of `like`."""
-    optimizer = sgd.make(section.optimizer)
+
+def make(
+    way: Way,
+    model: Model,
+    like: Weights,
+    task: Task,
+    section: ClientSection,
+    precision: Precision,
+    sums_gradients: bool = False,
+) -> Form:
+    """Make it once per worker; its buffers have the lengths, dtype and device of `like`.
+
+    `sums_gradients` asks for the raw gradients' means even where the section's correction does not.
+    """
+    rule = rule_for(section, sums_gradients, product_makes_step=way.form != "vmap")
     products = torch.bfloat16 if precision == "bf16" else like.params.dtype
     if way.form == "one_by_one":
-        return OneByOne(model, like, task, section, optimizer, products)
+        return OneByOne(model, like, task, rule, products)
     if way.form == "vmap":
-        return Vmap(model, like, task, section, optimizer)
+        return Vmap(model, like, task, rule)
     with torch.random.fork_rng(devices=[]):
         layers = recognise(model.factory())
     assert isinstance(layers, Recognised), layers
     if way.form == "fused":
-        return Fused(layers, model, like, task, section, optimizer, products)
-    return Stacked(layers, model, task, section, optimizer)
+        return Fused(layers, model, like, task, rule, products)
+    return Stacked(layers, model, task, rule)
+
+
+def rule_for(section: ClientSection, sums_gradients: bool, product_makes_step: bool) -> StepRule:
+    """What the section does to a gradient, and whether plain SGD's shortcut will do."""
+    correction = corrections.make(section)
+    sums_gradients |= correction.sums_gradients
+    return StepRule(
+        optimizer=correction.optimizer or optimizers.make(section.optimizer),
+        max_grad_norm=section.max_grad_norm,
+        decay=optimizers.gradient_decay(section.optimizer),
+        pull=correction.pull,
+        anchored=correction.anchored,
+        sums_gradients=sums_gradients,
+        plain=product_makes_step
+        and section.is_plain_sgd
+        and correction.optimizer is None
+        and not correction.anchored
+        and not sums_gradients
+        and section.optimizer.lr * correction.pull <= LARGEST_PULL,
+    )

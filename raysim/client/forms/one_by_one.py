@@ -6,7 +6,7 @@ subtraction, a plain SGD step one fused update of views.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 
@@ -15,10 +15,8 @@ from torch import Tensor
 
 from raysim.client import dropout
 from raysim.client.form import Client, Updates
-from raysim.client.forms.gradient import shape_gradient
+from raysim.client.forms.local_steps import LocalSteps, StepRule
 from raysim.client.forms.scores import Scores
-from raysim.client.optimizer import ClientOptimizer, State
-from raysim.client.section import ClientSection
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
 
@@ -30,83 +28,108 @@ class OneByOne:
         model: factory and layouts.
         like: weights whose lengths, dtype and device the form's own buffers take.
         task: losses and hits.
-        section: local training; the gradient's way is loss gradient, clip to `max_grad_norm`, plus weight decay * y,
-            optimizer.
-        optimizer: the pair that `section.optimizer` means.
+        rule: what is done to a gradient, and the optimizer.
         precision: dtype of products, by torch.autocast where it is not that of `like`.
     """
 
     trains_together = False
 
-    def __init__(
-        self,
-        model: Model,
-        like: Weights,
-        task: Task,
-        section: ClientSection,
-        optimizer: ClientOptimizer,
-        precision: torch.dtype,
-    ) -> None:
-        self._own = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
-        self._module = bind(model, self._own, like.params.device).train()
-        self._dropouts = dropout.address(self._module, like.params)
+    def __init__(self, model: Model, like: Weights, task: Task, rule: StepRule, precision: torch.dtype) -> None:
         self._task = task
-        self._section = section
-        self._optimizer = optimizer
+        self._rule = rule
         self._precision = None if precision == like.params.dtype else precision
+        self._own = _Bound(model, like)
+        self._anchor = _Bound(model, like) if rule.anchored else None
         self._gradient = torch.zeros_like(like.params)
         self._gradients = list(model.params.views(self._gradient).values())
-        trained = model.params.views(self._own.params)
-        named = dict(self._module.named_parameters())
-        self._parameters = [named[name] for name in trained]
-        self._params = list(trained.values())
-        # Without momentum, clipping or decay the step is y <- y - lr * grad: no flat gradient is needed.
-        self._plain = section.is_plain_sgd
 
-    def train(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Iterator[Updates]:
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
         """Train each client from the broadcast; see `Form.train`."""
         for client in clients:
-            yield self._train_one(broadcast, client, lr)
+            yield self._train_one(broadcast, client, lr, start)
 
-    def _train_one(self, broadcast: Weights, client: Client, lr: float) -> Updates:
-        own = self._own
-        own.params.copy_(broadcast.params)
-        own.buffers.copy_(broadcast.buffers)
-        own.counters.copy_(broadcast.counters)
+    def _train_one(self, broadcast: Weights, client: Client, lr: float, start: Mapping[str, Tensor] | None) -> Updates:
+        own, anchor = self._own, self._anchor
+        weights = own.load(broadcast)
         # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
         torch.manual_seed(client.key >> 1)
-        state = {} if self._plain else self._optimizer.init(own.params)
         device = client.x.device
         x, y = client.visits()
         bounds = client.batches.bounds
-        keys = dropout.keys([client.key], client.batches.num_steps, len(self._dropouts), device)
+        keys = dropout.keys([client.key], client.batches.num_steps, len(own.dropouts), device)
         scores = Scores(self._task, y)
-        for step, (start, stop) in enumerate(pairwise(bounds)):
-            for layer, own_keys in zip(self._dropouts, keys, strict=True):
-                layer.start(own_keys[step, 0])
-            outputs, losses = self._local_step(x[start:stop], y[start:stop], state, lr)
+        into = weights.params if self._rule.plain else self._gradient
+        anchor_gradient = None if anchor is None else anchor.load(broadcast).params.new_zeros(weights.params.shape)
+        steps = LocalSteps(self._rule, weights.params, into, anchor_gradient, broadcast.params, [client], lr, start)
+        for step, (first, stop) in enumerate(pairwise(bounds)):
+            batch = x[first:stop], y[first:stop], keys[:, step, 0]
+            if anchor is not None and anchor_gradient is not None:
+                # The same draws for both: the generator is put back to where it was.
+                before = torch.get_rng_state()
+                made, _, _ = self._gradients_of(anchor, *batch)
+                torch._foreach_copy_(anchor.views(anchor_gradient), made)
+                torch.set_rng_state(before)
+            made, outputs, losses = self._gradients_of(own, *batch)
+            with torch.no_grad():
+                if self._rule.plain:
+                    torch._foreach_add_(own.params, made, alpha=steps.alpha)
+                else:
+                    torch._foreach_copy_(self._gradients, made)
+                steps.step()
             scores.keep(outputs, losses)
         loss, correct = scores.totals()
-        delta = own.params.sub_(broadcast.params)
-        return Updates(delta[None], own.buffers[None], own.counters[None], loss, correct, (bounds[-1],))
+        delta = weights.params.sub_(broadcast.params)
+        return Updates(
+            delta[None],
+            weights.buffers[None],
+            weights.counters[None],
+            loss,
+            correct,
+            (bounds[-1],),
+            steps.mean_gradients(),
+        )
 
-    def _local_step(self, x: Tensor, y: Tensor, state: State, lr: float) -> tuple[Tensor, Tensor]:
+    def _gradients_of(
+        self, bound: _Bound, x: Tensor, y: Tensor, keys: Tensor
+    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+        """Gradients of the batch's mean loss by parameter, outputs and losses."""
+        for layer, key in zip(bound.dropouts, keys, strict=True):
+            layer.start(key)
         with self._autocast(x.device):
-            outputs = self._module(x)
+            outputs = bound.module(x)
         outputs = outputs.to(self._gradient.dtype)
         losses = self._task.losses(outputs, y)
-        gradients = torch.autograd.grad(losses.mean(), self._parameters, materialize_grads=True)
-        with torch.no_grad():
-            if self._plain:
-                torch._foreach_add_(self._params, gradients, alpha=-lr)
-            else:
-                torch._foreach_copy_(self._gradients, gradients)
-                section = self._section
-                shape_gradient(self._gradient, self._own.params, section.max_grad_norm, section.optimizer.weight_decay)
-                self._optimizer.step(self._own.params, self._gradient, state, lr)
-        return outputs.detach(), losses.detach()
+        made = torch.autograd.grad(losses.mean(), bound.parameters, materialize_grads=True)
+        return made, outputs.detach(), losses.detach()
 
     def _autocast(self, device: torch.device) -> AbstractContextManager[object]:
         if self._precision is None:
             return nullcontext()
         return torch.autocast(device.type, self._precision)
+
+
+class _Bound:
+    """A module in training mode over weights of its own."""
+
+    def __init__(self, model: Model, like: Weights) -> None:
+        self._weights = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
+        self._layout = model.params
+        self.module = bind(model, self._weights, like.params.device).train()
+        self.dropouts = dropout.address(self.module, like.params)
+        trained = model.params.views(self._weights.params)
+        named = dict(self.module.named_parameters())
+        self.parameters = [named[name] for name in trained]
+        self.params = list(trained.values())
+
+    def load(self, broadcast: Weights) -> Weights:
+        """Copy the values in, and return where they lie."""
+        self._weights.params.copy_(broadcast.params)
+        self._weights.buffers.copy_(broadcast.buffers)
+        self._weights.counters.copy_(broadcast.counters)
+        return self._weights
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """The parameters' places in a flat vector."""
+        return list(self._layout.views(flat).values())

@@ -11,7 +11,7 @@ bytes (a width of 37, say), for another place in the stack too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -19,16 +19,14 @@ from torch import Tensor
 from raysim.client import dropout
 from raysim.client.form import Client, Updates
 from raysim.client.forms import loss_gradient
-from raysim.client.forms.gradient import shape_gradient
 from raysim.client.forms.layers.build import for_stack
 from raysim.client.forms.layers.dropout import Dropout
 from raysim.client.forms.layers.layer import Layer
 from raysim.client.forms.layers.parameter import Parameter
+from raysim.client.forms.local_steps import LocalSteps, StepRule
 from raysim.client.forms.recognise import Recognised
 from raysim.client.forms.scores import Scores
 from raysim.client.forms.together import lay_together
-from raysim.client.optimizer import ClientOptimizer
-from raysim.client.section import ClientSection
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
@@ -40,91 +38,104 @@ class Stacked:
         recognised: the model's layers.
         model: layouts; a recognised module has no buffers.
         task: losses and hits; an example's loss must depend on its own output only.
-        section: local training.
-        optimizer: the pair that `section.optimizer` means; it must work element by element.
+        rule: what is done to a gradient, and the optimizer, which must work element by element.
     """
 
     trains_together = True
 
-    def __init__(
-        self, recognised: Recognised, model: Model, task: Task, section: ClientSection, optimizer: ClientOptimizer
-    ) -> None:
+    def __init__(self, recognised: Recognised, model: Model, task: Task, rule: StepRule) -> None:
         self._recognised = recognised
         self._model = model
         self._task = task
-        self._section = section
-        self._optimizer = optimizer
-        self._plain = section.is_plain_sgd
+        self._rule = rule
         self._loss_gradient = loss_gradient.for_task(task)
-        self._largest: _Stack | None = None
+        self._stacks: list[_Stack] = []
 
-    def train(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Iterator[Updates]:
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
         """Train all clients together and yield them in the order given."""
-        yield self._train_all(broadcast, clients, lr)
+        yield self._train_all(broadcast, clients, lr, start)
 
     @torch.inference_mode()
-    def _train_all(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Updates:
+    def _train_all(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None
+    ) -> Updates:
         num = len(clients)
         together = lay_together(clients)
-        stack = self._stack(num, broadcast)
-        params = stack.params[:num].copy_(broadcast.params)
+        stacks = self._largest(num, broadcast)
+        own, anchors = stacks[0], stacks[1:]
         device = broadcast.params.device
         x, y, rows, members = together.x, together.y, together.rows, together.members
+        for stack in stacks:
+            stack.params[:num].copy_(broadcast.params)
+            if stack.dropouts:
+                keys = dropout.keys([m.key for m in members], len(together.steps), len(stack.dropouts), device)
+                for drawing, key in zip(stack.dropouts, keys, strict=True):
+                    drawing.address(key)
+        params = own.params[:num]
         shares = None if together.shares is None else together.shares.to(params.dtype)
-        if stack.dropouts:
-            keys = dropout.keys([m.key for m in members], len(together.steps), len(stack.dropouts), device)
-            for drawing, own in zip(stack.dropouts, keys, strict=True):
-                drawing.address(own)
         scores = Scores(self._task, y, together.owners, num, together.real)
-        state = {} if self._plain else self._optimizer.init(params)
+        anchor_gradient = anchors[0].gradient[:num] if anchors else None
+        steps = LocalSteps(
+            self._rule, params, own.gradient[:num], anchor_gradient, broadcast.params, members, lr, start
+        )
         row = 0
         for active, batch in together.steps:
             span = slice(row, row + active * batch)
             row = span.stop
             h = x.index_select(0, rows[span]).view(active, batch, *x.shape[1:])
-            for layer in stack.layers:
-                h = layer.forward(h)
-            outputs, targets = h.flatten(0, 1), y[span]
-            dy, factor, losses = self._loss_gradient(outputs, targets)
-            scores.keep(outputs, losses)
-            if shares is None:
-                factor /= batch
-            else:
-                dy.mul_(shares[span].view(-1, *[1] * (dy.dim() - 1)))
-            alpha = -lr * factor if self._plain else factor
-            dy = dy.view(h.shape)
-            for backward, need_dx in stack.backward:
-                dy = backward(dy, alpha, need_dx)
-            if not self._plain:
-                self._step(stack, active, state, lr)
+            own_shares = None if shares is None else shares[span]
+            for anchor in anchors:
+                self._differentiate(anchor, h, y[span], own_shares, 1.0)
+            scores.keep(*self._differentiate(own, h, y[span], own_shares, steps.alpha))
+            if steps.acts:
+                steps.step(active)
         loss, correct = scores.totals()
         delta, loss, correct = map(together.in_given_order, (params.sub_(broadcast.params), loss, correct))
         seen = tuple(client.batches.bounds[-1] for client in clients)
         nothing = broadcast.buffers.expand(num, -1), broadcast.counters.expand(num, -1)
-        return Updates(delta, *nothing, loss, correct, seen)
+        gradients = steps.mean_gradients()
+        return Updates(
+            delta, *nothing, loss, correct, seen, None if gradients is None else together.in_given_order(gradients)
+        )
 
-    def _step(self, stack: _Stack, active: int, state: dict[str, Tensor], lr: float) -> None:
-        params, gradient = stack.params[:active], stack.gradient[:active]
-        shape_gradient(gradient, params, self._section.max_grad_norm, self._section.optimizer.weight_decay)
-        self._optimizer.step(params, gradient, {name: value[:active] for name, value in state.items()}, lr)
+    def _differentiate(
+        self, stack: _Stack, h: Tensor, targets: Tensor, shares: Tensor | None, alpha: float
+    ) -> tuple[Tensor, Tensor | None]:
+        """One pass forward and back: parameters take alpha times their client's gradient; outputs and losses by row."""
+        batch = h.shape[1]
+        for layer in stack.layers:
+            h = layer.forward(h)
+        outputs = h.flatten(0, 1)
+        dy, factor, losses = self._loss_gradient(outputs, targets)
+        if shares is None:
+            factor /= batch
+        else:
+            dy.mul_(shares.view(-1, *[1] * (dy.dim() - 1)))
+        dy = dy.view(h.shape)
+        for backward, need_dx in stack.backward:
+            dy = backward(dy, alpha * factor, need_dx)
+        return outputs, losses
 
-    def _stack(self, num: int, broadcast: Weights) -> _Stack:
-        if self._largest is None or len(self._largest.params) < num:
-            params = broadcast.params.new_zeros((num, self._model.params.size))
-            gradient = params if self._plain else torch.zeros_like(params)
-            values, into = self._model.params.views(params), self._model.params.views(gradient)
-            keep = 1.0 if self._plain else 0.0
-            layers = for_stack(
-                self._recognised.layers, lambda name: Parameter(values[name], into[name], keep), broadcast.params
-            )
-            self._largest = _Stack(params, gradient, layers, self._recognised.lowest_with_parameters)
-        return self._largest
+    def _largest(self, num: int, broadcast: Weights) -> list[_Stack]:
+        """The stack that is trained and, where the rule is anchored, one for gradients at the broadcast."""
+        if not self._stacks or len(self._stacks[0].params) < num:
+            kinds = [self._rule.plain, False] if self._rule.anchored else [self._rule.plain]
+            self._stacks = [_Stack(self._recognised, self._model, broadcast.params, num, plain) for plain in kinds]
+        return self._stacks
 
 
 class _Stack:
-    """(K, P) weights, where gradients go, and the layers over them."""
+    """(K, P) weights, where gradients go, and the layers over them; with `plain` gradients go into the weights."""
 
-    def __init__(self, params: Tensor, gradient: Tensor, layers: list[Layer], lowest: int) -> None:
-        self.params, self.gradient, self.layers = params, gradient, layers
+    def __init__(self, recognised: Recognised, model: Model, like: Tensor, num: int, plain: bool) -> None:
+        self.params = like.new_zeros((num, model.params.size))
+        self.gradient = self.params if plain else torch.zeros_like(self.params)
+        values, into = model.params.views(self.params), model.params.views(self.gradient)
+        keep = 1.0 if plain else 0.0
+        layers = for_stack(recognised.layers, lambda name: Parameter(values[name], into[name], keep), like)
+        lowest = recognised.lowest_with_parameters
+        self.layers: list[Layer] = layers
         self.dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
         self.backward = [(layers[i].backward, i > lowest) for i in range(len(layers) - 1, lowest - 1, -1)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -91,26 +92,28 @@ class _Work:
 def _work(orders: Sequence[np.ndarray], bounds: Sequence[tuple[int, ...]]) -> _Work:
     """Lay out the local steps of clients that are sorted by their number, most first."""
     num_steps = np.array([len(b) - 1 for b in bounds])
-    num = len(bounds)
-    starts = np.zeros((num, num_steps[0]), dtype=np.int64)
+    num, most = len(bounds), int(num_steps[0])
+    # (client, step): where the client's batch begins in the joined orders, and its length; 0 where it is finished.
+    starts = np.zeros((num, most), dtype=np.int64)
     lengths = np.zeros_like(starts)
-    for i, own in enumerate(bounds):
-        cuts = np.array(own)
-        starts[i, : len(own) - 1], lengths[i, : len(own) - 1] = cuts[:-1], np.diff(cuts)
-    # (client, step, row): which rows of the widest batch there are, and what they are.
-    batch = lengths.max(0)
-    active = (lengths > 0).sum(0)
+    at_work = np.arange(most) < num_steps[:, None]
+    cuts = np.fromiter(chain.from_iterable(bounds), dtype=np.int64)
+    first = np.cumsum([0] + [len(b) for b in bounds[:-1]])
+    starts[at_work] = np.delete(cuts, first + num_steps)
+    lengths[at_work] = np.delete(cuts, first) - starts[at_work]
     starts += np.cumsum([0] + [len(order) for order in orders[:-1]])[:, None]
-    joined = np.concatenate(orders)
-    width = np.arange(batch.max())
-    wanted = (width[None, None, :] < batch[None, :, None]) & (lengths > 0)[:, :, None]
-    real = width[None, None, :] < lengths[:, :, None]
-    index = np.where(real, starts[:, :, None] + width, starts[:, :, None])
-    # Step-major: what a local step needs lies together.
-    wanted, real, index = (a.transpose(1, 0, 2) for a in (wanted, real, index))
-    owners = np.broadcast_to(np.arange(num)[None, :, None], wanted.shape)[wanted]
+    # One cell per client at work in a local step, step by step; then one row per example of the step's longest batch.
+    batch = lengths.max(0)
+    active = at_work.sum(0)
+    step = np.repeat(np.arange(most), active)
+    client = np.arange(len(step)) - np.repeat(np.cumsum(active) - active, active)
+    start, length, width = starts[client, step], lengths[client, step], batch[step]
+    place = np.arange(width.sum()) - np.repeat(np.cumsum(width) - width, width)
+    owners = np.repeat(client, width)
     shares = None
-    if not np.array_equal(real[wanted], np.ones(wanted.sum(), dtype=bool)):
-        per_row = real / np.maximum(lengths, 1).T[:, :, None]
-        shares = per_row[wanted]
-    return _Work(tuple(zip(active.tolist(), batch.tolist(), strict=True)), joined[index[wanted]], owners, shares)
+    if not np.array_equal(length, width):
+        real = place < np.repeat(length, width)
+        place = np.where(real, place, 0)
+        shares = np.where(real, np.repeat(1 / length, width), 0.0)
+    rows = np.concatenate(orders)[np.repeat(start, width) + place]
+    return _Work(tuple(zip(active.tolist(), batch.tolist(), strict=True)), rows, owners, shares)

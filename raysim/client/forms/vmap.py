@@ -5,18 +5,16 @@ On a CPU this loses to one client after another everywhere; it is for many small
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from raysim.client.form import Client, Updates
-from raysim.client.forms.gradient import shape_gradient
+from raysim.client.forms.local_steps import LocalSteps, StepRule
 from raysim.client.forms.scores import Scores
 from raysim.client.forms.together import lay_together
-from raysim.client.optimizer import ClientOptimizer
-from raysim.client.section import ClientSection
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
 
@@ -28,39 +26,41 @@ class Vmap:
         model: factory and layouts; no buffers, and nothing that draws.
         like: weights whose lengths, dtype and device the bound module takes.
         task: losses and hits; an example's loss must depend on its own output only.
-        section: local training.
-        optimizer: the pair that `section.optimizer` means; it must work element by element.
+        rule: what is done to a gradient, and the optimizer, which must work element by element; not plain.
     """
 
     trains_together = True
 
-    def __init__(
-        self, model: Model, like: Weights, task: Task, section: ClientSection, optimizer: ClientOptimizer
-    ) -> None:
+    def __init__(self, model: Model, like: Weights, task: Task, rule: StepRule) -> None:
         own = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
         self._module = bind(model, own, like.params.device).train()
         self._model = model
         self._task = task
-        self._section = section
-        self._optimizer = optimizer
-        self._plain = section.is_plain_sgd
+        self._rule = rule
         self._gradients = vmap(grad(self._loss, has_aux=True))
 
     def _loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
         outputs = functional_call(self._module, params, (x,))
         return (self._task.losses(outputs, y) * shares).sum(), outputs
 
-    def train(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Iterator[Updates]:
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
         """Train all clients together and yield them in the order given."""
-        yield self._train_all(broadcast, clients, lr)
+        yield self._train_all(broadcast, clients, lr, start)
 
     @torch.no_grad()
-    def _train_all(self, broadcast: Weights, clients: Sequence[Client], lr: float) -> Updates:
+    def _train_all(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None
+    ) -> Updates:
         num, together = len(clients), lay_together(clients)
         params = broadcast.params.expand(num, -1).clone()
         gradient = params.new_zeros(params.shape)
         views = self._model.params.views
-        state = {} if self._plain else self._optimizer.init(params)
+        # Not an expanded view: a batched product over one would go another way than over weights.
+        anchor = broadcast.params.expand(num, -1).clone() if self._rule.anchored else None
+        anchor_gradient = None if anchor is None else torch.zeros_like(gradient)
+        steps = LocalSteps(self._rule, params, gradient, anchor_gradient, broadcast.params, together.members, lr, start)
         scores = Scores(self._task, together.y, together.owners, num, together.real)
         row = 0
         for active, batch in together.steps:
@@ -72,19 +72,29 @@ class Vmap:
                 shares = params.new_full(lead, 1 / batch)
             else:
                 shares = together.shares[span].to(params.dtype).view(lead)
-            made, outputs = self._gradients(
-                views(params[:active]), x.view(*lead, *x.shape[1:]), y.view(*lead, *y.shape[1:]), shares
-            )
+            inputs = x.view(*lead, *x.shape[1:]), y.view(*lead, *y.shape[1:]), shares
+            if anchor is not None and anchor_gradient is not None:
+                made, _ = self._gradients(views(anchor[:active]), *inputs)
+                _store(made, views(anchor_gradient[:active]))
+            made, outputs = self._gradients(views(params[:active]), *inputs)
             scores.keep(outputs.flatten(0, 1))
-            for name, into in views(gradient[:active]).items():
-                into.copy_(made[name])
-            own, step_state = params[:active], {name: value[:active] for name, value in state.items()}
-            section = self._section
-            shape_gradient(gradient[:active], own, section.max_grad_norm, section.optimizer.weight_decay)
-            self._optimizer.step(own, gradient[:active], step_state, lr)
+            _store(made, views(gradient[:active]))
+            steps.step(active)
         loss, correct = scores.totals()
         delta, loss, correct = map(together.in_given_order, (params.sub_(broadcast.params), loss, correct))
         seen = tuple(client.batches.bounds[-1] for client in clients)
+        gradients = steps.mean_gradients()
         return Updates(
-            delta, broadcast.buffers.expand(num, -1), broadcast.counters.expand(num, -1), loss, correct, seen
+            delta,
+            broadcast.buffers.expand(num, -1),
+            broadcast.counters.expand(num, -1),
+            loss,
+            correct,
+            seen,
+            None if gradients is None else together.in_given_order(gradients),
         )
+
+
+def _store(made: Mapping[str, Tensor], views: Mapping[str, Tensor]) -> None:
+    for name, into in views.items():
+        into.copy_(made[name])

@@ -21,11 +21,13 @@ from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
 
+EDITION_1994 = Published(
+    "t8.shakespeare.txt", "https://ocw.mit.edu/ans7870/6/6.006/s08/lecturenotes/files/t8.shakespeare.txt"
+)
 WORKS = Published(
     "pg100.txt",
-    "https://www.gutenberg.org/ebooks/100 (the editions of 1994 to 2011; "
-    "https://ocw.mit.edu/ans7870/6/6.006/s08/lecturenotes/files/t8.shakespeare.txt is one)",
-    others=("t8.shakespeare.txt",),
+    f"https://www.gutenberg.org/ebooks/100 (editions of 1994 to 2011; {EDITION_1994.address} is one)",
+    others=(EDITION_1994.name,),
 )
 TINY = Published(
     "input.txt",

@@ -53,7 +53,7 @@ class ClientPool:
         self._pool = Pool(plan, device, self._name)
         self._held: dict[int, TreeFold[Any]] = {}
         self._rows: dict[int, dict[int, list[Tensor]]] = {}
-        self._broadcast: tuple[int, Any] = (0, None)
+        self._broadcasts: dict[int, Any] = {}
 
     def ready(self) -> str:
         """Where this pool runs, once it can work."""
@@ -71,12 +71,17 @@ class ClientPool:
     ) -> Any:
         """Carry out (index, unit) pairs in order and hold their results; with `hand_over`, send all that is held.
 
+        `packed` is the job's broadcast, or None where a call before brought it; it is kept until the hand-over.
+
         Returns a `Worked`. Where the job keeps its updates (`bounds`), a call that hands over has 1 + len(bounds)
         results: then come the shards of the updates, each a mapping from unit to packed rows.
         """
-        worked = self._carry_out(job, num_units, kind, packed, units, bool(bounds))
+        if packed is not None:
+            self._broadcasts[job] = wire.unpack(packed)
+        worked = self._carry_out(job, num_units, kind, units, bool(bounds))
         if not hand_over:
             return worked
+        self._broadcasts.pop(job, None)
         if worked.out_of_memory:
             return (worked, *({} for _ in bounds)) if bounds else worked
         tree = self._held.pop(job, None)
@@ -87,11 +92,7 @@ class ClientPool:
         parts = sharded(self._rows.pop(job, {}), bounds)
         return worked, *({unit: wire.pack(rows) for unit, rows in part.items()} for part in parts)
 
-    def _carry_out(
-        self, job: int, num_units: int, kind: Kind, packed: Any, units: Sequence[tuple[int, Any]], keep: bool
-    ) -> Worked:
-        if units and self._broadcast[0] != job:
-            self._broadcast = (job, wire.unpack(packed))
+    def _carry_out(self, job: int, num_units: int, kind: Kind, units: Sequence[tuple[int, Any]], keep: bool) -> Worked:
         done: list[tuple[float, float]] = []
         for index, unit in units:
             start_s = time.time()
@@ -101,7 +102,7 @@ class ClientPool:
                 unit = replace(unit, parts=tuple(parts))
             rows: list[Tensor] | None = [] if keep else None
             try:
-                value = self._pool.run(kind, self._broadcast[1], index, unit, rows)
+                value = self._pool.run(kind, self._broadcasts[job], index, unit, rows)
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
                 return Worked(tuple(done), (), out_of_memory=True)

@@ -41,6 +41,9 @@ STOP_POLL_S = 0.5
 S_PER_BYTE = 2e-9
 """What a sum costs to write, map, copy and add, in seconds a byte: the same kind of memory traffic everywhere."""
 
+INLINE_BYTES = 64 << 10
+"""A broadcast up to this size travels inside the first call to a worker: the object store would cost a millisecond."""
+
 HOLD_S = 2.0
 """A worker hands over its sums after this much work, so that losing it costs no more than that."""
 
@@ -68,6 +71,8 @@ class _Worker:
     held_s: float = 0.0
     held: dict[int, list[int]] = field(default_factory=dict)
     """Units by job that were given to the worker and whose sums no call was asked for yet."""
+    told: set[int] = field(default_factory=set)
+    """Jobs whose broadcast the worker has, or will have when the calls before are done."""
 
 
 @dataclass
@@ -75,7 +80,8 @@ class _Running:
     job: Job
     schedule: Schedule
     tree: TreeFold[Any]
-    reference: Any
+    broadcast: Any
+    """Packed, or a reference to it in the object store."""
     bytes_down: int
     put_s: float
     fold_s: float = 0.0
@@ -135,13 +141,13 @@ class OnRay:
         start_s = time.perf_counter()
         ticket = next(self._tickets)
         packed = wire.pack(job.broadcast)
-        reference = ray.put(packed)
+        num_bytes = wire.num_bytes(packed)
         self._jobs[ticket] = _Running(
             job=job,
             schedule=Schedule(job.costs, list(self._workers)),
             tree=TreeFold(len(job.units), COMBINE[job.kind]),
-            reference=reference,
-            bytes_down=wire.num_bytes(packed),
+            broadcast=packed if num_bytes <= INLINE_BYTES else ray.put(packed),
+            bytes_down=num_bytes,
             put_s=time.perf_counter() - start_s,
         )
         self._give_out()
@@ -213,15 +219,18 @@ class OnRay:
         worker, running = self._workers[number], self._jobs[ticket]
         job = running.job
         handed = len(job.keep) if hand_over else 0
-        made = worker.actor.work.options(num_returns=1 + handed).remote(
+        work = worker.actor.work.options(num_returns=1 + handed) if handed else worker.actor.work
+        made = work.remote(
             ticket,
             len(job.units),
             job.kind,
-            running.reference if units else None,
+            running.broadcast if units and ticket not in worker.told else None,
             [(unit, job.units[unit]) for unit in units],
             hand_over,
             job.keep,
         )
+        if units:
+            worker.told.add(ticket)
         reference, *kept = made if handed else (made,)
         held = worker.held.setdefault(ticket, [])
         held.extend(units)
@@ -230,6 +239,8 @@ class OnRay:
         if hand_over:
             covers, worker.held_s = tuple(held), 0.0
             held.clear()
+            # The worker lets go of the broadcast with its sums; should there be more units after all, it is told again.
+            worker.told.discard(ticket)
         self._calls[reference] = _Call(number, ticket, units, covers, tuple(kept))
 
     def _settle(self, reference: Any) -> None:

@@ -1,0 +1,39 @@
+"""Client Adagrad: G <- G + g^2; y <- y - lr g / (sqrt(G) + eps). G starts at v0 in every round.
+
+The form of torch.optim.Adagrad without its own decay of the learning rate. Weight decay is added to the gradient by the
+training loop, after clipping. Source: Duchi et al. (2011).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import NonNegativeFloat, PositiveFloat
+from torch import Tensor
+
+from raysim.client.optimizer import ClientOptimizer, State
+from raysim.section import Section
+
+
+class Adagrad(Section):
+    """`lr` of the first round; `eps` > 0, because a weight without gradients stays."""
+
+    name: Literal["adagrad"] = "adagrad"
+    lr: NonNegativeFloat = 0.01
+    eps: PositiveFloat = 1e-10
+    v0: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = 0.0
+
+
+def make(section: Adagrad) -> ClientOptimizer:
+    """Close the pair over its constants."""
+
+    def init(params: Tensor) -> State:
+        return {"G": torch.full_like(params, section.v0), "scratch": params.new_zeros(params.shape)}
+
+    def step(params: Tensor, gradient: Tensor, state: State, lr: float) -> None:
+        squares = state["G"].addcmul_(gradient, gradient)
+        params.addcdiv_(gradient, torch.sqrt(squares, out=state["scratch"]).add_(section.eps), value=-lr)
+
+    return ClientOptimizer(init, step)

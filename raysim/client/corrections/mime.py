@@ -1,0 +1,118 @@
+"""Mime and MimeLite: clients apply the server's optimizer, its state s frozen in the round.
+
+local step   y <- y - lr U(g, s);  g = grad(y; B) - grad(x; B) + c (mime), grad(y; B) (mimelite)
+server       s <- V(c, s), c = mean over the cohort of full local gradients at x; the model moves as if uncorrected
+
+base         U                                               V
+sgd          g                                               -
+momentum     b1 m + (1 - b1) g                               m <- b1 m + (1 - b1) c
+adam         (b1 m + (1 - b1) g) / (sqrt(v) + eps)           m likewise; v <- b2 v + (1 - b2) c^2
+
+State: m = v = 0. No bias correction. c is weighted as the clients' updates are, and taken in a pass before local
+training, in training mode. grad(x; B) has the masks and draws of grad(y; B). Clipping and weight decay act on g.
+
+Source: Karimireddy et al. (2021), algorithm 1; algorithms.md section 3. Departure: v as it was before the round, where
+the paper leaves open whether V comes first.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, PositiveFloat, model_validator
+from torch import Tensor
+
+from raysim.client.corrections.correction import Begins, Correction, Settled, Stepped, Vectors
+from raysim.client.optimizer import ClientOptimizer, State
+from raysim.section import Section
+
+Base = Literal["sgd", "momentum", "adam"]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+_KEYS = {"sgd": (), "momentum": ("beta1",), "adam": ("beta1", "beta2", "eps")}
+
+
+class Mime(Section):
+    """`base` is the server's optimizer that the clients apply; `beta1`, `beta2` and `eps` are its constants."""
+
+    name: Literal["mime"] = "mime"
+    base: Base = "momentum"
+    beta1: Beta | None = None
+    beta2: Beta | None = None
+    eps: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _keys_of_the_base(self) -> Mime:
+        _check(self)
+        return self
+
+
+class MimeLite(Section):
+    """As `Mime`, without the second gradient."""
+
+    name: Literal["mimelite"] = "mimelite"
+    base: Base = "momentum"
+    beta1: Beta | None = None
+    beta2: Beta | None = None
+    eps: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _keys_of_the_base(self) -> MimeLite:
+        _check(self)
+        return self
+
+
+def _check(section: Mime | MimeLite) -> None:
+    for key in ("beta1", "beta2", "eps"):
+        if getattr(section, key) is not None and key not in _KEYS[section.base]:
+            has = ", ".join(_KEYS[section.base]) or "no constants"
+            raise ValueError(f"base = {section.base!r} has {has}, but got {key} = {getattr(section, key)}: remove it")
+
+
+def make(section: Mime | MimeLite) -> Correction:
+    """Close the functions over the base and its constants (0.9, 0.99 and 1e-3 where they are not given)."""
+    b1 = 0.9 if section.beta1 is None else section.beta1
+    b2 = 0.99 if section.beta2 is None else section.beta2
+    eps = 1e-3 if section.eps is None else section.eps
+    lite = isinstance(section, MimeLite)
+
+    def init(params: Tensor) -> Vectors:
+        return {name: torch.zeros_like(params) for name in {"sgd": "", "momentum": "m", "adam": "mv"}[section.base]}
+
+    def sends(state: Vectors, gradient: Tensor | None) -> Vectors:
+        assert gradient is not None
+        return {**state} if lite else {**state, "c": gradient}
+
+    def start(sent: Vectors) -> State:
+        return {name: vector for name, vector in sent.items() if name != "c"}
+
+    def step(params: Tensor, gradient: Tensor, state: State, lr: float) -> None:
+        if section.base != "sgd":
+            gradient.mul_(1 - b1).add_(state["m"], alpha=b1)
+        if section.base == "adam":
+            gradient.div_(state["v"].sqrt().add_(eps))
+        params.add_(gradient, alpha=-lr)
+
+    def settle(stepped: Stepped) -> Settled:
+        c, after = stepped.gradient, dict(stepped.state)
+        assert c is not None
+        if "m" in after:
+            after["m"] = (after["m"] * b1).add_(c, alpha=1 - b1)
+        if "v" in after:
+            after["v"] = (after["v"] * b2).addcmul_(c, c, value=1 - b2)
+        return Settled(stepped.params, after)
+
+    return Correction(
+        offset=None if lite else _offset,
+        full_gradients=True,
+        anchored=not lite,
+        optimizer=ClientOptimizer(lambda params: {}, step),
+        start=start,
+        init=init,
+        sends=sends,
+        settle=settle,
+    )
+
+
+def _offset(begins: Begins) -> Tensor:
+    return begins.sent["c"]

@@ -1,0 +1,130 @@
+"""The way from a loss gradient to the next weights: written once, called by every form.
+
+    gradient = grad                                       of the batch's loss at y
+             - grad at x, same batch and masks            where the rule is anchored (Mime)
+             + offset_i + pull (y - x)                    the correction
+             clipped to max_grad_norm, + decay y
+    y        = the optimizer's step
+
+Where none of this but a correction is asked of SGD, the product that makes the gradient makes the step (plain):
+
+    y <- y - lr / keep grad, then y <- keep y + lr (pull x - offset_i),   keep = 1 - lr pull
+
+which is y - lr (grad + pull (y - x) + offset_i): a correction costs one pass over a vector that is made once a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from raysim.client.form import Client
+from raysim.client.forms.gradient import shape_gradient
+from raysim.client.optimizer import ClientOptimizer, State
+
+
+@dataclass(frozen=True)
+class StepRule:
+    """What does not change in a run.
+
+    pull: of the correction. anchored: the gradient at x is subtracted. sums_gradients: the mean of the raw gradients is
+    asked for. plain: the shortcut above; a form's products then write into the weights.
+    """
+
+    optimizer: ClientOptimizer
+    max_grad_norm: float | None
+    decay: float
+    pull: float
+    anchored: bool
+    sums_gradients: bool
+    plain: bool
+
+
+class LocalSteps:
+    """One round of local training of a client (P,), or of a stack (K, P) whose first rows are still at work.
+
+    Args:
+        rule: see there.
+        params: y, equal to x at the start; written to.
+        gradient: where the form puts the loss gradient; the same tensor as `params` where the rule is plain.
+        anchor_gradient: where it puts that at x, where the rule is anchored.
+        x: (P,), the broadcast.
+        clients: in the order of the rows; one for (P,).
+        lr: of this round.
+        start: what the optimizer's state starts as, (P,) each; None: as its `init` makes it.
+    """
+
+    def __init__(
+        self,
+        rule: StepRule,
+        params: Tensor,
+        gradient: Tensor,
+        anchor_gradient: Tensor | None,
+        x: Tensor,
+        clients: Sequence[Client],
+        lr: float,
+        start: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self._rule, self._params, self._gradient, self._anchor = rule, params, gradient, anchor_gradient
+        self._lr = lr
+        self._keep = 1 - lr * rule.pull
+        self._constant = _constant(rule, x, clients, params.dim() > 1)
+        self._taus = [client.batches.num_steps for client in clients]
+        self._state: State = {}
+        self._sum = torch.zeros_like(params) if rule.sums_gradients else None
+        self.alpha = -lr / self._keep if rule.plain else 1.0
+        """What the form multiplies the loss gradient with."""
+        self.acts = not rule.plain or self._constant is not None
+        """Whether `step` does anything."""
+        if rule.plain:
+            if self._constant is not None:
+                self._constant.mul_(-lr)
+        elif start is not None:
+            self._state = {name: value.expand(params.shape) for name, value in start.items()}
+        else:
+            self._state = rule.optimizer.init(params)
+
+    def step(self, active: int | None = None) -> None:
+        """Finish a local step, of the first so many rows of a stack."""
+        params, constant = self._params, self._constant
+        if active is not None:
+            params = params[:active]
+            constant = constant[:active] if constant is not None and constant.dim() > 1 else constant
+        if self._rule.plain:
+            if constant is not None:
+                torch.add(constant, params, alpha=self._keep, out=params)
+            return
+        gradient, total, anchor, state = self._gradient, self._sum, self._anchor, self._state
+        if active is not None:
+            gradient, state = gradient[:active], {name: value[:active] for name, value in state.items()}
+            total = None if total is None else total[:active]
+            anchor = None if anchor is None else anchor[:active]
+        if total is not None:
+            total.add_(gradient)
+        if anchor is not None:
+            gradient.sub_(anchor)
+        if constant is not None:
+            gradient.add_(constant)
+        if self._rule.pull:
+            gradient.add_(params, alpha=self._rule.pull)
+        shape_gradient(gradient, params, self._rule.max_grad_norm, self._rule.decay)
+        self._rule.optimizer.step(params, gradient, state, self._lr)
+
+    def mean_gradients(self) -> Tensor | None:
+        """The raw loss gradients' means over each client's local steps, where asked for: a row per client."""
+        if self._sum is None:
+            return None
+        taus = torch.tensor(self._taus, dtype=self._sum.dtype, device=self._sum.device)
+        return self._sum.view(len(taus), -1).div_(taus.unsqueeze(1))
+
+
+def _constant(rule: StepRule, x: Tensor, clients: Sequence[Client], stacked: bool) -> Tensor | None:
+    """offset_i - pull x, what does not change in a round: (P,), (K, P) where clients differ; None where it is 0."""
+    offsets = [client.offset for client in clients if client.offset is not None]
+    if offsets:
+        constant = torch.stack(offsets) if stacked else offsets[0].clone()
+        return constant.sub_(x, alpha=rule.pull) if rule.pull else constant
+    return x * -rule.pull if rule.pull else None

@@ -1,0 +1,192 @@
+"""The clients' own states on the disk: immutable files that name round and chunk, a row for each of its clients.
+
+A file is written beside its place and renamed when its chunk is trained; a chunk that is trained twice writes the same
+bytes to the same name. What counts is what the manifest in `ServerState` names (server/manifest.py). A file is laid out
+as safetensors are: one tensor `states` (clients, P), and the clients' positions among the metadata. Rows are read and
+written one at a time, so that no process ever holds more than the clients that it trains together.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from raysim.errors import CheckpointError
+from raysim.server.manifest import Place
+
+log = logging.getLogger("raysim")
+
+_CODES = {torch.float32: "F32", torch.float64: "F64"}
+_NAME = re.compile(r"\.?round-(\d{6,})-chunk-(\d{5,})\.safetensors.*")
+
+
+class ClientStore:
+    """Files of one run.
+
+    Args:
+        folder: where they are written; made when the first one is.
+        older: where files that are not in `folder` are looked for; only read.
+        id_of: a position's client id, for errors.
+    """
+
+    def __init__(self, folder: Path, older: Path | None, id_of: Callable[[int], str]) -> None:
+        self._folder, self._older, self._id_of = folder, older, id_of
+        self._unsynced: set[Path] = set()
+
+    @contextmanager
+    def chunk(
+        self, round_index: int, number: int, chunk: Sequence[int], places: Mapping[int, Place], like: Tensor
+    ) -> Iterator[ChunkStates]:
+        """The states of a chunk's clients: to be read, and written anew; the file has its name once the block ends."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / _name(round_index, number)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with temporary.open("wb") as file:
+                header = _header(chunk, len(like), like.dtype)
+                file.write(header)
+                file.truncate(len(header) + len(chunk) * like.element_size() * len(like))
+                yield ChunkStates(self, places, like, file, len(header))
+            temporary.replace(path)
+        except OSError as error:
+            raise CheckpointError(
+                f"The clients' states {path} could not be written: {error.strerror}. Those of earlier rounds are "
+                f"untouched: make room, then resume."
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def reader(self, places: Mapping[int, Place], like: Tensor) -> ReadStates:
+        """The states as they are, for work of which nothing is kept."""
+        return ReadStates(self, places, like)
+
+    def read(self, position: int, place: Place, like: Tensor) -> Tensor:
+        """One client's vector (P,), on the CPU.
+
+        Raises:
+            CheckpointError: the file is missing, truncated or another; names client, file, and where to resume from.
+        """
+        path = self._folder / _name(place.round, place.chunk)
+        if self._older is not None and not path.exists():
+            path = self._older / path.name
+        size_bytes = len(like) * like.element_size()
+        try:
+            with path.open("rb") as file:
+                start = _start(file, position, place, len(like), like.dtype)
+                file.seek(start + place.row * size_bytes)
+                row = torch.empty(len(like), dtype=like.dtype)
+                got = file.readinto(_bytes(row))
+            if got != size_bytes:
+                raise ValueError(f"it is truncated: {got} of the row's {size_bytes} bytes are there")
+        except (OSError, ValueError, KeyError) as error:
+            raise CheckpointError(
+                f"The state of client {self._id_of(position)!r} cannot be read from {path}: {error}. It was written in "
+                f"round {place.round}: resume from a checkpoint of at most {place.round} finished rounds (delete the "
+                f"later ones from the run's checkpoints), or start afresh."
+            ) from None
+        return row
+
+    def committed(self, round_index: int, num_chunks: int) -> None:
+        """A round was committed: its files are brought to the disk before the next checkpoint names them."""
+        self._unsynced |= {self._folder / _name(round_index, number) for number in range(num_chunks)}
+
+    def flush(self) -> None:
+        """Bring what was committed to the disk: a checkpoint must not survive a power cut that this did not."""
+        for path in sorted(self._unsynced):
+            if path.exists():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        self._unsynced.clear()
+
+    def sweep(self, named: set[tuple[int, int]], before: int | None = None) -> None:
+        """Delete files that are not among the (round, chunk) named, of rounds before that; None: of all rounds."""
+        if not self._folder.exists():
+            return
+        for path in self._folder.iterdir():
+            match = _NAME.fullmatch(path.name)
+            if match is None or (before is not None and int(match[1]) >= before):
+                continue
+            if path.name.startswith(".") or (int(match[1]), int(match[2])) not in named:
+                path.unlink(missing_ok=True)
+                self._unsynced.discard(path)
+
+
+class ReadStates:
+    """`ClientStates` that are read, and written nowhere."""
+
+    def __init__(self, store: ClientStore, places: Mapping[int, Place], like: Tensor) -> None:
+        self._store, self._places, self._like = store, places, like
+
+    def read(self, position: int) -> Tensor | None:
+        """See `ClientStates`."""
+        place = self._places.get(position)
+        return None if place is None else self._store.read(position, place, self._like)
+
+    def write(self, row: int, state: Tensor) -> None:
+        """Nothing: what is only measured leaves no trace."""
+
+
+class ChunkStates:
+    """`ClientStates` of one chunk, while its file is open."""
+
+    def __init__(
+        self, store: ClientStore, places: Mapping[int, Place], like: Tensor, file: BinaryIO, start: int
+    ) -> None:
+        self._known, self._like, self._file, self._start = ReadStates(store, places, like), like, file, start
+
+    def read(self, position: int) -> Tensor | None:
+        """See `ClientStates`."""
+        return self._known.read(position)
+
+    def write(self, row: int, state: Tensor) -> None:
+        """See `ClientStates`."""
+        self._file.seek(self._start + row * self._like.element_size() * len(self._like))
+        self._file.write(_bytes(state.cpu().contiguous()))
+
+
+def _bytes(vector: Tensor) -> memoryview:
+    """The vector's own memory."""
+    array: Any = vector.view(torch.uint8).numpy()
+    return memoryview(array)
+
+
+def _name(round_index: int, number: int) -> str:
+    return f"round-{round_index:06d}-chunk-{number:05d}.safetensors"
+
+
+def _header(chunk: Sequence[int], size: int, dtype: torch.dtype) -> bytes:
+    """The 8 bytes of length and the JSON that a safetensors file begins with, padded so that rows are aligned."""
+    length = len(chunk) * size * dtype.itemsize
+    described = {
+        "__metadata__": {"positions": json.dumps(list(chunk))},
+        "states": {"dtype": _CODES[dtype], "shape": [len(chunk), size], "data_offsets": [0, length]},
+    }
+    text = json.dumps(described).encode()
+    text += b" " * (-(len(text) + 8) % 64)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _start(file: BinaryIO, position: int, place: Place, size: int, dtype: torch.dtype) -> int:
+    """Where the rows begin; ValueError where the file is not the one that the manifest means."""
+    length = int.from_bytes(file.read(8), "little")
+    text = file.read(min(length, 1 << 24))
+    if len(text) < length or not length:
+        raise ValueError("it is truncated within its header")
+    described = json.loads(text)
+    positions, states = json.loads(described["__metadata__"]["positions"]), described["states"]
+    if (
+        states["dtype"] != _CODES[dtype]
+        or states["shape"][1] != size
+        or positions[place.row : place.row + 1] != [position]
+    ):
+        raise ValueError(f"row {place.row} is not of this client and model")
+    return 8 + length

@@ -1,0 +1,66 @@
+"""The phase before training of Mime, MimeLite and FedDANE: full local gradients at the broadcast, added up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from raysim.broadcast import Broadcast
+from raysim.client import chunk as local_training
+from raysim.cohort.chunks import Chunk
+from raysim.data.dataset import FederatedDataset
+from raysim.layout import Layout
+from raysim.phase import Workshop
+from raysim.server.section import ServerSection
+from raysim.server.sums import Accumulator, Sums
+from raysim.train_phase import Members
+
+
+def make(
+    server: ServerSection, layout: Layout, members: Members
+) -> Callable[[Workshop, FederatedDataset, Broadcast, Chunk], Sums]:
+    """`Phase.local`: the sums' `delta` is sum w_i grad f_i(x), with the weights of the clients' updates.
+
+    A client whose gradient is not finite is rejected, and leaves the round.
+    """
+
+    def local(workshop: Workshop, dataset: FederatedDataset, sent: Broadcast, chunk: Chunk) -> Sums:
+        params = sent.weights.params
+        sums = Accumulator(len(params), 0, 0, len(layout.names), params.device)
+        nothing = params.new_zeros(0)
+        norms = torch.zeros(len(layout.names), dtype=torch.float64, device=params.device)
+        assert workshop.gradients is not None
+        clients = members.of(dataset, sent, chunk)
+        for member, gradient in local_training.full_gradients(workshop.gradients, sent.weights, clients):
+            if not bool(gradient.isfinite().all()):
+                sums.reject(member.position)
+                continue
+            sums.include(
+                weight=float(member.num_examples) if server.weighs_examples else 1.0,
+                examples=member.num_examples,
+                delta=gradient,
+                buffers=nothing,
+                counters=nothing,
+                squared_norms=norms,
+                squared_norm=0.0,
+                seen=member.num_examples,
+                loss=0.0,
+                correct=0.0,
+                count=sent.repeats.get(member.position, 1),
+            )
+        return sums.total()
+
+    return local
+
+
+def mean(phases: Sequence[Sums], like: Tensor) -> Tensor | None:
+    """The cohort's mean gradient in the dtype of `like`, from the sums of the phases so far; None before there are any.
+
+    Where every client was rejected it is 0, which nobody will use.
+    """
+    if not phases:
+        return None
+    sums = phases[0]
+    return (sums.delta / (sums.weight or 1.0)).to(like.dtype).to(like.device)
