@@ -159,7 +159,8 @@ class Experiment(Section):
             del record["engine"][placement]
         if record["data"]:
             # The same data may lie elsewhere; their own fingerprint looks at what they are.
-            record["data"].pop("root", None)
+            for path in ("root", "noisyag_root"):
+                record["data"].pop(path, None)
         return record
 
 

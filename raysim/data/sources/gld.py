@@ -40,6 +40,7 @@ class Gld(Populated):
     """Photographs of landmarks, a client for every photographer, resized to size x size; three channels.
 
     The shorter side is scaled to `size` and the middle kept. The test images have no photographer: one client "test".
+    The cache goes by the mapping files: images under the same ids are taken to be the published ones.
 
     Attributes:
         root: the folder with the mapping files, and the images as images/<id>.jpg or images/<a>/<b>/<c>/<id>.jpg, a, b
