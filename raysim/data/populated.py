@@ -28,9 +28,8 @@ class Populated(Section):
     Attributes:
         partition: "natural" keeps the source's clients, streaming from file to file; any other pools their training
             examples in memory and divides those.
-        clients: natural: at most so many training clients, drawn by the seed before `min_examples` leaves any out; None:
-            all. Otherwise how many there are
-            to be, which must be said. Validation clients are included.
+        clients: natural: at most so many training clients, drawn by the seed before `min_examples` leaves any out;
+            None: all. Otherwise how many there are to be, which must be said. Validation clients are included.
         min_examples: training clients with fewer examples are left out, from every split.
         max_examples: a training client keeps its first so many examples; None: all.
         mix: from 0 (the partition) to 1 (its sizes, examples at random); a partition that is not natural only.
