@@ -6,10 +6,11 @@ from collections import OrderedDict
 from typing import Literal
 
 from pydantic import PositiveInt
-from torch import Tensor, nn
+from torch import nn
 
 from raysim.errors import ModelError
 from raysim.models.choice import ModelChoice
+from raysim.models.lstm import Lstm
 
 
 class LstmChar(ModelChoice):
@@ -22,19 +23,6 @@ class LstmChar(ModelChoice):
     embedding: PositiveInt = 8
     hidden: PositiveInt = 256
     layers: PositiveInt = 2
-
-
-class Lstm(nn.Module):
-    """nn.LSTM as a layer of a sequence: (batch, time, features) -> (batch, time, hidden), from a state of zeros."""
-
-    def __init__(self, features: int, hidden: int, layers: int) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(features, hidden, layers, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The outputs of the last layer; the final state is dropped."""
-        outputs: Tensor = self.lstm(x)[0]
-        return outputs
 
 
 def make(section: LstmChar, x_shape: tuple[int, ...], outputs: int) -> nn.Module:

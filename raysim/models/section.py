@@ -16,10 +16,12 @@ from raysim.models import (
     distilbert,
     linear,
     lstm_char,
+    lstm_word,
     mlp,
     mobilenet_v2_gn,
     resnet18_gn,
     resnet56,
+    transformer_word,
 )
 from raysim.models.choice import ModelChoice
 from raysim.models.model import ModuleFactory
@@ -34,6 +36,8 @@ ModelSection = Annotated[
     | resnet56.Resnet56
     | mobilenet_v2_gn.MobilenetV2Gn
     | lstm_char.LstmChar
+    | lstm_word.LstmWord
+    | transformer_word.TransformerWord
     | bilstm.Bilstm
     | distilbert.Distilbert,
     Field(discriminator="name"),
@@ -49,6 +53,8 @@ _MAKERS: dict[type[ModelChoice], Callable[[Any, tuple[int, ...], int], Any]] = {
     resnet56.Resnet56: resnet56.make,
     mobilenet_v2_gn.MobilenetV2Gn: mobilenet_v2_gn.make,
     lstm_char.LstmChar: lstm_char.make,
+    lstm_word.LstmWord: lstm_word.make,
+    transformer_word.TransformerWord: transformer_word.make,
     bilstm.Bilstm: bilstm.make,
     distilbert.Distilbert: distilbert.make,
 }

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from raysim.errors import ModelError
 from raysim.models.model import bind, create
 from raysim.models.section import ModelSection, factory
 
@@ -57,3 +58,48 @@ def test_the_character_lstm_scores_every_place_of_a_text() -> None:
     assert model.params.num_values == 822_570
     module = bind(model, weights, torch.device("cpu")).eval()
     assert module(torch.zeros(2, 80, dtype=torch.int64)).shape == (2, 80, 90)
+
+
+def test_the_word_lstm_is_that_of_reddi_et_al() -> None:
+    model, weights = made({"name": "lstm_word"}, (20,), 10_004)
+    assert model.params.num_values == 4_050_748
+    module = bind(model, weights, torch.device("cpu")).eval()
+    assert module(torch.zeros(2, 20, dtype=torch.int64)).shape == (2, 20, 10_004)
+
+
+@pytest.mark.parametrize(("d", "m", "h", "layers", "words"), [(96, 96, 1536, 3, 10_004), (6, 8, 5, 2, 11)])
+def test_the_word_transformers_parameters_are_those_of_its_architecture(
+    d: int, m: int, h: int, layers: int, words: int
+) -> None:
+    keys = {"name": "transformer_word", "embedding": d, "width": m, "hidden": h, "layers": layers, "heads": 2}
+    model, weights = made(keys, (20,), words)
+    attention, network, norms = 4 * (m * m + m), (m * h + h) + (h * m + m), 2 * 2 * m
+    ends = (d * m + m) + (m * d + d)
+    # The words' scores are products with their embeddings: one matrix for both.
+    assert model.params.num_values == words * d + ends + layers * (attention + network + norms)
+    module = bind(model, weights, torch.device("cpu")).eval()
+    assert module(torch.zeros(2, 20, dtype=torch.int64)).shape == (2, 20, words)
+
+
+@pytest.mark.parametrize("name", ["lstm_char", "lstm_word", "transformer_word"])
+def test_scores_of_a_place_follow_from_what_is_before_it(name: str) -> None:
+    model, weights = made({"name": name}, (7,), 12)
+    module = bind(model, weights, torch.device("cpu")).eval()
+    text = torch.arange(7).unsqueeze(0)
+    changed = text.clone()
+    changed[0, 4] = 11
+    before, after = module(text), module(changed)
+    assert torch.equal(before[:, :4], after[:, :4])
+    for place in (4, 5, 6):
+        assert not torch.allclose(before[:, place], after[:, place])
+
+
+@pytest.mark.parametrize("name", ["lstm_char", "lstm_word", "transformer_word"])
+def test_models_of_texts_take_a_row_of_words(name: str) -> None:
+    with pytest.raises(ModelError, match=rf"{name} takes texts \(time,\), but x has shape \(28, 28\)"):
+        made({"name": name}, (28, 28), 12)
+
+
+def test_heads_divide_the_width() -> None:
+    with pytest.raises(ValidationError, match="heads must divide width, but got heads = 5 and width = 96"):
+        made({"name": "transformer_word", "heads": 5}, (7,), 12)

@@ -15,6 +15,7 @@ from torch import nn
 from raysim.client.forms import loss_gradient
 from raysim.client.forms.recognise import recognise
 from raysim.errors import ExperimentError, ModelError
+from raysim.models.lstm import Lstm
 from raysim.models.task import Task
 
 FormName = Literal["one_by_one", "fused", "stacked", "vmap"]
@@ -22,6 +23,9 @@ Precision = Literal["float32", "tf32", "bf16"]
 
 TINY = 50_000
 """Numbers of a client up to which a client axis wins on a CPU: beyond it, K sets of weights fall out of its cache."""
+
+TINY_RECURRENT = 20_000
+"""The same for recurrent models, whose steps through time torch's kernel takes faster than batched products do."""
 
 SMALL = 500_000
 """Numbers of a client up to which a call should hold several clients, for the call not to be felt."""
@@ -82,11 +86,12 @@ def choose(
     """
     if precision != "float32" and dtype != "float32":
         raise ExperimentError(f"engine.precision = {precision!r} needs engine.dtype = 'float32', but got {dtype!r}.")
-    obstacle = {"one_by_one": None, "fused": _not_fused(module), "stacked": _not_stacked(module, task, precision)}
-    obstacle["vmap"] = _not_vmap(module, task, precision)
+    obstacle = {"one_by_one": None, "fused": _not_fused(module), "stacked": _not_stacked(module, task)}
+    obstacle["vmap"] = _not_vmap(module, task)
     numbers = sum(p.numel() for p in module.parameters() if p.requires_grad)
     if form == "auto":
-        name, why = _best(obstacle, numbers, device_kind)
+        tiny = TINY_RECURRENT if any(isinstance(child, Lstm) for child in module.modules()) else TINY
+        name, why = _best(obstacle, numbers, tiny, device_kind)
     elif reason := obstacle[form]:
         raise ModelError(f"engine.form = {form!r} cannot be had: {reason}.")
     else:
@@ -96,8 +101,8 @@ def choose(
     return Way(name, *_sizes(name, numbers, device_kind), why)
 
 
-def _best(obstacle: dict[str, str | None], numbers: int, device_kind: str) -> tuple[FormName, str]:
-    if obstacle["stacked"] is None and (device_kind != "cpu" or numbers <= TINY):
+def _best(obstacle: dict[str, str | None], numbers: int, tiny: int, device_kind: str) -> tuple[FormName, str]:
+    if obstacle["stacked"] is None and (device_kind != "cpu" or numbers <= tiny):
         return "stacked", f"{numbers:,} numbers a client: many of them share a call on {device_kind}"
     if obstacle["fused"] is None:
         return "fused", f"{numbers:,} numbers a client, and every layer has a hand-written backward"
@@ -118,23 +123,19 @@ def _not_fused(module: nn.Module) -> str | None:
     return layers if isinstance(layers, str) else None
 
 
-def _not_stacked(module: nn.Module, task: Task, precision: Precision) -> str | None:
+def _not_stacked(module: nn.Module, task: Task) -> str | None:
     if not loss_gradient.by_rows(task):
         return "a loss of your own may look at its whole batch, which holds several clients here"
-    if precision == "bf16":
-        return "bf16 products have no client axis yet"
     return _not_fused(module)
 
 
-def _not_vmap(module: nn.Module, task: Task, precision: Precision) -> str | None:
+def _not_vmap(module: nn.Module, task: Task) -> str | None:
     if not loss_gradient.by_rows(task):
         return "a loss of your own may look at its whole batch, which holds several clients here"
-    if precision == "bf16":
-        return "bf16 products have no client axis yet"
     if any(True for _ in module.buffers()):
         return "modules with buffers have no client axis under vmap"
     for name, child in module.named_modules():
-        if isinstance(child, nn.RNNBase | nn.RNNCellBase):
+        if isinstance(child, nn.RNNBase | nn.RNNCellBase | Lstm):
             return f"{type(child).__name__} {name!r} has no batching rule in torch"
         if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
             return f"{type(child).__name__} {name!r} draws, which vmap does not do per client"

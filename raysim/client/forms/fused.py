@@ -19,6 +19,7 @@ from raysim.client.forms import loss_gradient
 from raysim.client.forms.layers.build import for_one
 from raysim.client.forms.layers.conv2d import channels_last
 from raysim.client.forms.layers.dropout import Dropout
+from raysim.client.forms.layers.layer import every
 from raysim.client.forms.layers.parameter import Parameter
 from raysim.client.forms.local_steps import LocalSteps, StepRule
 from raysim.client.forms.loss_gradient import LossGradient
@@ -132,7 +133,7 @@ class _Network:
         values, into = model.params.views(self.params), model.params.views(self.gradient)
         keep = 1.0 if plain else 0.0
         made = for_one(layers, lambda name: Parameter(values[name], into[name], keep), like.params, precision)
-        self.dropouts = [layer for layer in made if isinstance(layer, Dropout)]
+        self.dropouts = [layer for layer in every(made) if isinstance(layer, Dropout)]
         self._backward = [(made[i].backward, i > lowest) for i in range(len(made) - 1, lowest - 1, -1)]
         self._forward = [layer.forward for layer in made]
         self._loss_gradient = loss_gradient

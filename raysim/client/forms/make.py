@@ -40,13 +40,13 @@ def make(
     if way.form == "one_by_one":
         return OneByOne(model, like, task, rule, products)
     if way.form == "vmap":
-        return Vmap(model, like, task, rule)
+        return Vmap(model, like, task, rule, products)
     with torch.random.fork_rng(devices=[]):
         layers = recognise(model.factory())
     assert isinstance(layers, Recognised), layers
     if way.form == "fused":
         return Fused(layers, model, like, task, rule, products)
-    return Stacked(layers, model, task, rule)
+    return Stacked(layers, model, task, rule, products)
 
 
 def rule_for(section: ClientSection, sums_gradients: bool, product_makes_step: bool) -> StepRule:

@@ -1,23 +1,31 @@
 """Which modules the hand-written forms can run: nn.Sequential, nested or not, of layers with a backward of their own.
 
-A user's own Sequential is recognised like a built-in family, so a model is written once, as a plain module.
+A layer may be made of others, which are recognised in turn. A user's own Sequential is recognised like a built-in
+family, so a model is written once, as a plain module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
+from raysim.models.attention import CausalSelfAttention
+from raysim.models.lstm import Lstm
+from raysim.models.positions import Positions
+from raysim.models.residual import Residual
+from raysim.models.tied import Tied
+
 
 @dataclass(frozen=True)
 class Placed:
-    """A layer and where its parameters are found: `path` is "" or ends in a dot."""
+    """A layer and where its parameters are found: `path` is "" or ends in a dot. `inner`: the layers it is made of."""
 
     path: str
     module: nn.Module
+    inner: tuple[Placed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,13 @@ class Recognised:
     @property
     def lowest_with_parameters(self) -> int:
         """Index of the first layer with parameters: nothing below it needs a gradient."""
-        return next(i for i, placed in enumerate(self.layers) if any(True for _ in placed.module.parameters()))
+        return lowest_with_parameters(self.layers)
+
+
+def lowest_with_parameters(layers: Sequence[Placed]) -> int:
+    """Index of the first layer with parameters, or their number where none has."""
+    having = (i for i, placed in enumerate(layers) if any(True for _ in placed.module.parameters()))
+    return next(having, len(layers))
 
 
 def recognise(module: nn.Module) -> Recognised | str:
@@ -42,7 +56,7 @@ def recognise(module: nn.Module) -> Recognised | str:
         return "modules with frozen parameters have no hand-written form"
     placed = list(_walk("", module))
     seen: set[int] = set()
-    for layer in placed:
+    for layer in _every(placed):
         kind = KINDS.get(type(layer.module))
         where = f"layer {layer.path.rstrip('.') or 'the module itself'!r} ({_name(layer.module)})"
         if kind is None:
@@ -51,15 +65,19 @@ def recognise(module: nn.Module) -> Recognised | str:
             return f"{where} {reason}"
         if _is_altered(layer.module):
             return f"{where} has hooks or a parametrization"
-        parameters = {id(p) for p in layer.module.parameters()}
+        # Those of a layer made of others are theirs.
+        parameters = {id(p) for p in layer.module.parameters()} if not layer.inner else set()
         if parameters & seen:
             return f"{where} shares a parameter with another layer"
         seen |= parameters
-    return Recognised(tuple(_reordered([p for p in placed if type(p.module) is not nn.Identity])))
+    return Recognised(_ordered(placed))
 
 
 def _walk(path: str, module: nn.Module) -> Iterator[Placed]:
-    if type(module) is not nn.Sequential:
+    if type(module) in MADE_OF:
+        inner = [p for name in MADE_OF[type(module)] for p in _walk(f"{path}{name}.", module.get_submodule(name))]
+        yield Placed(path, module, tuple(inner))
+    elif type(module) is not nn.Sequential:
         yield Placed(path, module)
     elif _is_altered(module):
         # Given out as it is: a Sequential with hooks is not among the kinds, and says so.
@@ -71,7 +89,19 @@ def _walk(path: str, module: nn.Module) -> Iterator[Placed]:
                 yield from _walk(f"{path}{name}.", child)
 
 
-def _reordered(layers: list[Placed]) -> list[Placed]:
+def _every(placed: Sequence[Placed]) -> Iterator[Placed]:
+    for one in placed:
+        yield one
+        yield from _every(one.inner)
+
+
+def _ordered(layers: Sequence[Placed]) -> tuple[Placed, ...]:
+    """As they are carried out, at every level."""
+    working = [replace(p, inner=_ordered(p.inner)) for p in layers if type(p.module) is not nn.Identity]
+    return tuple(_swapped(working))
+
+
+def _swapped(layers: list[Placed]) -> list[Placed]:
     """Swap neighbours that commute, for speed: max(relu) = relu(max) over windows a quarter the size, gradients
     included; and dropout works on flattened, contiguous numbers."""
     layers = list(layers)
@@ -113,6 +143,26 @@ def _flatten(module: Any) -> str | None:
     return None if (module.start_dim, module.end_dim) == (1, -1) else "does not flatten all axes but the batch"
 
 
+def _embedding(module: Any) -> str | None:
+    if module.max_norm is not None:
+        return "changes its weights as they are read (max_norm)"
+    return (
+        "has gradients of its own kind (scale_grad_by_freq, sparse)"
+        if module.scale_grad_by_freq or module.sparse
+        else None
+    )
+
+
+def _attention(module: Any) -> str | None:
+    names = MADE_OF[CausalSelfAttention]
+    fits = all(type(module.get_submodule(name)) is nn.Linear for name in names)
+    return None if fits else f"has other layers than nn.Linear for {', '.join(names)}"
+
+
+def _tied(module: Any) -> str | None:
+    return None if type(module.embedding) is nn.Embedding else "has another layer than nn.Embedding for its words"
+
+
 KINDS: dict[type[nn.Module], Callable[[Any], str | None]] = {
     nn.Linear: _any,
     nn.Conv2d: _conv2d,
@@ -122,5 +172,20 @@ KINDS: dict[type[nn.Module], Callable[[Any], str | None]] = {
     nn.Flatten: _flatten,
     nn.Dropout: _any,
     nn.Identity: _any,
+    nn.Embedding: _embedding,
+    nn.LayerNorm: _any,
+    nn.GroupNorm: _any,
+    Lstm: _any,
+    Positions: _any,
+    CausalSelfAttention: _attention,
+    Residual: _any,
+    Tied: _tied,
 }
 """Layers with a hand-written form, each with a check: None, or what is in the way."""
+
+MADE_OF: dict[type[nn.Module], tuple[str, ...]] = {
+    CausalSelfAttention: ("query", "key", "value", "out"),
+    Residual: ("body",),
+    Tied: ("embedding", "body"),
+}
+"""Layers made of others, and the names of those in the order of their work."""

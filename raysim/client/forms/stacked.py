@@ -21,7 +21,7 @@ from raysim.client.form import Client, Updates
 from raysim.client.forms import loss_gradient
 from raysim.client.forms.layers.build import for_stack
 from raysim.client.forms.layers.dropout import Dropout
-from raysim.client.forms.layers.layer import Layer
+from raysim.client.forms.layers.layer import Layer, every
 from raysim.client.forms.layers.parameter import Parameter
 from raysim.client.forms.local_steps import LocalSteps, StepRule
 from raysim.client.forms.recognise import Recognised
@@ -39,11 +39,15 @@ class Stacked:
         model: layouts; a recognised module has no buffers.
         task: losses and hits; an example's loss must depend on its own output only.
         rule: what is done to a gradient, and the optimizer, which must work element by element.
+        precision: dtype of large products; weights and sums keep that of the broadcast.
     """
 
     trains_together = True
 
-    def __init__(self, recognised: Recognised, model: Model, task: Task, rule: StepRule) -> None:
+    def __init__(
+        self, recognised: Recognised, model: Model, task: Task, rule: StepRule, precision: torch.dtype
+    ) -> None:
+        self._precision = precision
         self._recognised = recognised
         self._model = model
         self._task = task
@@ -122,20 +126,23 @@ class Stacked:
         """The stack that is trained and, where the rule is anchored, one for gradients at the broadcast."""
         if not self._stacks or len(self._stacks[0].params) < num:
             kinds = [self._rule.plain, False] if self._rule.anchored else [self._rule.plain]
-            self._stacks = [_Stack(self._recognised, self._model, broadcast.params, num, plain) for plain in kinds]
+            like, precision = broadcast.params, self._precision
+            self._stacks = [_Stack(self._recognised, self._model, like, num, plain, precision) for plain in kinds]
         return self._stacks
 
 
 class _Stack:
     """(K, P) weights, where gradients go, and the layers over them; with `plain` gradients go into the weights."""
 
-    def __init__(self, recognised: Recognised, model: Model, like: Tensor, num: int, plain: bool) -> None:
+    def __init__(
+        self, recognised: Recognised, model: Model, like: Tensor, num: int, plain: bool, precision: torch.dtype
+    ) -> None:
         self.params = like.new_zeros((num, model.params.size))
         self.gradient = self.params if plain else torch.zeros_like(self.params)
         values, into = model.params.views(self.params), model.params.views(self.gradient)
         keep = 1.0 if plain else 0.0
-        layers = for_stack(recognised.layers, lambda name: Parameter(values[name], into[name], keep), like)
+        layers = for_stack(recognised.layers, lambda name: Parameter(values[name], into[name], keep), like, precision)
         lowest = recognised.lowest_with_parameters
         self.layers: list[Layer] = layers
-        self.dropouts = [layer for layer in layers if isinstance(layer, Dropout)]
+        self.dropouts = [layer for layer in every(layers) if isinstance(layer, Dropout)]
         self.backward = [(layers[i].backward, i > lowest) for i in range(len(layers) - 1, lowest - 1, -1)]

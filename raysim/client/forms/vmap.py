@@ -27,11 +27,13 @@ class Vmap:
         like: weights whose lengths, dtype and device the bound module takes.
         task: losses and hits; an example's loss must depend on its own output only.
         rule: what is done to a gradient, and the optimizer, which must work element by element; not plain.
+        precision: dtype of products, by torch.autocast where it is not that of `like`.
     """
 
     trains_together = True
 
-    def __init__(self, model: Model, like: Weights, task: Task, rule: StepRule) -> None:
+    def __init__(self, model: Model, like: Weights, task: Task, rule: StepRule, precision: torch.dtype) -> None:
+        self._precision = None if precision == like.params.dtype else precision
         own = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
         self._module = bind(model, own, like.params.device).train()
         self._model = model
@@ -40,7 +42,9 @@ class Vmap:
         self._gradients = vmap(grad(self._loss, has_aux=True))
 
     def _loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        outputs = functional_call(self._module, params, (x,))
+        with torch.autocast(x.device.type, self._precision, enabled=self._precision is not None):
+            outputs = functional_call(self._module, params, (x,))
+        outputs = outputs.to(shares.dtype)
         return (self._task.losses(outputs, y) * shares).sum(), outputs
 
     def train(

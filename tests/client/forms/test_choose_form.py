@@ -10,11 +10,13 @@ from torch import nn
 
 from raysim.client.forms.choose import Way, choose
 from raysim.errors import ExperimentError, ModelError
+from raysim.models.lstm import Lstm
 from raysim.models.task import Task, task_for
 
 TINY = nn.Linear(60, 10)
 MIDDLE = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
 LARGE = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 10))
+RECURRENT = nn.Sequential(Lstm(8, 64, 1), nn.Linear(64, 90))
 OWN = nn.Sequential(nn.Linear(60, 10), nn.Softplus())
 
 
@@ -27,14 +29,22 @@ def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> Way:
 
 @pytest.mark.parametrize(
     ("module", "form", "most"),
-    [(TINY, "stacked", 64), (MIDDLE, "fused", 16), (LARGE, "fused", 4), (OWN, "one_by_one", 32)],
+    [
+        (TINY, "stacked", 64),
+        (MIDDLE, "fused", 16),
+        (LARGE, "fused", 4),
+        (OWN, "one_by_one", 32),
+        # Of a size at which others are stacked.
+        (RECURRENT, "fused", 32),
+        (nn.Sequential(Lstm(8, 16, 1), nn.Linear(16, 90)), "stacked", 64),
+    ],
 )
 def test_on_a_cpu_the_size_decides(module: nn.Module, form: str, most: int) -> None:
     way = chosen(module)
     assert (way.form, way.most) == (form, most)
 
 
-@pytest.mark.parametrize("module", [TINY, MIDDLE, LARGE])
+@pytest.mark.parametrize("module", [TINY, MIDDLE, LARGE, RECURRENT])
 def test_on_a_card_whatever_can_be_stacked_is(module: nn.Module) -> None:
     assert chosen(module, device_kind="cuda").form == "stacked"
 
@@ -66,8 +76,13 @@ def test_reduced_precision_needs_float32_weights(precision: str) -> None:
         chosen(TINY, precision=precision, dtype="float64")
 
 
-def test_bf16_is_not_stacked() -> None:
-    assert chosen(TINY, precision="bf16").form == "fused"
+def test_the_precision_does_not_change_the_form() -> None:
+    for module in (TINY, MIDDLE, LARGE, RECURRENT, OWN):
+        for device_kind in ("cpu", "cuda"):
+            exact, reduced = (
+                chosen(module, precision=precision, device_kind=device_kind) for precision in ("float32", "bf16")
+            )
+            assert exact == reduced
 
 
 @pytest.mark.parametrize(
@@ -75,6 +90,7 @@ def test_bf16_is_not_stacked() -> None:
     [
         (nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), "draws"),
         (nn.LSTM(3, 2), "no batching rule"),
+        (Lstm(3, 2, 1), "no batching rule"),
         (nn.BatchNorm1d(3), "buffers"),
     ],
 )

@@ -7,6 +7,9 @@ import torch
 from torch import nn
 
 from raysim.client.forms.recognise import Recognised, recognise
+from raysim.models.attention import CausalSelfAttention
+from raysim.models.residual import Residual
+from raysim.models.tied import Tied
 
 
 def paths(module: nn.Module) -> list[str]:
@@ -31,6 +34,38 @@ def test_pooling_goes_before_relu_and_flattening_before_dropout() -> None:
     assert paths(module) == ["0.", "2.", "1.", "4.", "3.", "5."]
 
 
+def test_layers_made_of_others_have_them_inside_with_their_full_names() -> None:
+    body = nn.Sequential(CausalSelfAttention(4, 2), nn.Identity(), nn.Sequential(nn.Dropout(0.1)))
+    found = recognise(nn.Sequential(Residual(body), nn.LayerNorm(4)))
+    assert isinstance(found, Recognised), found
+    around, norm = found.layers
+    assert (around.path, norm.path) == ("0.", "1.")
+    assert [one.path for one in around.inner] == ["0.body.0.", "0.body.2.0."]
+    assert [one.path for one in around.inner[0].inner] == [
+        f"0.body.0.{name}." for name in ("query", "key", "value", "out")
+    ]
+
+
+def test_the_words_of_tied_ends_come_before_the_body() -> None:
+    found = recognise(Tied(5, 4, nn.Sequential(nn.Linear(4, 4))))
+    assert isinstance(found, Recognised), found
+    assert [one.path for one in found.layers[0].inner] == ["embedding.", "body.0."]
+
+
+@pytest.mark.parametrize(
+    ("layers", "lowest"),
+    [
+        ([nn.Flatten(), nn.ReLU(), nn.Linear(3, 2)], 2),
+        ([Residual(nn.Sequential(nn.Tanh())), nn.Linear(3, 2)], 1),
+        ([Residual(nn.Sequential(nn.Linear(2, 2))), nn.Linear(2, 2)], 0),
+    ],
+)
+def test_nothing_below_the_lowest_parameters_needs_a_gradient(layers: list[nn.Module], lowest: int) -> None:
+    found = recognise(nn.Sequential(*layers))
+    assert isinstance(found, Recognised), found
+    assert found.lowest_with_parameters == lowest
+
+
 class Own(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x
@@ -38,6 +73,18 @@ class Own(nn.Module):
 
 class OwnLinear(nn.Linear):
     pass
+
+
+def other_projection() -> nn.Module:
+    attention = CausalSelfAttention(4, 2)
+    attention.key = nn.Identity()
+    return attention
+
+
+def other_words() -> nn.Module:
+    tied = Tied(5, 4, nn.Sequential())
+    tied.embedding = nn.Linear(5, 4)  # type: ignore[assignment]
+    return tied
 
 
 def frozen() -> nn.Module:
@@ -74,6 +121,12 @@ def shared() -> nn.Module:
         (nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect")), "pads by other means"),
         (nn.Sequential(nn.Flatten(0)), "does not flatten all axes but the batch"),
         (nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), "buffers"),
+        (nn.Embedding(5, 3, max_norm=1.0), "max_norm"),
+        (nn.Embedding(5, 3, sparse=True), "sparse"),
+        (nn.Sequential(nn.LSTM(3, 2)), "'0' (LSTM) has no hand-written form"),
+        (nn.Sequential(Residual(nn.Sequential(nn.Linear(3, 3), Own()))), "'0.body.1' (Own) has no hand-written form"),
+        (other_words(), "has another layer than nn.Embedding for its words"),
+        (other_projection(), "has other layers than nn.Linear for query, key, value, out"),
         (frozen(), "frozen"),
         (hooked(), "hooks"),
         (hooked_whole(), "no hand-written form"),

@@ -14,7 +14,7 @@ from raysim.client import chunk
 from raysim.client.forms.choose import Precision, Way
 from raysim.client.forms.make import make
 from raysim.client.section import ClientSection
-from raysim.models import cnn
+from raysim.models import cnn, lstm_word, transformer_word
 from raysim.models.model import create
 from raysim.models.task import task_for
 
@@ -22,13 +22,27 @@ MODELS = {
     "small": (partial(nn.Linear, 6, 10), (6,)),
     "large linear": (partial(nn.Linear, 700, 100), (700,)),
     "cnn": (partial(cnn.make, cnn.Cnn(), (1, 14, 14), 10), (1, 14, 14)),
+    "lstm": (partial(lstm_word.make, lstm_word.LstmWord(embedding=9, hidden=128), (5,), 10), (5,)),
+    "transformer": (
+        partial(
+            transformer_word.make,
+            transformer_word.TransformerWord(embedding=16, width=256, heads=4, hidden=260, layers=1),
+            (20,),
+            10,
+        ),
+        (20,),
+    ),
 }
+WORDS = ("lstm", "transformer")
 
 
 def delta(form: str, name: str, precision: Precision) -> torch.Tensor:
     factory, shape = MODELS[name]
     draw = np.random.default_rng(0)
-    x, y = draw.standard_normal((20, *shape)).astype(np.float32), draw.integers(0, 10, 20)
+    if name in WORDS:
+        x, y = (draw.integers(0, 10, (20, *shape)) for _ in range(2))
+    else:
+        x, y = draw.standard_normal((20, *shape)).astype(np.float32), draw.integers(0, 10, 20)
     data, section = FederatedDataset.from_clients(train={"it": (x, y)}), ClientSection(batch_size=8)
     model, weights = create(factory, 0, torch.float32)
     made = make(Way(form, 1, 1, ""), model, weights, task_for(10, None), section, precision)  # type: ignore[arg-type]
@@ -37,8 +51,8 @@ def delta(form: str, name: str, precision: Precision) -> torch.Tensor:
     return trained.updates.delta[0].clone()
 
 
-@pytest.mark.parametrize("name", ["large linear", "cnn"])
-@pytest.mark.parametrize("form", ["fused", "one_by_one"])
+@pytest.mark.parametrize("name", ["large linear", "cnn", *WORDS])
+@pytest.mark.parametrize("form", ["fused", "stacked", "one_by_one"])
 def test_bf16_is_near_float32(form: str, name: str) -> None:
     exact, near = delta(form, name, "float32"), delta(form, name, "bf16")
     assert near.dtype == torch.float32
@@ -47,7 +61,12 @@ def test_bf16_is_near_float32(form: str, name: str) -> None:
     assert float((near - exact).norm()) < 0.2 * float(exact.norm())
 
 
-@pytest.mark.parametrize("form", ["fused", "one_by_one"])
-def test_small_products_stay_exact_when_fused(form: str) -> None:
+def test_bf16_under_vmap_is_that_of_one_client() -> None:
+    together, alone = (delta(form, "large linear", "bf16") for form in ("vmap", "one_by_one"))
+    torch.testing.assert_close(together, alone, rtol=0.02, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["fused", "stacked", "one_by_one", "vmap"])
+def test_small_products_stay_exact_where_layers_are_written_out(form: str) -> None:
     same = torch.equal(delta(form, "small", "float32"), delta(form, "small", "bf16"))
-    assert same == (form == "fused")
+    assert same == (form in ("fused", "stacked"))

@@ -16,7 +16,7 @@ from raysim.client import chunk
 from raysim.client.forms.choose import Way
 from raysim.client.forms.make import make
 from raysim.client.section import ClientSection
-from raysim.models import cnn, linear, mlp
+from raysim.models import cnn, linear, lstm_word, mlp, transformer_word
 from raysim.models.model import create
 from raysim.models.task import task_for
 
@@ -24,19 +24,33 @@ MODELS: dict[str, Any] = {
     "linear": (partial(linear.make, linear.Linear(), (60,), 10), (60,)),
     "mlp": (partial(mlp.make, mlp.Mlp(hidden=(37, 20)), (61,), 10), (61,)),
     "cnn": (partial(cnn.make, cnn.Cnn(), (1, 12, 12), 10), (1, 12, 12)),
+    "lstm_word": (partial(lstm_word.make, lstm_word.LstmWord(embedding=7, hidden=13), (6,), 10), (6,)),
+    "transformer_word": (
+        partial(
+            transformer_word.make,
+            transformer_word.TransformerWord(embedding=7, width=12, heads=3, hidden=21, layers=2),
+            (6,),
+            10,
+        ),
+        (6,),
+    ),
 }
+
+
+def examples(draw: np.random.Generator, name: str, n: int, shape: tuple[int, ...]) -> Any:
+    """n examples of a client: images or numbers with a label, texts with a target at every place."""
+    if name.endswith("word"):
+        return draw.integers(0, 10, (n, *shape)), draw.integers(0, 10, (n, *shape))
+    return draw.standard_normal((n, *shape)).astype(np.float32), draw.integers(0, 10, n)
 
 
 def deltas(form: str, name: str, others: tuple[int, ...], at: int, work: dict[str, Any]) -> torch.Tensor:
     """The update of one client at place `at` among `others`, given by their sizes; all sizes but its own differ."""
     factory, shape = MODELS[name]
     draw = np.random.default_rng(0)
-
-    def examples(n: int) -> Any:
-        return draw.standard_normal((n, *shape)).astype(np.float32), draw.integers(0, 10, n)
-
+    own = {"it": examples(draw, name, 23, shape)}
     data = FederatedDataset.from_clients(
-        train={"it": examples(23), **{f"{i}": examples(n) for i, n in enumerate(others)}}
+        train=own | {f"{i}": examples(draw, name, n, shape) for i, n in enumerate(others)}
     )
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, torch.float32)
@@ -63,6 +77,16 @@ ALIGNED: dict[str, Any] = {
     "linear": (partial(linear.make, linear.Linear(), (60,), 10), (60,)),
     "mlp": (partial(mlp.make, mlp.Mlp(hidden=(48, 32)), (60,), 10), (60,)),
     "cnn": (partial(cnn.make, cnn.Cnn(), (1, 12, 12), 10), (1, 12, 12)),
+    "lstm_word": (partial(lstm_word.make, lstm_word.LstmWord(embedding=16, hidden=32), (6,), 10), (6,)),
+    "transformer_word": (
+        partial(
+            transformer_word.make,
+            transformer_word.TransformerWord(embedding=16, width=32, heads=2, hidden=48, layers=2),
+            (16,),
+            10,
+        ),
+        (16,),
+    ),
 }
 """Models whose activations start at multiples of 64 bytes for every client of a stack."""
 
@@ -71,7 +95,7 @@ ALIGNED: dict[str, Any] = {
 def test_identical_clients_get_identical_bits_at_every_place_of_a_stack(name: str) -> None:
     factory, shape = ALIGNED[name]
     draw = np.random.default_rng(0)
-    x, y = draw.standard_normal((23, *shape)).astype(np.float32), draw.integers(0, 10, 23)
+    x, y = examples(draw, name, 23, shape)
     data, section = FederatedDataset.from_clients(train={"it": (x, y)}), ClientSection(batch_size=10)
     model, weights = create(factory, 0, torch.float32)
     (one,) = chunk.members(data, (0,), section, 0, 0, weights.params)

@@ -71,9 +71,11 @@ class StackedConv2d:
         module: stride, padding, dilation; groups = 1.
         weight: (K, out, in, kernel height, kernel width).
         bias: (K, out), or None.
+        precision: dtype of the products.
     """
 
-    def __init__(self, module: nn.Conv2d, weight: Parameter, bias: Parameter | None) -> None:
+    def __init__(self, module: nn.Conv2d, weight: Parameter, bias: Parameter | None, precision: torch.dtype) -> None:
+        self._precision = precision
         self._all = (Parameter(weight.value.flatten(2), weight.into.flatten(2), weight.keep), bias)
         self._weight, self._bias = self._all
         self._kernel: tuple[int, ...] = module.kernel_size
@@ -81,7 +83,7 @@ class StackedConv2d:
             "dilation": module.dilation, "padding": module.padding, "stride": module.stride
         }  # fmt: skip
         self._shape = torch.Size()
-        self._columns = weight.value
+        self._columns = self._used = weight.value
 
     def forward(self, x: Tensor) -> Tensor:
         """(A, batch, in, height, width) -> (A, batch, out, height', width')."""
@@ -90,24 +92,25 @@ class StackedConv2d:
             weight, bias = self._all
             self._weight, self._bias = weight.first(clients), None if bias is None else bias.first(clients)
         self._shape = x.shape
-        columns = functional.unfold(x.flatten(0, 1), self._kernel, **self._how)
+        columns = functional.unfold(x.to(self._precision).flatten(0, 1), self._kernel, **self._how)
         # (A * batch, C, L) -> (A, C, batch * L): one product per client.
         columns = columns.view(clients, batch, *columns.shape[1:]).transpose(1, 2)
         self._columns = columns.reshape(clients, columns.shape[1], -1)
+        self._used = self._weight.value.to(self._precision)
         if self._bias is None:
-            y = torch.bmm(self._weight.value, self._columns)
+            y = torch.bmm(self._used, self._columns)
         else:
-            y = torch.baddbmm(self._bias.value.unsqueeze(2), self._weight.value, self._columns)
+            y = torch.baddbmm(self._bias.value.unsqueeze(2).to(self._precision), self._used, self._columns)
         height, width = (self._positions(axis) for axis in (0, 1))
         return y.view(clients, -1, batch, height, width).transpose(1, 2).contiguous()
 
     def backward(self, dy: Tensor, alpha: float, need_dx: bool) -> Tensor:
         """dW = dy cols^T; dx folds W^T dy back."""
         clients, batch = dy.shape[:2]
-        rows = dy.transpose(1, 2).reshape(clients, dy.shape[2], -1)
+        rows = dy.to(self._precision).transpose(1, 2).reshape(clients, dy.shape[2], -1)
         dx = dy
         if need_dx:
-            columns = torch.bmm(self._weight.value.transpose(1, 2), rows)
+            columns = torch.bmm(self._used.transpose(1, 2), rows)
             columns = columns.view(clients, columns.shape[1], batch, -1).transpose(1, 2).flatten(0, 1)
             dx = functional.fold(columns, self._shape[3:], self._kernel, **self._how).view(self._shape)
         if self._bias is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -32,3 +33,18 @@ class Addressed(Protocol):
     def address(self, keys: Tensor) -> None:
         """Start a round of local training; `keys` is int64, one per local step, (steps,) or (steps, K) in a stack."""
         ...
+
+
+@runtime_checkable
+class Composite(Protocol):
+    """A layer made of others."""
+
+    inner: Sequence[Layer]
+
+
+def every(layers: Sequence[Layer]) -> Iterator[Layer]:
+    """The layers and, behind each, those that it is made of."""
+    for layer in layers:
+        yield layer
+        if isinstance(layer, Composite):
+            yield from every(layer.inner)

@@ -10,6 +10,10 @@ from raysim.client.forms.layers.parameter import Parameter
 LARGE = 1 << 16
 """Weights from which a product in bfloat16 gains more than the casts cost."""
 
+MANY = 64
+"""Rows from which the weight's own product gains more in bfloat16 than adding it to float32 weights costs; below it is
+made in their dtype, in the same call as the step."""
+
 
 class Linear:
     """One client. Inputs (..., in); axes between the batch and the features are more rows.
@@ -54,9 +58,15 @@ class Linear:
             # A product with ones adds over the batch and into the bias in one call.
             self._bias.into.addmv_(turned, self._ones, beta=self._bias.keep, alpha=alpha)
         if need_dx:
-            # The weight's own product stays in its dtype: fused, it costs less than adding what bfloat16 would make.
-            dx = torch.mm(rows, weight.value) if self._low is None else torch.mm(rows.to(self._low), self._low_weight)
-        weight.into.addmm_(turned, self._x, beta=weight.keep, alpha=alpha)
+            if self._low is None:
+                dx = torch.mm(rows, weight.value)
+            else:
+                # Cast back: what is below may have no product in bfloat16.
+                dx = torch.mm(rows.to(self._low), self._low_weight).to(self._dtype)
+        if self._low is not None and rows.shape[0] >= MANY:
+            weight.accept(torch.mm(turned.to(self._low), self._x.to(self._low)), alpha)
+        else:
+            weight.into.addmm_(turned, self._x, beta=weight.keep, alpha=alpha)
         return dx if dy.dim() == 2 or not need_dx else dx.view(*dy.shape[:-1], -1)
 
 
@@ -66,31 +76,47 @@ class StackedLinear:
     Args:
         weight: (K, out, in).
         bias: (K, out), or None.
+        precision: dtype of the products, where a client's weight is large.
     """
 
-    def __init__(self, weight: Parameter, bias: Parameter | None) -> None:
+    def __init__(self, weight: Parameter, bias: Parameter | None, precision: torch.dtype) -> None:
         self._all = (weight, bias)
         self._weight, self._bias = weight, bias
-        self._x = weight.value
+        self._dtype = weight.value.dtype
+        self._low = precision if precision != self._dtype and weight.value[0].numel() >= LARGE else None
+        self._x = self._used = weight.value
 
     def forward(self, x: Tensor) -> Tensor:
         """(A, batch, ..., in) -> (A, batch, ..., out)."""
         if x.shape[0] != self._weight.value.shape[0]:
             weight, bias = self._all
             self._weight, self._bias = weight.first(len(x)), None if bias is None else bias.first(len(x))
-        self._x = rows = x if x.dim() == 3 else x.reshape(len(x), -1, x.shape[-1])
-        transposed = self._weight.value.transpose(1, 2)
-        if self._bias is None:
-            y = torch.bmm(rows, transposed)
+        rows = x if x.dim() == 3 else x.reshape(len(x), -1, x.shape[-1])
+        if self._low is not None:
+            self._x, self._used = rows.to(self._low), self._weight.value.to(self._low)
+            y = torch.bmm(self._x, self._used.transpose(1, 2)).to(self._dtype)
+            if self._bias is not None:
+                y.add_(self._bias.value.unsqueeze(1))
         else:
-            y = torch.baddbmm(self._bias.value.unsqueeze(1), rows, transposed)
+            self._x = rows = rows if rows.dtype is self._dtype else rows.to(self._dtype)
+            self._used = self._weight.value
+            transposed = self._used.transpose(1, 2)
+            if self._bias is None:
+                y = torch.bmm(rows, transposed)
+            else:
+                y = torch.baddbmm(self._bias.value.unsqueeze(1), rows, transposed)
         return y if x.dim() == 3 else y.view(*x.shape[:-1], -1)
 
     def backward(self, dy: Tensor, alpha: float, need_dx: bool) -> Tensor:
         """The gradient is stored here: a batched product into strided rows would be one product after another."""
         rows = dy if dy.dim() == 3 else dy.reshape(len(dy), -1, dy.shape[-1])
-        dx = torch.bmm(rows, self._weight.value) if need_dx else dy
         if self._bias is not None:
             self._bias.accept(rows.sum(1), alpha)
-        self._weight.accept(torch.bmm(rows.transpose(1, 2), self._x), alpha)
+        # Stored anyway, it may as well be made in bfloat16, and is cast where it is added.
+        factor = rows if self._low is None else rows.to(self._low)
+        dx = dy
+        if need_dx:
+            dx = torch.bmm(factor, self._used)
+            dx = dx if self._low is None else dx.to(self._dtype)
+        self._weight.accept(torch.bmm(factor.transpose(1, 2), self._x), alpha)
         return dx if dy.dim() == 3 or not need_dx else dx.view(*dy.shape[:-1], -1)

@@ -26,10 +26,20 @@ class Parameter:
         """The same for the first so many clients of a stack."""
         return Parameter(self.value[:clients], self.into[:clients], self.keep)
 
+    def again(self) -> Parameter:
+        """For a second gradient of the same local step: what the first one wrote is kept as it is."""
+        return Parameter(self.value, self.into, 1.0)
+
     def accept(self, gradient: Tensor, alpha: float) -> None:
         """Where no product can write into `into` itself: one pass over a gradient that was stored."""
         if self.keep:
-            self.into.add_(gradient, alpha=alpha)
+            self.decay().add_(gradient, alpha=alpha)
         else:
             # mul with out= also casts, which copy_ after mul would do in two passes.
             self.into.copy_(gradient).mul_(alpha)
+
+    def decay(self) -> Tensor:
+        """`into`, kept by `keep`: zeros where that is 0, whatever stood there."""
+        if self.keep == 0:
+            return self.into.zero_()
+        return self.into if self.keep == 1 else self.into.mul_(self.keep)

@@ -1,0 +1,35 @@
+"""How Keras draws initial weights, for models whose papers used it: they differ from torch's by much.
+
+A kernel is a matrix of weights; its fans are its inputs and its outputs. Biases are zero unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor, nn
+
+TRUNCATED_STD = 0.87962566103423978
+"""Standard deviation of a standard normal number that is drawn again while it is beyond 2."""
+
+
+def embedding(module: nn.Embedding) -> nn.Embedding:
+    """Uniform on [-0.05, 0.05]."""
+    nn.init.uniform_(module.weight, -0.05, 0.05)
+    return module
+
+
+def dense(module: nn.Linear, normal: bool = False) -> nn.Linear:
+    """Variance 2 / (fan in + fan out), Glorot and Bengio (2010): uniform, or normal cut at two deviations."""
+    nn.init.zeros_(module.bias)
+    if normal:
+        truncated_normal(module.weight, math.sqrt(2 / sum(module.weight.shape)))
+    else:
+        nn.init.xavier_uniform_(module.weight)
+    return module
+
+
+def truncated_normal(kernel: Tensor, std: float) -> None:
+    """Normal numbers within two deviations, scaled so that `std` is what they have after the cut."""
+    wide = std / TRUNCATED_STD
+    nn.init.trunc_normal_(kernel, 0.0, wide, -2 * wide, 2 * wide)

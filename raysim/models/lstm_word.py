@@ -1,0 +1,52 @@
+"""The next-word network of Reddi et al. (2021), appendix C: 4,050,748 parameters at 10,004 words."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import Literal
+
+import torch
+from pydantic import PositiveInt
+from torch import nn
+
+from raysim.errors import ModelError
+from raysim.models import keras
+from raysim.models.choice import ModelChoice
+from raysim.models.lstm import Lstm
+
+
+class LstmWord(ModelChoice):
+    """Embedding, LSTM, a linear layer back to the embedding's width, and one to a score for every word at every place.
+
+    With several layers each is an LSTM and its linear layer. McMahan et al. (2017) have embedding = 192, hidden = 256.
+    The vocabulary is the data's classes. Initial weights are those of Reddi et al.'s code.
+    """
+
+    name: Literal["lstm_word"] = "lstm_word"
+    embedding: PositiveInt = 96
+    hidden: PositiveInt = 670
+    layers: PositiveInt = 1
+
+
+def make(section: LstmWord, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """A fresh module for texts of shape (batch, time), integers below `outputs`."""
+    if len(x_shape) != 1:
+        raise ModelError(f"lstm_word takes texts (time,), but x has shape {x_shape}.")
+    width, hidden = section.embedding, section.hidden
+    parts: OrderedDict[str, nn.Module] = OrderedDict(embedding=keras.embedding(nn.Embedding(outputs, width)))
+    for layer in range(1, section.layers + 1):
+        parts[f"recurrent{layer}"] = _initialised(Lstm(width, hidden, 1, biases=1))
+        parts[f"project{layer}"] = keras.dense(nn.Linear(hidden, width), normal=True)
+    parts["fc"] = keras.dense(nn.Linear(width, outputs), normal=True)
+    return nn.Sequential(parts)
+
+
+@torch.no_grad()
+def _initialised(lstm: Lstm) -> Lstm:
+    """Inputs normal with variance 2 / features (He et al. 2015), states orthogonal, bias 1 where the state is kept."""
+    from_input, from_state, bias = (lstm.get_parameter(name) for name in lstm.names[0])
+    keras.truncated_normal(from_input, math.sqrt(2 / from_input.shape[1]))
+    nn.init.orthogonal_(from_state)
+    bias.zero_()[lstm.hidden : 2 * lstm.hidden] = 1.0
+    return lstm

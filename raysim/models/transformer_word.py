@@ -1,0 +1,85 @@
+"""The next-word transformer of A Field Guide to Federated Optimization (Wang et al. 2021): three layers of width 96."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+from torch import nn
+
+from raysim.errors import ModelError
+from raysim.models import keras
+from raysim.models.attention import CausalSelfAttention
+from raysim.models.choice import ModelChoice
+from raysim.models.positions import Positions
+from raysim.models.residual import Residual
+from raysim.models.tied import Tied
+
+
+class TransformerWord(ModelChoice):
+    """Words to `embedding` numbers, times sqrt(embedding), plus waves of place; to `width` and dropout; then `layers`
+    times causal self-attention and a network of one `hidden` relu layer, each with dropout, a way around it, and layer
+    normalisation behind; back to `embedding`, and scores against the words' own embeddings.
+
+    With d = embedding, m = width, h = hidden, V words: V d + 2 d m + m + d + layers (4 m^2 + 2 m h + 9 m + h)
+    parameters. The vocabulary is the data's classes. Structure and initial weights are those of the paper's code, sizes
+    those of the paper's text (the code's defaults are a width of 512, 2048 hidden and one layer).
+    """
+
+    name: Literal["transformer_word"] = "transformer_word"
+    embedding: PositiveInt = 96
+    width: PositiveInt = 96
+    heads: PositiveInt = 8
+    hidden: PositiveInt = 1536
+    layers: PositiveInt = 3
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> TransformerWord:
+        if self.width % self.heads:
+            raise ValueError(f"heads must divide width, but got heads = {self.heads} and width = {self.width}")
+        return self
+
+
+def make(section: TransformerWord, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """A fresh module for texts of shape (batch, time), integers below `outputs`."""
+    if len(x_shape) != 1:
+        raise ModelError(f"transformer_word takes texts (time,), but x has shape {x_shape}.")
+    parts: OrderedDict[str, nn.Module] = OrderedDict(
+        positions=Positions(math.sqrt(section.embedding)),
+        project=nn.Linear(section.embedding, section.width),
+        drop=nn.Dropout(section.dropout),
+    )
+    for layer in range(1, section.layers + 1):
+        parts[f"layer{layer}"] = _layer(section)
+    parts["back"] = nn.Linear(section.width, section.embedding)
+    module = Tied(outputs, section.embedding, nn.Sequential(parts))
+    keras.embedding(module.embedding)
+    for child in module.modules():
+        if isinstance(child, nn.Linear):
+            keras.dense(child)
+    return module
+
+
+def _layer(section: TransformerWord) -> nn.Sequential:
+    width = section.width
+    attention = OrderedDict(
+        attention=CausalSelfAttention(width, section.heads),
+        drop=nn.Dropout(section.dropout),
+    )
+    network = OrderedDict(
+        fc1=nn.Linear(width, section.hidden),
+        act=nn.ReLU(),
+        fc2=nn.Linear(section.hidden, width),
+        drop=nn.Dropout(section.dropout),
+    )
+    return nn.Sequential(
+        OrderedDict(
+            attend=Residual(nn.Sequential(attention)),
+            norm1=nn.LayerNorm(width, eps=1e-6),
+            think=Residual(nn.Sequential(network)),
+            norm2=nn.LayerNorm(width, eps=1e-6),
+        )
+    )
