@@ -139,3 +139,26 @@ def test_the_marks_are_part_of_the_data(tmp_path: Any) -> None:
     clients = {opened.train.id_of(k): opened.train.client(k) for k in range(3)}
     plain = FederatedDataset.from_clients(clients, test=clients)
     assert plain.fingerprint != opened.fingerprint
+
+
+@pytest.mark.parametrize("form", ["fused", "stacked", "vmap"])
+def test_every_form_leaves_padding_out(tmp_path: Any, form: str) -> None:
+    def final(form: str) -> dict[str, torch.Tensor]:
+        exp = raysim.Experiment.model_validate(
+            {
+                "rounds": 2,
+                "client": {"optimizer": {"name": "sgd", "lr": 0.5}, "batch_size": 1, "epochs": 2},
+                "cohort": {"size": 3},
+                "engine": {"workers": 0, "form": form, "dtype": "float64"},
+            }
+        )
+        *_, last = raysim.rounds(exp, dataset=texts(tmp_path / form), model=words_to_words)
+        return {name: value.clone() for name, value in last.params.items()}
+
+    made, expected = final(form), final("one_by_one")
+    for name, value in expected.items():
+        torch.testing.assert_close(made[name], value, rtol=1e-9, atol=1e-12)
+
+
+def words_to_words() -> nn.Module:
+    return nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5))
