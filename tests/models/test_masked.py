@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -52,7 +52,6 @@ def test_a_place_of_padding_may_hold_anything() -> None:
 labels = st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=4)
 
 
-@settings(deadline=None)  # the first call of autograd waits for its threads
 @given(labels=labels, seed=st.integers(0, 1000))
 def test_the_gradient_by_hand_is_autograds(labels: list[list[int]], seed: int) -> None:
     targets = torch.tensor(labels)
@@ -64,7 +63,6 @@ def test_the_gradient_by_hand_is_autograds(labels: list[list[int]], seed: int) -
     assert loss_gradient.by_rows(MASKED)
 
 
-@settings(deadline=None)  # the first call of autograd waits for its threads
 @given(labels=labels, seed=st.integers(0, 1000))
 def test_without_marked_labels_it_is_the_plain_task(labels: list[list[int]], seed: int) -> None:
     targets = torch.tensor(labels)
