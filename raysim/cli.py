@@ -208,22 +208,50 @@ def inspect_(
         Path, typer.Argument(metavar="FILE_OR_FOLDER", help="An experiment, a run's folder or a prepared dataset.")
     ],
     changes: Set = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="PNG", help="Also draw labels by client, of --split.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split that --picture shows.")] = "train",
 ) -> None:
     """Say what a dataset holds: clients, examples, sizes, labels."""
     from raysim.data.describe import describe
+    from raysim.report import label_picture
 
-    typer.echo(describe(_dataset(source, changes)))
+    dataset = _dataset(source, changes)
+    typer.echo(describe(dataset))
+    if picture is not None:
+        label_picture.draw(dataset, split, picture)
+        typer.echo(f"\npicture      {picture}")
 
 
 @data.command("prepare")
-def prepare_(file: File, changes: Set = None) -> None:
-    """Put an experiment's data into the cache, where runs find them."""
+def prepare_(
+    source: Annotated[str, typer.Argument(metavar="FILE_OR_NAME", help="An experiment, or a source such as mnist.")],
+    changes: Set = None,
+    root: Annotated[str | None, typer.Option(metavar="DIR", help="The folder of the source's files.")] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="First fetch what is missing from the publisher's address.")
+    ] = False,
+) -> None:
+    """Put data into the cache, where runs find them: an experiment's, or a source's as --set data.KEY=VALUE has it.
+
+    A source that has no clients of its own is dealt to 100, unless data.clients says otherwise.
+    """
     import time
 
+    from raysim import experiment as experiments
+    from raysim.data import downloads
     from raysim.report import figures
 
     start_s = time.monotonic()
-    dataset = _prepared(_load(file, changes, None), file)
+    if source.endswith(".toml") or Path(source).is_file():
+        experiment = _load(Path(source), [*(changes or ()), *([f"data.root={root}"] if root else ())], None)
+    else:
+        experiment = experiments.of_source(source, root, changes or ())
+    if download and experiment.data is not None:
+        for path in downloads.download(experiment.data.name, getattr(experiment.data, "root", None)):
+            _say(f"fetched {path}")
+    dataset = _prepared(experiment, Path(source))
     took = figures.duration(time.monotonic() - start_s)
     typer.echo(f"{_whereabouts(dataset)}, ready after {took}")
 

@@ -6,7 +6,7 @@ The pooled figures are sums over the rows; percentiles are over clients, unweigh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -34,7 +34,8 @@ Unit = tuple[str, tuple[Segment, ...]]
 
 @dataclass(frozen=True)
 class ClientScores:
-    """Rows of evaluated segments in stream order: position, examples, summed loss and hits (NaN where nothing counts).
+    """Rows of evaluated segments in stream order: position, examples, summed loss, hits (NaN where nothing counts), and
+    what accuracy divides hits by: the examples, or where some places of an example do not count, its share that does.
 
     A monoid under `concatenate`; `per_client` merges the segments of a client that was cut over several units.
     """
@@ -43,6 +44,13 @@ class ClientScores:
     examples: npt.NDArray[np.int64]
     loss: npt.NDArray[np.float64]
     correct: npt.NDArray[np.float64]
+    counted: npt.NDArray[np.float64]
+
+    def accuracies(self) -> npt.NDArray[np.float64]:
+        """Hits over what counts, per row; NaN where nothing does."""
+        made = np.full(len(self.counted), np.nan)
+        np.divide(self.correct, self.counted, out=made, where=self.counted > 0)
+        return made
 
 
 def concatenate(left: ClientScores, right: ClientScores) -> ClientScores:
@@ -57,7 +65,7 @@ def per_client(scores: ClientScores) -> ClientScores:
     starts = np.flatnonzero(np.r_[True, scores.positions[1:] != scores.positions[:-1]])
     return ClientScores(
         scores.positions[starts],
-        *(np.add.reduceat(column, starts) for column in (scores.examples, scores.loss, scores.correct)),
+        *(np.add.reduceat(column, starts) for column in (scores.examples, scores.loss, scores.correct, scores.counted)),
     )
 
 
@@ -88,10 +96,20 @@ def plan(split_name: str, split: Split, positions: npt.NDArray[np.int64]) -> tup
     return tuple(units)
 
 
-def evaluate(module: nn.Module, task: Task, dataset: FederatedDataset, unit: Unit, like: Tensor) -> ClientScores:
-    """Score one unit with a module in evaluation mode; data go to the device and dtype of `like`."""
+def evaluate(
+    module: nn.Module,
+    task: Task,
+    dataset: FederatedDataset,
+    unit: Unit,
+    like: Tensor,
+    seen: Callable[[Tensor], Tensor] = lambda x: x,
+) -> ClientScores:
+    """Score one unit with a module in evaluation mode; data go to the device and dtype of `like`.
+
+    `seen`: what the module sees of examples, row by row.
+    """
     try:
-        return _score(module, task, dataset, unit, like)
+        return _score(module, task, dataset, unit, like, seen)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -99,13 +117,20 @@ def evaluate(module: nn.Module, task: Task, dataset: FederatedDataset, unit: Uni
         split_name, segments = unit
         for segment in segments if len(segments) > 1 else ():
             try:
-                _score(module, task, dataset, (split_name, (segment,)), like)
+                _score(module, task, dataset, (split_name, (segment,)), like, seen)
             except Exception as own:
                 raise ClientFailure(segment[0]) from own
         raise ClientFailure(segments[0][0], others=len(segments) - 1) from error
 
 
-def _score(module: nn.Module, task: Task, dataset: FederatedDataset, unit: Unit, like: Tensor) -> ClientScores:
+def _score(
+    module: nn.Module,
+    task: Task,
+    dataset: FederatedDataset,
+    unit: Unit,
+    like: Tensor,
+    seen: Callable[[Tensor], Tensor],
+) -> ClientScores:
     split_name, segments = unit
     split = dataset.split(split_name)
     xs, ys = [], []
@@ -115,19 +140,22 @@ def _score(module: nn.Module, task: Task, dataset: FederatedDataset, unit: Unit,
         ys.append(y[start:stop])
     x_all = load(np.concatenate(xs), dataset.x, like.dtype, like.device)
     y_all = load(np.concatenate(ys), dataset.y, like.dtype, like.device)
-    loss, correct = [], []
+    loss, correct, counted = [], [], []
     with torch.no_grad():
         for x_batch, y_batch in zip(x_all.split(BATCH_SIZE), y_all.split(BATCH_SIZE), strict=True):
-            outputs = module(x_batch)
+            outputs = module(seen(x_batch))
             loss.append(task.losses(outputs, y_batch).double())
             if task.correct is not None:
                 correct.append(task.correct(outputs, y_batch).double())
+            if task.counted is not None:
+                counted.append(task.counted(y_batch))
     counts = np.array([stop - start for _, start, stop in segments])
     return ClientScores(
         positions=np.array([position for position, _, _ in segments]),
         examples=counts,
         loss=_segment_sums(loss, counts),
         correct=_segment_sums(correct, counts) if correct else np.full(len(counts), np.nan),
+        counted=_segment_sums(counted, counts) if counted else counts.astype(np.float64),
     )
 
 
@@ -140,8 +168,9 @@ def summarise(scores: ClientScores, name: str, percentiles: Sequence[float]) -> 
     """Metrics of an evaluation called eval/test, say: `<name>/loss`, `accuracy`, percentiles over clients."""
     examples = int(scores.examples.sum())
     metrics = {f"{name}/loss": float(scores.loss.sum()) / examples}
-    if not np.isnan(scores.correct).any():
-        metrics[f"{name}/accuracy"] = float(scores.correct.sum()) / examples
-        values = np.percentile(scores.correct / scores.examples, list(percentiles))
+    if not np.isnan(scores.correct).any() and scores.counted.any():
+        metrics[f"{name}/accuracy"] = float(scores.correct.sum()) / float(scores.counted.sum())
+        accuracies = scores.accuracies()
+        values = np.percentile(accuracies[~np.isnan(accuracies)], list(percentiles))
         metrics |= {f"{name}/p{p:g}": float(v) for p, v in zip(percentiles, values, strict=True)}
     return metrics

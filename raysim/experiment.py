@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     Field,
@@ -25,12 +25,15 @@ from raysim.client.fine_tuning import FineTuning
 from raysim.client.forms.choose import FormName, Precision
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
-from raysim.data.section import Data
+from raysim.data.section import AnyData, Data
 from raysim.errors import ExperimentError
 from raysim.models.section import ModelSection
 from raysim.section import Section
 from raysim.server.section import ServerSection
 from raysim.trials import Trials, TrialsSection
+
+SOURCE_CLIENTS = 100
+"""Clients that a source without its own is dealt to, where it is prepared by its name."""
 
 Percentile = Annotated[float, Field(ge=0, le=100)]
 RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -159,7 +162,8 @@ class Experiment(Section):
             del record["engine"][placement]
         if record["data"]:
             # The same data may lie elsewhere; their own fingerprint looks at what they are.
-            record["data"].pop("root", None)
+            for path in ("root", "noisyag_root"):
+                record["data"].pop(path, None)
         return record
 
 
@@ -186,3 +190,23 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
         return Experiment.model_validate(changed)
     except ExperimentError as error:
         raise ExperimentError(f"{path}: {error}") from None
+
+
+def of_source(name: str, root: str | None, set: Iterable[str] = ()) -> Experiment:
+    """The least experiment with a source's data, to prepare them by the source's name.
+
+    Args:
+        name: of the source.
+        root: the folder of its files; None: its usual ones.
+        set: changes, as for `load`.
+
+    Raises:
+        ExperimentError: there is no such source, or a change does not fit.
+    """
+    known = {kind.model_fields["name"].default: kind for kind in get_args(AnyData)}
+    if name not in known:
+        raise ExperimentError(f"{name!r} is neither a file nor a source of data: the sources are {', '.join(known)}.")
+    data: dict[str, Any] = {"name": name, **({"root": root} if root else {})}
+    if known[name].model_fields["clients"].is_required():
+        data["clients"] = SOURCE_CLIENTS
+    return Experiment.model_validate(overrides.apply({"data": data, "cohort": {"size": 1}}, set, ()))

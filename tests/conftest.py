@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import raysim
+
+# How long an example takes says more of the machine than of the code.
+settings.register_profile("raysim", deadline=None)
+settings.load_profile("raysim")
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 

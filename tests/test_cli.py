@@ -16,6 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from raysim.cli import app
+from raysim.data import downloads
+from raysim.data.sources.published import Published
 
 EXPERIMENT = """
 name = "tiny"
@@ -350,3 +352,34 @@ def test_a_reader_that_leaves_is_no_error(raysim: Raysim) -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr == ""
     assert done.stdout.count("\n") == 1
+
+
+def test_a_source_is_prepared_by_its_name(raysim: Raysim) -> None:
+    assert raysim("data", "prepare", "digits", "--set", "data.clients=7") == 0
+    assert "ready after" in raysim.out
+    assert raysim("data", "prepare", "mnits") == 2
+    assert "'mnits' is neither a file nor a source of data: the sources are digits, synthetic, mnist" in raysim.err
+    assert raysim("data", "prepare", "ag_news", "--root", "nowhere") == 2
+    assert "there is no folder nowhere" in raysim.err
+
+
+def test_a_download_is_refused_where_files_must_be_unpacked(raysim: Raysim) -> None:
+    assert raysim("data", "prepare", "stackoverflow", "--download") == 2
+    assert "--download is for files that are used as they are published" in raysim.err
+
+
+def test_what_is_missing_is_fetched_first(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = raysim.folder / "served.csv"
+    served.write_text('"3","Oil","goes up"\n"1","Talks","go on"\n')
+    files = tuple(Published(name, served.as_uri()) for name in ("train.csv", "test.csv"))
+    monkeypatch.setitem(downloads._FILES, "ag_news", ("ag_news_csv", files))
+    arguments = ("data", "prepare", "ag_news", "--root", str(raysim.folder / "ag"), "--set", "data.clients=2")
+    assert raysim(*arguments, "--download") == 0
+    assert f"fetched {raysim.folder / 'ag' / 'test.csv'}" in raysim.err
+    assert raysim(*arguments, "--download") == 0
+    assert "fetched" not in raysim.err
+
+
+def test_a_picture_of_labels_by_client(raysim: Raysim) -> None:
+    assert raysim("data", "inspect", "tiny.toml", "--picture", "labels.png", "--split", "test") == 0
+    assert (raysim.folder / "labels.png").read_bytes().startswith(b"\x89PNG")

@@ -94,7 +94,7 @@ def test_toml_blocks_are_experiments(page: Path, tmp_path: Path) -> None:
 
 
 def test_the_readmes_experiment_runs(workplace: Path) -> None:
-    (block,) = blocks(ROOT / "README.md", "toml")
+    block, *_ = blocks(ROOT / "README.md", "toml")
     (workplace / "first.toml").write_text(block, encoding="utf-8")
     result = raysim.run(raysim.load("first.toml", ["rounds=1", "engine.workers=0"]))
     assert result.path == Path("runs/first")

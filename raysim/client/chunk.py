@@ -11,6 +11,8 @@ from torch import Tensor
 
 from raysim import seeds
 from raysim.client import batches
+from raysim.client.augmentations import augment
+from raysim.client.augmentations.augment import Augmentation
 from raysim.client.form import Client, Form, Updates
 from raysim.client.load import load_joined
 from raysim.client.section import ClientSection
@@ -60,10 +62,17 @@ def members(
     y = load_joined([y for _, y in rows], dataset.y, like.dtype, like.device).split_with_sizes(sizes)
     drawn = batches.draw(section, sizes, seed, round_index, positions)
     keys = seeds.keys(seed, "module", round_index, np.array(positions)).tolist()
-    return [
+    made = [
         Client(position, n, x[i], y[i], drawn[i], keys[i])
         for i, (position, n) in enumerate(zip(positions, sizes, strict=True))
     ]
+    return made if section.augment is None else [_augmented(c, section.augment, seed, round_index) for c in made]
+
+
+def _augmented(client: Client, how: Augmentation, seed: int, round_index: int) -> Client:
+    visits, _ = client.visits()
+    augmented = augment.visits(how, visits, seed, round_index, client.position)
+    return replace(client, x=augment.evaluated(how, client.x), augmented=augmented)
 
 
 def train(
@@ -103,7 +112,7 @@ def full_gradients(form: Form, broadcast: Weights, clients: Sequence[Client]) ->
 
     `form` sums gradients. Modules are in training mode, and draw as in a first local step.
     """
-    whole = [replace(c, batches=batches.whole(c.num_examples), offset=None) for c in clients]
+    whole = [replace(c, batches=batches.whole(c.num_examples), offset=None, augmented=None) for c in clients]
     for group in [whole] if form.trains_together else [[client] for client in whole]:
         for together, updates in _watched(form, broadcast, group, 0.0, None):
             assert updates.gradients is not None

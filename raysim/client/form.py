@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from raysim.client.batches import Batches
@@ -21,6 +22,7 @@ class Client:
     """A member of a chunk: its data as tensors, its batches, and a key for draws inside the module (dropout).
 
     `x` and `y` may be views into data of the whole chunk, at any alignment: forms gather, which makes fresh memory.
+    `augmented` are the examples of all local steps in their order, where those are not rows of `x`.
     `offset` (P,) is what a correction adds to every local gradient of the round; either all clients of a call have one,
     or none.
     """
@@ -31,7 +33,14 @@ class Client:
     y: Tensor
     batches: Batches
     key: int
+    augmented: Tensor | None = None
     offset: Tensor | None = None
+
+    def visits(self) -> tuple[Tensor, Tensor]:
+        """x and y of all local steps in their order, one row a visit."""
+        order = torch.from_numpy(self.batches.order).to(self.x.device)
+        x = self.x.index_select(0, order) if self.augmented is None else self.augmented
+        return x, self.y.index_select(0, order)
 
 
 @dataclass(frozen=True)

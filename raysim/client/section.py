@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
+from raysim.client.augmentations.augment import Augmentation
 from raysim.client.corrections.section import CorrectionSection
 from raysim.client.optimizers import OptimizerSection
 from raysim.client.sgd import Sgd
@@ -24,6 +25,7 @@ class ClientSection(Section):
     by its norm; absent, nothing is clipped. `shuffle = false` keeps the stored order of examples in every epoch.
     `max_local_steps` caps a client's local steps; `schedule` changes epochs or local steps at given rounds.
     `mid_round_dropout` is the probability that a client leaves before it sends anything.
+    `augment` is done to an image each time it is trained on.
     """
 
     optimizer: OptimizerSection = Sgd()
@@ -38,6 +40,7 @@ class ClientSection(Section):
     fill_last_batch: bool = False
     max_grad_norm: PositiveFloat | None = None
     mid_round_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    augment: Augmentation | None = None
 
     @field_validator("optimizer", mode="before")
     @classmethod

@@ -25,21 +25,28 @@ class Field:
         dtype: NumPy dtype name as stored, one of `DTYPES`.
         scale: the floating value is `stored * scale + offset`; whoever loads the data applies it.
         offset: see `scale`.
+        padding: targets only: the label of places that are there to fill a row up; neither loss nor accuracy counts
+            them. None: every place counts.
+        uncounted: targets only: further labels that accuracy does not count, though the loss does.
 
     Raises:
-        DataError: a dimension below 1, or a dtype that is not a number's.
+        DataError: a dimension below 1, a dtype that is not a number's, or marks on a single label.
     """
 
     shape: tuple[int, ...]
     dtype: str
     scale: float = 1.0
     offset: float = 0.0
+    padding: int | None = None
+    uncounted: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if any(dimension < 1 for dimension in self.shape):
             raise DataError(f"every dimension of an example must be at least 1, but the shape is {self.shape}")
         if self.dtype not in DTYPES:
             raise DataError(f"a stored dtype must be one of {', '.join(sorted(DTYPES))}, but got {self.dtype!r}")
+        if (self.padding is not None or self.uncounted) and not self.shape:
+            raise DataError("padding and uncounted mark places of a row, but the shape is (): one label an example")
 
     @classmethod
     def of(cls, array: npt.NDArray[Any]) -> Field:

@@ -64,11 +64,16 @@ def fingerprint(x: Field, y: Field, num_classes: int | None, splits: dict[str, S
         {
             "fingerprint": _VERSION,
             "x": [list(x.shape), x.dtype, x.scale, x.offset],
-            "y": [list(y.shape), y.dtype, y.scale, y.offset],
+            "y": [list(y.shape), y.dtype, y.scale, y.offset, *_marks(y)],
             "num_classes": num_classes,
             "splits": {name: splits[name].hexdigest() for name in SPLITS if name in splits},
         }
     )
+
+
+def _marks(y: Field) -> list[Any]:
+    """What the labels mean beyond their number; nothing where each is a class like any other."""
+    return [] if y.padding is None and not y.uncounted else [y.padding, list(y.uncounted)]
 
 
 def address_digest(address: dict[str, Any]) -> str:

@@ -50,18 +50,22 @@ class Partitioned(Section):
         if isinstance(chosen, Natural):
             raise ValueError(
                 "partition 'natural' needs a source with clients of its own, and this one has none: "
-                "choose iid, shards, dirichlet, dirichlet_reassign or shuffled"
+                "choose iid, shards, dirichlet, dirichlet_reassign, pachinko, quantity or shuffled"
             )
         return self
 
 
-def assign(section: Partitioned, train_labels: Int64s, test_labels: Int64s, seed: int) -> Assignment:
+def assign(
+    section: Partitioned, train_labels: Int64s, test_labels: Int64s, seed: int, coarse_of: Int64s | None = None
+) -> Assignment:
     """Which client of which split gets which examples, in order of position.
 
     Indices of "train" and "validation" are into the training examples, those of "test" into the test examples. Every
     training example is in exactly one client of the first two, every test example in exactly one of the last.
+    `coarse_of`: the coarse label of every label, where the source has two levels.
     """
-    parts = mix(divide(section.partition, train_labels, section.clients, seed), section.mix, seed)
+    parts = divide(section.partition, train_labels, section.clients, seed, coarse_of=coarse_of)
+    parts = mix(parts, section.mix, seed)
     ids = [str(client) for client in range(len(parts))]
     assignment: Assignment = {"train": list(zip(ids, parts, strict=True))}
     if section.holdout:

@@ -4,27 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any
 
 from raysim.data.cache import prepared
 from raysim.data.dataset import FederatedDataset
-from raysim.data.fingerprint import address_digest
-from raysim.data.generated_split import GeneratedSplit
-from raysim.data.holdout import Holdout
+from raysim.data.generated import generated
 from raysim.data.partitioned import Partitioned, assign
-from raysim.data.section import Digits, FashionMnist, Mnist, Synthetic
-from raysim.data.sources.digits import digits_address, load_digits
+from raysim.data.populated import Populated, populate
+from raysim.data.section import AnyData
+from raysim.data.sources import (
+    ag_news,
+    cifar,
+    digits,
+    emnist,
+    emnist_idx,
+    gld,
+    leaf,
+    mnist,
+    newsgroups,
+    shakespeare,
+    stackoverflow,
+    table,
+)
 from raysim.data.sources.examples import LABEL, Examples
-from raysim.data.sources.mnist import MnistFiles
-from raysim.data.sources.synthetic import CLASSES, FEATURES, Part, SyntheticClients, synthetic_address
+from raysim.data.sources.population import Population
+from raysim.data.sources.source import Source
+from raysim.data.sources.synthetic import Synthetic
 from raysim.data.writer import DatasetWriter
-from raysim.seeds import Int64s
 
 # Changes whenever the same source, section and seed are divided otherwise, so that no cache answers with the old way.
 _DIVISION = 1
 
+_SOURCES: dict[type[Partitioned], Callable[[Any, int], Source]] = {
+    digits.Digits: lambda section, seed: digits.open_source(seed),
+    mnist.Mnist: lambda section, _: mnist.open_source(section),
+    mnist.FashionMnist: lambda section, _: mnist.open_source(section),
+    emnist_idx.EmnistIdx: lambda section, _: emnist_idx.open_source(section),
+    cifar.Cifar10: lambda section, _: cifar.open_cifar10(section),
+    cifar.Cifar100: lambda section, _: cifar.open_cifar100(section),
+    ag_news.AgNews: lambda section, _: ag_news.open_source(section),
+    newsgroups.Newsgroups: lambda section, _: newsgroups.open_source(section),
+}
+_POPULATIONS: dict[type[Populated], Callable[[Any], Population]] = {
+    emnist.Emnist: emnist.open_source,
+    shakespeare.Shakespeare: shakespeare.open_source,
+    stackoverflow.Stackoverflow: stackoverflow.open_source,
+    leaf.Leaf: leaf.open_source,
+    gld.Gld: gld.open_source,
+    table.Table: table.open_source,
+}
+# A path says nothing about content, the source's address does.
+_PATHS = {"root", "noisyag_root", "seed"}
 
-def prepare(section: Digits | Synthetic | Mnist | FashionMnist, seed: int) -> FederatedDataset:
+
+def prepare(section: AnyData, seed: int) -> FederatedDataset:
     """The dataset that a section asks for, made on first use and opened from the cache after that.
 
     Args:
@@ -36,59 +69,45 @@ def prepare(section: Digits | Synthetic | Mnist | FashionMnist, seed: int) -> Fe
         ExperimentError: the partition asked for does not exist for this source.
     """
     seed = seed if section.seed is None else section.seed
-    match section:
-        case Synthetic():
-            return _generated(section, seed)
-        case Digits():
-            return _divided(section, seed, digits_address(), lambda: load_digits(seed))
-        case Mnist() | FashionMnist():
-            files = MnistFiles.find(section)
-            return _divided(section, seed, files.address(), files.load)
-        case _:
-            assert_never(section)
+    if isinstance(section, Synthetic):
+        return generated(section, seed)
+    if isinstance(section, Populated):
+        return _populated(section, seed, _POPULATIONS[type(section)](section))
+    return _divided(section, seed, _SOURCES[type(section)](section, seed))
 
 
-def _divided(section: Partitioned, seed: int, source: dict[str, Any], load: Callable[[], Examples]) -> FederatedDataset:
+def _divided(section: Partitioned, seed: int, source: Source) -> FederatedDataset:
     def build(path: Path) -> None:
-        _write(path, load(), section, seed, source)
+        _write(path, source.load(), section, seed, source.address)
 
-    # A path says nothing about content, the source's address does.
-    settings = section.model_dump(mode="json", exclude={"root", "seed"})
-    return prepared({"division": _DIVISION, "source": source, "section": settings, "seed": seed}, build)
+    return prepared(_address(section, seed, source.address), build)
+
+
+def _populated(section: Populated, seed: int, population: Population) -> FederatedDataset:
+    def build(path: Path) -> None:
+        x, y, provenance = population.x, population.y, _provenance(section, seed, population.address)
+        with DatasetWriter(path, x, y, population.num_classes, provenance=provenance) as writer:
+            for rows in populate(section, population, seed):
+                writer.write(rows.split, rows.client, rows.x, rows.y)
+
+    return prepared(_address(section, seed, population.address), build)
+
+
+def _address(section: Partitioned | Populated, seed: int, source: dict[str, Any]) -> dict[str, Any]:
+    settings = section.model_dump(mode="json", exclude=_PATHS)
+    return {"division": _DIVISION, "source": source, "section": settings, "seed": seed}
+
+
+def _provenance(section: Partitioned | Populated, seed: int, source: dict[str, Any]) -> dict[str, str]:
+    return {"source": str(source["name"]), "section": section.model_dump_json(exclude=_PATHS), "seed": str(seed)}
 
 
 def _write(path: Path, examples: Examples, section: Partitioned, seed: int, source: dict[str, Any]) -> None:
-    assignment = assign(section, examples.train_y, examples.test_y, seed)
-    provenance = {
-        "source": str(source["name"]),
-        "section": section.model_dump_json(exclude={"root"}),
-        "seed": str(seed),
-    }
+    assignment = assign(section, examples.train_y, examples.test_y, seed, examples.coarse_of)
+    provenance = _provenance(section, seed, source)
     with DatasetWriter(path, examples.x, LABEL, examples.num_classes, provenance=provenance) as writer:
         for split, clients in assignment.items():
             tested = split == "test"
             x, y = (examples.test_x, examples.test_y) if tested else (examples.train_x, examples.train_y)
             for client_id, rows in clients:
                 writer.write(split, client_id, x[rows], y[rows])
-
-
-def _generated(section: Synthetic, seed: int) -> FederatedDataset:
-    def part(name: Part, num_clients: int, members: Callable[[], Int64s] | None = None) -> GeneratedSplit:
-        return GeneratedSplit(SyntheticClients(section, seed, name), num_clients, members)
-
-    train, validation = part("train", section.clients), None
-    if section.holdout:
-        holdout = Holdout(section.clients, section.holdout, seed)
-        train = part("train", holdout.num_train, holdout.train)
-        validation = part("train", holdout.num_validation, holdout.validation)
-    elif section.holdout_examples:
-        validation = part("validation", section.clients)
-    return FederatedDataset(
-        train=train,
-        validation=validation,
-        test=part("test", section.clients),
-        x=FEATURES,
-        y=LABEL,
-        num_classes=CLASSES,
-        fingerprint=address_digest(synthetic_address(section, seed)),
-    )

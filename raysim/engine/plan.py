@@ -14,6 +14,7 @@ import torch
 from raysim import evaluate, personalised
 from raysim.algorithm import Algorithm, federated
 from raysim.client.adversary import LabelFlip, positions
+from raysim.client.augmentations import augment
 from raysim.client.forms.choose import Way, choose
 from raysim.client.load import load
 from raysim.cohort import chunks
@@ -146,12 +147,14 @@ def resolve(
     if model is None:
         if experiment.model is None:
             raise ExperimentError("The experiment has no [model] section, so model= must be passed.")
-        model = models.factory(experiment.model, dataset.x.shape, outputs)
+        model = models.factory(
+            experiment.model, augment.seen_shape(experiment.client.augment, dataset.x.shape), outputs
+        )
         seed = experiment.model.seed if experiment.model.seed is not None else seed
     made, initial = create(model, seed, _DTYPES[experiment.engine.dtype])
     if params is not None:
         initial = replace_params(made, initial, params)
-    task = task_for(dataset.num_classes, loss)
+    task = task_for(dataset.num_classes, loss, dataset.y.padding, dataset.y.uncounted)
     population = _label_population(dataset) if experiment.server.diagnostics.labels else None
     plan = Plan(experiment, dataset, made, initial, task, _way(experiment, made, task), population)
     plan.initial_state()
@@ -240,6 +243,7 @@ def _try_model(plan: Plan, own_loss: bool) -> None:
     dataset, params = plan.dataset, plan.initial.params
     x, y = dataset.train.client(0)
     x_batch = load(x[:2], dataset.x, params.dtype, params.device)
+    x_batch = augment.evaluated(plan.experiment.client.augment, x_batch)
     y_batch = load(y[:2], dataset.y, params.dtype, params.device)
     module = bind(plan.model, plan.initial, params.device).eval()
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from raysim import evaluate, personalised
 from raysim.broadcast import Broadcast
+from raysim.client.augmentations import augment
 from raysim.client.chunk import ClientFailure
 from raysim.client.fine_tuning import local_training
 from raysim.client.forms.make import make
@@ -106,7 +108,8 @@ class Pool:
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
         for own, sent in zip(_vectors(self._loaded), _vectors(broadcast.weights), strict=True):
             own.copy_(sent)
-        return evaluate.evaluate(self._module, self._plan.task, self._plan.dataset, unit, self._loaded.params)
+        seen = partial(augment.evaluated, self._plan.experiment.client.augment)
+        return evaluate.evaluate(self._module, self._plan.task, self._plan.dataset, unit, self._loaded.params, seen)
 
     def _personalise(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
         assert self._bench is not None

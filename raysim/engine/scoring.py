@@ -100,9 +100,9 @@ def _rows(
             "client": [split.id_of(position) for position in scores.positions.tolist()],
             "examples": scores.examples,
             "loss": scores.loss / scores.examples,
-            "accuracy": scores.correct / scores.examples,
+            "accuracy": scores.accuracies(),
             "tuned_loss": [None] * count if tuned is None else tuned.loss / tuned.examples,
-            "tuned_accuracy": [None] * count if tuned is None else tuned.correct / tuned.examples,
+            "tuned_accuracy": [None] * count if tuned is None else tuned.accuracies(),
         },
         schema=CLIENT_SCHEMA,
     )

@@ -8,7 +8,21 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from raysim.models import cnn, cnn_mcmahan, linear, lstm_char, lstm_word, mlp, transformer_word
+from raysim.models import (
+    bilstm,
+    cnn,
+    cnn_mcmahan,
+    cnn_tutorial,
+    distilbert,
+    linear,
+    lstm_char,
+    lstm_word,
+    mlp,
+    mobilenet_v2_gn,
+    resnet18_gn,
+    resnet56,
+    transformer_word,
+)
 from raysim.models.choice import ModelChoice
 from raysim.models.model import ModuleFactory
 
@@ -17,9 +31,15 @@ ModelSection = Annotated[
     | mlp.Mlp
     | cnn.Cnn
     | cnn_mcmahan.CnnMcmahan
+    | cnn_tutorial.CnnTutorial
+    | resnet18_gn.Resnet18Gn
+    | resnet56.Resnet56
+    | mobilenet_v2_gn.MobilenetV2Gn
     | lstm_char.LstmChar
     | lstm_word.LstmWord
-    | transformer_word.TransformerWord,
+    | transformer_word.TransformerWord
+    | bilstm.Bilstm
+    | distilbert.Distilbert,
     Field(discriminator="name"),
 ]
 
@@ -28,9 +48,15 @@ _MAKERS: dict[type[ModelChoice], Callable[[Any, tuple[int, ...], int], Any]] = {
     mlp.Mlp: mlp.make,
     cnn.Cnn: cnn.make,
     cnn_mcmahan.CnnMcmahan: cnn_mcmahan.make,
+    cnn_tutorial.CnnTutorial: cnn_tutorial.make,
+    resnet18_gn.Resnet18Gn: resnet18_gn.make,
+    resnet56.Resnet56: resnet56.make,
+    mobilenet_v2_gn.MobilenetV2Gn: mobilenet_v2_gn.make,
     lstm_char.LstmChar: lstm_char.make,
     lstm_word.LstmWord: lstm_word.make,
     transformer_word.TransformerWord: transformer_word.make,
+    bilstm.Bilstm: bilstm.make,
+    distilbert.Distilbert: distilbert.make,
 }
 
 

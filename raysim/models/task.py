@@ -2,7 +2,7 @@
 
 classification: integer targets. Loss is the cross entropy, a prediction is correct where the largest logit is the
 label. Outputs (batch, classes) with targets (batch,), or (batch, time, classes) with (batch, time): then an example's
-loss and correctness are means over time.
+loss and correctness are means over time; where labels mark padding, see masked.py.
 regression: real targets. Loss is the squared error, averaged over an example's outputs; nothing is counted.
 """
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from raysim.errors import ModelError
 from raysim.models import softmax
+from raysim.models.masked import MaskedCrossEntropy, MaskedHits
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) -> (batch,) losses."""
@@ -23,10 +24,15 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Task:
-    """`losses` and `correct` map (outputs, targets) to one number per example, shape (batch,)."""
+    """`losses` and `correct` map (outputs, targets) to one number per example, shape (batch,).
+
+    `counted` maps targets to the share of each example's places that accuracy counts, float64 (batch,); None: all of
+    them. Accuracy is the sum of `correct` over the sum of `counted`.
+    """
 
     losses: Loss
     correct: Loss | None
+    counted: Callable[[Tensor], Tensor] | None = None
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -50,10 +56,23 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return squares.flatten(1).mean(1) if squares.dim() > 1 else squares
 
 
-def task_for(num_classes: int | None, loss: Loss | None) -> Task:
-    """The data's own task, with the user's loss in place of the default where one is given."""
+def task_for(
+    num_classes: int | None, loss: Loss | None, padding: int | None = None, uncounted: tuple[int, ...] = ()
+) -> Task:
+    """The data's own task, with the user's loss in place of the default where one is given.
+
+    Args:
+        num_classes: None: regression.
+        loss: the user's.
+        padding: the label of places that neither loss nor accuracy counts.
+        uncounted: further labels that accuracy does not count.
+    """
     if num_classes is None:
         return Task(loss or squared_error, None)
+    if padding is not None or uncounted:
+        own = cross_entropy if padding is None else MaskedCrossEntropy(padding)
+        hits_that_count = MaskedHits(uncounted if padding is None else (padding, *uncounted))
+        return Task(loss or own, hits_that_count, hits_that_count.counted)
     return Task(loss or cross_entropy, hits)
 
 

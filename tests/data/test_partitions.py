@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -18,7 +20,10 @@ from raysim.data.partitions.dirichlet_reassign import DirichletReassign
 from raysim.data.partitions.iid import Iid
 from raysim.data.partitions.mix import mix
 from raysim.data.partitions.natural import Natural
-from raysim.data.partitions.partition import Partition, divide
+from raysim.data.partitions.pachinko import Pachinko
+from raysim.data.partitions.partition import LABEL_FREE, Partition
+from raysim.data.partitions.partition import divide as divide_by
+from raysim.data.partitions.quantity import Quantity
 from raysim.data.partitions.shards import Shards
 from raysim.data.partitions.shuffled import Shuffled, Unshuffled
 from raysim.errors import ExperimentError
@@ -32,7 +37,12 @@ ALL: list[Unshuffled | Shuffled] = [
     DirichletReassign(alpha=0.3),
     DirichletReassign(alpha=1e-6, prior="uniform"),
     Shuffled(sizes_of=Dirichlet(alpha=0.3)),
+    Pachinko(),
+    Pachinko(alpha=1e-6, beta=1e-6),
+    Quantity(sigma=3),
 ]
+COARSE = np.array([0, 0, 1, 1, 2, 2, 2, 3, 3, 3])
+divide = partial(divide_by, coarse_of=COARSE)
 TEN_CLASSES = np.repeat(np.arange(10), 600)
 
 
@@ -261,3 +271,46 @@ def test_a_holdout_divides_the_clients(num_clients: int, share: float, seed: int
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Partitioned.model_validate(SECTION | settings)
+
+
+def test_quantity_skew_is_in_the_sizes_alone() -> None:
+    even = divide(Quantity(sigma=0), TEN_CLASSES, 10, seed=0)
+    assert {len(part) for part in even} == {600}
+    parts = divide(Quantity(sigma=1), TEN_CLASSES, 200, seed=0)
+    logs = np.log([len(part) for part in parts])
+    # The deviation of 200 draws is within 3 / sqrt(2 * 200) = 0.15 of sigma, up to the rounding of small sizes.
+    assert abs(logs.std() - 1) < 0.25
+    largest = max(parts, key=len)
+    assert np.abs(shares([largest], TEN_CLASSES) - 0.1).max() < 5 * np.sqrt(0.09 / len(largest))
+
+
+def test_partitions_without_labels_give_the_same_parts_for_any() -> None:
+    for kind in LABEL_FREE:
+        if kind is not Natural:
+            one, other = (divide(kind(), labels, 30, seed=3) for labels in (TEN_CLASSES, TEN_CLASSES[::-1].copy()))
+            assert all((a == b).all() for a, b in zip(one, other, strict=True))
+
+
+def test_pachinko_prefers_coarse_labels_and_spreads_inside_them() -> None:
+    labels = np.repeat(np.arange(100), 500)
+    coarse_of = np.arange(100) % 20
+    parts = divide_by(Pachinko(alpha=1e-6, beta=1e4), labels, 500, 0, coarse_of=coarse_of)
+    assert {len(part) for part in parts} == {100}
+    # The first clients, before anything runs out: one coarse label, and its five fine labels about 20 times each.
+    for part in parts[:5]:
+        fine = np.bincount(labels[part], minlength=100)
+        assert len(set((np.flatnonzero(fine) % 20).tolist())) == 1
+        assert (fine > 0).sum() == 5
+        assert np.abs(fine[fine > 0] - 20).max() < 5 * 4  # a binomial's deviation is sqrt(100 * .2 * .8) = 4
+
+
+def test_pachinko_with_large_alpha_and_beta_is_as_the_whole() -> None:
+    labels = np.repeat(np.arange(100), 500)
+    parts = divide_by(Pachinko(alpha=1e4, beta=1e4), labels, 10, 0, coarse_of=np.arange(100) // 5)
+    # The last clients get what the others left, which varies more.
+    assert np.abs(shares(parts[:5], labels) - 0.01).max() < 5 * np.sqrt(0.01 / 5000)
+
+
+def test_pachinko_needs_two_levels_of_labels() -> None:
+    with pytest.raises(ExperimentError, match="needs coarse and fine labels"):
+        divide_by(Pachinko(), TEN_CLASSES, 10, seed=0)

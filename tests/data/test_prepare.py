@@ -53,7 +53,7 @@ def test_the_second_time_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> N
     def never(seed: int) -> None:
         raise AssertionError("loaded again")
 
-    monkeypatch.setattr("raysim.data.prepare.load_digits", never)
+    monkeypatch.setattr("raysim.data.sources.digits.load_digits", never)
     assert prepare(Digits(clients=5), seed=0).fingerprint == first.fingerprint
     with pytest.raises(AssertionError, match="loaded again"):
         prepare(Digits(clients=6), seed=0)
@@ -66,7 +66,7 @@ def test_a_section_is_chosen_by_name() -> None:
     )
     assert isinstance(section, Digits)
     assert adapter.validate_json(section.model_dump_json()) == section
-    with pytest.raises(ValidationError, match="'digits', 'synthetic', 'mnist', 'fashion_mnist'"):
+    with pytest.raises(ValidationError, match="'digits', 'synthetic', 'mnist', 'fashion_mnist', 'emnist'"):
         adapter.validate_python({"name": "digit", "clients": 4})
     with pytest.raises(ValidationError, match="root"):
         adapter.validate_python({"name": "digits", "clients": 4, "root": "somewhere"})

@@ -80,8 +80,7 @@ class Fused:
         own, anchor = self._own, self._anchor
         networks = [own] if anchor is None else [own, anchor]
         device = client.x.device
-        order = torch.from_numpy(client.batches.order).to(device)
-        x, y = client.x.index_select(0, order), client.y.index_select(0, order)
+        x, y = client.visits()
         for network in networks:
             network.params.copy_(broadcast.params)
             if network.dropouts:

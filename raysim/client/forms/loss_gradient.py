@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from raysim.models import task as tasks
+from raysim.models.masked import MaskedCrossEntropy
 from raysim.models.softmax import softmax
 from raysim.models.task import Loss, Task
 
@@ -26,6 +27,8 @@ def for_task(task: Task) -> LossGradient:
     """By hand for cross entropy and squared error, by autograd for a user's loss."""
     if task.losses is tasks.cross_entropy:
         return _cross_entropy()
+    if isinstance(task.losses, MaskedCrossEntropy):
+        return _masked(_cross_entropy(), task.losses.padding)
     if task.losses is tasks.squared_error:
         return _squared_error
     return _by_autograd(task.losses)
@@ -33,7 +36,7 @@ def for_task(task: Task) -> LossGradient:
 
 def by_rows(task: Task) -> bool:
     """Whether an example's loss is known to depend on its own output only, so that rows may come from many clients."""
-    return task.losses in (tasks.cross_entropy, tasks.squared_error)
+    return task.losses in (tasks.cross_entropy, tasks.squared_error) or isinstance(task.losses, MaskedCrossEntropy)
 
 
 def _cross_entropy() -> LossGradient:
@@ -47,6 +50,17 @@ def _cross_entropy() -> LossGradient:
         made = softmax(outputs)
         made.scatter_add_(-1, targets.unsqueeze(-1), minus_ones.unsqueeze(-1))
         return made, targets.shape[0] / targets.numel(), None
+
+    return gradient
+
+
+def _masked(of_all: LossGradient, padding: int) -> LossGradient:
+    """Likewise, and 0 where the target is padding; the factor stays 1 / T, T all places."""
+
+    def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, Tensor | None]:
+        made, factor, losses = of_all(outputs, targets)
+        made.masked_fill_((targets == padding).unsqueeze(-1), 0.0)
+        return made, factor, losses
 
     return gradient
 

@@ -57,8 +57,7 @@ class OneByOne:
         # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
         device = client.x.device
         draws.start(client.key, device)
-        order = torch.from_numpy(client.batches.order).to(device)
-        x, y = client.x.index_select(0, order), client.y.index_select(0, order)
+        x, y = client.visits()
         bounds = client.batches.bounds
         keys = dropout.keys([client.key], client.batches.num_steps, len(own.dropouts), device)
         scores = Scores(self._task, y)

@@ -35,7 +35,7 @@ class Scores:
         self._kept: list[Tensor] = []
         self._losses: list[Tensor] = []
         self._numbers = self._scored = 0
-        self._sums = torch.zeros((2, num_clients), dtype=torch.float64, device=targets.device)
+        self._sums = torch.zeros((4, num_clients), dtype=torch.float64, device=targets.device)
 
     def keep(self, outputs: Tensor, losses: Tensor | None = None) -> None:
         """Outputs of the next rows, (rows, ...), which nobody writes to any more.
@@ -51,11 +51,20 @@ class Scores:
             self._score()
 
     def totals(self) -> tuple[Tensor, Tensor]:
-        """Summed losses and hits per client, float64 (K,) on the CPU; hits are NaN where nothing is counted."""
+        """Summed losses and hits per client, float64 (K,) on the CPU; hits are NaN where nothing is counted.
+
+        Where accuracy counts some places only, hits are the client's accuracy times its examples, so that hits over
+        examples is its accuracy still.
+        """
         if self._kept:
             self._score()
-        loss, correct = self._sums.cpu()
-        return loss, correct if self._task.correct is not None else torch.full_like(correct, torch.nan)
+        loss, correct, counted, rows = self._sums.cpu()
+        if self._task.correct is None:
+            return loss, torch.full_like(correct, torch.nan)
+        if self._task.counted is not None:
+            # A client of whose places none counts has no hits either.
+            correct = torch.where(counted > 0, rows * correct / counted, 0.0)
+        return loss, correct
 
     def _score(self) -> None:
         outputs = _joined(self._kept)
@@ -64,6 +73,9 @@ class Scores:
         self._add(0, _joined(self._losses) if self._losses else self._task.losses(outputs, targets), rows)
         if self._task.correct is not None:
             self._add(1, self._task.correct(outputs, targets), rows)
+        if self._task.counted is not None:
+            self._add(2, self._task.counted(targets), rows)
+            self._add(3, torch.ones(len(targets), device=targets.device), rows)
         self._kept, self._losses, self._numbers, self._scored = [], [], 0, rows.stop
 
     def _add(self, which: int, values: Tensor, rows: slice) -> None:

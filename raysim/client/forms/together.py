@@ -22,10 +22,10 @@ class Together:
     """A chunk's data in the order of its local steps; a *row* is one example in one local step.
 
     members: the clients, most local steps first. place: where each client, in the order given, stands among them; None
-    where that is the same order. x: the members' examples, one member behind the other. rows: int64, which of them, all
-    local steps' one behind the other. y, owners, shares, real: per row, its target, its member, 1 / b_i, whether it
-    counts; shares and real are None where every row counts and all batches of a step are equally long. steps: (members
-    at work, rows of each) per local step.
+    where that is the same order. x: the members' examples, or their augmented visits, one member behind the other.
+    rows: int64, which of them, all local steps' one behind the other. y, owners, shares, real: per row, its target, its
+    member, 1 / b_i, whether it counts; shares and real are None where every row counts and all batches of a step are
+    equally long. steps: (members at work, rows of each) per local step.
     """
 
     members: list[Client]
@@ -51,15 +51,23 @@ def lay_together(clients: Sequence[Client]) -> Together:
     sorted_already = bool((longest_first == np.arange(len(clients))).all())
     work = _work([m.batches.order for m in members], [m.batches.bounds for m in members])
     offsets = np.cumsum([0] + [m.num_examples for m in members[:-1]])
-    x, y = torch.cat([m.x for m in members]), torch.cat([m.y for m in members])
-    rows = torch.from_numpy(work.rows + offsets[work.owners]).to(x.device)
+    y = torch.cat([m.y for m in members])
+    y_rows = rows = torch.from_numpy(work.rows + offsets[work.owners]).to(y.device)
+    if members[0].augmented is None:
+        x = torch.cat([m.x for m in members])
+    else:
+        x = torch.cat([m.visits()[0] for m in members])
+        visits = [np.arange(len(m.batches.order)) for m in members]
+        first = np.cumsum([0] + [len(own) for own in visits[:-1]])
+        placed = _work(visits, [m.batches.bounds for m in members])
+        rows = torch.from_numpy(placed.rows + first[placed.owners]).to(y.device)
     shares = None if work.shares is None else torch.from_numpy(work.shares).to(x.device)
     return Together(
         members=members,
         place=None if sorted_already else torch.from_numpy(np.argsort(longest_first)),
         x=x,
         rows=rows,
-        y=y.index_select(0, rows),
+        y=y.index_select(0, y_rows),
         owners=torch.from_numpy(work.owners).to(x.device),
         shares=shares,
         real=None if shares is None else shares > 0,

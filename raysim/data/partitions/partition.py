@@ -11,12 +11,17 @@ from raysim.data.partitions.dirichlet import Dirichlet, dirichlet
 from raysim.data.partitions.dirichlet_reassign import DirichletReassign, dirichlet_reassign
 from raysim.data.partitions.iid import Iid, iid
 from raysim.data.partitions.natural import Natural, natural
+from raysim.data.partitions.pachinko import Pachinko, pachinko
+from raysim.data.partitions.quantity import Quantity, quantity
 from raysim.data.partitions.shards import Shards, shards
 from raysim.data.partitions.shuffled import Shuffled, Unshuffled, shuffled
 from raysim.errors import ExperimentError
 from raysim.seeds import Int64s
 
 Partition = Annotated[Unshuffled | Shuffled, Key(discriminator="name")]
+
+LABEL_FREE = (Iid, Quantity, Natural)
+"""Partitions that do not look at labels."""
 
 
 def divide(
@@ -25,6 +30,7 @@ def divide(
     num_clients: int,
     seed: int,
     client_keys: npt.NDArray[Any] | None = None,
+    coarse_of: Int64s | None = None,
 ) -> list[Int64s]:
     """Give every example to exactly one client, and every client at least one.
 
@@ -34,6 +40,7 @@ def divide(
         num_clients: at most as many as examples; not used by a natural partition.
         seed: the data's seed.
         client_keys: the source's own clients, (examples,), where it has them.
+        coarse_of: the coarse label of every label, (classes,), where the source has two levels of them.
 
     Returns:
         The sorted indices of each client's examples, int64.
@@ -53,11 +60,15 @@ def divide(
             return dirichlet(labels, num_clients, seed, partition.alpha, partition.prior)
         case DirichletReassign():
             return dirichlet_reassign(labels, num_clients, seed, partition.alpha, partition.prior)
+        case Pachinko():
+            return pachinko(labels, num_clients, seed, partition.alpha, partition.beta, coarse_of)
+        case Quantity():
+            return quantity(labels, num_clients, seed, partition.sigma)
         case Natural():
             if client_keys is None:
                 raise ExperimentError("data.partition 'natural' needs a source with clients of its own; this has none")
             return natural(client_keys)
         case Shuffled():
-            return shuffled(divide(partition.sizes_of, labels, num_clients, seed, client_keys), seed)
+            return shuffled(divide(partition.sizes_of, labels, num_clients, seed, client_keys, coarse_of), seed)
         case _:
             assert_never(partition)

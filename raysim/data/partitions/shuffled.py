@@ -12,11 +12,13 @@ from raysim.data.partitions.dirichlet import Dirichlet
 from raysim.data.partitions.dirichlet_reassign import DirichletReassign
 from raysim.data.partitions.iid import Iid
 from raysim.data.partitions.natural import Natural
+from raysim.data.partitions.pachinko import Pachinko
+from raysim.data.partitions.quantity import Quantity
 from raysim.data.partitions.shards import Shards
 from raysim.section import Section
 from raysim.seeds import Int64s, key, permutation
 
-Unshuffled = Iid | Shards | Dirichlet | DirichletReassign | Natural
+Unshuffled = Iid | Shards | Dirichlet | DirichletReassign | Pachinko | Quantity | Natural
 
 
 class Shuffled(Section):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
 from raysim.data.sources.examples import Examples
+from raysim.data.sources.source import Source
 from raysim.errors import DataError
 from raysim.seeds import Int64s, key, permutation
 
@@ -24,9 +25,9 @@ class Digits(Partitioned):
     name: Literal["digits"] = "digits"
 
 
-def digits_address() -> dict[str, Any]:
-    """What determines the source's content: scikit-learn has shipped the same file since 2010."""
-    return {"name": "digits", "package": "scikit-learn", "shape": list(SHAPE)}
+def open_source(seed: int) -> Source:
+    """The digits; scikit-learn has shipped the same file since 2010. `seed` is the data's."""
+    return Source({"name": "digits", "package": "scikit-learn", "shape": list(SHAPE)}, lambda: load_digits(seed))
 
 
 def load_digits(seed: int) -> Examples:

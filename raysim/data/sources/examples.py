@@ -20,6 +20,7 @@ class Examples:
     Attributes:
         x: the features' field; `train_x` is (training examples, *x.shape) and `test_x` (test examples, *x.shape).
         num_classes: labels are int64 in 0..num_classes - 1.
+        coarse_of: the coarse label of every label, (num_classes,), where there are two levels; else None.
     """
 
     x: Field
@@ -28,3 +29,4 @@ class Examples:
     train_y: Int64s
     test_x: npt.NDArray[Any]
     test_y: Int64s
+    coarse_of: Int64s | None = None

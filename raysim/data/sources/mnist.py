@@ -13,6 +13,7 @@ from raysim.data.partitioned import Partitioned
 from raysim.data.sources.examples import Examples
 from raysim.data.sources.idx import IdxFile
 from raysim.data.sources.root import locate
+from raysim.data.sources.source import Source
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
@@ -45,6 +46,12 @@ class FashionMnist(Partitioned):
 
     name: Literal["fashion_mnist"] = "fashion_mnist"
     root: str | None = None
+
+
+def open_source(section: Mnist | FashionMnist) -> Source:
+    """Find the four files; DataError naming the one that is missing."""
+    files = MnistFiles.find(section)
+    return Source(files.address(), files.load)
 
 
 @dataclass(frozen=True)

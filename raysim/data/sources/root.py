@@ -8,8 +8,17 @@ from pathlib import Path
 from raysim.errors import DataError
 
 
+def places(root: str | None, folder: str) -> list[Path]:
+    """Where a source's files may lie, the first one first: `root` alone where it is given, else
+    `$RAYSIM_DATA/<folder>` and `data/<folder>`."""
+    if root is not None:
+        return [Path(root).expanduser()]
+    beside = os.environ.get("RAYSIM_DATA")
+    return [*([Path(beside).expanduser() / folder] if beside else []), Path("data") / folder]
+
+
 def locate(root: str | None, folder: str, published_at: str) -> Path:
-    """The folder of a source's files: `root` where it is given, else `$RAYSIM_DATA/<folder>`, else `data/<folder>`.
+    """The folder of a source's files: the first of its `places` that is there.
 
     Args:
         root: the section's key.
@@ -19,16 +28,11 @@ def locate(root: str | None, folder: str, published_at: str) -> Path:
     Raises:
         DataError: no such folder; says where it was looked for and where the files are published.
     """
-    if root is not None:
-        places = [Path(root).expanduser()]
-    else:
-        beside = os.environ.get("RAYSIM_DATA")
-        places = [*([Path(beside).expanduser() / folder] if beside else []), Path("data") / folder]
-    for place in places:
+    looked_at = places(root, folder)
+    for place in looked_at:
         if place.is_dir():
             return place
-    looked = " or ".join(str(place) for place in places)
     raise DataError(
-        f"there is no folder {looked}: put the files there (published at {published_at}), or name another folder with "
-        f"data.root, or the folder above it in the environment variable RAYSIM_DATA"
+        f"there is no folder {' or '.join(map(str, looked_at))}: put the files there (published at {published_at}), or "
+        f"name another folder with data.root, or the folder above it in the environment variable RAYSIM_DATA"
     )

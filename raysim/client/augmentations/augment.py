@@ -1,0 +1,60 @@
+"""The choice of an augmentation, and what it does where.
+
+Every visit of an example has draws of its own, addressed by (seed, round, client, place among the client's visits): so
+neither the chunk nor the form has a part in them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from raysim import seeds
+from raysim.client.augmentations import crop_flip_contrast, flip_crop
+from raysim.client.augmentations.crop_flip_contrast import CropFlipContrast
+from raysim.client.augmentations.flip_crop import FlipCrop
+from raysim.errors import ExperimentError
+
+Augmentation = Annotated[FlipCrop | CropFlipContrast, Field(discriminator="name")]
+
+
+def visits(section: FlipCrop | CropFlipContrast, x: Tensor, seed: int, round_index: int, client: int) -> Tensor:
+    """The examples of a client's local steps, augmented.
+
+    Args:
+        x: (visits, channels, height, width), in the order of local steps.
+        seed: the experiment's.
+        round_index: the round.
+        client: the client's position.
+    """
+    keys = seeds.keys(seed, "augment", round_index, client, np.arange(len(x), dtype=np.int64))
+    if isinstance(section, FlipCrop):
+        return flip_crop.train(section, x, keys)
+    return crop_flip_contrast.train(section, x, keys)
+
+
+def evaluated(section: FlipCrop | CropFlipContrast | None, x: Tensor) -> Tensor:
+    """What evaluation sees of examples x."""
+    return crop_flip_contrast.evaluate(section, x) if isinstance(section, CropFlipContrast) else x
+
+
+def seen_shape(section: FlipCrop | CropFlipContrast | None, x_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of an example as the model sees it.
+
+    Raises:
+        ExperimentError: no images, or smaller ones than are asked for.
+    """
+    if section is None:
+        return x_shape
+    if len(x_shape) != 3:
+        raise ExperimentError(f"client.augment takes images (channels, height, width), but x has shape {x_shape}.")
+    if isinstance(section, FlipCrop):
+        return x_shape
+    if section.side > min(x_shape[1:]):
+        raise ExperimentError(
+            f"client.augment.side must be at most the images' {x_shape[1]} x {x_shape[2]}, but is {section.side}."
+        )
+    return (x_shape[0], section.side, section.side)

@@ -1,0 +1,38 @@
+"""Unequal sizes without label skew."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from pydantic import Field as Key
+
+from raysim.data.partitions.cut import apportion, cut
+from raysim.section import Section
+from raysim.seeds import Int64s, generator, key, permutation
+
+
+class Quantity(Section):
+    """Client k gets a share of the examples in proportion to exp(sigma z_k), z_k ~ N(0, 1); which ones is random.
+
+    Every client gets one example first; what is left is dealt in proportion, by largest remainder. After the "quantity
+    skew" of Li et al. 2022 (Federated Learning on Non-IID Data Silos); a departure: the shares are log-normal, theirs
+    are a draw of a Dirichlet distribution.
+
+    Attributes:
+        sigma: standard deviation of the sizes' logarithm; 0: equal sizes.
+    """
+
+    name: Literal["quantity"] = "quantity"
+    sigma: float = Key(default=1.0, ge=0)
+
+
+def quantity(labels: Int64s, num_clients: int, seed: int, sigma: float) -> list[Int64s]:
+    """See `Quantity`; the labels have no part in it."""
+    normal = generator(key(seed, "partition/quantity/sizes")).standard_normal(num_clients)
+    # Shifted by the largest, so that no exponential overflows whatever sigma is.
+    weights = np.exp(sigma * (normal - normal.max()))
+    ties = np.arange(num_clients, dtype=np.int64)
+    sizes = 1 + apportion(len(labels) - num_clients, weights, ties)
+    order = permutation(key(seed, "partition/quantity/examples"), len(labels))
+    return [np.sort(part) for part in cut(order, sizes)]

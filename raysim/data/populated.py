@@ -1,0 +1,215 @@
+"""What the sections of sources with clients of their own have in common, and the division they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field as Key
+from pydantic import model_validator
+
+from raysim.data.dealing import deal_test
+from raysim.data.holdout import Holdout, Share, check_holdout, hold_out_examples
+from raysim.data.partitions.mix import mix
+from raysim.data.partitions.natural import Natural
+from raysim.data.partitions.partition import LABEL_FREE, Partition, divide
+from raysim.data.partitions.shuffled import Shuffled
+from raysim.data.sources.population import ClientRows, Population
+from raysim.errors import DataError, ExperimentError
+from raysim.section import Section
+from raysim.seeds import Int64s, key, permutation
+
+
+class Populated(Section):
+    """Which of a source's clients take part, or how its examples are divided anew.
+
+    Attributes:
+        partition: "natural" keeps the source's clients, streaming from file to file; any other pools their training
+            examples in memory and divides those.
+        clients: natural: at most so many training clients, drawn by the seed before `min_examples` leaves any out;
+            None: all. Otherwise how many there are to be, which must be said. Validation clients are included.
+        min_examples: training clients with fewer examples are left out, from every split.
+        max_examples: a training client keeps its first so many examples; None: all.
+        mix: from 0 (the partition) to 1 (its sizes, examples at random); a partition that is not natural only.
+        holdout: share of the training clients set aside, with their training examples, as the validation split.
+        holdout_examples: share of each client's training examples that become its validation examples.
+        test_clients: "own": the source's test clients; "partition": its test examples are dealt to the clients of the
+            partition, each class in proportion to their training examples of it; "pooled": one client named "test".
+        seed: addresses every draw above; None: the experiment's seed.
+    """
+
+    partition: Partition = Natural()
+    clients: int | None = Key(default=None, ge=1)
+    min_examples: int = Key(default=1, ge=1)
+    max_examples: int | None = Key(default=None, ge=1)
+    mix: float = Key(default=0.0, ge=0, le=1)
+    holdout: Share = 0.0
+    holdout_examples: Share = 0.0
+    test_clients: Literal["own", "partition", "pooled"] = "own"
+    seed: int | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        natural = isinstance(self.partition, Natural)
+        own_sizes = isinstance(self.partition, Shuffled) and isinstance(self.partition.sizes_of, Natural)
+        if self.clients is None and not natural and not own_sizes:
+            raise ValueError(f"partition {self.partition.name!r} needs clients = how many there are to be")
+        if self.clients is not None and own_sizes:
+            raise ValueError(
+                "partition 'shuffled' with the sizes of 'natural' has the source's clients: remove clients"
+            )
+        if natural and self.mix:
+            raise ValueError(f"mix = {self.mix} needs a partition in memory: write it as partition shuffled or iid")
+        if natural and self.test_clients == "partition":
+            raise ValueError(
+                "test_clients = 'partition' deals test examples by a partition; natural clients keep their own"
+            )
+        if self.holdout and self.holdout_examples:
+            check_holdout(self.clients or 2, self.holdout, self.holdout_examples)
+        return self
+
+
+def populate(section: Populated, population: Population, seed: int) -> Iterator[ClientRows]:
+    """The rows of the dataset that the section asks for, in the order in which they are written.
+
+    Raises:
+        DataError: from the source, or where no training client is left.
+        ExperimentError: a partition by label of examples that have no single label, or holdout where the source has
+            validation clients.
+    """
+    if isinstance(section.partition, Natural):
+        return _naturally(section, population, seed)
+    return _anew(section, population, seed)
+
+
+def _naturally(section: Populated, population: Population, seed: int) -> Iterator[ClientRows]:
+    ids = list(population.train_ids())
+    chosen = range(len(ids))
+    if section.clients is not None and section.clients < len(ids):
+        chosen = np.sort(permutation(key(seed, "clients"), len(ids))[: section.clients]).tolist()
+    taken = {ids[number]: place for place, number in enumerate(chosen)}
+    check_holdout(len(taken), section.holdout, 0.0)
+    holdout = Holdout(len(taken), section.holdout, seed)
+    validating = set(holdout.validation().tolist()) if section.holdout else set()
+    trained: set[str] = set()
+    left_out: set[str] = set()
+    for rows in _whole_clients(population.stream()):
+        if rows.split == "train":
+            place = taken.get(rows.client)
+            if place is None or len(rows.y) < section.min_examples:
+                left_out.add(rows.client)
+                continue
+            trained.add(rows.client)
+            kept = slice(None, section.max_examples)
+            whole = ClientRows("train", rows.client, rows.x[kept], rows.y[kept])
+            yield from _held_out(whole, place, place in validating, section, seed)
+        elif rows.split == "test" and section.test_clients == "pooled":
+            yield rows._replace(client="test")
+        elif rows.client not in left_out:
+            _check_validation(section, rows.split)
+            yield rows
+    if not trained:
+        raise DataError(
+            f"at least one training client must be left, but none of {len(ids):,} has min_examples = "
+            f"{section.min_examples} examples"
+        )
+
+
+def _held_out(whole: ClientRows, place: int, validates: bool, section: Populated, seed: int) -> Iterator[ClientRows]:
+    if validates:
+        yield whole._replace(split="validation")
+    elif section.holdout_examples:
+        everything = np.arange(len(whole.y), dtype=np.int64)
+        pair = hold_out_examples(everything, section.holdout_examples, place, seed)
+        for split, rows in zip(("train", "validation"), pair, strict=True):
+            yield ClientRows(split, whole.client, whole.x[rows], whole.y[rows])
+    else:
+        yield whole
+
+
+def _check_validation(section: Populated, split: str) -> None:
+    if split == "validation" and (section.holdout or section.holdout_examples):
+        raise ExperimentError("this source has validation clients of its own: remove data.holdout and holdout_examples")
+
+
+def _whole_clients(stream: Iterator[ClientRows]) -> Iterator[ClientRows]:
+    """Pieces of a training client put together; what is only passed on stays as it comes."""
+    pieces: list[ClientRows] = []
+    for rows in stream:
+        if pieces and (rows.split, rows.client) != ("train", pieces[0].client):
+            yield _joined(pieces)
+            pieces = []
+        if rows.split == "train":
+            pieces.append(rows)
+        else:
+            yield rows
+    if pieces:
+        yield _joined(pieces)
+
+
+def _joined(pieces: list[ClientRows]) -> ClientRows:
+    if len(pieces) == 1:
+        return pieces[0]
+    x, y = np.concatenate([piece.x for piece in pieces]), np.concatenate([piece.y for piece in pieces])
+    return ClientRows(pieces[0].split, pieces[0].client, x, y)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pool:
+    """A split's examples, one client behind the other; `keys` says whose each is."""
+
+    rows: ClientRows
+    keys: Int64s
+
+
+def _pooled(parts: list[ClientRows]) -> _Pool:
+    sizes = [len(part.y) for part in parts]
+    return _Pool(_joined(parts), np.repeat(np.arange(len(parts), dtype=np.int64), sizes))
+
+
+def _anew(section: Populated, population: Population, seed: int) -> Iterator[ClientRows]:
+    by_split: dict[str, list[ClientRows]] = {}
+    kept = slice(None, section.max_examples)
+    for rows in _whole_clients(population.stream()):
+        if rows.split == "train":
+            if len(rows.y) < section.min_examples:
+                continue
+            rows = rows._replace(x=rows.x[kept], y=rows.y[kept])
+        by_split.setdefault(rows.split, []).append(rows)
+    train = _pooled(by_split["train"])
+    labels = _labels(section, population, train.rows)
+    parts = divide(section.partition, labels, section.clients or 0, seed, train.keys)
+    parts = mix(parts, section.mix, seed)
+    check_holdout(len(parts), section.holdout, section.holdout_examples)
+    holdout = Holdout(len(parts), section.holdout, seed)
+    validating = set(holdout.validation().tolist()) if section.holdout else set()
+    for number, part in enumerate(parts):
+        whole = ClientRows("train", str(number), train.rows.x[part], train.rows.y[part])
+        yield from _held_out(whole, number, number in validating, section, seed)
+    for split in ("validation", "test"):
+        if split == "test" and section.test_clients == "partition":
+            test = _pooled(by_split["test"]).rows
+            dealt = deal_test(parts, labels, _labels(section, population, test), seed)
+            for number, part in enumerate(dealt):
+                yield ClientRows("test", str(number), test.x[part], test.y[part])
+            continue
+        for rows in by_split.get(split, ()):
+            _check_validation(section, split)
+            pooled = split == "test" and section.test_clients == "pooled"
+            yield rows._replace(client="test") if pooled else rows
+
+
+def _labels(section: Populated, population: Population, rows: ClientRows) -> Int64s:
+    """Each example's label; where examples have none, or many, all alike."""
+    if population.num_classes is not None and not population.y.shape:
+        return rows.y.astype(np.int64, copy=False)
+    chosen = section.partition.sizes_of if isinstance(section.partition, Shuffled) else section.partition
+    if not isinstance(chosen, LABEL_FREE):
+        raise ExperimentError(
+            f"data.partition {chosen.name!r} divides by label, but an example of this source has "
+            f"{'no label' if population.num_classes is None else f'{population.y.values} labels'}: "
+            f"choose {', '.join(kind.model_fields['name'].default for kind in LABEL_FREE)} or shuffled"
+        )
+    return np.zeros(len(rows.y), np.int64)

@@ -1,0 +1,121 @@
+"""AG News: 120,000 headlines with their first lines for training and 7,600 for test, four classes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from typing import Literal
+
+import numpy as np
+
+from raysim.data.partitioned import Partitioned
+from raysim.data.sources.published import Published, SourceFile
+from raysim.data.sources.root import locate
+from raysim.data.sources.source import Source
+from raysim.data.tokens import texts
+from raysim.data.tokens.texts import Texts, Tokens
+from raysim.data.tokens.words import Words
+from raysim.errors import DataError
+from raysim.seeds import Int64s
+
+_FROM = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv"
+_CLASSES = 4
+
+TRAIN = Published("train.csv", f"{_FROM}/train.csv", "md5:b1a00f826fdfbd249f79597b59e1dc12", ("train.csv.gz",))
+TEST = Published("test.csv", f"{_FROM}/test.csv", "md5:d52ea96a97a2d943681189a97654912d", ("test.csv.gz",))
+NOISY = Published(
+    "samples10000valMed.csv",
+    "https://github.com/hhf-hd/NoisyAG-News",
+    others=("samples10000valMed.csv.gz",),
+)
+
+
+class AgNews(Partitioned):
+    """World, sports, business, science and technology (Zhang, Zhao and LeCun 2015, version 3).
+
+    A text is the title, a blank, and the description.
+
+    Attributes:
+        root: the folder with train.csv and test.csv, as published or with .gz; None: $RAYSIM_DATA/ag_news_csv or
+            data/ag_news_csv.
+        train: "published": train.csv. "noisyag": 10,000 training articles with their original classes, from
+            NoisyAG-News. A departure: no figure made with them is one on AG News.
+        noisyag_root: the folder with samples10000valMed.csv; None: $RAYSIM_DATA/agnews-noisyag-10k or data/....
+        tokens: how texts become numbers.
+    """
+
+    name: Literal["ag_news"] = "ag_news"
+    root: str | None = None
+    train: Literal["published", "noisyag"] = "published"
+    noisyag_root: str | None = None
+    tokens: Tokens = Words()
+
+
+def open_source(section: AgNews) -> Source:
+    """Find the files; DataError naming the one that is missing."""
+    test = TEST.find(locate(section.root, "ag_news_csv", _FROM))
+    if section.train == "published":
+        train = TRAIN.find(test.path.parent)
+    else:
+        train = NOISY.find(locate(section.noisyag_root, "agnews-noisyag-10k", NOISY.address))
+
+    def load() -> Texts:
+        train_texts, train_y = read(train) if section.train == "published" else read_noisyag(train)
+        test_texts, test_y = read(test)
+        return Texts(_CLASSES, train_texts, train_y, test_texts, test_y)
+
+    address = {"name": "ag_news", "files": [train.digest, test.digest], **texts.address(section.tokens)}
+    return Source(address, lambda: texts.tokenise(load(), section.tokens))
+
+
+def read(file: SourceFile) -> tuple[list[str], Int64s]:
+    """Texts and labels of rows `"class 1-4","title","description"`.
+
+    Raises:
+        DataError: a row that is not such a row, by number.
+    """
+    found, labels = [], []
+    for number, row in _rows(file):
+        if len(row) != 3 or row[0] not in ("1", "2", "3", "4"):
+            raise DataError(f"{file.path}, row {number}: expected class 1-4, title, description, found {_short(row)}")
+        labels.append(int(row[0]) - 1)
+        found.append(f"{row[1]} {row[2]}")
+    return _checked(file, found, labels)
+
+
+def read_noisyag(file: SourceFile) -> tuple[list[str], Int64s]:
+    """Texts and original classes of rows `label,gt,text,group` below a header; see `read`."""
+    found, labels = [], []
+    for number, row in _rows(file):
+        if number == 1 and row == ["label", "gt", "text", "group"]:
+            continue
+        if len(row) != 4 or row[1] not in ("0", "1", "2", "3"):
+            raise DataError(f"{file.path}, row {number}: expected label, gt 0-3, text, group, found {_short(row)}")
+        labels.append(int(row[1]))
+        found.append(row[2])
+    return _checked(file, found, labels)
+
+
+def _checked(file: SourceFile, found: list[str], labels: list[int]) -> tuple[list[str], Int64s]:
+    if not found:
+        raise DataError(f"{file.path}: expected at least one row, found none")
+    return found, np.array(labels, np.int64)
+
+
+def _rows(file: SourceFile) -> list[tuple[int, list[str]]]:
+    content = file.path.read_bytes()
+    try:
+        content = gzip.decompress(content) if file.path.suffix == ".gz" else content
+        text = content.decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise DataError(f"{file.path}: expected a whole csv file in UTF-8: {error}") from error
+    try:
+        return list(enumerate(csv.reader(io.StringIO(text, newline=""), strict=True), start=1))
+    except csv.Error as error:
+        raise DataError(f"{file.path}: expected rows of quoted fields: {error}") from error
+
+
+def _short(row: list[str]) -> str:
+    return f"{len(row)} fields, beginning {row[0][:40]!r}" if row else "an empty row"

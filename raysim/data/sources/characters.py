@@ -1,0 +1,61 @@
+"""Texts as windows of characters, each the target of the one before."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.errors import DataError
+
+CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
+"""The 86 characters of TensorFlow Federated's Shakespeare, in its order: numbers 1 to 86."""
+
+PADDING = 0
+UNKNOWN, BEGIN, END = (len(CHARACTERS) + extra for extra in (1, 2, 3))
+NUM_CLASSES = len(CHARACTERS) + 4
+UNCOUNTED = (UNKNOWN, BEGIN, END)
+
+_NUMBERS = np.full(128, UNKNOWN, np.uint8)
+_NUMBERS[[ord(character) for character in CHARACTERS]] = np.arange(1, len(CHARACTERS) + 1)
+
+
+def numbers(text: str) -> npt.NDArray[np.uint8]:
+    """The number of each character; UNKNOWN for those that are not among the 86."""
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    return np.where(codes < len(_NUMBERS), _NUMBERS[np.minimum(codes, len(_NUMBERS) - 1)], UNKNOWN).astype(np.uint8)
+
+
+def known(text: str, where: str) -> npt.NDArray[np.uint8]:
+    """As `numbers`, where every character must be known; DataError naming the one that is not."""
+    found = numbers(text)
+    unknown = np.flatnonzero(found == UNKNOWN)
+    if len(unknown):
+        raise DataError(f"{where}: expected only the 86 characters of the vocabulary, found {text[unknown[0]]!r}")
+    return found
+
+
+def continuous(text: npt.NDArray[np.uint8], length: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """x and y (windows, length) of begin, text, end: y is the stream one place on, and every place of it occurs once.
+
+    The last window is padded.
+    """
+    stream = np.concatenate([[BEGIN], text, [END]]).astype(np.uint8)
+    num_windows = -(-(len(stream) - 1) // length)
+    padded = np.full(num_windows * length + 1, PADDING, np.uint8)
+    padded[: len(stream)] = stream
+    x, y = padded[:-1].reshape(-1, length).copy(), padded[1:].reshape(-1, length)
+    x[y == PADDING] = PADDING  # the end mark is nobody's input
+    return x, y
+
+
+def separate(text: npt.NDArray[np.uint8], length: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """x and y (windows, length) as TensorFlow Federated's: begin, text, end, padded and cut into length + 1 each.
+
+    The first character of every window but the first is thus never a target.
+    """
+    stream = np.concatenate([[BEGIN], text, [END]]).astype(np.uint8)
+    num_windows = -(-len(stream) // (length + 1))
+    padded = np.full(num_windows * (length + 1), PADDING, np.uint8)
+    padded[: len(stream)] = stream
+    windows = padded.reshape(-1, length + 1)
+    return windows[:, :-1], windows[:, 1:]

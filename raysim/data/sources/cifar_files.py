@@ -1,0 +1,176 @@
+"""CIFAR's archives: the binary and the python version, packed or unpacked."""
+
+from __future__ import annotations
+
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.data.sources import array_pickle
+from raysim.data.sources.published import Published, SourceFile
+from raysim.errors import DataError
+from raysim.seeds import Int64s
+
+SIDE = 32
+_PIXELS = 3 * SIDE * SIDE
+_FROM = "https://www.cs.toronto.edu/~kriz"
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """One dataset in its two versions.
+
+    Attributes:
+        binary, python: the archives.
+        train, test: members of the binary archive; a record is `label_bytes` labels and 3,072 pixels.
+        python_train, python_test: members of the python archive.
+        label_bytes: 1, or 2 where a coarse label stands before the fine one.
+        label_keys: of the python members, in the order of the labels of a binary record.
+    """
+
+    binary: Published
+    python: Published
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    python_train: tuple[str, ...]
+    python_test: tuple[str, ...]
+    label_bytes: int
+    label_keys: tuple[bytes, ...]
+
+
+CIFAR10 = Distribution(
+    binary=Published(
+        "cifar-10-binary.tar.gz", f"{_FROM}/cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530"
+    ),
+    python=Published(
+        "cifar-10-python.tar.gz", f"{_FROM}/cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a"
+    ),
+    train=tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
+    test=("test_batch.bin",),
+    python_train=tuple(f"data_batch_{number}" for number in range(1, 6)),
+    python_test=("test_batch",),
+    label_bytes=1,
+    label_keys=(b"labels",),
+)
+CIFAR100 = Distribution(
+    binary=Published(
+        "cifar-100-binary.tar.gz", f"{_FROM}/cifar-100-binary.tar.gz", "md5:03b5dce01913d631647c71ecec9e9cb8"
+    ),
+    python=Published(
+        "cifar-100-python.tar.gz", f"{_FROM}/cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"
+    ),
+    train=("train.bin",),
+    test=("test.bin",),
+    python_train=("train",),
+    python_test=("test",),
+    label_bytes=2,
+    label_keys=(b"coarse_labels", b"fine_labels"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class CifarImages:
+    """x: uint8 (images, 3, 32, 32). labels: int64 (images, label_bytes)."""
+
+    x: npt.NDArray[np.uint8]
+    labels: Int64s
+
+
+@dataclass(frozen=True, eq=False)
+class CifarFiles:
+    """What of a distribution lies in a folder: an archive, or the unpacked files of the binary version."""
+
+    distribution: Distribution
+    files: tuple[SourceFile, ...]
+
+    @classmethod
+    def find(
+        cls, folder: Path, distribution: Distribution, train: tuple[str, ...], test: tuple[str, ...]
+    ) -> CifarFiles:
+        """The binary archive, else its unpacked members `train` and `test`, else the python archive.
+
+        Raises:
+            DataError: none of them is there.
+        """
+        if (folder / distribution.binary.name).is_file():
+            return cls(distribution, (SourceFile(folder / distribution.binary.name),))
+        unpacked = [folder / name for name in (*train, *test)]
+        if all(path.is_file() for path in unpacked):
+            return cls(distribution, tuple(SourceFile(path) for path in unpacked))
+        if (folder / distribution.python.name).is_file():
+            return cls(distribution, (SourceFile(folder / distribution.python.name),))
+        raise DataError(
+            f"{folder} must hold {distribution.binary.name}, {distribution.python.name} or "
+            f"{', '.join((*train, *test))}; published at {distribution.binary.address}"
+        )
+
+    def load(self, train: tuple[str, ...], test: tuple[str, ...]) -> tuple[CifarImages, CifarImages]:
+        """The training and the test images; DataError naming what is wrong with which file."""
+        if len(self.files) > 1 or self.files[0].path.suffix == ".bin":
+            content = {file.path.name: file.path.read_bytes() for file in self.files}
+            where = str(self.files[0].path.parent)
+            return self._binary(content, train, where), self._binary(content, test, where)
+        path = self.files[0].path
+        if path.name == self.distribution.binary.name:
+            content = _members(path, {*self.distribution.train, *self.distribution.test})
+            return (
+                self._binary(content, self.distribution.train, str(path)),
+                self._binary(content, self.distribution.test, str(path)),
+            )
+        content = _members(path, {*self.distribution.python_train, *self.distribution.python_test})
+        return (
+            self._python(content, self.distribution.python_train, str(path)),
+            self._python(content, self.distribution.python_test, str(path)),
+        )
+
+    def _binary(self, content: dict[str, bytes], names: tuple[str, ...], where: str) -> CifarImages:
+        num_labels = self.distribution.label_bytes
+        parts = []
+        for name in names:
+            record_bytes = num_labels + _PIXELS
+            if not content[name] or len(content[name]) % record_bytes:
+                raise DataError(
+                    f"{where}, {name}: expected records of {record_bytes} bytes, found {len(content[name])} bytes"
+                )
+            parts.append(np.frombuffer(content[name], np.uint8).reshape(-1, record_bytes))
+        records = np.concatenate(parts)
+        return CifarImages(records[:, num_labels:].reshape(-1, 3, SIDE, SIDE), records[:, :num_labels].astype(np.int64))
+
+    def _python(self, content: dict[str, bytes], names: tuple[str, ...], where: str) -> CifarImages:
+        xs, labels = [], []
+        for name in names:
+            batch = array_pickle.loads(content[name], f"{where}, {name}")
+            wanted = (b"data", *self.distribution.label_keys)
+            if not isinstance(batch, dict) or not all(key in batch for key in wanted):
+                raise DataError(f"{where}, {name}: expected the keys {[key.decode() for key in wanted]}")
+            x = np.asarray(batch[b"data"])
+            own = np.array([batch[key] for key in self.distribution.label_keys], np.int64).T
+            if x.dtype != np.uint8 or x.shape != (len(own), _PIXELS):
+                raise DataError(
+                    f"{where}, {name}: expected uint8 data of shape ({len(own)}, {_PIXELS}), found {x.dtype} {x.shape}"
+                )
+            xs.append(x.reshape(-1, 3, SIDE, SIDE))
+            labels.append(own)
+        return CifarImages(np.concatenate(xs), np.concatenate(labels))
+
+
+def _members(path: Path, names: set[str]) -> dict[str, bytes]:
+    """The content of an archive's members by their last name; DataError if one is missing or the archive is broken."""
+    found: dict[str, bytes] = {}
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member in archive:
+                name = Path(member.name).name
+                content = archive.extractfile(member) if member.isfile() and name in names else None
+                if content is not None:
+                    found[name] = content.read()
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise DataError(f"{path}: expected a whole tar.gz archive: {error}") from error
+    if missing := sorted(names - set(found)):
+        raise DataError(
+            f"{path}: expected the members {', '.join(missing)}, found {', '.join(sorted(found)) or 'none'}"
+        )
+    return found

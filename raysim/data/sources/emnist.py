@@ -1,0 +1,129 @@
+"""EMNIST by writer: digits and letters with the hand they are from, in the forms of TensorFlow Federated and LEAF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.data.field import Field
+from raysim.data.populated import Populated
+from raysim.data.sources import hdf5, leaf_json, tff_sqlite
+from raysim.data.sources.examples import LABEL
+from raysim.data.sources.population import ClientRows, Population
+from raysim.data.sources.published import Published, SourceFile
+from raysim.data.sources.root import locate
+from raysim.errors import DataError
+from raysim.seeds import Int64s
+
+_TFF = "https://storage.googleapis.com/tff-datasets-public"
+_LEAF = "https://github.com/TalwalkarLab/leaf, data/femnist"
+_SIDE = 28
+
+SQLITE = Published("emnist_all.sqlite", f"{_TFF}/emnist_all.sqlite.lzma (unpack it)")
+HDF5 = {
+    False: tuple(
+        Published(f"fed_emnist_{side}.h5", f"{_TFF}/fed_emnist.tar.bz2 (unpack it)") for side in ("train", "test")
+    ),
+    True: tuple(
+        Published(f"fed_emnist_digitsonly_{side}.h5", f"{_TFF}/fed_emnist_digitsonly.tar.bz2 (unpack it)")
+        for side in ("train", "test")
+    ),
+}
+
+
+class Emnist(Populated):
+    """28 x 28 grey images as the form has them, ink dark on white; 62 classes: digits, capitals, small letters.
+
+    Attributes:
+        root: the folder of the form's files; None: $RAYSIM_DATA/emnist or data/emnist.
+        form: "tff": fed_emnist_train.h5 and fed_emnist_test.h5, or emnist_all.sqlite. "leaf": data/train/*.json and
+            data/test/*.json, as LEAF's script writes them.
+        digits: only the ten digits (tff: fed_emnist_digitsonly_*.h5; elsewhere the others are left out).
+    """
+
+    name: Literal["emnist"] = "emnist"
+    root: str | None = None
+    form: Literal["tff", "leaf"] = "tff"
+    digits: bool = False
+
+
+def open_source(section: Emnist) -> Population:
+    """Find the form's files; DataError naming what is missing."""
+    if section.form == "leaf":
+        folder = locate(section.root, "emnist", _LEAF)
+        sides = {side: leaf_json.find(folder, side, _LEAF) for side in ("train", "test")}
+        files = [file for side in sides.values() for file in side]
+        return _population(section, files, lambda: leaf_json.names(sides["train"]), lambda: _from_leaf(section, sides))
+    folder = locate(section.root, "emnist", _TFF)
+    if (folder / SQLITE.name).is_file():
+        file = SourceFile(folder / SQLITE.name)
+        return _population(section, [file], lambda: tff_sqlite.ids(file, "train"), lambda: _from_sqlite(section, file))
+    train, test = (published.find(folder) for published in HDF5[section.digits])
+    return _population(
+        section, [train, test], lambda: hdf5.ids(train), lambda: _from_hdf5(section, {"train": train, "test": test})
+    )
+
+
+def _population(
+    section: Emnist,
+    files: list[SourceFile],
+    train_ids: Callable[[], list[str]],
+    stream: Callable[[], Iterator[ClientRows]],
+) -> Population:
+    return Population(
+        address={"name": "emnist", "files": [file.digest for file in files]},
+        x=Field((1, _SIDE, _SIDE), "uint8", scale=1 / 255),
+        y=LABEL,
+        num_classes=10 if section.digits else 62,
+        train_ids=train_ids,
+        stream=stream,
+    )
+
+
+def _from_hdf5(section: Emnist, sides: dict[str, SourceFile]) -> Iterator[ClientRows]:
+    for split, file in sides.items():
+        for client, columns in hdf5.clients(file, ["pixels", "label"]):
+            yield _rows(section, split, client, columns["pixels"], columns["label"], file.path)
+
+
+def _from_sqlite(section: Emnist, file: SourceFile) -> Iterator[ClientRows]:
+    for split in ("train", "test"):
+        for client, examples in tff_sqlite.clients(file, split):
+            try:
+                pixels = np.array([example["pixels"] for example in examples], np.float32)
+                labels = np.array([example["label"] for example in examples])
+            except (KeyError, ValueError) as error:
+                raise DataError(f"{file.path}, client {client!r}: expected pixels and label: {error}") from error
+            yield _rows(section, split, client, pixels, labels, file.path)
+
+
+def _from_leaf(section: Emnist, sides: dict[str, list[SourceFile]]) -> Iterator[ClientRows]:
+    for split, files in sides.items():
+        for file in files:
+            for user in leaf_json.users(file):
+                yield _rows(section, split, user.name, np.array(user.x, np.float32), np.array(user.y), file.path)
+
+
+def _rows(
+    section: Emnist, split: str, client: str, pixels: npt.NDArray[Any], labels: npt.NDArray[Any], path: Path
+) -> ClientRows:
+    """Images of 784 values in 0..1 as bytes: they were bytes once, so this loses nothing."""
+    where = f"{path}, client {client!r}"
+    y: Int64s = labels.reshape(-1).astype(np.int64)
+    if pixels.size != len(y) * _SIDE * _SIDE:
+        found = " x ".join(map(str, pixels.shape[1:]))
+        raise DataError(
+            f"{where}: expected images of {_SIDE} x {_SIDE}, found {len(pixels)} of {found} for {len(y)} labels"
+        )
+    if pixels.size and not 0 <= pixels.min() <= pixels.max() <= 1:
+        raise DataError(f"{where}: expected values in 0..1, found {pixels.min()} to {pixels.max()}")
+    if len(y) and not 0 <= y.min() <= y.max() < 62:
+        raise DataError(f"{where}: expected labels in 0..61, found {y.min()} to {y.max()}")
+    x = np.rint(pixels.reshape(-1, 1, _SIDE, _SIDE) * 255).astype(np.uint8)
+    if section.digits:
+        x, y = x[y < 10], y[y < 10]
+    return ClientRows(split, client, x, y)

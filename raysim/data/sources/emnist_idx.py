@@ -1,0 +1,83 @@
+"""EMNIST without writers: NIST's idx files of one of its splits."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from raysim.data.field import Field
+from raysim.data.partitioned import Partitioned
+from raysim.data.sources.examples import Examples
+from raysim.data.sources.idx import IdxFile
+from raysim.data.sources.root import locate
+from raysim.data.sources.source import Source
+from raysim.errors import DataError
+from raysim.seeds import Int64s
+
+_PUBLISHED_AT = "https://www.nist.gov/itl/products-and-services/emnist-dataset (gzip.zip)"
+_SIDE = 28
+# The number of classes, and the label of the first: letters are counted from 1.
+_SPLITS = {
+    "balanced": (47, 0),
+    "byclass": (62, 0),
+    "bymerge": (47, 0),
+    "digits": (10, 0),
+    "letters": (26, 1),
+    "mnist": (10, 0),
+}
+
+
+class EmnistIdx(Partitioned):
+    """Images in the format of MNIST, upright as there: the files hold them transposed (Cohen et al. 2017).
+
+    Attributes:
+        root: the folder with emnist-<split>-train-images-idx3-ubyte and its three fellows, each with .gz as published
+            or unpacked; None: $RAYSIM_DATA/emnist or data/emnist.
+        split: which of the six.
+    """
+
+    name: Literal["emnist_idx"] = "emnist_idx"
+    root: str | None = None
+    split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced"
+
+
+def open_source(section: EmnistIdx) -> Source:
+    """Find the files; DataError naming the one that is missing."""
+    folder = locate(section.root, "emnist", _PUBLISHED_AT)
+    stems = [f"emnist-{section.split}-{side}" for side in ("train", "test")]
+    pairs = [
+        tuple(IdxFile.find(folder, f"{stem}-{kind}-ubyte", _PUBLISHED_AT) for kind in ("images-idx3", "labels-idx1"))
+        for stem in stems
+    ]
+
+    def load() -> Examples:
+        (train_x, train_y), (test_x, test_y) = (_pair(images, labels, section.split) for images, labels in pairs)
+        return Examples(
+            x=Field((1, _SIDE, _SIDE), "uint8", scale=1 / 255),
+            num_classes=_SPLITS[section.split][0],
+            train_x=train_x,
+            train_y=train_y,
+            test_x=test_x,
+            test_y=test_y,
+        )
+
+    address = {"name": "emnist_idx", "files": [file.digest for pair in pairs for file in pair]}
+    return Source(address, load)
+
+
+def _pair(
+    images: IdxFile, labels: IdxFile, split: str
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.uint8]], Int64s]:
+    num_classes, first = _SPLITS[split]
+    x, y = images.array(num_dimensions=3), labels.array(num_dimensions=1).astype(np.int64) - first
+    if x.shape[1:] != (_SIDE, _SIDE):
+        raise DataError(f"{images.path}: expected images of {_SIDE} x {_SIDE}, found {x.shape[1]} x {x.shape[2]}")
+    if len(x) != len(y):
+        raise DataError(f"{labels.path}: expected {len(x)} labels, as many as images in {images.path}, found {len(y)}")
+    if len(y) and not 0 <= y.min() <= y.max() < num_classes:
+        raise DataError(
+            f"{labels.path}: expected labels in {first}..{first + num_classes - 1}, "
+            f"found {y.min() + first} to {y.max() + first}"
+        )
+    return np.ascontiguousarray(x.transpose(0, 2, 1))[:, None], y

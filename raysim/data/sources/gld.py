@@ -1,0 +1,132 @@
+"""Google Landmarks by photographer: GLD-23k and GLD-160k (Hsu, Qi and Brown 2020)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field as Key
+
+from raysim.data.field import Field
+from raysim.data.populated import Populated
+from raysim.data.sources.examples import LABEL
+from raysim.data.sources.population import ClientRows, Population
+from raysim.data.sources.published import Published, SourceFile
+from raysim.data.sources.root import locate
+from raysim.errors import DataError
+
+_TFF = "https://storage.googleapis.com/tff-datasets-public"
+_BUNDLE = "https://storage.googleapis.com/gresearch/federated-vision-datasets/landmarks-user-160k.zip (unpack it)"
+_IMAGES = "https://github.com/cvdfoundation/google-landmark, train set"
+_ROWS_TOGETHER = 64
+
+# Mapping files, and the number of classes.
+SETS = {
+    "gld23k": (
+        Published("mini_gld_train_split.csv", f"{_TFF}/mini_gld_train_split.csv"),
+        Published("mini_gld_test.csv", f"{_TFF}/mini_gld_test.csv"),
+        203,
+    ),
+    "gld160k": (Published("federated_train.csv", _BUNDLE), Published("test.csv", _BUNDLE), 2028),
+}
+
+
+class Gld(Populated):
+    """Photographs of landmarks, a client for every photographer, resized to size x size; three channels.
+
+    The shorter side is scaled to `size` and the middle kept. The test images have no photographer: one client "test".
+    The cache goes by the mapping files: images under the same ids are taken to be the published ones.
+
+    Attributes:
+        root: the folder with the mapping files, and the images as images/<id>.jpg or images/<a>/<b>/<c>/<id>.jpg, a, b
+            and c being the id's first characters; None: $RAYSIM_DATA/gld or data/gld.
+        set: "gld23k": 233 clients, 203 classes. "gld160k": 1,262 clients, 2,028 classes.
+        size: of the stored images.
+    """
+
+    name: Literal["gld"] = "gld"
+    root: str | None = None
+    set: Literal["gld23k", "gld160k"] = "gld23k"
+    size: int = Key(default=128, ge=1)
+
+
+def open_source(section: Gld) -> Population:
+    """Find the mapping files; DataError naming what is missing."""
+    train_file, test_file, num_classes = SETS[section.set]
+    folder = locate(section.root, "gld", train_file.address)
+    train, test = train_file.find(folder), test_file.find(folder)
+
+    @cache
+    def by_client() -> dict[str, list[tuple[str, int]]]:
+        found: dict[str, list[tuple[str, int]]] = {}
+        for user, image, label in mapping(train, ("user_id", "image_id", "class"), num_classes):
+            found.setdefault(user, []).append((image, label))
+        return dict(sorted(found.items()))
+
+    def stream() -> Iterator[ClientRows]:
+        for client, images in by_client().items():
+            yield from _pieces("train", client, images)
+        tested = [(image, label) for _, image, label in mapping(test, (None, "image_id", "class"), num_classes)]
+        yield from _pieces("test", "test", tested)
+
+    def _pieces(split: str, client: str, images: list[tuple[str, int]]) -> Iterator[ClientRows]:
+        for start in range(0, len(images), _ROWS_TOGETHER):
+            piece = images[start : start + _ROWS_TOGETHER]
+            x = np.stack([image(_image_path(folder / "images", name), section.size) for name, _ in piece])
+            yield ClientRows(split, client, x, np.array([label for _, label in piece], np.int64))
+
+    address: dict[str, Any] = {"name": "gld", "files": [train.digest, test.digest]}
+    x = Field((3, section.size, section.size), "uint8", scale=1 / 255)
+    return Population(address, x, LABEL, num_classes, lambda: list(by_client()), stream)
+
+
+def mapping(file: SourceFile, columns: tuple[str | None, str, str], num_classes: int) -> Iterator[tuple[str, str, int]]:
+    """(user, image, class) of every row; the user is "" where there is no such column.
+
+    Raises:
+        DataError: a missing column, or a row whose class is none; by row.
+    """
+    user, image_id, label = columns
+    with file.path.open(encoding="utf-8", newline="") as stream:
+        reader = csv.DictReader(stream)
+        missing = [name for name in columns if name is not None and name not in (reader.fieldnames or ())]
+        if missing:
+            raise DataError(f"{file.path}: expected the columns {', '.join(missing)}, found {reader.fieldnames}")
+        for number, row in enumerate(reader, start=2):
+            given = row[label]
+            if not (row[image_id] and given and given.isdigit() and int(given) < num_classes):
+                raise DataError(
+                    f"{file.path}, row {number}: expected an image and a class in 0..{num_classes - 1}, "
+                    f"found {row[image_id]!r} and {given!r}"
+                )
+            yield (row[user] or "" if user else ""), row[image_id], int(given)
+
+
+def image(path: Path, size: int) -> npt.NDArray[np.uint8]:
+    """The middle square of an image, (3, size, size).
+
+    Raises:
+        DataError: no image there, or Pillow is not installed.
+    """
+    try:
+        from PIL import Image, ImageOps, UnidentifiedImageError  # optional
+    except ImportError:
+        raise DataError(f"{path} needs the package pillow: pip install 'raysim[images]'") from None
+    try:
+        with Image.open(path) as opened:
+            square = ImageOps.fit(opened.convert("RGB"), (size, size), Image.Resampling.BILINEAR)
+    except (UnidentifiedImageError, OSError) as error:
+        raise DataError(f"{path}: expected a whole image: {error}") from error
+    return np.asarray(square, np.uint8).transpose(2, 0, 1)
+
+
+def _image_path(folder: Path, name: str) -> Path:
+    for path in (folder / f"{name}.jpg", folder.joinpath(*name[:3]) / f"{name}.jpg"):
+        if path.is_file():
+            return path
+    raise DataError(f"{folder / name}.jpg is missing; the images are published at {_IMAGES}")

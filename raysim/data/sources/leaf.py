@@ -1,0 +1,68 @@
+"""LEAF's json of numbers: the released synthetic(alpha, beta) files and others like them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field as Key
+
+from raysim.data.field import Field
+from raysim.data.populated import Populated
+from raysim.data.sources import leaf_json
+from raysim.data.sources.examples import LABEL
+from raysim.data.sources.population import ClientRows, Population
+from raysim.data.sources.root import locate
+from raysim.errors import DataError
+
+_PUBLISHED_AT = "https://github.com/litian96/FedProx, data/synthetic_*; https://github.com/TalwalkarLab/leaf"
+
+
+class Leaf(Populated):
+    """Users with rows of numbers x and integer labels y.
+
+    Attributes:
+        root: the folder with data/train/*.json and data/test/*.json, such as FedProx's data/synthetic_1_1; None:
+            $RAYSIM_DATA/leaf or data/leaf.
+        classes: labels are in 0..classes - 1.
+    """
+
+    name: Literal["leaf"] = "leaf"
+    root: str | None = None
+    classes: int = Key(default=10, ge=1)
+
+
+def open_source(section: Leaf) -> Population:
+    """Find the files, and read the shape of x from the first user; DataError naming what is missing or wrong."""
+    folder = locate(section.root, "leaf", _PUBLISHED_AT)
+    sides = {side: leaf_json.find(folder, side, _PUBLISHED_AT) for side in ("train", "test")}
+    first = next(leaf_json.users(sides["train"][0]))
+    shape = array(first.x, f"{sides['train'][0].path}, user {first.name!r}").shape[1:]
+
+    def stream() -> Iterator[ClientRows]:
+        for split, files in sides.items():
+            for file in files:
+                for user in leaf_json.users(file):
+                    where = f"{file.path}, user {user.name!r}"
+                    x = array(user.x, where) if user.x else np.empty((0, *shape), np.float32)
+                    if x.shape[1:] != shape:
+                        raise DataError(
+                            f"{where}: expected x of shape {shape} as the first user's, found {x.shape[1:]}"
+                        )
+                    yield ClientRows(split, user.name, x, np.array(user.y, np.float64).astype(np.int64))
+
+    digests = {split: [file.digest for file in files] for split, files in sides.items()}
+    x = Field(shape, "float32")
+    return Population(
+        {"name": "leaf", "files": digests}, x, LABEL, section.classes, lambda: leaf_json.names(sides["train"]), stream
+    )
+
+
+def array(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
+    """Rows of numbers as float32; DataError where they are ragged or no numbers."""
+    try:
+        return np.array(rows, np.float32)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{where}: expected rows of equally many numbers: {error}") from error

@@ -1,0 +1,65 @@
+"""LEAF's json: files of users, each with x and y."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from raysim.data.sources.published import SourceFile
+from raysim.errors import DataError
+
+
+class LeafUser(NamedTuple):
+    """A user as the file has it."""
+
+    name: str
+    x: list[Any]
+    y: list[Any]
+
+
+def find(folder: Path, side: str, published_at: str) -> list[SourceFile]:
+    """The json files of `folder`/`side` in order of name; DataError if there is none."""
+    for place in (folder / "data" / side, folder / side):
+        files = sorted(place.glob("*.json"))
+        if files:
+            return [SourceFile(file) for file in files]
+    raise DataError(
+        f"{folder / 'data' / side} and {folder / side} hold no json file; LEAF's scripts write them there "
+        f"({published_at})"
+    )
+
+
+def users(file: SourceFile) -> Iterator[LeafUser]:
+    """The users of one file, checked against its own list and counts.
+
+    A file is read whole: LEAF's have a hundred users each.
+
+    Raises:
+        DataError: truncated, or users, counts and data do not agree; by name.
+    """
+    try:
+        with file.path.open(encoding="utf-8") as stream:
+            content = json.load(stream)
+        names, counts, data = (content[key] for key in ("users", "num_samples", "user_data"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{file.path}: expected a whole json file: {error}") from error
+    except (KeyError, TypeError):
+        raise DataError(f"{file.path}: expected the keys users, num_samples and user_data") from None
+    if not (isinstance(names, list) and isinstance(counts, list) and isinstance(data, dict)):
+        raise DataError(f"{file.path}: expected lists users and num_samples, and user_data by user")
+    if len(names) != len(counts):
+        raise DataError(f"{file.path}: expected as many num_samples as users, found {len(counts)} and {len(names)}")
+    for name, count in zip(names, counts, strict=True):
+        if name not in data:
+            raise DataError(f"{file.path}: user {name!r} is in users, but not in user_data")
+        x, y = (data[name].get(column, ()) for column in ("x", "y"))
+        if not len(x) == len(y) == count:
+            raise DataError(f"{file.path}, user {name!r}: expected {count} samples, found {len(x)} x and {len(y)} y")
+        yield LeafUser(str(name), x, y)
+
+
+def names(files: list[SourceFile]) -> list[str]:
+    """The users of all files."""
+    return [user.name for file in files for user in users(file)]

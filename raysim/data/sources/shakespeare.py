@@ -1,0 +1,176 @@
+"""Shakespeare by role: the next character, in the forms of McMahan et al., TensorFlow Federated and LEAF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field as Key
+
+from raysim.data.field import Field
+from raysim.data.populated import Populated
+from raysim.data.sources import characters, gutenberg, hdf5, leaf_json, tinyshakespeare
+from raysim.data.sources.gutenberg import Role
+from raysim.data.sources.leaf_json import LeafUser
+from raysim.data.sources.population import ClientRows, Population
+from raysim.data.sources.published import Published, SourceFile
+from raysim.data.sources.root import locate
+from raysim.errors import DataError
+
+EDITION_1994 = Published(
+    "t8.shakespeare.txt", "https://ocw.mit.edu/ans7870/6/6.006/s08/lecturenotes/files/t8.shakespeare.txt"
+)
+WORKS = Published(
+    "pg100.txt",
+    f"https://www.gutenberg.org/ebooks/100 (editions of 1994 to 2011; {EDITION_1994.address} is one)",
+    others=(EDITION_1994.name,),
+)
+TINY = Published(
+    "input.txt",
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+    "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+)
+_TFF = "https://storage.googleapis.com/tff-datasets-public/shakespeare.tar.bz2"
+TFF = (
+    Published("shakespeare_train.h5", f"{_TFF} (unpack it)"),
+    Published("shakespeare_test.h5", f"{_TFF} (unpack it)"),
+)
+_LEAF = "https://github.com/TalwalkarLab/leaf, data/shakespeare"
+
+
+class Shakespeare(Populated):
+    """x: `length` characters; y: at each place the one that follows. With padding, unknown, begin and end 90 classes.
+
+    Accuracy counts neither padding nor those three marks (Charles et al. 2021, A.1).
+
+    Attributes:
+        root: the folder of the form's files; None: $RAYSIM_DATA/shakespeare or data/shakespeare, for "tiny"
+            tinyshakespeare there.
+        form: "mcmahan": pg100.txt or t8.shakespeare.txt; a client is a role of a play with at least two lines, the
+            first 80 % of them for training, the rest for test (McMahan et al. 2017); lines are joined and cut into
+            windows in which every character is a target once. "tff": shakespeare_train.h5 and _test.h5, every snippet
+            cut on its own (Reddi et al. 2021). "leaf": data/train/*.json and data/test/*.json of LEAF's script; its
+            overlapping windows, of which only the last place is scored, are joined to the text they were cut from, so
+            that every character is a target once. "tiny": input.txt of tinyshakespeare, by name of the speaker, split
+            as mcmahan.
+        min_lines: a role with fewer is left out ("mcmahan" and "tiny"). With 2, as McMahan et al. state, the edition of
+            2011 gives 1,201 clients; with 3 it gives 1,144, and they count 1,146.
+        length: characters of a window.
+    """
+
+    name: Literal["shakespeare"] = "shakespeare"
+    root: str | None = None
+    form: Literal["mcmahan", "tff", "leaf", "tiny"] = "mcmahan"
+    min_lines: int = Key(default=2, ge=2)
+    length: int = Key(default=80, ge=1)
+
+
+def open_source(section: Shakespeare) -> Population:
+    """Find the form's files; DataError naming what is missing."""
+    length = section.length
+    match section.form:
+        case "mcmahan":
+            works = WORKS.find(locate(section.root, "shakespeare", WORKS.address))
+            return _by_role(section, works, gutenberg.roles)
+        case "tiny":
+            return _by_role(
+                section, TINY.find(locate(section.root, "tinyshakespeare", TINY.address)), tinyshakespeare.roles
+            )
+        case "tff":
+            folder = locate(section.root, "shakespeare", _TFF)
+            train, test = (file.find(folder) for file in TFF)
+            return _population(section, [train, test], lambda: hdf5.ids(train), lambda: _snippets(train, test, length))
+        case "leaf":
+            return _leaf(section, locate(section.root, "shakespeare", _LEAF))
+
+
+def _population(
+    section: Shakespeare,
+    files: list[SourceFile],
+    train_ids: Callable[[], list[str]],
+    stream: Callable[[], Iterator[ClientRows]],
+) -> Population:
+    address: dict[str, Any] = {"name": "shakespeare", "files": [file.digest for file in files]}
+    return Population(
+        address=address,
+        x=Field((section.length,), "uint8"),
+        y=Field((section.length,), "uint8", padding=characters.PADDING, uncounted=characters.UNCOUNTED),
+        num_classes=characters.NUM_CLASSES,
+        train_ids=train_ids,
+        stream=stream,
+    )
+
+
+def _by_role(section: Shakespeare, file: SourceFile, read: Callable[[SourceFile], list[Role]]) -> Population:
+    @cache
+    def roles() -> list[Role]:
+        return [role for role in read(file) if len(role.lines) >= section.min_lines]
+
+    def stream() -> Iterator[ClientRows]:
+        for split in ("train", "test"):
+            for role in roles():
+                lines = role.lines[: num_train(role)] if split == "train" else role.lines[num_train(role) :]
+                text = characters.numbers("\n".join(lines))
+                yield ClientRows(split, role.name, *characters.continuous(text, section.length))
+
+    return _population(section, [file], lambda: [role.name for role in roles()], stream)
+
+
+def num_train(role: Role) -> int:
+    """How many of the first lines are for training: all but a fifth, rounded down, of at least one."""
+    return len(role.lines) - max(len(role.lines) // 5, 1)
+
+
+def _snippets(train: SourceFile, test: SourceFile, length: int) -> Iterator[ClientRows]:
+    for split, file in (("train", train), ("test", test)):
+        for client, columns in hdf5.clients(file, ["snippets"]):
+            texts = [snippet.decode() if isinstance(snippet, bytes) else snippet for snippet in columns["snippets"]]
+            pairs = [characters.separate(characters.numbers(text), length) for text in texts]
+            yield ClientRows(split, client, *_stacked(pairs, length))
+
+
+def _leaf(section: Shakespeare, folder: Path) -> Population:
+    sides = {side: leaf_json.find(folder, side, _LEAF) for side in ("train", "test")}
+
+    def stream() -> Iterator[ClientRows]:
+        for split, files in sides.items():
+            for file in files:
+                for user in leaf_json.users(file):
+                    where = f"{file.path}, user {user.name!r}"
+                    pairs = [
+                        characters.continuous(characters.known(text, where), section.length)
+                        for text in joined_windows(user, where)
+                    ]
+                    yield ClientRows(split, user.name, *_stacked(pairs, section.length))
+
+    files = [file for side in sides.values() for file in side]
+    return _population(section, files, lambda: leaf_json.names(sides["train"]), stream)
+
+
+def joined_windows(user: LeafUser, where: str) -> list[str]:
+    """The texts that a user's windows were cut from: x is any number of characters and y the one after it.
+
+    A window that does not go on from the one before begins a new text.
+    """
+    texts: list[list[str]] = []
+    expected = None
+    for x, y in zip(user.x, user.y, strict=True):
+        if not (isinstance(x, str) and isinstance(y, str) and x and len(y) == 1):
+            raise DataError(f"{where}: expected x a text and y its next character, found {x!r:.40} and {y!r:.40}")
+        if x == expected:
+            texts[-1].append(y)
+        else:
+            texts.append([x, y])
+        expected = (x + y)[1:]
+    return ["".join(pieces) for pieces in texts]
+
+
+def _stacked(
+    pairs: list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]], length: int
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    nothing = np.empty((0, length), np.uint8)
+    return np.concatenate([nothing, *(x for x, _ in pairs)]), np.concatenate([nothing, *(y for _, y in pairs)])

@@ -1,0 +1,105 @@
+"""Stack Overflow: the next word, a client for every user (TensorFlow Federated's files)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Literal
+
+from pydantic import Field as Key
+
+from raysim.data.populated import Populated
+from raysim.data.sources import hdf5, tff_sqlite
+from raysim.data.sources.population import ClientRows, Population
+from raysim.data.sources.published import Published, SourceFile
+from raysim.data.sources.root import locate
+from raysim.data.sources.sentences import FIRST, Sentences
+from raysim.errors import DataError
+
+_TFF = "https://storage.googleapis.com/tff-datasets-public"
+_FILE_SPLITS = {"train": "train", "validation": "heldout", "test": "test"}
+
+SQLITE = Published("stackoverflow.sqlite", f"{_TFF}/stackoverflow.sqlite.lzma (unpack it)")
+HDF5 = {
+    split: Published(name, f"{_TFF}/stackoverflow.tar.bz2 (unpack it)")
+    for split, name in (
+        ("train", "stackoverflow_train.h5"),
+        ("validation", "stackoverflow_held_out.h5"),
+        ("test", "stackoverflow_test.h5"),
+    )
+}
+WORD_COUNTS = Published("stackoverflow.word_count", f"{_TFF}/stackoverflow.word_count.tar.bz2 (unpack it)")
+
+
+class Stackoverflow(Populated):
+    """Questions and answers, a sentence an example, cut to `length` words; 342,477 training users.
+
+    x is begin and the words, y the word that follows at each place. The source's held-out users are the validation
+    split. Sources: Reddi et al. 2021 and Charles et al. 2021, A.1, which counts 1,000 sentences a client at most.
+
+    Attributes:
+        root: the folder with stackoverflow.sqlite, or the three HDF5 files, and stackoverflow.word_count; None:
+            $RAYSIM_DATA/stackoverflow or data/stackoverflow.
+        vocabulary: how many of the most frequent words have a number of their own.
+        length: words of a sentence.
+        max_examples: a training client keeps its first so many sentences.
+    """
+
+    name: Literal["stackoverflow"] = "stackoverflow"
+    root: str | None = None
+    vocabulary: int = Key(default=10_000, ge=1)
+    length: int = Key(default=20, ge=1)
+    max_examples: int | None = Key(default=1000, ge=1)
+
+
+def open_source(section: Stackoverflow) -> Population:
+    """Find the files; DataError naming what is missing."""
+    folder = locate(section.root, "stackoverflow", _TFF)
+    counts = WORD_COUNTS.find(folder)
+    sentences = Sentences(vocabulary(counts, section.vocabulary), section.length)
+    if (folder / SQLITE.name).is_file():
+        file = SourceFile(folder / SQLITE.name)
+        files, train_ids, stream = [file], lambda: tff_sqlite.ids(file, "train"), lambda: _from_sqlite(file, sentences)
+    else:
+        found = {split: published.find(folder) for split, published in HDF5.items()}
+        files = list(found.values())
+        train_ids, stream = lambda: hdf5.ids(found["train"]), lambda: _from_hdf5(found, sentences)
+    address: dict[str, Any] = {"name": "stackoverflow", "files": [file.digest for file in (counts, *files)]}
+    return Population(address, sentences.x, sentences.y, sentences.num_classes, train_ids, stream)
+
+
+def vocabulary(file: SourceFile, size: int) -> dict[str, int]:
+    """The numbers of the most frequent words, from a json object of counts in falling order.
+
+    Raises:
+        DataError: no such object, or fewer words than asked for.
+    """
+    try:
+        counts = json.loads(file.path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{file.path}: expected a json object of words and counts: {error}") from error
+    if not isinstance(counts, dict) or len(counts) < size:
+        found = f"{len(counts)} words" if isinstance(counts, dict) else type(counts).__name__
+        raise DataError(
+            f"{file.path}: expected at least data.vocabulary = {size} words with their counts, found {found}"
+        )
+    return {word: number for number, word in enumerate(islice(counts, size), start=FIRST)}
+
+
+def _from_hdf5(files: dict[str, SourceFile], sentences: Sentences) -> Iterator[ClientRows]:
+    for split, file in files.items():
+        for client, columns in hdf5.clients(file, ["tokens"]):
+            yield ClientRows(split, client, *sentences.rows([text.decode() for text in columns["tokens"].tolist()]))
+
+
+def _from_sqlite(file: SourceFile, sentences: Sentences) -> Iterator[ClientRows]:
+    for split, name in _FILE_SPLITS.items():
+        for client, examples in tff_sqlite.clients(file, name):
+            texts = []
+            for example in examples:
+                found = example.get("tokens", [])
+                if len(found) != 1 or not isinstance(found[0], bytes):
+                    raise DataError(f"{file.path}, client {client!r}: expected one text as tokens, found {found!r:.60}")
+                texts.append(found[0].decode())
+            yield ClientRows(split, client, *sentences.rows(texts))

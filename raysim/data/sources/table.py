@@ -1,0 +1,196 @@
+"""Tables of the user's own: Arrow or Parquet files with a column that says whose row it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import Field as Key
+
+from raysim.data.field import Field
+from raysim.data.populated import Populated
+from raysim.data.sources.population import ClientRows, Population
+from raysim.data.sources.published import SourceFile
+from raysim.errors import DataError
+
+SPLITS = ("train", "validation", "test")
+
+
+class Table(Populated):
+    """Files of one table per split; every value of the client column is a client, in order of the values.
+
+    Numbers, and lists of equally many of them, are taken as they are; x may be several columns of numbers, which then
+    stand side by side as float32.
+
+    Attributes:
+        root: the folder that train, validation and test are relative to; None: where the program runs.
+        train, validation, test: .parquet, .arrow or .feather files.
+        client: the column of client ids: texts or integers, no nulls.
+        x: one column, or several.
+        y: the column of targets; integers are labels, floating numbers a regression.
+        shape: of one example, where x is one column of lists that mean more than a row; None: as the lists are.
+        scale: the value of x is stored * scale.
+        classes: labels are in 0..classes - 1; None: one more than the largest.
+    """
+
+    name: Literal["arrow"] = "arrow"
+    root: str | None = None
+    train: str
+    validation: str | None = None
+    test: str | None = None
+    client: str = "client"
+    x: tuple[str, ...] = ("x",)
+    y: str = "y"
+    shape: tuple[int, ...] | None = None
+    scale: float = 1.0
+    classes: int | None = Key(default=None, ge=1)
+
+
+def open_source(section: Table) -> Population:
+    """Read the tables' heads and the labels' range.
+
+    Raises:
+        DataError: a file, a column or a value that does not fit, by name.
+    """
+    named = {"train": section.train, "validation": section.validation, "test": section.test}
+    folder = Path(section.root or ".").expanduser()
+    tables = {split: _ClientTable(section, folder / name) for split, name in named.items() if name is not None}
+    train = tables["train"]
+    x, y = train.x.field, train.y.field
+    for table in tables.values():
+        table.check_like(x, y)
+    largest = max(table.largest_label() for table in tables.values()) if not y.is_floating else None
+    num_classes = None if largest is None else section.classes or largest + 1
+    digests = {split: SourceFile(table.path).digest for split, table in tables.items()}
+
+    def stream() -> Iterator[ClientRows]:
+        for split, table in tables.items():
+            yield from table.stream(split)
+
+    x = Field(section.shape or x.shape, x.dtype, scale=section.scale)
+    return Population({"name": "arrow", "files": digests}, x, y, num_classes, train.ids, stream)
+
+
+class _Column:
+    """Numbers of one dtype, (rows, *field.shape)."""
+
+    def __init__(self, path: Path, table: pa.Table, name: str) -> None:
+        self._where = f"{path}, column {name!r}"
+        if name not in table.column_names:
+            raise DataError(f"{path}: expected the column {name!r}, found {', '.join(table.column_names)}")
+        column = table.column(name).combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # a table without rows has no chunk to combine
+            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+        self._check_nulls(column)
+        if pa.types.is_fixed_size_list(column.type):
+            values = column.flatten()
+            width: tuple[int, ...] = (column.type.list_size,)
+        elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+            values, width = column.flatten(), (self._width(column),)
+        else:
+            values, width = column, ()
+        self._check_nulls(values)
+        try:
+            numbers = values.to_numpy(zero_copy_only=False)
+            self.field = Field(width, numbers.dtype.name)
+        except (pa.ArrowException, DataError) as error:
+            raise DataError(
+                f"{self._where}: expected numbers or lists of them, found {column.type}: {error}"
+            ) from error
+        self.rows: npt.NDArray[Any] = numbers.reshape(len(column), *width)
+
+    def _check_nulls(self, column: Any) -> None:
+        if column.null_count:
+            row = pc.index(pc.is_null(column), pa.scalar(True)).as_py()
+            raise DataError(f"{self._where}: expected no nulls, found {column.null_count}, the first at value {row}")
+
+    def _width(self, column: Any) -> int:
+        lengths = pc.unique(pc.list_value_length(column)).to_pylist()
+        if len(lengths) != 1:
+            raise DataError(f"{self._where}: expected lists of one length, found {sorted(lengths)[:5]}")
+        return int(lengths[0])
+
+
+class _ClientTable:
+    """One split's table, columns in memory, by client."""
+
+    def __init__(self, section: Table, path: Path) -> None:
+        self.path = path
+        table = _read(path)
+        if section.client not in table.column_names:
+            raise DataError(f"{path}: expected the column {section.client!r}, found {', '.join(table.column_names)}")
+        clients = table.column(section.client)
+        if clients.null_count:
+            row = pc.index(pc.is_null(clients), pa.scalar(True)).as_py()
+            raise DataError(
+                f"{path}, column {section.client!r}: every row must say whose it is, "
+                f"but {clients.null_count} are null, the first in row {row}"
+            )
+        if not (pa.types.is_integer(clients.type) or _is_text(clients.type)):
+            raise DataError(f"{path}, column {section.client!r}: expected texts or integers, found {clients.type}")
+        codes = np.asarray(clients.to_numpy())
+        self._values, self._of_row = np.unique(
+            codes.astype(str) if codes.dtype == object else codes, return_inverse=True
+        )
+        xs = [_Column(path, table, name) for name in section.x]
+        self.x = xs[0] if len(xs) == 1 else _side_by_side(xs)
+        self.y = _Column(path, table, section.y)
+        self._shape = section.shape
+        if section.shape is not None and int(np.prod(section.shape)) != self.x.field.values:
+            raise DataError(
+                f"{path}: data.shape = {section.shape} must have as many values as x, {self.x.field.values}"
+            )
+
+    def check_like(self, x: Field, y: Field) -> None:
+        """DataError unless the columns are as those of the training table."""
+        for name, mine, theirs in (("x", self.x.field, x), ("y", self.y.field, y)):
+            if mine != theirs:
+                raise DataError(f"{self.path}: expected {name} as in the training table, {theirs}, found {mine}")
+
+    def largest_label(self) -> int:
+        """Of all rows; DataError where one is negative."""
+        labels = self.y.rows
+        if labels.size and labels.min() < 0:
+            raise DataError(f"{self.path}: expected labels of at least 0, found {labels.min()}")
+        return int(labels.max()) if labels.size else 0
+
+    def ids(self) -> list[str]:
+        """The clients, in order of their values."""
+        return [str(value) for value in self._values.tolist()]
+
+    def stream(self, split: str) -> Iterator[ClientRows]:
+        """Rows by client, in the table's order."""
+        order = np.argsort(self._of_row, kind="stable")
+        ends = np.cumsum(np.bincount(self._of_row, minlength=len(self._values)))
+        for name, rows in zip(self.ids(), np.split(order, ends[:-1]), strict=True):
+            x = self.x.rows[rows]
+            yield ClientRows(split, name, x if self._shape is None else x.reshape(-1, *self._shape), self.y.rows[rows])
+
+
+def _side_by_side(columns: list[_Column]) -> _Column:
+    joined = columns[0]
+    joined.rows = np.stack([column.rows.astype(np.float32) for column in columns], axis=1)
+    joined.field = Field((len(columns),), "float32")
+    return joined
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        if path.suffix == ".parquet":
+            return pq.read_table(path)
+        with pa.memory_map(str(path)) as source:
+            return pa.ipc.open_file(source).read_all()
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing: data.train, validation and test name the tables' files") from None
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: expected a whole .parquet, .arrow or .feather file: {error}") from error

@@ -1,0 +1,67 @@
+"""TensorFlow Federated's SQLite: tables `examples` (split, client, message) and `client_metadata`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+from raysim.data.sources import tf_example
+from raysim.data.sources.published import SourceFile
+from raysim.data.sources.tf_example import Values
+from raysim.errors import DataError
+
+PIECE = 4096
+"""Examples of a client that are in memory together."""
+
+
+class ClientExamples(NamedTuple):
+    """Some of a client's examples, in the file's order: the features of each by name."""
+
+    client: str
+    examples: list[dict[str, Values]]
+
+
+def ids(file: SourceFile, split: str) -> list[str]:
+    """The clients of a split, in order of name."""
+    query = "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ? ORDER BY client_id"
+    try:
+        with closing(_connected(file)) as database:
+            return [str(row[0]) for row in database.execute(query, (split,))]
+    except sqlite3.Error as error:
+        raise _broken(file, error) from error
+
+
+def clients(file: SourceFile, split: str) -> Iterator[ClientExamples]:
+    """A split's examples in the order of `ids`, a client's in pieces of PIECE.
+
+    Raises:
+        DataError: not such a file, or a message that is none; by client.
+    """
+    # The published files index (split_name, client_id), which makes this order free.
+    query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY client_id, rowid"
+    current, piece = "", list[dict[str, Values]]()
+    try:
+        with closing(_connected(file)) as database:
+            for client, message in database.execute(query, (split,)):
+                if piece and (client != current or len(piece) == PIECE):
+                    yield ClientExamples(current, piece)
+                    piece = []
+                current = str(client)
+                try:
+                    piece.append(tf_example.parse(message))
+                except (ValueError, TypeError) as error:
+                    raise DataError(f"{file.path}, client {current!r}: expected tf.train.Example: {error}") from error
+    except sqlite3.Error as error:
+        raise _broken(file, error) from error
+    if piece:
+        yield ClientExamples(current, piece)
+
+
+def _connected(file: SourceFile) -> sqlite3.Connection:
+    return sqlite3.connect(f"{file.path.absolute().as_uri()}?mode=ro", uri=True)
+
+
+def _broken(file: SourceFile, error: sqlite3.Error) -> DataError:
+    return DataError(f"{file.path}: expected an SQLite file with the tables examples and client_metadata: {error}")

@@ -1,0 +1,59 @@
+"""The tokens of a pretrained model, by the tokeniser in its folder."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field as Key
+
+from raysim.errors import DataError
+from raysim.section import Section
+
+_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
+
+
+class Pretrained(Section):
+    """What `transformers.AutoTokenizer` makes of a text, cut to `length` and padded at the end.
+
+    Attributes:
+        path: the folder with the tokeniser's files, such as that of the `distilbert` model; nothing is downloaded.
+        length: tokens of an example, those that begin and end it included.
+    """
+
+    name: Literal["pretrained"] = "pretrained"
+    path: str
+    length: int = Key(default=128, ge=1)
+
+
+def address(section: Pretrained) -> list[str]:
+    """Digests of the tokeniser's files: what determines the tokens, wherever they lie."""
+    found = [Path(section.path).expanduser() / name for name in _FILES]
+    digests = [f"{f.name} {hashlib.blake2b(f.read_bytes(), digest_size=16).hexdigest()}" for f in found if f.is_file()]
+    if not digests:
+        raise DataError(f"{section.path} must hold a tokeniser's files ({', '.join(_FILES)}), but has none of them")
+    return digests
+
+
+def encode(section: Pretrained, texts: Sequence[str]) -> npt.NDArray[np.int32]:
+    """Rows of `length` numbers, (texts, length).
+
+    Raises:
+        DataError: transformers is not installed, or cannot read the folder.
+    """
+    try:
+        from transformers import AutoTokenizer  # optional, and takes seconds to import
+    except ImportError:
+        raise DataError(
+            "data.tokens 'pretrained' needs the package transformers: pip install 'raysim[transformers]'"
+        ) from None
+    try:
+        tokeniser: Any = AutoTokenizer.from_pretrained(str(Path(section.path).expanduser()), local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{section.path} must hold a tokeniser that transformers reads: {error}") from error
+    made = tokeniser(list(texts), padding="max_length", truncation=True, max_length=section.length)
+    return np.asarray(made["input_ids"], np.int32)

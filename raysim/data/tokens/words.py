@@ -1,0 +1,56 @@
+"""Words: the most frequent ones of the training texts, and one number for all others."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field as Key
+
+from raysim.section import Section
+
+PADDING, UNKNOWN, FIRST = 0, 1, 2
+"""Numbers of what fills a row up, of a word outside the vocabulary, and of the most frequent word."""
+
+_WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[^\sa-z0-9]")
+
+
+class Words(Section):
+    """Lower-case words and single punctuation marks: 0 is padding, 1 an unknown word, 2 the most frequent word, ...
+
+    Attributes:
+        vocabulary: how many words have a number of their own, at most; words equally frequent are taken in order of
+            the alphabet.
+        length: tokens of an example: the first so many of the text, padded at the end.
+    """
+
+    name: Literal["words"] = "words"
+    vocabulary: int = Key(default=30_000, ge=1)
+    length: int = Key(default=128, ge=1)
+
+
+def split(text: str) -> list[str]:
+    """The words of a text, in order: runs of letters and digits, with an apostrophe's ending, and single marks."""
+    return _WORD.findall(text.lower())
+
+
+def most_frequent(texts: Iterable[str], vocabulary: int) -> dict[str, int]:
+    """The number of each word of the vocabulary."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(split(text))
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))[:vocabulary]
+    return {word: number for number, word in enumerate(ranked, start=FIRST)}
+
+
+def encode(texts: Sequence[str], numbers: dict[str, int], length: int) -> npt.NDArray[np.int32]:
+    """Rows of `length` numbers, (texts, length)."""
+    rows = np.full((len(texts), length), PADDING, np.int32)
+    for row, text in zip(rows, texts, strict=True):
+        tokens = [numbers.get(word, UNKNOWN) for word in split(text)[:length]]
+        row[: len(tokens)] = tokens
+    return rows

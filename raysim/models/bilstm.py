@@ -1,0 +1,56 @@
+"""A bidirectional LSTM over words, for texts with one label (Yang et al. 2023: 300 hidden units)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import PositiveInt
+from torch import Tensor, nn
+
+from raysim.errors import ModelError
+from raysim.models.choice import ModelChoice
+
+
+class Bilstm(ModelChoice):
+    """Words as vectors, one LSTM forwards and one backwards, each unit's largest output over the text, a linear layer.
+
+    0 is padding: its vector stays zero, and its outputs are left out of the maximum.
+
+    Departures: the paper's vectors are pretrained (GloVe), these are drawn and trained; it does not say how a text's
+    outputs become one, which is the maximum here.
+
+    Attributes:
+        vocabulary: numbers of words, padding and unknown included: `data.tokens.vocabulary` + 2.
+    """
+
+    name: Literal["bilstm"] = "bilstm"
+    vocabulary: PositiveInt = 30_002
+    embedding: PositiveInt = 300
+    hidden: PositiveInt = 300
+
+
+class BilstmModule(nn.Module):
+    """(batch, time) integers -> (batch, outputs)."""
+
+    def __init__(self, section: Bilstm, outputs: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(section.vocabulary, section.embedding, padding_idx=0)
+        self.lstm = nn.LSTM(section.embedding, section.hidden, batch_first=True, bidirectional=True)
+        self.fc = nn.Linear(2 * section.hidden, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of each text."""
+        places: Tensor = self.lstm(self.embedding(x))[0]
+        real = (x != 0).unsqueeze(-1)
+        # A text without a word keeps its first place.
+        real[:, 0] = True
+        most = places.masked_fill(~real, float("-inf")).amax(1)
+        logits: Tensor = self.fc(most)
+        return logits
+
+
+def make(section: Bilstm, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """A fresh module for texts of shape (batch, time), integers below `section.vocabulary`."""
+    if len(x_shape) != 1:
+        raise ModelError(f"bilstm takes texts (time,), but x has shape {x_shape}.")
+    return BilstmModule(section, outputs)

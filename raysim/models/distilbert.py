@@ -1,0 +1,58 @@
+"""DistilBERT (Sanh et al. 2019) from a folder on this machine, for texts with one label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from raysim.errors import ModelError
+from raysim.models.choice import ModelChoice
+
+
+class Distilbert(ModelChoice):
+    """The pretrained encoder and a fresh linear classifier over its first place; all weights are trained.
+
+    `data.tokens` must be `pretrained` with the same folder; 0 is padding, which no place attends to.
+
+    Attributes:
+        path: the folder with config.json and the weights, as transformers saves them; nothing is downloaded. It must be
+            the same on every machine.
+    """
+
+    name: Literal["distilbert"] = "distilbert"
+    path: str
+
+
+class Classifier(nn.Module):
+    """(batch, time) token numbers -> (batch, outputs)."""
+
+    def __init__(self, encoder: Any) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of each text."""
+        logits: Tensor = self.encoder(input_ids=x, attention_mask=(x != 0).long()).logits
+        return logits
+
+
+def make(section: Distilbert, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """A fresh module for texts of shape (batch, time)."""
+    if len(x_shape) != 1:
+        raise ModelError(f"distilbert takes texts (time,), but x has shape {x_shape}.")
+    try:
+        from transformers import AutoModelForSequenceClassification  # optional, and takes seconds to import
+    except ImportError:
+        raise ModelError(
+            "model 'distilbert' needs the package transformers: pip install 'raysim[transformers]'"
+        ) from None
+    folder = Path(section.path).expanduser()
+    try:
+        encoder = AutoModelForSequenceClassification.from_pretrained(
+            str(folder), local_files_only=True, num_labels=outputs
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(f"model.path must be a folder that transformers reads, but {folder}: {error}") from error
+    return Classifier(encoder)

@@ -1,0 +1,60 @@
+"""The labels of a dataset's clients as a picture: a column a client, a row a label, darker where there are more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from raysim.data.dataset import FederatedDataset
+from raysim.errors import DataError
+from raysim.seeds import Int64s
+
+SHOWN_CLIENTS = 200
+SHOWN_LABELS = 100
+"""More than this, and columns or rows are thinner than a pixel: so many at even distances, or the most frequent."""
+
+
+def label_counts(dataset: FederatedDataset, split: str) -> tuple[Int64s, list[str], Int64s]:
+    """Counts (labels, clients), the clients' ids, and which labels the rows are; of so many as are shown.
+
+    Raises:
+        DataError: real-valued targets.
+    """
+    if dataset.num_classes is None:
+        raise DataError("a picture of labels needs whole-number labels, but the targets of these data are real numbers")
+    part = dataset.split(split)
+    shown = min(len(part), SHOWN_CLIENTS)
+    positions = (np.arange(shown) * len(part) // shown).tolist()
+    counts = np.stack(
+        [
+            np.bincount(part.client(position)[1].reshape(-1).astype(np.int64), minlength=dataset.num_classes)
+            for position in positions
+        ],
+        axis=1,
+    )
+    labels = np.arange(dataset.num_classes)
+    if len(labels) > SHOWN_LABELS:
+        labels = np.sort(np.argsort(-counts.sum(1), kind="stable")[:SHOWN_LABELS])
+    return counts[labels], [part.id_of(position) for position in positions], labels
+
+
+def draw(dataset: FederatedDataset, split: str, path: Path) -> None:
+    """Write the picture; each client's shares, so that sizes do not hide labels, and sizes above them."""
+    from matplotlib.figure import Figure  # slow to import
+
+    counts, ids, labels = label_counts(dataset, split)
+    sizes = counts.sum(0)
+    figure = Figure(figsize=(9, 6), dpi=150, layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 4))
+    above.bar(np.arange(len(ids)), sizes, width=1.0, color="#0072B2")
+    above.set_ylabel("labels")
+    shares = counts / np.maximum(sizes, 1)
+    image = below.imshow(shares, aspect="auto", cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
+    figure.colorbar(image, ax=below, label="share of the client's labels")
+    below.set_ylabel("label" if len(labels) == dataset.num_classes else f"the {len(labels)} most frequent labels")
+    below.set_xlabel(f"{len(ids)} of {len(dataset.split(split)):,} clients of {split}")
+    if len(labels) <= 20:
+        below.set_yticks(np.arange(len(labels)), labels.tolist())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)

@@ -1,0 +1,181 @@
+"""EMNIST: the same writers from three kinds of files, and NIST's idx files without writers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raysim.data import FederatedDataset
+from raysim.data.prepare import prepare
+from raysim.data.section import Emnist, EmnistIdx
+from raysim.errors import DataError
+from tests.data.sources.tff_files import hdf5, image, sqlite
+
+# Writer -> (grey value, label) of each image.
+TRAIN = {"f0000_14": [(255, 0), (7, 61)], "f0001_41": [(100, 5)]}
+TEST = {"f0000_14": [(3, 36)], "f0001_41": [(9, 9)]}
+Writers = dict[str, list[tuple[int, int]]]
+
+
+def as_hdf5(folder: Path, stem: str = "fed_emnist") -> None:
+    for side, writers in (("train", TRAIN), ("test", TEST)):
+        columns = {
+            writer: {"pixels": np.stack([image(v) for v, _ in images]), "label": np.array([y for _, y in images])}
+            for writer, images in writers.items()
+        }
+        hdf5(folder / f"{stem}_{side}.h5", columns)
+
+
+def as_sqlite(folder: Path) -> None:
+    def examples(writers: Writers) -> dict[str, list[dict[str, Any]]]:
+        return {
+            writer: [{"pixels": image(value).reshape(-1).tolist(), "label": [label]} for value, label in images]
+            for writer, images in writers.items()
+        }
+
+    sqlite(folder / "emnist_all.sqlite", {"train": examples(TRAIN), "test": examples(TEST)})
+
+
+def as_leaf(folder: Path) -> None:
+    for side, writers in (("train", TRAIN), ("test", TEST)):
+        (folder / "data" / side).mkdir(parents=True)
+        for number, (writer, images) in enumerate(writers.items()):
+            data = {"x": [image(v).reshape(-1).tolist() for v, _ in images], "y": [label for _, label in images]}
+            content = {"users": [writer], "num_samples": [len(images)], "user_data": {writer: data}}
+            (folder / "data" / side / f"all_data_{number}.json").write_text(json.dumps(content))
+
+
+FORMS: dict[str, Callable[[Path], None]] = {"hdf5": as_hdf5, "sqlite": as_sqlite, "leaf": as_leaf}
+
+
+def emnist(folder: Path, form: str, **keys: Any) -> FederatedDataset:
+    keys = {"root": str(folder), "form": "leaf" if form == "leaf" else "tff", **keys}
+    return prepare(Emnist.model_validate(keys), seed=0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_holds_the_same_writers(tmp_path: Path, form: str) -> None:
+    FORMS[form](tmp_path)
+    data = emnist(tmp_path, form)
+    assert (data.x.shape, data.x.dtype, data.x.scale, data.num_classes) == ((1, 28, 28), "uint8", 1 / 255, 62)
+    for name, writers in (("train", TRAIN), ("test", TEST)):
+        split = data.split(name)
+        for position, (writer, images) in enumerate(writers.items()):
+            x, y = split.client(position)
+            assert split.id_of(position) == writer
+            assert y.tolist() == [label for _, label in images]
+            assert [set(pixels.reshape(-1).tolist()) for pixels in x] == [{value} for value, _ in images]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_only_digits(tmp_path: Path, form: str) -> None:
+    FORMS[form](tmp_path)
+    if form == "hdf5":
+        as_hdf5(tmp_path, "fed_emnist_digitsonly")
+    data = emnist(tmp_path, form, digits=True)
+    assert data.num_classes == 10
+    assert [data.train.client(position)[1].tolist() for position in range(2)] == [[0], [5]]
+
+
+def test_writers_can_be_few_have_many_images_and_share_a_test_client(tmp_path: Path) -> None:
+    as_leaf(tmp_path)
+    data = emnist(tmp_path, "leaf", clients=1)
+    assert len(data.train) == len(data.split("test")) == 1
+    assert data.train.id_of(0) == data.split("test").id_of(0)
+    assert [emnist(tmp_path, "leaf", min_examples=2).train.id_of(0)] == ["f0000_14"]
+    assert emnist(tmp_path, "leaf", max_examples=1).train.sizes().tolist() == [1, 1]
+    pooled = emnist(tmp_path, "leaf", test_clients="pooled").split("test")
+    assert (pooled.id_of(0), pooled.sizes().tolist()) == ("test", [2])
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "size": (
+        {"pixels": np.zeros((1, 27, 28), np.float32), "label": [0]},
+        "expected images of 28 x .*27 x 28",
+    ),
+    "range": ({"pixels": image(255)[None] * 255, "label": [0]}, r"expected values in 0\.\.1, found 255"),
+    "label": ({"pixels": image(0)[None], "label": [62]}, r"expected labels in 0\.\.61, found 62"),
+    "lengths": ({"pixels": image(0)[None], "label": [0, 1]}, "expected columns of one length"),
+    "column": ({"pixels": image(0)[None]}, r"expected columns \['pixels', 'label'\], found \['pixels'\]"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_client_is_named(tmp_path: Path, case: str) -> None:
+    columns, problem = WRONG[case]
+    for side in ("train", "test"):
+        hdf5(tmp_path / f"fed_emnist_{side}.h5", {"f1": columns})
+    with pytest.raises(DataError, match=rf"fed_emnist_train\.h5, client 'f1': {problem}"):
+        emnist(tmp_path, "hdf5")
+
+
+def test_a_wrong_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"fed_emnist_train\.h5 is missing.*published at https://storage\.googleapis"):
+        emnist(tmp_path, "hdf5")
+    as_hdf5(tmp_path)
+    train = tmp_path / "fed_emnist_train.h5"
+    train.write_bytes(train.read_bytes()[:1000])
+    with pytest.raises(DataError, match=r"fed_emnist_train\.h5: expected a whole HDF5 file"):
+        emnist(tmp_path, "hdf5")
+    (tmp_path / "emnist_all.sqlite").write_bytes(b"no database")
+    with pytest.raises(DataError, match=r"emnist_all\.sqlite: expected an SQLite file with the tables"):
+        emnist(tmp_path, "sqlite")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"num_samples": [3]}, "user 'u': expected 3 samples, found 1 x and 1 y"),
+        ({"num_samples": [1, 2]}, "expected as many num_samples as users, found 2 and 1"),
+        ({"user_data": {}}, "user 'u' is in users, but not in user_data"),
+        ({"user_data": {"u": {"x": [[0.0]]}}}, "user 'u': expected 1 samples, found 1 x and 0 y"),
+        ({"users": None}, "expected lists users and num_samples, and user_data by user"),
+    ],
+)
+def test_a_wrong_json_file_is_named(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+    as_leaf(tmp_path)
+    content = {"users": ["u"], "num_samples": [1], "user_data": {"u": {"x": [[0.0] * 784], "y": [0]}}} | change
+    (tmp_path / "data" / "train" / "all_data_0.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=rf"all_data_0\.json.*{problem}"):
+        emnist(tmp_path, "leaf")
+
+
+def test_half_a_json_file_is_named(tmp_path: Path) -> None:
+    as_leaf(tmp_path)
+    file = tmp_path / "data" / "test" / "all_data_0.json"
+    file.write_text(file.read_text()[:100])
+    with pytest.raises(DataError, match=r"all_data_0\.json: expected a whole json file"):
+        emnist(tmp_path, "leaf")
+
+
+def idx_files(folder: Path, first: int, last: int) -> None:
+    for side in ("train", "test"):
+        images = np.zeros((2, 28, 28), np.uint8)
+        images[:, 1, 2] = 9
+        for kind, values in (("images-idx3", images), ("labels-idx1", np.array([first, last], np.uint8))):
+            header = struct.pack(f">{1 + values.ndim}I", 2048 + values.ndim, *values.shape)
+            path = folder / f"emnist-{'letters' if first else 'balanced'}-{side}-{kind}-ubyte.gz"
+            path.write_bytes(gzip.compress(header + values.tobytes()))
+
+
+@pytest.mark.parametrize(("split", "first", "classes"), [("letters", 1, 26), ("balanced", 0, 47)])
+def test_idx_images_are_upright_and_labels_begin_at_0(tmp_path: Path, split: Any, first: int, classes: int) -> None:
+    idx_files(tmp_path, first, first + classes - 1)
+    data = prepare(EmnistIdx(clients=1, root=str(tmp_path), split=split), seed=0)
+    x, y = data.train.client(0)
+    assert data.num_classes == classes
+    assert y.tolist() == [0, classes - 1]
+    assert np.argwhere(x[0, 0]).tolist() == [[2, 1]]
+
+
+def test_a_label_outside_the_split_is_named(tmp_path: Path) -> None:
+    idx_files(tmp_path, 1, 27)
+    with pytest.raises(DataError, match=r"train-labels-idx1-ubyte\.gz: expected labels in 1\.\.26, found 1 to 27"):
+        prepare(EmnistIdx(clients=1, root=str(tmp_path), split="letters"), seed=0)

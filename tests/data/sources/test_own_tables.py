@@ -1,0 +1,166 @@
+"""Tables of one's own, LEAF's numbers, and landmarks: from a client column, json and images to clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from raysim.data import FederatedDataset
+from raysim.data.prepare import prepare
+from raysim.data.section import Gld, Leaf, Table
+from raysim.data.sources import leaf_json
+from raysim.data.sources.published import SourceFile
+from raysim.errors import DataError
+
+ROWS: dict[str, Any] = {"user": ["b", "a", "b"], "x": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "y": [0, 1, 2]}
+
+
+def table(folder: Path, columns: dict[str, Any], name: str = "train.parquet", **keys: Any) -> FederatedDataset:
+    made = columns if isinstance(columns, pa.Table) else pa.table(columns)
+    if name.endswith(".parquet"):
+        pq.write_table(made, folder / name)
+    else:
+        with pa.ipc.new_file(folder / name, made.schema) as sink:
+            sink.write_table(made)
+    return prepare(Table.model_validate({"root": str(folder), "train": name, "client": "user", **keys}), seed=0)
+
+
+@pytest.mark.parametrize("name", ["train.parquet", "train.arrow"])
+def test_every_value_of_the_client_column_is_a_client(tmp_path: Path, name: str) -> None:
+    data = table(tmp_path, ROWS, name)
+    assert [data.train.id_of(position) for position in range(2)] == ["a", "b"]
+    x, y = data.train.client(1)
+    assert (x.tolist(), y.tolist(), data.num_classes) == ([[1.0, 2.0], [5.0, 6.0]], [0, 2], 3)
+
+
+def test_columns_side_by_side_other_shapes_and_real_targets(tmp_path: Path) -> None:
+    columns = {"user": [3, 3], "a": [1, 2], "b": [0.5, 0.25], "y": [0.1, 0.2]}
+    data = table(tmp_path, columns, x=["a", "b"])
+    assert data.train.client(0)[0].tolist() == [[1.0, 0.5], [2.0, 0.25]]
+    assert (data.num_classes, data.train.id_of(0)) == (None, "3")
+    assert table(tmp_path, ROWS, shape=[1, 2]).x.shape == (1, 2)
+    assert table(tmp_path, ROWS, shape=[1, 2]).train.client(0)[0].shape == (1, 1, 2)
+
+
+def test_an_own_table_is_divided_like_any_source(tmp_path: Path) -> None:
+    data = table(tmp_path, ROWS, partition={"name": "iid"}, clients=3)
+    assert data.train.sizes().tolist() == [1, 1, 1]
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "null client": ({"user": ["a", None, "b"]}, "every row must say whose it is, but 1 are null, the first in row 1"),
+    "float client": ({"user": [0.5, 1.5, 2.5]}, "expected texts or integers, found double"),
+    "null in x": ({"x": [[1.0, None], [3.0, 4.0], [5.0, 6.0]]}, "expected no nulls, found 1, the first at value 1"),
+    "ragged x": ({"x": [[1.0], [3.0, 4.0], [5.0, 6.0]]}, r"expected lists of one length, found \[1, 2\]"),
+    "text in y": ({"y": ["a", "b", "c"]}, "expected numbers or lists of them, found string"),
+    "negative label": ({"y": [0, -1, 2]}, "expected labels of at least 0, found -1"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_table_is_named(tmp_path: Path, case: str) -> None:
+    change, problem = WRONG[case]
+    with pytest.raises(DataError, match=rf"train\.parquet.*{problem}"):
+        table(tmp_path, ROWS | change)
+
+
+def test_missing_columns_files_and_unlike_tables(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"expected the column 'label', found user, x, y"):
+        table(tmp_path, ROWS, y="label")
+    with pytest.raises(DataError, match=r"test\.parquet is missing"):
+        table(tmp_path, ROWS, test="test.parquet")
+    pq.write_table(pa.table(ROWS | {"x": [[1.0], [2.0], [3.0]]}), tmp_path / "test.parquet")
+    with pytest.raises(DataError, match=r"test\.parquet: expected x as in the training table, float64\[2\], found"):
+        table(tmp_path, ROWS, test="test.parquet")
+    (tmp_path / "half.parquet").write_bytes((tmp_path / "train.parquet").read_bytes()[:100])
+    with pytest.raises(DataError, match=r"half\.parquet: expected a whole \.parquet"):
+        prepare(Table(root=str(tmp_path), train="half.parquet"), seed=0)
+    with pytest.raises(DataError, match=r"data\.shape = \(3,\) must have as many values as x, 2"):
+        table(tmp_path, ROWS, shape=[3])
+
+
+def leaf(folder: Path, x: Any) -> Leaf:
+    for side in ("train", "test"):
+        (folder / side).mkdir()
+        data = {"users": ["u", "v"], "num_samples": [1, len(x)], "user_data": {}}
+        data["user_data"] = {"u": {"x": [[0.5, 1.0]], "y": [9.0]}, "v": {"x": x, "y": [1] * len(x)}}
+        (folder / side / "my.json").write_text(json.dumps(data))
+    return Leaf(root=str(folder))
+
+
+def test_leafs_numbers(tmp_path: Path) -> None:
+    data = prepare(leaf(tmp_path, [[2.0, 3.0], [4.0, 5.0]]), seed=0)
+    assert data.train.client(1)[0].tolist() == [[2.0, 3.0], [4.0, 5.0]]
+    assert (data.train.client(0)[1].tolist(), data.num_classes, data.x.shape) == ([9], 10, (2,))
+
+
+@pytest.mark.parametrize(
+    ("x", "problem"),
+    [([[1.0]], r"expected x of shape \(2,\) as the first user's, found \(1,\)"), ([[1.0], [1.0, 2.0]], "equally many")],
+)
+def test_rows_of_other_lengths_are_named(tmp_path: Path, x: Any, problem: str) -> None:
+    with pytest.raises(DataError, match=rf"my\.json, user 'v': .*{problem}"):
+        prepare(leaf(tmp_path, x), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "total", "smallest", "largest"),
+    [("0_0", 897, 5, 169), ("0.5_0.5", 912, 5, 465), ("1_1", 1084, 5, 662), ("iid", 805, 6, 360)],
+)
+def test_the_published_synthetic_files(
+    public: Callable[[str], Path], name: str, total: int, smallest: int, largest: int
+) -> None:
+    folder = public("fedprox-synthetic") / f"synthetic_{name}" / "data" / "test"
+    users = list(leaf_json.users(SourceFile(folder / "mytest.json")))
+    sizes = [len(user.y) for user in users]
+    assert (len(users), sum(sizes), min(sizes), max(sizes)) == (30, total, smallest, largest)
+    assert {len(row) for user in users for row in user.x} == {60}
+
+
+def landmarks(folder: Path, train: str = "u2,1,aa\nu1,0,bb\nu2,202,cc\n") -> Gld:
+    image = pytest.importorskip("PIL.Image")
+    (folder / "images" / "c" / "c" / "c").mkdir(parents=True)
+    for place in ("aa.jpg", "bb.jpg"):
+        image.new("RGB", (40, 20), (255, 0, 0)).save(folder / "images" / place)
+    image.new("L", (8, 8), 255).save(folder / "images" / "ccc.jpg")
+    (folder / "mini_gld_train_split.csv").write_text("user_id,class,image_id\n" + train.replace("cc\n", "ccc\n"))
+    (folder / "mini_gld_test.csv").write_text("class,image_id\n0,aa\n")
+    return Gld(root=str(folder), size=16)
+
+
+def test_photographers_are_clients(tmp_path: Path) -> None:
+    data = prepare(landmarks(tmp_path), seed=0)
+    assert [data.train.id_of(position) for position in range(2)] == ["u1", "u2"]
+    x, y = data.train.client(1)
+    assert (x.shape, y.tolist(), data.num_classes) == ((2, 3, 16, 16), [1, 202], 203)
+    # JPEG is lossy, but red stays red, and grey has three equal channels.
+    assert np.abs(x[0].astype(int).mean((1, 2)) - [255, 0, 0]).max() < 3
+    assert (x[1] == x[1][:1]).all()
+    assert data.split("test").id_of(0) == "test"
+
+
+@pytest.mark.parametrize(
+    ("train", "problem"),
+    [
+        ("u,203,aa\n", r"row 2: expected an image and a class in 0\.\.202, found 'aa' and '203'"),
+        ("u,0,aa\nu,x\n", r"row 3: expected an image and a class"),
+        ("u,0,zz\n", r"zz\.jpg is missing; the images are published at"),
+    ],
+)
+def test_a_broken_mapping_is_named(tmp_path: Path, train: str, problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        prepare(landmarks(tmp_path, train), seed=0)
+
+
+def test_a_broken_image_is_named(tmp_path: Path) -> None:
+    section = landmarks(tmp_path)
+    (tmp_path / "images" / "aa.jpg").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"aa\.jpg: expected a whole image"):
+        prepare(section, seed=0)

@@ -1,0 +1,130 @@
+"""Stack Overflow: sentences as numbered words, from both of TensorFlow Federated's formats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysim.data import FederatedDataset
+from raysim.data.prepare import prepare
+from raysim.data.section import Stackoverflow
+from raysim.data.sources import tf_example
+from raysim.data.sources.sentences import PADDING, Sentences
+from raysim.errors import DataError, ExperimentError
+from tests.data.sources.tff_files import hdf5, message, sqlite
+
+VOCABULARY = {"the": 1, "a": 2, "list": 3}
+UNKNOWN, BEGIN, END = 4, 5, 6
+USERS = {
+    "train": {"10": ["the list", "a"], "9": ["list"]},
+    "heldout": {"8": ["the"]},
+    "test": {"10": ["a a a a a"]},
+}
+
+
+def test_a_row_is_begin_and_words_and_its_targets_are_words_and_end() -> None:
+    x, y = Sentences(VOCABULARY, 4).rows(["the nice list", "a a a a a", "a", ""])
+    assert x.tolist() == [[BEGIN, 1, UNKNOWN, 3], [BEGIN, 2, 2, 2], [BEGIN, 2, 0, 0], [BEGIN, 0, 0, 0]]
+    assert y.tolist() == [[1, UNKNOWN, 3, END], [2, 2, 2, 2], [2, END, 0, 0], [END, 0, 0, 0]]
+
+
+def test_ten_thousand_words_make_10_004_classes() -> None:
+    sentences = Sentences({str(number): number for number in range(1, 10_001)}, 20)
+    assert (sentences.num_classes, sentences.dtype) == (10_004, "int16")
+    assert (sentences.y.padding, sentences.y.uncounted) == (PADDING, (10_001, 10_002, 10_003))
+
+
+@given(words=st.lists(st.sampled_from([*VOCABULARY, "other"]), max_size=8), length=st.integers(1, 6))
+def test_a_target_is_the_next_input(words: list[str], length: int) -> None:
+    (x,), (y,) = Sentences(VOCABULARY, length).rows([" ".join(words)])
+    assert x[1:].tolist() == [0 if number == END else number for number in y[:-1].tolist()]
+    assert [n for n in y.tolist() if n not in (PADDING, END)] == [VOCABULARY.get(w, UNKNOWN) for w in words[:length]]
+
+
+def word_counts(folder: Path) -> None:
+    (folder / "stackoverflow.word_count").write_text(json.dumps({"the": 9, "a": 5, "list": 2, "rare": 1}))
+
+
+def as_hdf5(folder: Path) -> None:
+    word_counts(folder)
+    for split, name in (("train", "train"), ("heldout", "held_out"), ("test", "test")):
+        clients = {user: {"tokens": [text.encode() for text in texts]} for user, texts in USERS[split].items()}
+        hdf5(folder / f"stackoverflow_{name}.h5", clients)
+
+
+def as_sqlite(folder: Path) -> None:
+    word_counts(folder)
+    splits = {
+        split: {user: [{"tokens": t.encode(), "score": [3]} for t in texts] for user, texts in users.items()}
+        for split, users in USERS.items()
+    }
+    sqlite(folder / "stackoverflow.sqlite", splits)
+
+
+def stackoverflow(folder: Path, **keys: Any) -> FederatedDataset:
+    keys = {"root": str(folder), "vocabulary": 3, "length": 4, **keys}
+    return prepare(Stackoverflow.model_validate(keys), seed=0)
+
+
+@pytest.mark.parametrize("write", [as_hdf5, as_sqlite])
+def test_users_are_clients_and_held_out_users_validate(tmp_path: Path, write: Any) -> None:
+    write(tmp_path)
+    data = stackoverflow(tmp_path)
+    assert [data.train.id_of(position) for position in range(2)] == ["10", "9"]
+    assert data.train.client(0)[1].tolist() == [[1, 3, END, 0], [2, END, 0, 0]]
+    assert data.split("validation").id_of(0) == "8"
+    assert data.split("test").client(0)[0].tolist() == [[BEGIN, 2, 2, 2]]
+
+
+def test_a_training_client_keeps_its_first_sentences(tmp_path: Path) -> None:
+    as_sqlite(tmp_path)
+    assert stackoverflow(tmp_path, max_examples=1).train.sizes().tolist() == [1, 1]
+    assert Stackoverflow().max_examples == 1000
+
+
+def test_validation_users_are_the_sources_own(tmp_path: Path) -> None:
+    as_sqlite(tmp_path)
+    with pytest.raises(ExperimentError, match=r"validation clients of its own: remove data\.holdout"):
+        stackoverflow(tmp_path, holdout=0.5)
+
+
+def test_the_vocabulary_is_the_beginning_of_the_counts(tmp_path: Path) -> None:
+    as_sqlite(tmp_path)
+    with pytest.raises(DataError, match=r"word_count: expected at least data\.vocabulary = 5 words.*found 4 words"):
+        stackoverflow(tmp_path, vocabulary=5)
+    (tmp_path / "stackoverflow.word_count").write_text('{"the": 9')
+    with pytest.raises(DataError, match=r"word_count: expected a json object of words and counts"):
+        stackoverflow(tmp_path)
+    (tmp_path / "stackoverflow.word_count").unlink()
+    with pytest.raises(DataError, match=r"stackoverflow\.word_count is missing.*word_count\.tar\.bz2"):
+        stackoverflow(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("example", "problem"), [({"text": b"a"}, r"expected one text as tokens, found \[\]"), ({"tokens": [1]}, "found")]
+)
+def test_an_example_without_text_is_named(tmp_path: Path, example: dict[str, Any], problem: str) -> None:
+    word_counts(tmp_path)
+    sqlite(tmp_path / "stackoverflow.sqlite", {"train": {"77": [example]}})
+    with pytest.raises(DataError, match=rf"client '77': .*{problem}"):
+        stackoverflow(tmp_path)
+
+
+@given(
+    text=st.binary(max_size=300),
+    floats=st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=40),
+    integers=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40),
+)
+def test_messages_are_read_as_they_were_written(text: bytes, floats: list[float], integers: list[int]) -> None:
+    written = message({"tokens": text, "pixels": floats, "label": integers})
+    assert tf_example.parse(written) == {"tokens": [text], "pixels": floats, "label": integers}
+
+
+def test_half_a_message_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"expected \d+ bytes at byte \d+, found \d+"):
+        tf_example.parse(message({"tokens": b"the list"})[:-3])

@@ -1,0 +1,162 @@
+"""Padding, unknown words and marks: what loss and accuracy count of a row of labels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import raysim
+from raysim.client.forms import loss_gradient
+from raysim.data import DatasetWriter, FederatedDataset, Field
+from raysim.errors import DataError
+from raysim.models.task import Task, cross_entropy, hits, task_for
+
+PAD, WORD, OTHER, UNKNOWN, END = range(5)
+MASKED = task_for(5, None, padding=PAD, uncounted=(UNKNOWN, END))
+
+
+def sure_of(labels: list[list[int]]) -> torch.Tensor:
+    """Outputs that give one label all the weight at each place."""
+    return 100 * torch.nn.functional.one_hot(torch.tensor(labels), 5).double()
+
+
+def test_accuracy_is_over_places_with_words_only() -> None:
+    targets = torch.tensor([[WORD, OTHER, UNKNOWN, END], [WORD, END, PAD, PAD]])
+    outputs = sure_of([[WORD, WORD, UNKNOWN, END], [WORD, END, PAD, PAD]])
+    assert MASKED.correct is not None
+    assert MASKED.counted is not None
+    # Two of the three words are right; right guesses of marks and padding are not counted.
+    assert MASKED.correct(outputs, targets).tolist() == [1 / 4, 1 / 4]
+    assert MASKED.counted(targets).tolist() == [2 / 4, 1 / 4]
+
+
+def test_the_loss_is_over_all_places_but_padding() -> None:
+    targets = torch.tensor([[WORD, UNKNOWN, END, PAD], [PAD, PAD, PAD, PAD]])
+    even = torch.zeros(2, 4, 5, dtype=torch.float64)
+    assert MASKED.losses(even, targets).tolist() == pytest.approx([3 * math.log(5) / 4, 0.0])
+
+
+def test_a_place_of_padding_may_hold_anything() -> None:
+    targets = torch.tensor([[WORD, PAD]])
+    outputs = torch.zeros(1, 2, 5).index_fill(1, torch.tensor([1]), math.inf)
+    assert MASKED.losses(outputs, targets).tolist() == pytest.approx([math.log(5) / 2])
+
+
+labels = st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=4)
+
+
+@given(labels=labels, seed=st.integers(0, 1000))
+def test_the_gradient_by_hand_is_autograds(labels: list[list[int]], seed: int) -> None:
+    targets = torch.tensor(labels)
+    outputs = torch.randn(*targets.shape, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    outputs.requires_grad_()
+    (expected,) = torch.autograd.grad(MASKED.losses(outputs, targets).sum(), outputs)
+    made, factor, _ = loss_gradient.for_task(MASKED)(outputs.detach(), targets)
+    torch.testing.assert_close(made * factor, expected)
+    assert loss_gradient.by_rows(MASKED)
+
+
+@given(labels=labels, seed=st.integers(0, 1000))
+def test_without_marked_labels_it_is_the_plain_task(labels: list[list[int]], seed: int) -> None:
+    targets = torch.tensor(labels)
+    outputs = torch.randn(*targets.shape, 5, generator=torch.Generator().manual_seed(seed))
+    unmarked = task_for(5, None, padding=9, uncounted=(10,))
+    assert unmarked.correct is not None
+    torch.testing.assert_close(unmarked.losses(outputs, targets), cross_entropy(outputs, targets))
+    torch.testing.assert_close(unmarked.correct(outputs, targets), hits(outputs, targets))
+    assert task_for(5, None) == Task(cross_entropy, hits)
+
+
+def test_marks_are_for_rows_of_labels() -> None:
+    with pytest.raises(DataError, match="mark places of a row"):
+        Field((), "int64", padding=0)
+
+
+class Guess(nn.Module):
+    """WORD at every place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.tensor([3.0, 9.0, 2.0, 8.0, 7.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.bias.expand(*x.shape, 5)
+
+
+def texts(path: Any) -> FederatedDataset:
+    rows = {
+        "long": [[WORD, OTHER, UNKNOWN, END], [OTHER, OTHER, WORD, END]],
+        "short": [[WORD, END, PAD, PAD]],
+        "none": [[END, PAD, PAD, PAD]],
+    }
+    with DatasetWriter(
+        path, Field((4,), "int64"), Field((4,), "int64", padding=PAD, uncounted=(UNKNOWN, END)), 5
+    ) as to:
+        for split in ("train", "test"):
+            for client, y in rows.items():
+                to.write(split, client, np.zeros((len(y), 4), np.int64), np.array(y))
+    return FederatedDataset.open(path)
+
+
+@pytest.mark.parametrize("form", ["one_by_one", "vmap"])
+def test_a_run_reports_what_counts(tmp_path: Any, form: str) -> None:
+    """The learning rate is too small for the guess to change."""
+    exp = raysim.Experiment.model_validate(
+        {
+            "rounds": 1,
+            "client": {"optimizer": {"name": "sgd", "lr": 1e-9}, "batch_size": 1},
+            "cohort": {"size": 3},
+            "engine": {"workers": 0, "form": form, "dtype": "float64"},
+            "evaluation": {"every": 1},
+        }
+    )
+    data = texts(tmp_path / "data")
+    result = raysim.run(exp, dataset=data, model=Guess, path=tmp_path / "run")
+    row = result.rounds.to_pylist()[-1]
+    # Words: [1 of 2, 1 of 3], [1 of 1], none: 3 of 6.
+    assert row["eval/test/accuracy"] == pytest.approx(3 / 6)
+    by_client = {each["client"]: each["accuracy"] for each in result.clients.to_pylist()}
+    assert by_client["long"] == pytest.approx(2 / 5)
+    assert by_client["short"] == 1
+    assert math.isnan(by_client["none"])
+    assert row["eval/test/p50"] == pytest.approx((2 / 5 + 1) / 2)
+    # In training a client's accuracy has the weight of its examples.
+    assert row["accuracy"] == pytest.approx((2 * 2 / 5 + 1 * 1 + 1 * 0) / 4)
+
+
+def test_the_marks_are_part_of_the_data(tmp_path: Any) -> None:
+    opened = texts(tmp_path / "data")
+    assert (opened.y.padding, opened.y.uncounted) == (PAD, (UNKNOWN, END))
+    clients = {opened.train.id_of(k): opened.train.client(k) for k in range(3)}
+    plain = FederatedDataset.from_clients(clients, test=clients)
+    assert plain.fingerprint != opened.fingerprint
+
+
+@pytest.mark.parametrize("form", ["fused", "stacked", "vmap"])
+def test_every_form_leaves_padding_out(tmp_path: Any, form: str) -> None:
+    def final(form: str) -> dict[str, torch.Tensor]:
+        exp = raysim.Experiment.model_validate(
+            {
+                "rounds": 2,
+                "client": {"optimizer": {"name": "sgd", "lr": 0.5}, "batch_size": 1, "epochs": 2},
+                "cohort": {"size": 3},
+                "engine": {"workers": 0, "form": form, "dtype": "float64"},
+            }
+        )
+        *_, last = raysim.rounds(exp, dataset=texts(tmp_path / form), model=words_to_words)
+        return {name: value.clone() for name, value in last.params.items()}
+
+    made, expected = final(form), final("one_by_one")
+    for name, value in expected.items():
+        torch.testing.assert_close(made[name], value, rtol=1e-9, atol=1e-12)
+
+
+def words_to_words() -> nn.Module:
+    return nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5))
