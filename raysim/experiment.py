@@ -55,7 +55,8 @@ class EvaluationSection(Section):
 
 
 class EngineSection(Section):
-    """How the work is carried out. All but workers and their shares fix the bits; those only the speed.
+    """How the work is carried out. Workers, their shares and cuda_graphs decide the speed, all else
+    the bits too.
 
     workers: number of pools; 0 is in-process, without Ray; "auto" is as many as Ray's free cores or cards allow.
     cpus_per_worker, gpus_per_worker: what Ray is asked for. "auto" is an equal share of the cards where Ray has some.
@@ -63,6 +64,7 @@ class EngineSection(Section):
     form: how local training is computed: "one_by_one" by autograd, for any module; "fused" and "stacked" by hand, for
         sequences of standard layers, one client after another or with a client axis; "vmap" by torch.func, with a
         client axis, for modules that allow it. "auto" takes what was fastest when it was measured.
+    cuda_graphs: record the local steps of stacked clients on a card, and play them back.
     dtype: what weights are kept in. precision: what products are computed in: as dtype, unless "tf32" (NVIDIA cards) or
         "bf16" is asked for.
     """
@@ -73,6 +75,7 @@ class EngineSection(Section):
     threads: PositiveInt = 1
     chunk_size: PositiveInt | Literal["auto"] = "auto"
     form: FormName | Literal["auto"] = "auto"
+    cuda_graphs: bool = False
     dtype: Literal["float32", "float64"] = "float32"
     precision: Precision = "float32"
 
@@ -158,7 +161,7 @@ class Experiment(Section):
     def determining(self) -> dict[str, Any]:
         """What determines the numbers of a round, as plain values: a run and its continuation must agree on it."""
         record = self.model_dump(mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint"})
-        for placement in ("workers", "cpus_per_worker", "gpus_per_worker"):
+        for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "cuda_graphs"):
             del record["engine"][placement]
         if record["data"]:
             # The same data may lie elsewhere; their own fingerprint looks at what they are.

@@ -45,8 +45,15 @@ class Pool:
         self._algorithm = plan.algorithm()
         self._store = plan.client_store() if self._algorithm.remembers else None
         self._loaded = _to(plan.initial, device, copy=True)
+        e = plan.experiment
         self._form = make(
-            plan.way, plan.model, self._loaded, plan.task, plan.experiment.client, plan.experiment.engine.precision
+            plan.way,
+            plan.model,
+            self._loaded,
+            plan.task,
+            e.client,
+            e.engine.precision,
+            cuda_graphs=e.engine.cuda_graphs,
         )
         self._gradients = None
         if len(self._algorithm.phases) > 1:

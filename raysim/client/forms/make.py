@@ -12,6 +12,7 @@ from raysim.client.forms.fused import Fused
 from raysim.client.forms.local_steps import StepRule
 from raysim.client.forms.one_by_one import OneByOne
 from raysim.client.forms.recognise import Recognised, recognise
+from raysim.client.forms.recorded import on_card
 from raysim.client.forms.stacked import Stacked
 from raysim.client.forms.vmap import Vmap
 from raysim.client.section import ClientSection
@@ -30,10 +31,12 @@ def make(
     section: ClientSection,
     precision: Precision,
     sums_gradients: bool = False,
+    cuda_graphs: bool = False,
 ) -> Form:
     """Make it once per worker; its buffers have the lengths, dtype and device of `like`.
 
-    `sums_gradients` asks for the raw gradients' means even where the section's correction does not.
+    `sums_gradients` asks for the raw gradients' means even where the section's correction does not; `cuda_graphs` for
+    passes that are recorded on a card.
     """
     rule = rule_for(section, sums_gradients, product_makes_step=way.form != "vmap")
     products = torch.bfloat16 if precision == "bf16" else like.params.dtype
@@ -46,7 +49,8 @@ def make(
     assert isinstance(layers, Recognised), layers
     if way.form == "fused":
         return Fused(layers, model, like, task, rule, products)
-    return Stacked(layers, model, task, rule, products)
+    record = on_card if cuda_graphs and like.params.is_cuda else None
+    return Stacked(layers, model, task, rule, products, record)
 
 
 def rule_for(section: ClientSection, sums_gradients: bool, product_makes_step: bool) -> StepRule:

@@ -11,7 +11,8 @@ bytes (a width of 37, say), for another place in the stack too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from raysim.client.forms.layers.layer import Layer, every
 from raysim.client.forms.layers.parameter import Parameter
 from raysim.client.forms.local_steps import LocalSteps, StepRule
 from raysim.client.forms.recognise import Recognised
+from raysim.client.forms.recorded import Recorder, Recordings
 from raysim.client.forms.scores import Scores
 from raysim.client.forms.together import lay_together
 from raysim.models.model import Model, Weights
@@ -40,19 +42,26 @@ class Stacked:
         task: losses and hits; an example's loss must depend on its own output only.
         rule: what is done to a gradient, and the optimizer, which must work element by element.
         precision: dtype of large products; weights and sums keep that of the broadcast.
+        record: how passes that come often are recorded; None: they are not.
     """
 
     trains_together = True
 
     def __init__(
-        self, recognised: Recognised, model: Model, task: Task, rule: StepRule, precision: torch.dtype
+        self,
+        recognised: Recognised,
+        model: Model,
+        task: Task,
+        rule: StepRule,
+        precision: torch.dtype,
+        record: Recorder | None = None,
     ) -> None:
+        self._record = record
         self._precision = precision
         self._recognised = recognised
         self._model = model
         self._task = task
         self._rule = rule
-        self._loss_gradient = loss_gradient.for_task(task)
         self._stacks: list[_Stack] = []
 
     def train(
@@ -73,10 +82,8 @@ class Stacked:
         x, y, rows, members = together.x, together.y, together.rows, together.members
         for stack in stacks:
             stack.params[:num].copy_(broadcast.params)
-            if stack.dropouts:
-                keys = dropout.keys([m.key for m in members], len(together.steps), len(stack.dropouts), device)
-                for drawing, key in zip(stack.dropouts, keys, strict=True):
-                    drawing.address(key)
+        # (local step, dropout layer, client)
+        keys = dropout.keys([m.key for m in members], len(together.steps), own.num_dropouts, device).transpose(0, 1)
         params = own.params[:num]
         shares = None if together.shares is None else together.shares.to(params.dtype)
         scores = Scores(self._task, y, together.owners, num, together.real)
@@ -85,14 +92,14 @@ class Stacked:
             self._rule, params, own.gradient[:num], anchor_gradient, broadcast.params, members, lr, start
         )
         row = 0
-        for active, batch in together.steps:
+        for (active, batch), step_keys in zip(together.steps, keys, strict=True):
             span = slice(row, row + active * batch)
             row = span.stop
             h = x.index_select(0, rows[span]).view(active, batch, *x.shape[1:])
             own_shares = None if shares is None else shares[span]
             for anchor in anchors:
-                self._differentiate(anchor, h, y[span], own_shares, 1.0)
-            scores.keep(*self._differentiate(own, h, y[span], own_shares, steps.alpha))
+                anchor.run(h, y[span], own_shares, step_keys, 1.0)
+            scores.keep(own.run(h, y[span], own_shares, step_keys, steps.alpha))
             if steps.acts:
                 steps.step(active)
         loss, correct = scores.totals()
@@ -104,45 +111,75 @@ class Stacked:
             delta, *nothing, loss, correct, seen, None if gradients is None else together.in_given_order(gradients)
         )
 
-    def _differentiate(
-        self, stack: _Stack, h: Tensor, targets: Tensor, shares: Tensor | None, alpha: float
-    ) -> tuple[Tensor, Tensor | None]:
-        """One pass forward and back: parameters take alpha times their client's gradient; outputs and losses by row."""
+    def _largest(self, num: int, broadcast: Weights) -> list[_Stack]:
+        """The stack that is trained and, where the rule is anchored, one for gradients at the broadcast."""
+        if not self._stacks or len(self._stacks[0].params) < num:
+            kinds = [self._rule.plain, False] if self._rule.anchored else [self._rule.plain]
+            self._stacks = [self._stack(broadcast.params, num, plain) for plain in kinds]
+        return self._stacks
+
+    def _stack(self, like: Tensor, num: int, plain: bool) -> _Stack:
+        params = like.new_zeros((num, self._model.params.size))
+        gradient = params if plain else torch.zeros_like(params)
+
+        def make() -> _Network:
+            return _Network(self._recognised, self._model, self._task, params, gradient, plain, self._precision)
+
+        network = make()
+        if self._record is None:
+            return _Stack(params, gradient, network.run, network.num_dropouts)
+        recordings = Recordings(make, (params,) if plain else (params, gradient), self._record)
+        return _Stack(params, gradient, recordings.run, network.num_dropouts)
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """(K, P) weights, where gradients go (the weights themselves under the shortcut), and a pass over them."""
+
+    params: Tensor
+    gradient: Tensor
+    run: Callable[[Tensor, Tensor, Tensor | None, Tensor, float], Tensor]
+    num_dropouts: int
+
+
+class _Network:
+    """Layers over a stack's weights: `Pass`."""
+
+    def __init__(
+        self,
+        recognised: Recognised,
+        model: Model,
+        task: Task,
+        params: Tensor,
+        gradient: Tensor,
+        plain: bool,
+        precision: torch.dtype,
+    ) -> None:
+        values, into = model.params.views(params), model.params.views(gradient)
+        keep = 1.0 if plain else 0.0
+        layers = for_stack(recognised.layers, lambda name: Parameter(values[name], into[name], keep), params, precision)
+        lowest = recognised.lowest_with_parameters
+        self._layers: list[Layer] = layers
+        self._dropouts = [layer for layer in every(layers) if isinstance(layer, Dropout)]
+        self._backward = [(layers[i].backward, i > lowest) for i in range(len(layers) - 1, lowest - 1, -1)]
+        self._loss_gradient = loss_gradient.for_task(task)
+        self.num_dropouts = len(self._dropouts)
+
+    def run(self, h: Tensor, targets: Tensor, shares: Tensor | None, keys: Tensor, alpha: float) -> Tensor:
+        """See `Pass.run`."""
         batch = h.shape[1]
-        for layer in stack.layers:
+        for drawing, key in zip(self._dropouts, keys, strict=True):
+            drawing.address(key.unsqueeze(0))
+        for layer in self._layers:
             h = layer.forward(h)
         outputs = h.flatten(0, 1)
-        dy, factor, losses = self._loss_gradient(outputs, targets)
+        # Losses of the tasks that may be stacked can be computed later, from any rows together.
+        dy, factor, _ = self._loss_gradient(outputs, targets)
         if shares is None:
             factor /= batch
         else:
             dy.mul_(shares.view(-1, *[1] * (dy.dim() - 1)))
         dy = dy.view(h.shape)
-        for backward, need_dx in stack.backward:
+        for backward, need_dx in self._backward:
             dy = backward(dy, alpha * factor, need_dx)
-        return outputs, losses
-
-    def _largest(self, num: int, broadcast: Weights) -> list[_Stack]:
-        """The stack that is trained and, where the rule is anchored, one for gradients at the broadcast."""
-        if not self._stacks or len(self._stacks[0].params) < num:
-            kinds = [self._rule.plain, False] if self._rule.anchored else [self._rule.plain]
-            like, precision = broadcast.params, self._precision
-            self._stacks = [_Stack(self._recognised, self._model, like, num, plain, precision) for plain in kinds]
-        return self._stacks
-
-
-class _Stack:
-    """(K, P) weights, where gradients go, and the layers over them; with `plain` gradients go into the weights."""
-
-    def __init__(
-        self, recognised: Recognised, model: Model, like: Tensor, num: int, plain: bool, precision: torch.dtype
-    ) -> None:
-        self.params = like.new_zeros((num, model.params.size))
-        self.gradient = self.params if plain else torch.zeros_like(self.params)
-        values, into = model.params.views(self.params), model.params.views(self.gradient)
-        keep = 1.0 if plain else 0.0
-        layers = for_stack(recognised.layers, lambda name: Parameter(values[name], into[name], keep), like, precision)
-        lowest = recognised.lowest_with_parameters
-        self.layers: list[Layer] = layers
-        self.dropouts = [layer for layer in every(layers) if isinstance(layer, Dropout)]
-        self.backward = [(layers[i].backward, i > lowest) for i in range(len(layers) - 1, lowest - 1, -1)]
+        return outputs

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from raysim.client.forms.layers.build import for_one, for_stack
+from raysim.client.forms.layers.max_pool2d import MaxPool2d
 from raysim.client.forms.layers.parameter import Parameter
 from raysim.client.forms.recognise import Recognised, recognise
 from raysim.models.attention import CausalSelfAttention
@@ -137,3 +138,15 @@ def test_for_the_first_two_of_three_stacked_clients(name: str, keep: float) -> N
     if keep:
         for parameter_name in stacks:
             assert torch.equal(values[parameter_name][2], stacks[parameter_name][2]), "the third client's work was done"
+
+
+@pytest.mark.parametrize("name", ["max_pool2d", "max_pool2d with overlap"])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_the_scattered_gradient_of_a_maximum_is_the_librarys(name: str, memory_format: torch.memory_format) -> None:
+    # The way of cards, where the library's own backward has no deterministic kernel.
+    module, shape = LAYERS[name]
+    x = torch.randn(4, *shape, dtype=torch.float64).contiguous(memory_format=memory_format)
+    layer = MaxPool2d(module, by_scatter=True)  # type: ignore[arg-type]
+    y = layer.forward(x)
+    dy = torch.randn_like(y)
+    torch.testing.assert_close(layer.backward(dy.clone(), ALPHA, True), by_autograd(module, x, dy)[1])

@@ -107,7 +107,7 @@ def _other(one: Placed, below: nn.Module | None, like: Tensor, lead: int, inner:
         case nn.Tanh():
             return Tanh()
         case nn.MaxPool2d():
-            return MaxPool2d(module)
+            return MaxPool2d(module, by_scatter=like.device.type == "cuda")
         case nn.Flatten():
             return Flatten(lead)
         case nn.Dropout():

@@ -13,9 +13,12 @@ class MaxPool2d:
 
     Args:
         module: kernel, stride, padding, dilation and ceil_mode.
+        by_scatter: whether dx is scattered, which has a deterministic kernel on cards, where torch's own backward has
+            none; on a CPU that is the slower way.
     """
 
-    def __init__(self, module: nn.MaxPool2d) -> None:
+    def __init__(self, module: nn.MaxPool2d, by_scatter: bool = False) -> None:
+        self._by_scatter = by_scatter
         self._window: tuple[Any, ...] = tuple(
             _pair(v) for v in (module.kernel_size, module.stride or module.kernel_size, module.padding, module.dilation)
         )
@@ -34,7 +37,12 @@ class MaxPool2d:
         images = dy.flatten(0, -4).to(self._x.dtype)
         if self._x.is_contiguous(memory_format=torch.channels_last):
             images = images.contiguous(memory_format=torch.channels_last)
-        dx: Tensor = _max_pool_backward(images, self._x, *self._window, self._ceil, self._indices)
+        dx: Tensor
+        if self._by_scatter:
+            dx = torch.zeros_like(self._x, memory_format=torch.contiguous_format)
+            dx.flatten(2).scatter_add_(2, self._indices.flatten(2), images.flatten(2))
+        else:
+            dx = _max_pool_backward(images, self._x, *self._window, self._ceil, self._indices)
         return dx if dy.dim() == 4 else dx.view(*dy.shape[:-3], *dx.shape[1:])
 
 

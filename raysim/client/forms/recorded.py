@@ -1,0 +1,141 @@
+"""A pass forward and back that is recorded once per shape and played back: on a card, one launch in place of twenty.
+
+A recording repeats the same kernels on the same memory. So every recording has layers of its own, whose caches and
+activations nobody else touches; inputs of its own, filled before it is played; and an output that is copied out before
+it is played again. What is no tensor is part of it: the learning rate, for one, so a rate that decays every round is
+recorded anew every round.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+log = logging.getLogger("raysim")
+
+WORTH_IT = 4
+"""Passes of a shape before it is recorded: recording one takes as long as several."""
+
+MOST = 64
+"""Recordings that are kept, each with its activations; the one that was not played for longest makes room."""
+
+
+class Pass(Protocol):
+    """A network's pass over the clients at work."""
+
+    def run(self, h: Tensor, targets: Tensor, shares: Tensor | None, keys: Tensor, alpha: float) -> Tensor:
+        """Parameters take alpha times their client's gradient; returns the outputs by row.
+
+        Args:
+            h: examples, (A, batch, ...).
+            targets: (A * batch, ...).
+            shares: (A * batch,), 1 / b_i; None: 1 / batch.
+            keys: int64 (dropout layers, K).
+            alpha: see `Parameter`.
+        """
+        ...
+
+
+class Played(NamedTuple):
+    """`play` does once more what was recorded, on the memory that it was recorded with; `output` is where that lies."""
+
+    play: Callable[[], None]
+    output: Tensor
+
+
+Recorder = Callable[[Callable[[], Tensor], Sequence[Tensor]], Played]
+"""(work, tensors that the work writes to) -> what plays it; those tensors are left as they were."""
+
+
+def on_card(work: Callable[[], Tensor], written: Sequence[Tensor]) -> Played:
+    """A CUDA graph."""
+    before = [tensor.clone() for tensor in written]
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    try:
+        with torch.cuda.stream(aside):
+            # Libraries allocate their workspaces when they are first called, which a recording must not.
+            work()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            output = work()
+    finally:
+        for tensor, value in zip(written, before, strict=True):
+            tensor.copy_(value)
+    return Played(graph.replay, output)
+
+
+class Recordings:
+    """Runs passes, and plays those that come often.
+
+    Args:
+        make: a pass over the weights, with layers of its own.
+        written: what passes write to.
+        record: `on_card`, or what stands in for it.
+    """
+
+    def __init__(self, make: Callable[[], Pass], written: Sequence[Tensor], record: Recorder) -> None:
+        self._make, self._written, self._record = make, written, record
+        self._usual = make()
+        self._met: Counter[Hashable] = Counter()
+        self._kept: OrderedDict[Hashable, _Recording] = OrderedDict()
+        self._broken = False
+
+    def run(self, h: Tensor, targets: Tensor, shares: Tensor | None, keys: Tensor, alpha: float) -> Tensor:
+        """See `Pass.run`; the output is nobody else's."""
+        shape = (h.shape, targets.shape, shares is None, keys.shape, alpha)
+        if shape not in self._kept:
+            self._met[shape] += 1
+            if self._met[shape] <= WORTH_IT or self._broken:
+                return self._usual.run(h, targets, shares, keys, alpha)
+            try:
+                own = self._make()
+                self._kept[shape] = _Recording(own, self._written, self._record, h, targets, shares, keys, alpha)
+            except RuntimeError as error:
+                self._broken = True
+                log.warning("local steps cannot be recorded here, so they are launched one by one: %s", error)
+                return self._usual.run(h, targets, shares, keys, alpha)
+            if len(self._kept) > MOST:
+                left, _ = self._kept.popitem(last=False)
+                self._met[left] = 0
+        self._kept.move_to_end(shape)
+        return self._kept[shape].run(h, targets, shares, keys)
+
+
+class _Recording:
+    """One shape's."""
+
+    def __init__(
+        self,
+        own: Pass,
+        written: Sequence[Tensor],
+        record: Recorder,
+        h: Tensor,
+        targets: Tensor,
+        shares: Tensor | None,
+        keys: Tensor,
+        alpha: float,
+    ) -> None:
+        # Kept alive: what the layers hold is what the recording reads.
+        self._own = own
+        self._h, self._targets, self._keys = h.clone(), targets.clone(), keys.clone()
+        self._shares = None if shares is None else shares.clone()
+        self._played = record(
+            lambda: own.run(self._h, self._targets, self._shares, self._keys, alpha),
+            written,
+        )
+
+    def run(self, h: Tensor, targets: Tensor, shares: Tensor | None, keys: Tensor) -> Tensor:
+        self._h.copy_(h)
+        self._targets.copy_(targets)
+        self._keys.copy_(keys)
+        if self._shares is not None and shares is not None:
+            self._shares.copy_(shares)
+        self._played.play()
+        return self._played.output.clone()
