@@ -18,8 +18,9 @@ from raysim.engine import loop, numerics
 from raysim.engine.in_process import InProcess
 from raysim.engine.loop import Finished
 from raysim.engine.memory import remembered
-from raysim.engine.plan import Plan, resolve
+from raysim.engine.plan import Plan
 from raysim.engine.replay import ClientUpdate, replay_client, replay_round
+from raysim.engine.resolve import resolve
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.models.model import Model, ModuleFactory, Weights
@@ -241,6 +242,7 @@ def _create(plan: Plan, path: Path, overwrite: bool) -> None:
 
 
 def _check_same(plan: Plan, path: Path) -> None:
+    _check_one(records.stored_experiment(path), path)
     if plan.fingerprint != records.stored_fingerprint(path):
         found = differences.settings(records.stored_experiment(path), plan.experiment) or [
             "its data are not the same, or the kind of device, or a loss of your own: they decide what 'auto' means"

@@ -174,7 +174,7 @@ def check(
     """Check an experiment, prepare its data, and say what would run."""
     if out is not None and not calibrate:
         raise typer.BadParameter("--out takes what --calibrate finds: add --calibrate.")
-    from raysim.engine.plan import resolve
+    from raysim.engine.resolve import resolve
     from raysim.report import preview
 
     experiment = _load(file, changes, removals)

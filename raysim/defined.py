@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raysim.client.corrections.feddane import FedDane
+from raysim.client.corrections.prox import Prox
 from raysim.client.section import ClientSection
 from raysim.client.sgd import Sgd
 from raysim.cohort.section import CohortSection
@@ -23,8 +25,6 @@ UNIFORM = (*REMEMBERS, "mime", "mimelite")
 
 TWO_PHASES = ("mime", "mimelite", "feddane")
 """Corrections that first take full gradients."""
-
-_PULLS = ("prox", "feddane")
 
 
 def refusals(client: ClientSection, server: ServerSection, cohort: CohortSection) -> Iterator[str]:
@@ -57,7 +57,12 @@ def _fednova(client: ClientSection, server: ServerSection) -> Iterator[str]:
             f"server.aggregator.name = 'fednova' divides by what a client's local steps add up to, which is defined "
             f"for client.optimizer.name = 'sgd', but got {client.optimizer.name!r}"
         )
-    elif client.correction is not None and client.correction.name in _PULLS and client.optimizer.momentum:
+    elif client.optimizer.weight_decay:
+        yield (
+            f"server.aggregator.name = 'fednova' has no a_i for weight decay, which shrinks what earlier local steps "
+            f"did, but got client.optimizer.weight_decay = {client.optimizer.weight_decay}: set it to 0"
+        )
+    elif isinstance(client.correction, Prox | FedDane) and client.correction.mu and client.optimizer.momentum:
         yield (
             f"server.aggregator.name = 'fednova' has no a_i for momentum and a pull towards the model together, but "
             f"got client.optimizer.momentum = {client.optimizer.momentum} and client.correction.name = "

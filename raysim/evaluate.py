@@ -32,6 +32,10 @@ Unit = tuple[str, tuple[Segment, ...]]
 """(split name, consecutive segments)."""
 
 
+Seen = Callable[[Tensor], Tensor]
+"""How the model sees examples that it is scored on: (n, ...) -> (n, ...)."""
+
+
 @dataclass(frozen=True)
 class ClientScores:
     """Rows of evaluated segments in stream order: position, examples, summed loss, hits (NaN where nothing counts), and
@@ -102,7 +106,7 @@ def evaluate(
     dataset: FederatedDataset,
     unit: Unit,
     like: Tensor,
-    seen: Callable[[Tensor], Tensor] = lambda x: x,
+    seen: Seen = lambda x: x,
 ) -> ClientScores:
     """Score one unit with a module in evaluation mode; data go to the device and dtype of `like`.
 
@@ -129,7 +133,7 @@ def _score(
     dataset: FederatedDataset,
     unit: Unit,
     like: Tensor,
-    seen: Callable[[Tensor], Tensor],
+    seen: Seen,
 ) -> ClientScores:
     split_name, segments = unit
     split = dataset.split(split_name)

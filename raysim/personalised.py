@@ -69,7 +69,8 @@ def plan(name: str, split: Split, train: Split, positions: Sequence[int]) -> tup
 
 @dataclass(frozen=True)
 class Bench:
-    """What a worker scores with: `module` is bound to `loaded`; `form` fine-tunes as `section` says."""
+    """What a worker scores with: `module` is bound to `loaded`; `form` fine-tunes as `section` says;
+    `seen` is how the model sees examples that it is scored on."""
 
     form: Form
     section: ClientSection
@@ -78,6 +79,7 @@ class Bench:
     model: Model
     task: Task
     seed: int
+    seen: evaluate.Seen
 
     def scores(
         self, dataset: FederatedDataset, broadcast: Weights, lr: float, round_index: int, unit: Unit
@@ -115,7 +117,7 @@ class Bench:
             own.copy_(given)
         unit: evaluate.Unit = (name, ((position, 0, size),))
         try:
-            return evaluate.evaluate(self.module, self.task, dataset, unit, self.loaded.params)
+            return evaluate.evaluate(self.module, self.task, dataset, unit, self.loaded.params, self.seen)
         except ClientFailure as failure:
             # Messages name training clients here.
             raise ClientFailure(trained) from failure.__cause__

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -24,17 +25,18 @@ def summarise(trials: Sequence[pa.Table]) -> pa.Table:
         field.name for rounds in trials for field in rounds.schema if _is_figure(field) and field.name != "round"
     )
     values: dict[int, dict[str, list[float]]] = {}
+    finished: Counter[int] = Counter()
     for rounds in trials:
         for row in rounds.select(["round", *(n for n in names if n in rounds.column_names)]).to_pylist():
-            of_round = values.setdefault(row.pop("round"), {"": []})
-            of_round[""].append(1.0)
+            finished[row["round"]] += 1
+            of_round = values.setdefault(row.pop("round"), {})
             for name, value in row.items():
                 if value is not None:
                     of_round.setdefault(name, []).append(float(value))
     order = sorted(values)
     columns: dict[str, pa.Array] = {
         "round": pa.array(order, pa.int64()),
-        "trials": pa.array([len(values[t][""]) for t in order], pa.int64()),
+        "trials": pa.array([finished[t] for t in order], pa.int64()),
     }
     for name in names:
         found = [values[t].get(name, []) for t in order]

@@ -123,10 +123,10 @@ def make(
                 weight = float(member.num_examples) if server.weighs_examples else 1.0
                 count = sent.repeats.get(position, 1)
                 judged = sent.limits.judge(delta, math.sqrt(squares[row]))
-                averaged = 1.0
+                scale, averaged = judged.scale, 1.0
                 if nova is not None:
                     a = normaliser(tau, sent.lr)
-                    judged = judged._replace(scale=judged.scale / a)
+                    judged = judged._replace(scale=scale / a)
                     averaged = a if nova.tau_eff == "sum_p_a" else tau
                 included.append(
                     Included(
@@ -146,8 +146,8 @@ def make(
                 if change is not None:
                     sums.change(change)
                 if workshop.kept is not None:
-                    workshop.kept.extend([delta * judged.scale] * count)
-                    sums.keep(position, weight, trained.squared_norms[row], judged.scale, count)
+                    workshop.kept.extend([delta * scale] * count)
+                    sums.keep(position, weight, trained.squared_norms[row], scale, count)
             sums.include(included, made.delta, trained.squared_norms, made.buffers, made.counters)
         return sums.total()
 

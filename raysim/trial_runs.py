@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy.typing as npt
 import pyarrow as pa
 
-from raysim import api, records, summary
+from raysim import api, differences, records, summary
 from raysim.api import ExecutorName, Result
 from raysim.data.dataset import FederatedDataset
-from raysim.errors import RunFolderError
+from raysim.engine.resolve import resolve
+from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
@@ -74,18 +75,23 @@ def run_trials(
     Raises:
         RaysimError: as `run`; trials that were finished before are kept.
     """
+    if experiment.trials.count < 2:
+        raise ExperimentError("The experiment asks for one trial: set `trials` to a number, or call raysim.run.")
     where = Path(path) if path is not None else Path("runs") / experiment.name
     goes_on = resume and where.exists()
-    if not goes_on:
+    if goes_on:
+        _check_same(experiment, where)
+    else:
         RunFolder.check_free(where, overwrite)
-        if where.exists():
-            records.remove(where)
-        where.mkdir(parents=True)
-    elif records.stored_experiment(where).trials.count < 2:
-        raise RunFolderError(f"{where} holds one run and no trials: give the trials another folder (--path, path=).")
-    records.write_experiment(where, experiment, "")
+    placed = api.with_executor(experiment, executor)
+    # What is wrong with the first trial is wrong before anything on the disk is touched.
+    resolve(trials_of(placed)[0], dataset, model, loss, params)
     results = []
-    with _one_connection(api.with_executor(experiment, executor), address):
+    with _one_connection(placed, address):
+        if where.exists() and not goes_on:
+            records.remove(where)
+        where.mkdir(parents=True, exist_ok=True)
+        records.write_experiment(where, experiment, "")
         for number, trial in enumerate(trials_of(experiment)):
             started(number, trial)
             result = api.run(
@@ -107,6 +113,25 @@ def run_trials(
             records.write_table(table, where / "summary.parquet")
             _draw(table, where, f"{experiment.name}, {len(results)} trials")
     return TrialsResult(tuple(results), table, where)
+
+
+def _check_same(experiment: Experiment, path: Path) -> None:
+    """The folder holds trials of this experiment, no more of them than it asks for."""
+    stored = records.stored_experiment(path)
+    if stored.trials.count < 2:
+        raise RunFolderError(f"{path} holds one run and no trials: give the trials another folder (--path, path=).")
+    found = differences.settings(stored, experiment)
+    if stored.trials.vary != experiment.trials.vary:
+        found.append(f"trials.vary was {list(stored.trials.vary)}, and is {list(experiment.trials.vary)}")
+    if found:
+        raise RunFolderError(
+            f"{path} holds trials with other settings: {'; '.join(found)}. Give the trials another folder (--path, "
+            f"path=), or start afresh (--overwrite, overwrite=True)."
+        )
+    if experiment.trials.count < stored.trials.count:
+        raise RunFolderError(
+            f"{path} holds {stored.trials.count} trials, so it cannot go on with {experiment.trials.count} only."
+        )
 
 
 def _one_connection(experiment: Experiment, address: str | None) -> AbstractContextManager[None]:

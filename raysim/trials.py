@@ -6,7 +6,7 @@ algorithms with the same seeds meet the same cohorts, trial by trial, so that th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, PositiveInt
 
@@ -26,7 +26,7 @@ class TrialsSection(Section):
     """
 
     count: PositiveInt = 1
-    vary: tuple[Varied, ...] = ("data", "model", "cohort")
+    vary: tuple[Varied, ...] = get_args(Varied)
 
 
 def _counted(given: Any) -> Any:
@@ -44,7 +44,7 @@ def trials_of(experiment: Experiment) -> tuple[Experiment, ...]:
 
 def _trial(experiment: Experiment, i: int) -> Experiment:
     changed: dict[str, Any] = {"seed": experiment.seed + i, "trials": TrialsSection()}
-    for name in ("data", "model", "cohort"):
+    for name in get_args(Varied):
         section = getattr(experiment, name)
         if section is None:
             continue

@@ -19,7 +19,7 @@ from torch import nn
 import raysim
 from raysim import checkpoint
 from raysim.engine.client_store import ClientStore
-from raysim.engine.plan import resolve
+from raysim.engine.resolve import resolve
 from raysim.server import manifest
 from tests.test_trajectories import COHORTS, ROUNDS, Array, clients, gradient, network, start
 

@@ -11,6 +11,9 @@ import torch
 from torch import nn
 
 import raysim
+from raysim import defined
+from raysim.client.corrections import make as corrections
+from raysim.client.section import ClientSection
 from tests.conftest import make_clients
 
 Make = Callable[..., raysim.Experiment]
@@ -159,3 +162,40 @@ def test_fednova_divides_by_what_a_pull_leaves_of_the_gradients(experiment: Make
     )
     a = [(1 - (1 - lr * mu) ** tau) / (lr * mu) for tau in (1, 3)]
     assert float(done.params["weight"]) == pytest.approx(-lr * sum(a) / 2, rel=1e-12)
+
+
+def test_fednova_takes_momentum_beside_a_pull_of_nothing_and_no_weight_decay(experiment: Make) -> None:
+    server = {"aggregator": {"name": "fednova"}}
+    still = {"optimizer": {"name": "sgd", "momentum": 0.9}, "correction": {"name": "prox", "mu": 0.0}}
+    experiment(client=still, server=server)
+    with pytest.raises(raysim.ExperimentError, match=r"no a_i for weight decay.*set it to 0"):
+        experiment(client={"optimizer": {"name": "sgd", "weight_decay": 0.1}}, server=server)
+
+
+def test_what_is_said_of_corrections_by_name_is_what_their_records_say() -> None:
+    for name in ALL:
+        made = corrections.make(ClientSection.model_validate(client(name)))
+        assert (made.after is not None) == (name in defined.REMEMBERS), name
+        assert (made.average is not None) == (name in defined.BROADCASTS_LESS_H), name
+        # MimeLite over sgd takes no gradients: this is about the default base.
+        assert made.full_gradients == (name in defined.TWO_PHASES), name
+
+
+def test_mimelite_over_sgd_is_fedavg_at_its_cost(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    plain = {"optimizer": {"name": "sgd", "lr": 0.3}, "batch_size": 4}
+    lite = {**plain, "correction": {"name": "mimelite", "base": "sgd"}}
+    uniform = {"weighting": "uniform"}
+    pairs = zip(
+        raysim.rounds(experiment(client=lite, server=uniform), dataset=dataset),
+        raysim.rounds(experiment(client=plain, server=uniform), dataset=dataset),
+        strict=True,
+    )
+    for left, right in pairs:
+        assert left.metrics["bytes_up"] == right.metrics["bytes_up"]
+        for name, value in left.params.items():
+            torch.testing.assert_close(value, right.params[name])
+
+
+def test_cuda_graphs_need_a_card_and_a_stack(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    with pytest.raises(raysim.ExperimentError, match=r"engine\.cuda_graphs = true records"):
+        raysim.rounds(experiment(engine={"workers": 0, "cuda_graphs": True}), dataset=dataset)

@@ -110,3 +110,20 @@ def test_a_split_without_training_clients_is_refused(experiment: Make) -> None:
     evaluation = {"fine_tuning": {"steps": 1, "split": "validation"}}
     with pytest.raises(raysim.DataError, match="no split 'validation'"):
         raysim.rounds(tuned(experiment, evaluation=evaluation), dataset=data, model=partial(nn.Linear, 5, 3))
+
+
+def test_clients_see_what_an_evaluation_sees(experiment: Make) -> None:
+    rng = np.random.default_rng(0)
+    images = {f"c{i}": (rng.normal(size=(6, 1, 10, 10)), rng.integers(0, 3, 6)) for i in range(4)}
+    data = raysim.FederatedDataset.from_clients(train=images, test=images)
+    client = {"optimizer": {"lr": 0.1}, "batch_size": 3, "augment": {"name": "crop_flip_contrast", "side": 8}}
+
+    def module() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+
+    for done in raysim.rounds(tuned(experiment, client=client), dataset=data, model=module):
+        assert done.clients is not None
+        rows = done.clients.to_pylist()
+        plain = {row["client"]: row["loss"] for row in rows if row["split"] == "test"}
+        before = {row["client"]: row["loss"] for row in rows if row["split"] == "fine_tuning/test"}
+        assert before == pytest.approx(plain, rel=1e-12)

@@ -128,6 +128,10 @@ def test_one_run_is_not_many(experiment: Make, dataset: raysim.FederatedDataset,
         raysim.replay(tmp_path / "many", 0, dataset=dataset)
     with pytest.raises(raysim.RunFolderError, match="exists already"):
         raysim.run_trials(many, dataset=dataset, path=tmp_path / "many")
+    with pytest.raises(raysim.RunFolderError, match=r"holds 2 trials.*trial-0"):
+        raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "many", resume=True)
+    with pytest.raises(raysim.ExperimentError, match="asks for one trial"):
+        raysim.run_trials(experiment(rounds=1), dataset=dataset, path=tmp_path / "single")
     raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "one")
     with pytest.raises(raysim.RunFolderError, match="holds one run and no trials"):
         raysim.run_trials(many, dataset=dataset, path=tmp_path / "one", resume=True)
@@ -137,3 +141,26 @@ def test_one_run_is_not_many(experiment: Make, dataset: raysim.FederatedDataset,
 def test_trials_that_mean_nothing(given: Any, experiment: Make) -> None:
     with pytest.raises(raysim.ExperimentError, match="trials"):
         experiment(trials=given)
+
+
+def test_trials_go_on_as_what_they_were(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
+    where = tmp_path / "all"
+    raysim.run_trials(experiment(trials=3, rounds=1), dataset=dataset, path=where)
+    for other, said in (
+        (experiment(trials=3, rounds=1, cohort={"size": 5}), r"cohort.size was 7, and is 5"),
+        (experiment(trials={"count": 3, "vary": ["model"]}, rounds=1), r"trials.vary was .*, and is \['model'\]"),
+        (experiment(trials=2, rounds=1), "holds 3 trials, so it cannot go on with 2 only"),
+    ):
+        with pytest.raises(raysim.RunFolderError, match=said):
+            raysim.run_trials(other, dataset=dataset, path=where, resume=True)
+    assert records.stored_experiment(where).cohort.size == 7
+
+
+def test_what_cannot_run_leaves_the_old_trials(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    where = tmp_path / "all"
+    raysim.run_trials(experiment(trials=2, rounds=1), dataset=dataset, path=where)
+    with pytest.raises(raysim.ExperimentError, match="number of training clients"):
+        raysim.run_trials(experiment(trials=2, cohort={"size": 21}), dataset=dataset, path=where, overwrite=True)
+    assert (where / "trial-1" / "rounds.parquet").exists()

@@ -35,6 +35,8 @@ def level(cohort: Positions, costs: Positions, num_chunks: int) -> tuple[Chunk, 
     Costliest first, each to the cheapest chunk that has room, ties in order; no chunk has more members than the cohort
     spread evenly would give it, rounded up.
     """
+    if not len(cohort):
+        return ()
     room = math.ceil(len(cohort) / num_chunks)
     chunks: list[list[int]] = [[] for _ in range(min(num_chunks, len(cohort)))]
     cheapest = [(0, index) for index in range(len(chunks))]

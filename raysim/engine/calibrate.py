@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 import torch
@@ -19,10 +20,10 @@ from raysim.engine.memory import remembered
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool
-from raysim.errors import ModelError
+from raysim.errors import ModelError, ResourceError
 from raysim.server.sums import Sums
 
-FORMS: tuple[FormName, ...] = ("one_by_one", "fused", "stacked", "vmap")
+FORMS: tuple[FormName, ...] = get_args(FormName)
 TOGETHER = (4, 8, 16, 32, 64, 128)
 """Clients of a stack that are tried."""
 CALL_S = 0.001
@@ -73,6 +74,8 @@ def calibrate(
                     continue
                 if repeat:
                     seconds.setdefault(way, []).append(took_s)
+    if not ways:
+        raise ResourceError("No way of training fits into the memory of this device: take a smaller model or batch.")
     timings = [Timing(way.form, way.most, tuple(seconds[way])) for way in ways]
     return sorted(timings, key=lambda timing: timing.median_s)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from raysim.checkpoint import sync_folder
 from raysim.errors import CheckpointError
 from raysim.server.manifest import Place
 
@@ -49,19 +51,19 @@ class ClientStore:
         """The states of a chunk's clients: to be read, and written anew; the file has its name once the block ends."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / _name(round_index, number)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        # Machines that share the folder count their processes alike.
+        temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
         try:
-            with temporary.open("wb") as file:
-                header = _header(chunk, len(like), like.dtype)
-                file.write(header)
-                file.truncate(len(header) + len(chunk) * like.element_size() * len(like))
-                yield ChunkStates(self, places, like, file, len(header))
-            temporary.replace(path)
-        except OSError as error:
-            raise CheckpointError(
-                f"The clients' states {path} could not be written: {error.strerror}. Those of earlier rounds are "
-                f"untouched: make room, then resume."
-            ) from error
+            header = _header(chunk, len(like), like.dtype)
+            with _writing(path):
+                file = temporary.open("wb")
+            with file:
+                with _writing(path):
+                    file.write(header)
+                    file.truncate(len(header) + len(chunk) * like.element_size() * len(like))
+                yield ChunkStates(self, places, like, file, len(header), path)
+            with _writing(path):
+                temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -102,9 +104,10 @@ class ClientStore:
     def flush(self) -> None:
         """Bring what was committed to the disk: a checkpoint must not survive a power cut that this did not."""
         for path in sorted(self._unsynced):
-            if path.exists():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        if self._unsynced:
+            sync_folder(self._folder)
         self._unsynced.clear()
 
     def sweep(self, named: set[tuple[int, int]], before: int | None = None) -> None:
@@ -139,9 +142,10 @@ class ChunkStates:
     """`ClientStates` of one chunk, while its file is open."""
 
     def __init__(
-        self, store: ClientStore, places: Mapping[int, Place], like: Tensor, file: BinaryIO, start: int
+        self, store: ClientStore, places: Mapping[int, Place], like: Tensor, file: BinaryIO, start: int, path: Path
     ) -> None:
-        self._known, self._like, self._file, self._start = ReadStates(store, places, like), like, file, start
+        self._known, self._like = ReadStates(store, places, like), like
+        self._file, self._start, self._path = file, start, path
 
     def read(self, position: int) -> Tensor | None:
         """See `ClientStates`."""
@@ -149,8 +153,21 @@ class ChunkStates:
 
     def write(self, row: int, state: Tensor) -> None:
         """See `ClientStates`."""
-        self._file.seek(self._start + row * self._like.element_size() * len(self._like))
-        self._file.write(_bytes(state.cpu().contiguous()))
+        with _writing(self._path):
+            self._file.seek(self._start + row * self._like.element_size() * len(self._like))
+            self._file.write(_bytes(state.cpu().contiguous()))
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """What the disk says, as raysim says it."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"The clients' states {path} could not be written: {error.strerror}. Those of earlier rounds are "
+            f"untouched: make room, then resume."
+        ) from error
 
 
 def _bytes(vector: Tensor) -> memoryview:

@@ -18,6 +18,7 @@ from raysim.engine.job import Executor, Outcome
 from raysim.engine.memory import Memory
 from raysim.engine.plan import Plan
 from raysim.engine.training import Training, begin, wait
+from raysim.engine.transfers import transfers
 from raysim.experiment import Experiment
 from raysim.models.model import Weights
 from raysim.records import RunFolder
@@ -228,19 +229,6 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -
         weights=stepped.state.weights,
         spans=(*watch.spans, *(span for outcome in outcomes for span in outcome.spans)),
     )
-
-
-def transfers(plan: Plan, cohort_size: int, senders: int | None = None) -> dict[str, float]:
-    """Bytes that the simulated clients of a round would transfer; `senders` of them stay to the end, by default all."""
-    model, item_bytes = plan.model, plan.initial.params.element_size()
-    vector_bytes = model.params.num_values * item_bytes
-    model_bytes = vector_bytes + model.buffers.num_values * item_bytes + model.counters.num_values * 8
-    down, up = plan.algorithm().traffic
-    senders = cohort_size if senders is None else senders
-    return {
-        "bytes_down": cohort_size * (model_bytes + down * vector_bytes),
-        "bytes_up": senders * (model_bytes + up * vector_bytes),
-    }
 
 
 def _engine_costs(outcomes: tuple[Outcome, ...], wall_s: float) -> dict[str, float]:

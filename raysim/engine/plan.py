@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,28 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from raysim import evaluate, personalised
 from raysim.algorithm import Algorithm, federated
-from raysim.client.adversary import LabelFlip, positions
-from raysim.client.augmentations import augment
-from raysim.client.forms.choose import Way, choose
-from raysim.client.load import load
+from raysim.client.adversary import positions
+from raysim.client.forms.choose import Way
 from raysim.cohort import chunks
 from raysim.cohort.sampler import Sampler
 from raysim.cohort.section import sampler
 from raysim.data.dataset import FederatedDataset
-from raysim.data.prepare import prepare
 from raysim.engine.client_store import ClientStore
-from raysim.engine.numerics import choose_device
-from raysim.errors import ExperimentError, ModelError
 from raysim.experiment import Experiment
-from raysim.models import section as models
-from raysim.models.model import Model, ModuleFactory, Weights, bind, create, replace_params
-from raysim.models.task import Loss, Task, check_fit, task_for
-from raysim.server.aggregators import fewest, refusal
+from raysim.models.model import Model, Weights
+from raysim.models.task import Task
 from raysim.server.state import ServerState
-
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -121,143 +110,9 @@ def _batch(batch_size: int | str) -> float:
     return math.inf if isinstance(batch_size, str) else batch_size
 
 
-def resolve(
-    experiment: Experiment,
-    dataset: FederatedDataset | None = None,
-    model: ModuleFactory | None = None,
-    loss: Loss | None = None,
-    params: Mapping[str, npt.ArrayLike] | None = None,
-) -> Plan:
-    """Prepare the data, make the model, and check that everything fits.
-
-    Args:
-        experiment: validated on its own already.
-        dataset, model, loss: stand in for `[data]`, `[model]` and the task's own loss.
-        params: initial values by name, for every trainable parameter.
-
-    Raises:
-        ExperimentError, DataError, ModelError: what does not fit, with what was given and what is allowed.
-    """
-    if dataset is None:
-        if experiment.data is None:
-            raise ExperimentError("The experiment has no [data] section, so dataset= must be passed.")
-        dataset = prepare(experiment.data, experiment.seed)
-    outputs = dataset.num_classes if dataset.num_classes is not None else math.prod(dataset.y.shape)
-    seed = experiment.seed
-    if model is None:
-        if experiment.model is None:
-            raise ExperimentError("The experiment has no [model] section, so model= must be passed.")
-        model = models.factory(
-            experiment.model, augment.seen_shape(experiment.client.augment, dataset.x.shape), outputs
-        )
-        seed = experiment.model.seed if experiment.model.seed is not None else seed
-    made, initial = create(model, seed, _DTYPES[experiment.engine.dtype])
-    if params is not None:
-        initial = replace_params(made, initial, params)
-    task = task_for(dataset.num_classes, loss, dataset.y.padding, dataset.y.uncounted)
-    population = _label_population(dataset) if experiment.server.diagnostics.labels else None
-    plan = Plan(experiment, dataset, made, initial, task, _way(experiment, made, task), population)
-    plan.initial_state()
-    _check_rule(plan)
-    _check_equal_work(plan)
-    for split in evaluated_splits(plan):
-        dataset.split(split)
-    if (tuning := experiment.evaluation.fine_tuning) is not None:
-        scored = dataset.split(tuning.split)
-        chosen = evaluate.sample_clients(scored, experiment.evaluation.clients, experiment.seed)
-        personalised.plan(tuning.split, scored, dataset.train, chosen.tolist())
-    _try_model(plan, own_loss=loss is not None)
-    return plan
-
-
-def _check_rule(plan: Plan) -> None:
-    """Refuse what is not defined for these cohorts and data."""
-    e = plan.experiment
-    if isinstance(e.adversary, LabelFlip) and plan.dataset.num_classes is None:
-        raise ExperimentError(
-            "adversary.name = 'label_flip' flips labels, but the targets of these data are real numbers."
-        )
-    if (rule := e.server.rule) is None:
-        return
-    drawing = e.cohort.drawing
-    if drawing is not None and drawing.name in ("bernoulli", "availability") and fewest(rule) > 1:
-        raise ExperimentError(
-            f"server.aggregator: {rule.name} needs at least {fewest(rule)} updates in every round, but cohorts of the "
-            f"{drawing.name} sampler have any size."
-        )
-    size_at = e.cohort.size_at(len(plan.dataset.train))
-    smallest = min(int(size_at(t)) for t in range(e.rounds))
-    if why := refusal(rule, smallest):
-        raise ExperimentError(f"server.aggregator: {why}.")
-
-
-def _check_equal_work(plan: Plan) -> None:
-    """scaffold_m is defined where all clients take equally many local steps."""
-    e = plan.experiment
-    if e.client.correction is None or e.client.correction.name != "scaffold_m":
-        return
-    everyone = np.arange(len(plan.dataset.train))
-    for t in {0, *(change.round for change in e.client.schedule)}:
-        steps = plan.local_steps(everyone, t)
-        if steps.min() != steps.max():
-            few, many = int(steps.argmin()), int(steps.argmax())
-            raise ExperimentError(
-                f"client.correction.name = 'scaffold_m' needs as many local steps of every client, but in round {t} "
-                f"client {plan.dataset.train.id_of(few)!r} takes {steps[few]} and client "
-                f"{plan.dataset.train.id_of(many)!r} takes {steps[many]}: set client.local_steps to a number, or take "
-                f"'scaffold', which is defined with any."
-            )
-
-
-def _label_population(dataset: FederatedDataset) -> torch.Tensor:
-    """Label counts over all training clients."""
-    if dataset.num_classes is None:
-        raise ExperimentError(
-            "server.diagnostics.labels compares label distributions, but the targets of these data are real numbers."
-        )
-    counts = np.zeros(dataset.num_classes, dtype=np.int64)
-    for position in range(len(dataset.train)):
-        counts += np.bincount(dataset.train.client(position)[1].reshape(-1), minlength=len(counts))
-    return torch.from_numpy(counts)
-
-
-def _way(experiment: Experiment, model: Model, task: Task) -> Way:
-    engine = experiment.engine
-    with torch.random.fork_rng(devices=[]):
-        module = model.factory()
-    # The kind of device that this process sees stands for all: workers are expected to be alike.
-    kind = choose_device(engine.gpus_per_worker).type
-    return choose(engine.form, engine.chunk_size, engine.precision, engine.dtype, module, task, kind)
-
-
 def evaluated_splits(plan: Plan) -> tuple[str, ...]:
     """The splits that the experiment evaluates; by default the test split where the data have one."""
     split = plan.experiment.evaluation.split
     if split is None:
         return ("test",) if plan.dataset.test is not None else ()
     return (split,) if isinstance(split, str) else split
-
-
-def _try_model(plan: Plan, own_loss: bool) -> None:
-    """Pass the first examples of a client through the model and its loss."""
-    dataset, params = plan.dataset, plan.initial.params
-    x, y = dataset.train.client(0)
-    x_batch = load(x[:2], dataset.x, params.dtype, params.device)
-    x_batch = augment.evaluated(plan.experiment.client.augment, x_batch)
-    y_batch = load(y[:2], dataset.y, params.dtype, params.device)
-    module = bind(plan.model, plan.initial, params.device).eval()
-    try:
-        outputs = module(x_batch)
-    except Exception as error:
-        raise ModelError(
-            f"The module failed on a batch x of shape {tuple(x_batch.shape)} and dtype {x_batch.dtype}: {error}"
-        ) from error
-    try:
-        check_fit(plan.task, outputs, y_batch, dataset.num_classes, own_loss)
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"The loss failed on outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y_batch.shape)}, "
-            f"dtype {y_batch.dtype}: {error}"
-        ) from error

@@ -43,6 +43,7 @@ class Pool:
         self._device = device
         self._worker = worker
         self._algorithm = plan.algorithm()
+        self._seen = partial(augment.evaluated, plan.experiment.client.augment)
         self._store = plan.client_store() if self._algorithm.remembers else None
         self._loaded = _to(plan.initial, device, copy=True)
         e = plan.experiment
@@ -95,7 +96,7 @@ class Pool:
         section = local_training(plan.experiment.client, tuning)
         form = make(plan.way, plan.model, self._loaded, plan.task, section, plan.experiment.engine.precision)
         return personalised.Bench(
-            form, section, self._module, self._loaded, plan.model, plan.task, plan.experiment.seed
+            form, section, self._module, self._loaded, plan.model, plan.task, plan.experiment.seed, self._seen
         )
 
     def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
@@ -115,8 +116,8 @@ class Pool:
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
         for own, sent in zip(_vectors(self._loaded), _vectors(broadcast.weights), strict=True):
             own.copy_(sent)
-        seen = partial(augment.evaluated, self._plan.experiment.client.augment)
-        return evaluate.evaluate(self._module, self._plan.task, self._plan.dataset, unit, self._loaded.params, seen)
+        plan = self._plan
+        return evaluate.evaluate(self._module, plan.task, plan.dataset, unit, self._loaded.params, self._seen)
 
     def _personalise(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
         assert self._bench is not None

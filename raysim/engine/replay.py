@@ -68,6 +68,8 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
     positions, repeats = taking_part(plan, cohort, index)
     chunks, costs = plan.chunks(positions, index)
     number = next((i for i, chunk in enumerate(chunks) if position in chunk), None)
+    if number is None and position in cohort:
+        raise RunFolderError(f"client {client!r} was drawn for round {index}, and left it before it sent anything.")
     if number is None:
         ids = ", ".join(train.id_of(p) for p in cohort.tolist()[:20])
         raise RunFolderError(f"client {client!r} was not in round {index}, whose cohort of {len(cohort)} is: {ids} ...")

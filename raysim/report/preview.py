@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from raysim.data.dataset import Split
-from raysim.engine.loop import transfers
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.plan import Plan, evaluated_splits
+from raysim.engine.transfers import transfers
 from raysim.experiment import EngineSection
 from raysim.report import figures
 

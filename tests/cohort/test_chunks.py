@@ -33,3 +33,8 @@ def test_dealing_gives_every_member_once_and_no_chunk_too_many(costs: list[int],
 def test_dealing_levels_the_costs() -> None:
     cohort, costs = np.array([10, 11, 12, 13, 14, 15]), np.array([1, 9, 2, 8, 3, 7])
     assert chunks.level(cohort, costs, 3) == ((11, 10), (13, 12), (15, 14))
+
+
+def test_nobody_makes_no_chunks() -> None:
+    nobody = np.zeros(0, dtype=np.int64)
+    assert chunks.plan(nobody, nobody, 4) == chunks.level(nobody, nobody, 0) == ()

@@ -12,7 +12,7 @@ from torch import nn
 
 import raysim
 from raysim.engine.calibrate import CALL_S, Timing, best, calibrate, estimate
-from raysim.engine.plan import resolve
+from raysim.engine.resolve import resolve
 from raysim.report import calibration
 
 Make = Callable[..., raysim.Experiment]

@@ -23,7 +23,7 @@ from raysim.engine import loop
 from raysim.engine.in_process import InProcess
 from raysim.engine.on_ray import executor
 from raysim.engine.on_ray.cluster import Placement
-from raysim.engine.plan import resolve
+from raysim.engine.resolve import resolve
 
 Make = Callable[..., raysim.Experiment]
 EXECUTORS = {

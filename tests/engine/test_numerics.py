@@ -10,7 +10,7 @@ import torch
 
 import raysim
 from raysim.engine import numerics
-from raysim.engine.plan import resolve
+from raysim.engine.resolve import resolve
 from raysim.report import preview
 
 Make = Callable[..., raysim.Experiment]

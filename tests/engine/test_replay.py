@@ -73,3 +73,36 @@ def test_what_was_not_there_cannot_be_replayed(folder: Path, dataset: raysim.Fed
     absent = next(f"c{i}" for i in range(20) if f"c{i}" not in cohort)
     with pytest.raises(raysim.RunFolderError, match=f"client '{absent}' was not in round 1"):
         raysim.replay(folder, 1, client=absent, dataset=dataset)
+
+
+def test_an_update_is_the_clients_own_whatever_the_aggregator_divides_by(
+    tmp_path: Path, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    sent = []
+    for name in ("mean", "fednova"):
+        made = experiment(rounds=1, server={"aggregator": {"name": name}})
+        raysim.run(made, dataset=dataset, path=tmp_path / name)
+        cohort = raysim.replay(tmp_path / name, 0, dataset=dataset).cohort  # type: ignore[union-attr]
+        one = raysim.replay(tmp_path / name, 0, client=cohort[0], dataset=dataset)
+        assert isinstance(one, raysim.ClientUpdate)
+        sent.append(one.update)
+    assert sent[0] is not None
+    assert sent[1] is not None
+    assert all(torch.equal(sent[0][key], sent[1][key]) for key in sent[0])
+
+
+def test_who_left_in_mid_round_is_not_called_absent(
+    tmp_path: Path, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    made = experiment(rounds=3, client={"mid_round_dropout": 0.5, "batch_size": 4})
+    result = raysim.run(made, dataset=dataset, path=tmp_path / "run")
+    index = next(i for i, dropped in enumerate(result.rounds["dropped"].to_pylist()) if dropped)
+    cohort = raysim.replay(tmp_path / "run", index, dataset=dataset).cohort  # type: ignore[union-attr]
+    said = []
+    for client in cohort:
+        try:
+            raysim.replay(tmp_path / "run", index, client=client, dataset=dataset)
+        except raysim.RunFolderError as error:
+            said.append(str(error))
+    assert len(said) == result.rounds["dropped"][index].as_py()
+    assert all("left it before it sent anything" in sentence for sentence in said)

@@ -213,7 +213,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
 def test_a_state_survives_its_checkpoint_bit_for_bit(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
-    from raysim.engine.plan import resolve
+    from raysim.engine.resolve import resolve
 
     state = resolve(experiment(), dataset).initial_state()
     checkpoint.write(state, tmp_path / "state.safetensors", "abc")
@@ -299,7 +299,7 @@ def test_a_folder_whose_checkpoints_are_all_damaged_loses_nothing(
 def test_the_fingerprint_covers_what_auto_meant(dataset: raysim.FederatedDataset, experiment: Make) -> None:
     from dataclasses import replace
 
-    from raysim.engine.plan import resolve
+    from raysim.engine.resolve import resolve
 
     plan = resolve(experiment(), dataset)
     assert resolve(experiment(), dataset).fingerprint == plan.fingerprint

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from raysim import Experiment, FederatedDataset, api, records
-from raysim.engine.plan import resolve
+from raysim.engine.resolve import resolve
 from raysim.report import preview
 
 Make = Callable[..., Experiment]

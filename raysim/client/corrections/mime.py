@@ -75,13 +75,16 @@ def make(section: Mime | MimeLite) -> Correction:
     b2 = 0.99 if section.beta2 is None else section.beta2
     eps = 1e-3 if section.eps is None else section.eps
     lite = isinstance(section, MimeLite)
+    learns = not lite or section.base != "sgd"
 
     def init(params: Tensor) -> Vectors:
         return {name: torch.zeros_like(params) for name in {"sgd": "", "momentum": "m", "adam": "mv"}[section.base]}
 
     def sends(state: Vectors, gradient: Tensor | None) -> Vectors:
+        if lite:
+            return {**state}
         assert gradient is not None
-        return {**state} if lite else {**state, "c": gradient}
+        return {**state, "c": gradient}
 
     def start(sent: Vectors) -> State:
         return {name: vector for name, vector in sent.items() if name != "c"}
@@ -104,13 +107,14 @@ def make(section: Mime | MimeLite) -> Correction:
 
     return Correction(
         offset=None if lite else _offset,
-        full_gradients=True,
+        # MimeLite over sgd has nothing that a full gradient would move: it is FedAvg, at FedAvg's cost.
+        full_gradients=learns,
         anchored=not lite,
         optimizer=ClientOptimizer(lambda params: {}, step),
         start=start,
         init=init,
         sends=sends,
-        settle=settle,
+        settle=settle if learns else None,
     )
 
 

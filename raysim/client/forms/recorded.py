@@ -25,6 +25,10 @@ MOST = 64
 """Recordings that are kept, each with its activations; the one that was not played for longest makes room."""
 
 
+FORGOTTEN_AT = 4096
+"""Shapes that are counted."""
+
+
 class Pass(Protocol):
     """A network's pass over the clients at work."""
 
@@ -91,12 +95,17 @@ class Recordings:
         """See `Pass.run`; the output is nobody else's."""
         shape = (h.shape, targets.shape, shares is None, keys.shape, alpha)
         if shape not in self._kept:
+            if len(self._met) > FORGOTTEN_AT:
+                # A rate that decays makes every round's shapes new.
+                self._met.clear()
             self._met[shape] += 1
             if self._met[shape] <= WORTH_IT or self._broken:
                 return self._usual.run(h, targets, shares, keys, alpha)
             try:
                 own = self._make()
                 self._kept[shape] = _Recording(own, self._written, self._record, h, targets, shares, keys, alpha)
+            except torch.OutOfMemoryError:
+                raise
             except RuntimeError as error:
                 self._broken = True
                 log.warning("local steps cannot be recorded here, so they are launched one by one: %s", error)

@@ -16,7 +16,7 @@ from raysim.engine.memory import remembered
 from raysim.engine.on_ray.cluster import connected, place
 from raysim.engine.on_ray.driver import Driver
 from raysim.engine.plan import Plan
-from raysim.errors import RaysimError, WorkerLostError
+from raysim.errors import ExperimentError, RaysimError, WorkerLostError
 from raysim.models.model import Weights
 
 
@@ -65,6 +65,11 @@ def run(
 def rounds(plan: Plan, path: Path | None, address: str | None, make_folder: Callable[[], None]) -> Generator[Finished]:
     """Pull round by round; the driver works on the next one while the reader looks at this one."""
     with connected(address), remembered(plan, path) as plan:
+        if path is None and plan.states is not None and len(ray.nodes()) > 1:
+            raise ExperimentError(
+                "Clients remember under this correction, and here they are on several machines: give path=, a folder "
+                "that all of them share."
+            )
         driver = _start(plan, path)
         ahead = None
         try:
