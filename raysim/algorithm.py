@@ -25,6 +25,7 @@ from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import Stepped
 from raysim.client.section import ClientSection
 from raysim.cohort.sampler import State
+from raysim.members import Members
 from raysim.models.model import Model, Weights
 from raysim.phase import Phase
 from raysim.server import manifest
@@ -76,7 +77,7 @@ def federated(
     correction = corrections.make(client)
     server_side = server_step.make(server, model.params, cohort_size, label_population)
     num_labels = 0 if label_population is None else len(label_population)
-    members = train_phase.Members(client, seed, adversary, adversaries)
+    members = Members(client, seed, adversary, adversaries)
     remembers = correction.after is not None
 
     def init(weights: Weights, sampler: State) -> ServerState:

@@ -15,9 +15,9 @@ from torch import Tensor
 from raysim import differences, records
 from raysim.data.dataset import FederatedDataset
 from raysim.engine import loop, numerics
+from raysim.engine.client_memory import with_states_folder
 from raysim.engine.in_process import InProcess
 from raysim.engine.loop import Finished
-from raysim.engine.memory import remembered
 from raysim.engine.plan import Plan
 from raysim.engine.replay import ClientUpdate, replay_client, replay_round
 from raysim.engine.resolve import resolve
@@ -337,7 +337,7 @@ def _run_here(plan: Plan, path: Path, show: Progress, profile: bool) -> Weights:
 def _rounds_here(plan: Plan, path: Path | None, profile: bool = False) -> Generator[Finished]:
     engine = plan.experiment.engine
     folder, state = RunFolder.reopen(path, plan.experiment, profile) if path else (None, None)
-    with remembered(plan, path) as plan:
+    with with_states_folder(plan, path) as plan:
         steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder, overlap=False)
         with closing(steps):
             while True:

@@ -189,6 +189,7 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
 
     from raysim.engine.calibrate import best, calibrate
     from raysim.report import calibration
+    from raysim.rewrite import rewritten
 
     asked = plan.experiment.engine.workers
     workers = len(os.sched_getaffinity(0)) if asked == "auto" else max(1, asked)
@@ -198,7 +199,8 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
     if out is None:
         typer.echo(f'[engine]\nform = "{chosen.form}"\nchunk_size = {chosen.chunk_size}')
     else:
-        calibration.write(file, chosen, out)
+        values = {"engine.form": chosen.form, "engine.chunk_size": chosen.chunk_size}
+        out.write_text(rewritten(file.read_text(encoding="utf-8"), values), encoding="utf-8")
         typer.echo(f"written to {out}; --set and --unset were not")
 
 

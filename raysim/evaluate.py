@@ -1,7 +1,8 @@
 """Evaluation: one stream of full batches over the clients of a split, and one row per client.
 
 The pooled figures are sums over the rows; percentiles are over clients, unweighted, linearly interpolated
-(algorithms.md section 5). The unit of work is a fixed slice of the stream, so the bits do not depend on the workers.
+(docs/algorithms.md section 5). The unit of work is a fixed slice of the stream, so the bits do not depend on the
+workers.
 """
 
 from __future__ import annotations

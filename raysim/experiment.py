@@ -25,6 +25,7 @@ from raysim.client.fine_tuning import FineTuning
 from raysim.client.forms.choose import FormName, Precision
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
+from raysim.data.paths import paths
 from raysim.data.section import AnyData, Data
 from raysim.errors import ExperimentError
 from raysim.models.section import ModelSection
@@ -163,9 +164,9 @@ class Experiment(Section):
         record = self.model_dump(mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint"})
         for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "cuda_graphs"):
             del record["engine"][placement]
-        if record["data"]:
+        if self.data is not None:
             # The same data may lie elsewhere; their own fingerprint looks at what they are.
-            for path in ("root", "noisyag_root"):
+            for path in paths(self.data):
                 record["data"].pop(path, None)
         return record
 

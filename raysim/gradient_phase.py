@@ -11,11 +11,11 @@ from raysim.client import chunk as local_training
 from raysim.cohort.chunks import Chunk
 from raysim.data.dataset import FederatedDataset
 from raysim.layout import Layout
+from raysim.members import Members
 from raysim.phase import Workshop
 from raysim.server.accumulator import Accumulator, Included
 from raysim.server.section import ServerSection
 from raysim.server.sums import Sums
-from raysim.train_phase import Members
 
 
 def make(

@@ -4,55 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from raysim.broadcast import Broadcast
 from raysim.client import chunk as local_training
-from raysim.client.adversary import Adversary, LabelFlip, attack, flip
-from raysim.client.corrections.correction import Begins, Correction, Ended
-from raysim.client.form import Client
+from raysim.client.adversary import Adversary, attack
+from raysim.client.corrections.correction import Correction
 from raysim.client.section import ClientSection
 from raysim.client.sgd import Sgd
 from raysim.cohort.chunks import Chunk
 from raysim.data.dataset import FederatedDataset
+from raysim.members import Members
 from raysim.models.model import Model
-from raysim.phase import ClientStates, Workshop
+from raysim.phase import Workshop
+from raysim.remembered import Remembered
 from raysim.server import fednova
 from raysim.server.accumulator import Accumulator, Included
 from raysim.server.diagnostics import label_counts
 from raysim.server.norms import group_norms
 from raysim.server.section import ServerSection
 from raysim.server.sums import Sums
-
-
-class Members:
-    """Who the clients of a chunk are, alike in every phase of a round.
-
-    Args:
-        client: local training.
-        seed: addresses what clients draw.
-        adversary, adversaries: what which positions do; here, whose labels are flipped.
-    """
-
-    def __init__(
-        self, client: ClientSection, seed: int, adversary: Adversary | None, adversaries: frozenset[int]
-    ) -> None:
-        self._client, self._seed = client, seed
-        self._flips = adversaries if isinstance(adversary, LabelFlip) else frozenset()
-
-    def of(self, dataset: FederatedDataset, sent: Broadcast, chunk: Chunk) -> list[Client]:
-        """The chunk's clients with their data, but for those that an earlier phase rejected."""
-        positions = [position for position in chunk if position not in sent.left_out]
-        if not positions:
-            return []
-        members = local_training.members(dataset, positions, self._client, self._seed, sent.round, sent.weights.params)
-        if dataset.num_classes is None or not self._flips:
-            return members
-        classes = dataset.num_classes
-        return [replace(c, y=flip(c.y, classes)) if c.position in self._flips else c for c in members]
 
 
 def make(
@@ -92,7 +64,7 @@ def make(
             num_labels,
             params.dtype if correction.sums_changes else None,
         )
-        remembered = _Remembered(correction, workshop, sent, chunk)
+        remembered = Remembered(correction, workshop, sent, chunk)
         start = None if correction.start is None else correction.start(sent.beside)
         offset = None if correction.offset is None else remembered.offset
         clients = members.of(dataset, sent, chunk)
@@ -158,44 +130,3 @@ def _normaliser(client: ClientSection, server: ServerSection, correction: Correc
     """fednova's a_i from (tau, lr)."""
     momentum = client.optimizer.momentum if isinstance(client.optimizer, Sgd) else 0.0
     return lambda tau, lr: fednova.normaliser(tau, momentum, lr * correction.pull)
-
-
-class _Remembered:
-    """What the chunk's clients remember: read when a client's turn comes, written when it ends."""
-
-    def __init__(self, correction: Correction, workshop: Workshop, sent: Broadcast, chunk: Chunk) -> None:
-        self._correction, self._workshop, self._sent = correction, workshop, sent
-        self._row = {position: row for row, position in enumerate(chunk)}
-        self._held: dict[int, Tensor] = {}
-
-    def offset(self, client: Client) -> Tensor:
-        """The correction's offset_i."""
-        correction, own = self._correction, None
-        if correction.own_gradient:
-            assert self._workshop.gradients is not None
-            taken = local_training.full_gradients(self._workshop.gradients, self._sent.weights, [client])
-            _, own = next(iter(taken))
-        state = self._state(client.position)
-        if correction.after is not None:
-            self._held[client.position] = state
-        assert correction.offset is not None
-        return correction.offset(Begins(self._sent.beside, state, own))
-
-    def end(self, position: int, delta: Tensor, tau: int, gradient: Tensor | None) -> Tensor | None:
-        """Write the client's state; what it changed by, where that is summed."""
-        correction, sent = self._correction, self._sent
-        if correction.after is None:
-            return None
-        before = self._held.pop(position)
-        place = sent.places.get(position)
-        gap = 1 if place is None else sent.round - place.round
-        after = correction.after(Ended(sent.beside, before, delta, tau, sent.lr, gap, gradient))
-        assert self._workshop.states is not None
-        self._workshop.states.write(self._row[position], after)
-        return after - before if correction.sums_changes else None
-
-    def _state(self, position: int) -> Tensor:
-        states: ClientStates | None = self._workshop.states
-        read = None if states is None else states.read(position)
-        params = self._sent.weights.params
-        return torch.zeros_like(params) if read is None else read.to(params.device)

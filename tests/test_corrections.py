@@ -1,4 +1,4 @@
-"""Corrected runs against a plain float64 NumPy re-statement of algorithms.md, section 3, and the identities it lists.
+"""Corrected runs against a float64 NumPy re-statement of docs/algorithms.md 3, and the identities it lists.
 
 The network, the clients and the cohorts are those of test_trajectories.py; here all weights are one vector.
 """
@@ -69,7 +69,7 @@ class ClientStep:
 
 
 class Page:
-    """algorithms.md, section 3, line by line."""
+    """docs/algorithms.md, section 3, line by line."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Whole runs against a plain float64 NumPy re-statement of algorithms.md, written from that page and not from our code.
+"""Whole runs against a float64 NumPy re-statement of docs/algorithms.md, written from that page and not from our code.
 
 A tanh network with two layers, four parameter groups, unequal clients, cohorts of different sizes. Every server
 optimizer, with every scope of FedGLAD, with and without clipping: params and figures of every round.
@@ -94,7 +94,7 @@ def square(v: Params) -> float:
 
 
 class Server:
-    """algorithms.md, sections 1 and 2, in the words of the page."""
+    """docs/algorithms.md, sections 1 and 2, in the words of the page."""
 
     def __init__(self, optimizer: dict[str, Any], glad: dict[str, Any] | None, clip: dict[str, Any] | None) -> None:
         defaults = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-3, "weight_decay": 0.0, "v0": 0.0}

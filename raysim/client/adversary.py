@@ -3,7 +3,7 @@
 scale: delta <- factor delta. sign_flip: delta <- -delta. noise: delta <- delta + std z, z standard normal, addressed by
 (seed, round, client). label_flip: local training sees the label L - 1 - y for y, of L classes.
 
-Attacks come after local training and before norms and clipping (algorithms.md section 0).
+Attacks come after local training and before norms and clipping (docs/algorithms.md section 0).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which examples a client sees in which local step (algorithms.md section 0, "local batches").
+"""Which examples a client sees in which local step (docs/algorithms.md section 0, "local batches").
 
 Each epoch is a fresh permutation, addressed by (seed, round, client, epoch), cut into slices of B, the short last slice
 kept: E epochs are E * ceil(n / B) local steps. With `local_steps = K` epochs repeat and are cut after exactly K steps.

@@ -1,7 +1,7 @@
 """Client SGD with momentum: v <- rho v + grad; y <- y - lr v; v = 0 at the start of every round.
 
-Source: algorithms.md section 0, "local SGD"; the form of torch.optim.SGD with dampening 0. Weight decay is applied by
-the training loop, after clipping, for every optimizer alike.
+Source: docs/algorithms.md section 0, "local SGD"; the form of torch.optim.SGD with dampening 0. Weight decay is
+applied by the training loop, after clipping, for every optimizer alike.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 E or K may be drawn (`Between`), change at given rounds (`Change`), and tau may be capped. Draws are addressed by (seed,
 round, client), or with `per = "run"` by (seed, client).
 
-Sources: algorithms.md section 0; Wang et al. (2020) for epochs drawn per client and round; McMahan et al. (2017),
+Sources: docs/algorithms.md section 0; Wang et al. (2020) for epochs drawn per client and round; McMahan et al. (2017),
 section 3, for less local work later on.
 """
 

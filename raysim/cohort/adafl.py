@@ -5,8 +5,8 @@ d_i = |x_new - y_i| over the participants; then all are renormalised. Cohorts ar
 after another in proportion to attention: by the smallest of E_i / a_i, E_i exponential and addressed by (seed, round,
 client), which is the same law (Efraimidis and Spirakis 2006) and nested across sizes.
 
-State: the attention of every client, float64 (N,). Source: Chen et al. (2021), algorithm 1; algorithms.md section 5.
-Departure: y_i is the client's model after clipping, as the server sees it. Cost is O(N) a round.
+State: the attention of every client, float64 (N,). Source: Chen et al. (2021), algorithm 1; docs/algorithms.md section
+5. Departure: y_i is the client's model after clipping, as the server sees it. Cost is O(N) a round.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A client drawn twice is in the cohort twice: it trains once and counts twice. The expected update is that of the whole
 population weighted by examples. Draws are nested across sizes, as the uniform sampler's are.
 
-Source: Li et al. (2020), scheme I; algorithms.md section 5.
+Source: Li et al. (2020), scheme I; docs/algorithms.md section 5.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from raysim.data.cache import prepared
 from raysim.data.dataset import FederatedDataset
 from raysim.data.generated import generated
 from raysim.data.partitioned import Partitioned, assign
+from raysim.data.paths import paths
 from raysim.data.populated import Populated, populate
 from raysim.data.section import AnyData
 from raysim.data.sources import (
@@ -53,8 +54,6 @@ _POPULATIONS: dict[type[Populated], Callable[[Any], Population]] = {
     gld.Gld: gld.open_source,
     table.Table: table.open_source,
 }
-# A path says nothing about content, the source's address does.
-_PATHS = {"root", "noisyag_root", "seed"}
 
 
 def prepare(section: AnyData, seed: int) -> FederatedDataset:
@@ -94,12 +93,16 @@ def _populated(section: Populated, seed: int, population: Population) -> Federat
 
 
 def _address(section: Partitioned | Populated, seed: int, source: dict[str, Any]) -> dict[str, Any]:
-    settings = section.model_dump(mode="json", exclude=_PATHS)
+    settings = section.model_dump(mode="json", exclude=paths(section) | {"seed"})
     return {"division": _DIVISION, "source": source, "section": settings, "seed": seed}
 
 
 def _provenance(section: Partitioned | Populated, seed: int, source: dict[str, Any]) -> dict[str, str]:
-    return {"source": str(source["name"]), "section": section.model_dump_json(exclude=_PATHS), "seed": str(seed)}
+    return {
+        "source": str(source["name"]),
+        "section": section.model_dump_json(exclude={*paths(section), "seed"}),
+        "seed": str(seed),
+    }
 
 
 def _write(path: Path, examples: Examples, section: Partitioned, seed: int, source: dict[str, Any]) -> None:

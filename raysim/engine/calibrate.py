@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from raysim.client.forms.choose import FormName, Way, choose
-from raysim.engine.memory import remembered
+from raysim.engine.client_memory import with_states_folder
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool
@@ -110,7 +110,7 @@ def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], 
 
 def _round_s(plan: Plan, cohort: np.ndarray, device: torch.device, workers: int, budget_s: float) -> float:
     """One pass over a round's chunks, or as many as the budget allows."""
-    with remembered(plan, None) as placed:
+    with with_states_folder(plan, None) as placed:
         return _passed_s(placed, cohort, device, workers, budget_s)
 
 

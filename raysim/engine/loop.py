@@ -14,8 +14,8 @@ import pyarrow as pa
 from raysim.algorithm import Algorithm
 from raysim.cohort.sampler import Sampler
 from raysim.engine import full_participation, scoring, second_look
+from raysim.engine.client_memory import Memory
 from raysim.engine.job import Executor, Outcome
-from raysim.engine.memory import Memory
 from raysim.engine.plan import Plan
 from raysim.engine.training import Training, begin, wait
 from raysim.engine.transfers import transfers

@@ -2,7 +2,7 @@
 
 Trainable parameters, floating buffers, integer buffers and frozen parameters are kept apart by construction: only the
 first enter norms and the server step; floating buffers are averaged, integer buffers take the maximum, frozen
-parameters never travel after the start (algorithms.md, section 0).
+parameters never travel after the start (docs/algorithms.md, section 0).
 """
 
 from __future__ import annotations

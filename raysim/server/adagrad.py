@@ -3,7 +3,7 @@
 With beta1 > 0 the numerator is m <- b1 m + (1 - b1) f g. State: G, starts at v0 (0); m where beta1 > 0, starts at 0.
 eps stands outside the root. f is FedGLAD's factor: it scales the numerator, and G takes the unscaled g.
 
-Source: Reddi et al. (2021), algorithm 2; algorithms.md section 1. Departure: with eps = 0, 0 / 0 is 0.
+Source: Reddi et al. (2021), algorithm 2; docs/algorithms.md section 1. Departure: with eps = 0, 0 / 0 is 0.
 """
 
 from __future__ import annotations

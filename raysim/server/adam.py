@@ -3,8 +3,8 @@
 State: m starts at 0, v at v0 (0). eps stands outside the root. f is FedGLAD's factor, 1 without it: the numerator m is
 fed f g, the second moment takes the unscaled g.
 
-Source: Reddi et al. (2021), algorithm 2; algorithms.md section 1. Departure: they ask for v0 >= eps^2; here it is a
-key, and 0 by default.
+Source: Reddi et al. (2021), algorithm 2; docs/algorithms.md section 1. Departure: they ask for v0 >= eps^2; here it is
+a key, and 0 by default.
 """
 
 from __future__ import annotations

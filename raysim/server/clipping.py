@@ -3,7 +3,7 @@
 Adaptive: rho <- rho exp(-lr (b - quantile)), b = unweighted fraction of the cohort with |delta_i| <= rho before
 clipping; rho starts at `initial`. Fixed: rho stays. There is no epsilon. State: rho, in `ServerState.levels`.
 
-Source: Charles et al. (2021), algorithm 2; algorithms.md section 1.
+Source: Charles et al. (2021), algorithm 2; docs/algorithms.md section 1.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ a_i = tau_i for SGD; with local momentum rho it is the sum of what each gradient
 sum_{k=1..tau} (1 - rho^k) / (1 - rho); under a pull mu (y - x), (1 - (1 - lr mu)^tau) / (lr mu). tau_eff = sum p_i a_i
 ("sum_p_a") or sum p_i tau_i ("sum_p_tau").
 
-Source: Wang et al. (2020), equations 5 and 13; algorithms.md section 3. h_i is the update after clipping.
+Source: Wang et al. (2020); docs/algorithms.md section 4. h_i is the update after clipping.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 z_0 is the weighted mean, and z stays a weighted mean, so the inner products of the updates say every distance.
 
-Source: Pillutla et al. (2019), algorithm 2 (their nu is 1e-6 and they take 4 steps); algorithms.md section 4.
+Source: Pillutla et al. (2019), algorithm 2 (their nu is 1e-6 and they take 4 steps); docs/algorithms.md section 4.
 """
 
 from __future__ import annotations

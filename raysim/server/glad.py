@@ -7,7 +7,7 @@ and is never bounded. gamma = 0 is off, gamma = "inf" unbounded. Where f acts is
 State: B per unit, in `ServerState.glad`; empty until the first round that was measured. A round with fewer than two
 clients measures no agreement: its factor is 1 and its baseline stays.
 
-Source: Yang et al. (2023), algorithm 1; algorithms.md section 2.
+Source: Yang et al. (2023), algorithm 1; docs/algorithms.md section 2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Inverse distance aggregation: weights proportional to 1 / max(1e-12, |y_i - mean y|), renormalised; mean y is plain.
 
-Source: Yeganeh et al. (2020), equation 4; algorithms.md section 4.
+Source: Yeganeh et al. (2020); docs/algorithms.md section 4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Multi-Krum: the plain mean of the m updates with the best scores, scored once. Ties go to the lowest index in the
 cohort; scores within 1e-9 of the largest are ties, because they come from rounded sums.
 
-Source: Blanchard et al. (2017), sections 4 and 6; algorithms.md section 4. Needs M >= f + 3.
+Source: Blanchard et al. (2017); docs/algorithms.md section 4. Needs M >= f + 3.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from = "zero": s target; from = "base": lr + s (target - lr).
 
 M is the configured size of the round's cohort, t the number of finished rounds.
 
-Source: Charles et al. (2021), equation 3 and appendix B.7; algorithms.md section 1.
+Source: Charles et al. (2021), equation 3 and appendix B.7; docs/algorithms.md section 1.
 """
 
 from __future__ import annotations

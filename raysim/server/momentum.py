@@ -3,8 +3,8 @@
 `dampened`: v <- b1 v + (1 - b1) f g. State: v, starts at 0. The learning rate stays outside the velocity, so a schedule
 acts on the whole step at once. f is FedGLAD's factor, 1 without it: the velocity is fed f g.
 
-Source: Hsu et al. (2019); algorithms.md section 1. FedGLAD's algorithm 1 prints the dampened form, its code runs the
-other one; both are here.
+Source: Hsu et al. (2019); docs/algorithms.md section 1. FedGLAD's algorithm 1 prints the dampened form, its code runs
+the other one; both are here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 State: none. The learning rate is the length of every step. f is FedGLAD's factor: the norm is of the unscaled g.
 
-Source: Charles et al. (2021), section 5.4; algorithms.md section 1.
+Source: Charles et al. (2021), section 5.4; docs/algorithms.md section 1.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ State = Mapping[str, Tensor]
 class Descent:
     """What one step descends on.
 
-    FedGLAD's rule (Yang et al. 2023, alg. 1; algorithms.md section 2) is held by these names: numerators are fed f g
+    FedGLAD's rule (Yang et al. 2023, alg. 1; docs/algorithms.md section 2) is held by these names: numerators are fed
+    f g
     through `fed` and `rescale`, second moments read `g`, and a step whose length is a ratio of norms is multiplied by
     `factor` afterwards, because the ratio would cancel it.
 

@@ -1,6 +1,7 @@
 """Server SGD, which is FedAvg: x <- x - lr f g. With lr 1 the new model is the weighted average of the clients' models.
 
-State: none. f is FedGLAD's factor, 1 without it. Source: McMahan et al. (2017), algorithm 1; algorithms.md section 1.
+State: none. f is FedGLAD's factor, 1 without it. Source: McMahan et al. (2017), algorithm 1; docs/algorithms.md
+section 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The server's side of a round: the levels that travel with the model, and the step from sums to the next state.
 
-Order (algorithms.md section 0): the workers clipped and added up; here mean -> GSI and FedGLAD's factor -> learning
-rate -> optimizer. The levels of clipping and zeroing follow what was seen before clipping. A rule
+Order (docs/algorithms.md section 0): the workers clipped and added up; here mean -> GSI and FedGLAD's factor ->
+learning rate -> optimizer. The levels of clipping and zeroing follow what was seen before clipping. A rule
 that needs every update hands in its `aggregate`, or sums with weights of its own (`reweighed`).
 """
 

@@ -2,7 +2,7 @@
 
 The median drops all but the middle value, or the middle two where M is even. Both ignore weights.
 
-Source: Yin et al. (2018), definitions 1 and 2; algorithms.md section 4. Needs M > 2 k.
+Source: Yin et al. (2018), definitions 1 and 2; docs/algorithms.md section 4. Needs M > 2 k.
 """
 
 from __future__ import annotations

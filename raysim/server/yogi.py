@@ -5,8 +5,8 @@ The step is Adam's (`adaptive_step`); the second moment moves by (1 - b2) g^2 at
 State: m starts at 0, v at v0 (0). eps stands outside the root. f is FedGLAD's factor, 1 without it: the numerator m is
 fed f g, the second moment takes the unscaled g.
 
-Sources: Zaheer et al. (2018); Reddi et al. (2021), algorithm 2; algorithms.md section 1. Departure: the latter ask for
-v0 >= eps^2; here it is a key, and 0 by default.
+Sources: Zaheer et al. (2018); Reddi et al. (2021), algorithm 2; docs/algorithms.md section 1. Departure: the latter
+ask for v0 >= eps^2; here it is a key, and 0 by default.
 """
 
 from __future__ import annotations

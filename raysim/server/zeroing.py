@@ -4,7 +4,7 @@ C follows the `quantile` of the clients' largest coordinates: C <- C exp(-lr (b 
 the cohort with max |delta_i| <= C; it starts at `initial`. A zeroed client keeps its weight, and counts as within the
 clip level. State: C, in `ServerState.levels`.
 
-Source: the released code of Charles et al. (2021), with its constants; algorithms.md section 1.
+Source: the released code of Charles et al. (2021), with its constants; docs/algorithms.md section 1.
 """
 
 from __future__ import annotations

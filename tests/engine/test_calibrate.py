@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +11,6 @@ from torch import nn
 import raysim
 from raysim.engine.calibrate import CALL_S, Timing, best, calibrate, estimate
 from raysim.engine.resolve import resolve
-from raysim.report import calibration
 
 Make = Callable[..., raysim.Experiment]
 
@@ -62,11 +59,3 @@ def test_what_is_left_out_is_said_with_the_reason(experiment: Make, dataset: ray
     assert {timing.form for timing in timings} == {"one_by_one"}
     assert len(left_out) == 3
     assert any("buffers" in said for said in left_out)
-
-
-def test_the_file_keeps_its_comments_and_gets_explicit_values(tmp_path: Path) -> None:
-    source, target = tmp_path / "a.toml", tmp_path / "b.toml"
-    source.write_text('# mine\nname = "x" # why\n[engine]\nworkers = 0\n')
-    calibration.write(source, Timing("stacked", 16, (1.0,)), target)
-    assert target.read_text().startswith('# mine\nname = "x" # why\n')
-    assert tomllib.loads(target.read_text())["engine"] == {"workers": 0, "form": "stacked", "chunk_size": 16}

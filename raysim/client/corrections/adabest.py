@@ -6,7 +6,7 @@ server  h <- beta (thetabar_prev - thetabar); what is broadcast is thetabar - h
 State: all start at 0, thetabar at the initial model. h^t = sum_{s=1..t} beta^(t-s+1) gbar^s, gbar = x - thetabar: what
 is old fades, on both sides. beta = mu = 0 is FedAvg. FedGLAD's f acts on gbar, and so on thetabar and h.
 
-Source: Varno et al. (2022), algorithm 1; algorithms.md section 3.
+Source: Varno et al. (2022), algorithm 1; docs/algorithms.md section 3.
 """
 
 from __future__ import annotations

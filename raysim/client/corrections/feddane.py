@@ -2,8 +2,8 @@
 
 It is weighted as the clients' updates are, and taken in a pass over the cohort before local training. No state.
 
-Source: Li et al. (2019), algorithm 2; algorithms.md section 3. Departures: gbar is of the cohort that trains, where the
-paper draws a second one. A client takes grad f_i(x) again when it trains, rather than keep it in between.
+Source: Li et al. (2019), algorithm 2; docs/algorithms.md section 3. Departures: gbar is of the cohort that trains,
+where the paper draws a second one. A client takes grad f_i(x) again when it trains, rather than keep it in between.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ server  h <- h + (M / N) gbar; what is broadcast is theta = thetabar - h
 State: all start at 0, thetabar at the initial model. A client whose local training converged has h_i = its gradient at
 y_i: the first-order condition. FedGLAD's f acts on gbar, and so on thetabar and h.
 
-Source: Acar et al. (2021), algorithm 1, in the notation of Varno et al. (2022); algorithms.md section 3.
+Source: Acar et al. (2021), algorithm 1, in the notation of Varno et al. (2022); docs/algorithms.md section 3.
 """
 
 from __future__ import annotations

@@ -11,13 +11,14 @@ adam         (b1 m + (1 - b1) g) / (sqrt(v) + eps)           m likewise; v <- b2
 State: m = v = 0. No bias correction. c is weighted as the clients' updates are, and taken in a pass before local
 training, in training mode. grad(x; B) has the masks and draws of grad(y; B). Clipping and weight decay act on g.
 
-Source: Karimireddy et al. (2021), algorithm 1; algorithms.md section 3. Departure: v as it was before the round, where
-the paper leaves open whether V comes first.
+Source: Karimireddy et al. (2021), algorithm 1; docs/algorithms.md section 3. Departure: v as it was before the round,
+where the paper leaves open whether V comes first.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field, PositiveFloat, model_validator
@@ -30,50 +31,53 @@ from raysim.section import Section
 Base = Literal["sgd", "momentum", "adam"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 _KEYS = {"sgd": (), "momentum": ("beta1",), "adam": ("beta1", "beta2", "eps")}
+_DEFAULTS = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-3}
 
 
-class Mime(Section):
-    """`base` is the server's optimizer that the clients apply; `beta1`, `beta2` and `eps` are its constants."""
+class ServerOptimizer(Section):
+    """`base` is the server's optimizer that clients apply.
 
-    name: Literal["mime"] = "mime"
+    `beta1`, `beta2` and `eps` are its constants, where it has them: 0.9, 0.99 and 1e-3 unless they are given.
+    """
+
     base: Base = "momentum"
     beta1: Beta | None = None
     beta2: Beta | None = None
     eps: PositiveFloat | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        """The record says every constant of its base."""
+        if not isinstance(given, Mapping):
+            return given
+        wanted = _KEYS.get(given.get("base", "momentum"), ())
+        return {**given, **{key: _DEFAULTS[key] for key in wanted if given.get(key) is None}}
+
     @model_validator(mode="after")
-    def _keys_of_the_base(self) -> Mime:
-        _check(self)
+    def _keys_of_the_base(self) -> ServerOptimizer:
+        for key in _DEFAULTS:
+            if getattr(self, key) is not None and key not in _KEYS[self.base]:
+                has = ", ".join(_KEYS[self.base]) or "no constants"
+                raise ValueError(f"base = {self.base!r} has {has}, but got {key} = {getattr(self, key)}: remove it")
         return self
 
 
-class MimeLite(Section):
+class Mime(ServerOptimizer):
+    """With the gradient at x taken off, and the cohort's mean put in its place."""
+
+    name: Literal["mime"] = "mime"
+
+
+class MimeLite(ServerOptimizer):
     """As `Mime`, without the second gradient."""
 
     name: Literal["mimelite"] = "mimelite"
-    base: Base = "momentum"
-    beta1: Beta | None = None
-    beta2: Beta | None = None
-    eps: PositiveFloat | None = None
-
-    @model_validator(mode="after")
-    def _keys_of_the_base(self) -> MimeLite:
-        _check(self)
-        return self
-
-
-def _check(section: Mime | MimeLite) -> None:
-    for key in ("beta1", "beta2", "eps"):
-        if getattr(section, key) is not None and key not in _KEYS[section.base]:
-            has = ", ".join(_KEYS[section.base]) or "no constants"
-            raise ValueError(f"base = {section.base!r} has {has}, but got {key} = {getattr(section, key)}: remove it")
 
 
 def make(section: Mime | MimeLite) -> Correction:
-    """Close the functions over the base and its constants (0.9, 0.99 and 1e-3 where they are not given)."""
-    b1 = 0.9 if section.beta1 is None else section.beta1
-    b2 = 0.99 if section.beta2 is None else section.beta2
-    eps = 1e-3 if section.eps is None else section.eps
+    """Close the functions over the base and its constants; those it has none of are never read."""
+    b1, b2, eps = section.beta1 or 0.0, section.beta2 or 0.0, section.eps or 0.0
     lite = isinstance(section, MimeLite)
     learns = not lite or section.base != "sgd"
 

@@ -1,6 +1,6 @@
 """FedProx: every local gradient is grad + mu (y - x). No state. mu = 0 is FedAvg.
 
-Source: Li et al. (2020), equation 2; algorithms.md section 3.
+Source: Li et al. (2020), equation 2; docs/algorithms.md section 3.
 """
 
 from __future__ import annotations

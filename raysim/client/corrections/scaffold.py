@@ -7,7 +7,7 @@ server  c <- c + (M / N) mean(c_i+ - c_i); the model moves as without a correcti
 
 State: all start at 0. Invariant: c = (1 / N) sum of c_i over all N clients.
 
-Source: Karimireddy et al. (2020), algorithm 1, and Wang et al. (2021), equation 4; algorithms.md section 3.
+Source: Karimireddy et al. (2020), algorithm 1, and Wang et al. (2021), equation 4; docs/algorithms.md section 3.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ gbar = x - mean of y_i, K local steps of every client:
 client  h_i <- h_i - h + g_i / (K lr)
 server  h <- d h + M / (K lr N) gbar,   d = (N - 1) / N as printed, (N - M) / N with `exact`
 
-State: all start at 0. With the exact factor h is SCAFFOLD's c. Source: Varno et al. (2022), algorithm 2; algorithms.md
-section 3.
+State: all start at 0. With the exact factor h is SCAFFOLD's c. Source: Varno et al. (2022), algorithm 2;
+docs/algorithms.md section 3.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ SMALL = 500_000
 """Numbers of a client up to which a call should hold several clients, for the call not to be felt."""
 
 STACK_NUMBERS = 1 << 26
-"""Numbers of all clients of a stack on a card: about 256 MB of weights, and as much of what is made of them."""
+"""Numbers of all clients of a stack on a card, 256 MB of weights: a guess until it is measured on one."""
 
 
 @dataclass(frozen=True)

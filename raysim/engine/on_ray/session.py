@@ -11,8 +11,8 @@ from ray import exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysim.engine import wire
+from raysim.engine.client_memory import with_states_folder
 from raysim.engine.loop import Finished
-from raysim.engine.memory import remembered
 from raysim.engine.on_ray.cluster import connected, place
 from raysim.engine.on_ray.driver import Driver
 from raysim.engine.plan import Plan
@@ -36,7 +36,7 @@ def run(
     Raises:
         KeyboardInterrupt: after Ctrl-C, once the driver has checkpointed the last finished round.
     """
-    with connected(address), remembered(plan, path) as plan:
+    with connected(address), with_states_folder(plan, path) as plan:
         driver = _start(plan, path, profile)
         outcome = None
         try:
@@ -64,7 +64,7 @@ def run(
 
 def rounds(plan: Plan, path: Path | None, address: str | None, make_folder: Callable[[], None]) -> Generator[Finished]:
     """Pull round by round; the driver works on the next one while the reader looks at this one."""
-    with connected(address), remembered(plan, path) as plan:
+    with connected(address), with_states_folder(plan, path) as plan:
         if path is None and plan.states is not None and len(ray.nodes()) > 1:
             raise ExperimentError(
                 "Clients remember under this correction, and here they are on several machines: give path=, a folder "

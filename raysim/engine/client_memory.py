@@ -53,7 +53,7 @@ class Memory:
 
 
 @contextmanager
-def remembered(plan: Plan, path: Path | None) -> Iterator[Plan]:
+def with_states_folder(plan: Plan, path: Path | None) -> Iterator[Plan]:
     """The plan with a place for what clients remember: in the run's folder, or one that goes with the block."""
     if not plan.algorithm().remembers or plan.states is not None:
         yield plan
