@@ -28,9 +28,9 @@ class Remembered:
             assert self._workshop.gradients is not None
             taken = local_training.full_gradients(self._workshop.gradients, self._sent.weights, [client])
             _, own = next(iter(taken))
-        state = self._state(client.position)
+        state = self._sent.weights.params.new_zeros(0)
         if correction.after is not None:
-            self._held[client.position] = state
+            state = self._held[client.position] = self._state(client.position)
         assert correction.offset is not None
         return correction.offset(Begins(self._sent.beside, state, own))
 

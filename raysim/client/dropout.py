@@ -65,6 +65,8 @@ def _xor_shifted(z: Tensor, bits: int, spare: Tensor) -> None:
 
 def keys(client_keys: list[int], steps: int, layers: int, device: torch.device) -> Tensor:
     """int64 (layers, steps, clients): the keys of every mask of a round of local training."""
+    if not layers:
+        return torch.empty((0, steps, len(client_keys)), dtype=torch.int64, device=device)
     clients = np.array(client_keys, dtype=np.uint64)
     address = np.arange(layers)[:, None, None], np.arange(steps)[:, None]
     return torch.from_numpy(seeds.derive(clients, *address).view(np.int64)).to(device)

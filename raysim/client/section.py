@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from raysim.client.augmentations.augment import Augmentation
 from raysim.client.corrections.section import CorrectionSection
 from raysim.client.optimizers import OptimizerSection
 from raysim.client.sgd import Sgd
 from raysim.client.work import Amount, Change, drawn
-from raysim.section import Section
+from raysim.section import Section, named_unless_said
 from raysim.seeds import Int64s
 
 
@@ -28,7 +27,7 @@ class ClientSection(Section):
     `augment` is done to an image each time it is trained on.
     """
 
-    optimizer: OptimizerSection = Sgd()
+    optimizer: Annotated[OptimizerSection, named_unless_said(Sgd)] = Sgd()
     correction: CorrectionSection | None = None
     lr_decay: float = Field(1.0, gt=0, le=1)
     batch_size: PositiveInt | Literal["full"] = 20
@@ -41,14 +40,6 @@ class ClientSection(Section):
     max_grad_norm: PositiveFloat | None = None
     mid_round_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     augment: Augmentation | None = None
-
-    @field_validator("optimizer", mode="before")
-    @classmethod
-    def _plain_keys_are_of_sgd(cls, given: Any) -> Any:
-        """`client.optimizer.lr=0.5` alone changes the default optimizer: no name is needed for it."""
-        if isinstance(given, Mapping) and "name" not in given:
-            return {"name": Sgd.model_fields["name"].default, **given}
-        return given
 
     @model_validator(mode="after")
     def _one_measure_of_work(self) -> ClientSection:

@@ -97,7 +97,7 @@ def rounds(
             if state.round < experiment.rounds and (overlap or stepped is None) and not stop():
                 training = begin(plan, algorithm, sampler, executor, state, keep)
             if stepped is not None:
-                finished = _finish(plan, executor, stepped, since_s)
+                finished = _finish(plan, executor, stepped, algorithm.traffic, since_s)
                 if folder is not None:
                     folder.add(finished.row, finished.clients, finished.spans)
                     if _checkpoint_due(stepped.state, experiment):
@@ -186,7 +186,7 @@ def _checkpoint(folder: RunFolder, state: ServerState, memory: Memory | None) ->
     folder.checkpoint(state)
 
 
-def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -> Finished:
+def _finish(plan: Plan, executor: Executor, stepped: _Stepped, traffic: tuple[int, int], since_s: float) -> Finished:
     """Wait for the round's evaluations and put together all that is known of it."""
     index = stepped.state.round - 1
     watch, training = stepped.training.watch, stepped.training
@@ -219,7 +219,7 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, since_s: float) -
             **stepped.metrics,
             **scores,
             **probed,
-            **transfers(plan, len(np.unique(training.cohort)), len(training.positions)),
+            **transfers(plan, traffic, len(np.unique(training.cohort)), len(training.positions)),
             **_engine_costs(outcomes, time.perf_counter() - since_s),
             **seconds,
         },

@@ -83,7 +83,7 @@ def _round(plan: Plan) -> Iterator[Line]:
         yield "kept updates", f"{kept} a round, in shards in the object store: {_why_kept(plan)} looks at every update"
     if (probe := server.diagnostics.probe) is not None:
         yield "probe", f"all {figures.counted(len(train), 'client')}, every {figures.counted(probe, 'round')}"
-    costs = transfers(plan, len(cohort))
+    costs = transfers(plan, plan.algorithm().traffic, len(cohort))
     down, up = costs["bytes_down"], costs["bytes_up"]
     total = figures.size((down + up) * experiment.rounds)
     yield "transfer", f"{figures.size(down)} down and {figures.size(up)} up a round; {total} in all, were clients real"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
-from raysim.section import Section
+from raysim.section import Section, named_unless_said
 from raysim.server.aggregators import Aggregator, Ida, Mean, Rule, ignores_weights
 from raysim.server.clipping import ClipSection
 from raysim.server.diagnostics import Diagnostics
@@ -26,7 +25,7 @@ class ServerSection(Section):
     Absent sections are off: no clipping, no zeroing, no FedGLAD, no decay.
     """
 
-    optimizer: OptimizerSection = Sgd()
+    optimizer: Annotated[OptimizerSection, named_unless_said(Sgd)] = Sgd()
     weighting: Literal["examples", "uniform", "ida"] = "examples"
     aggregator: Aggregator = Mean()
     clip: ClipSection | None = None
@@ -35,14 +34,6 @@ class ServerSection(Section):
     lr_scaling: LrScaling = LrScaling()
     lr_schedule: Schedule | None = None
     diagnostics: Diagnostics = Diagnostics()
-
-    @field_validator("optimizer", mode="before")
-    @classmethod
-    def _plain_keys_are_of_sgd(cls, given: Any) -> Any:
-        """`server.optimizer.lr=0.5` alone changes the default optimizer: no name is needed for it."""
-        if isinstance(given, Mapping) and "name" not in given:
-            return {"name": Sgd.model_fields["name"].default, **given}
-        return given
 
     @model_validator(mode="after")
     def _rules_that_go_together(self) -> ServerSection:

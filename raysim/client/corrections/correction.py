@@ -24,8 +24,8 @@ Vectors = Mapping[str, Tensor]
 class Begins(NamedTuple):
     """A client at the beginning of its round.
 
-    sent: what came beside the model. state: the client's own vector, zeros before its first round. gradient: its full
-    local gradient at x, where the correction asks for it.
+    sent: what came beside the model. state: the client's own vector, zeros before its first round; empty where clients
+    remember nothing. gradient: its full local gradient at x, where the correction asks for it.
     """
 
     sent: Vectors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,68 +34,63 @@ Parameters = Callable[[str], Parameter]
 """Full name -> parameter."""
 
 
+class _Kinds(NamedTuple):
+    """The layers that differ between one client and a stack; `lead` axes of an activation come before an example's."""
+
+    lead: int
+    linear: Callable[[Parameter, Parameter | None, torch.dtype], Layer]
+    conv2d: Callable[[nn.Conv2d, Parameter, Parameter | None, torch.dtype], Layer]
+    embedding: Callable[[Parameter, int | None], Layer]
+    lstm: Callable[[list[list[Parameter]], torch.dtype], Layer]
+    layer_norm: Callable[[nn.LayerNorm, Parameter | None, Parameter | None, Tensor], Layer]
+    group_norm: Callable[[nn.GroupNorm, Parameter | None, Parameter | None, Tensor], Layer]
+
+
+_ONE = _Kinds(1, Linear, Conv2d, Embedding, Lstm, LayerNorm, GroupNorm)
+_STACK = _Kinds(2, StackedLinear, StackedConv2d, StackedEmbedding, StackedLstm, StackedLayerNorm, StackedGroupNorm)
+
+
 def for_one(placed: Sequence[Placed], parameters: Parameters, like: Tensor, precision: torch.dtype) -> list[Layer]:
     """Layers for one client after another; `like` gives dtype and device, `precision` that of large products."""
-    layers: list[Layer] = []
-    for below, one in _with_below(placed):
-        path, module = one.path, one.module
-        match module:
-            case nn.Linear():
-                layer: Layer = Linear(parameters(f"{path}weight"), _bias(path, module, parameters), precision)
-            case nn.Conv2d():
-                layer = Conv2d(module, parameters(f"{path}weight"), _bias(path, module, parameters), precision)
-            case nn.Embedding():
-                layer = Embedding(parameters(f"{path}weight"), module.padding_idx)
-            case lstm.Lstm():
-                layer = Lstm(module.hidden, _weights(path, module, parameters), precision)
-            case nn.LayerNorm():
-                layer = LayerNorm(module, *_affine(path, module, parameters), like)
-            case nn.GroupNorm():
-                layer = GroupNorm(module, *_affine(path, module, parameters), like)
-            case tied.Tied():
-                _, *body = one.inner
-                table = parameters(f"{path}embedding.weight")
-                chain = _chain(body, for_one(body, parameters, like, precision))
-                layer = Tied(
-                    Embedding(table.again(), module.embedding.padding_idx), chain, Linear(table, None, precision)
-                )
-            case _:
-                layer = _other(one, below, like, 1, for_one(one.inner, parameters, like, precision))
-        layers.append(layer)
-    return layers
+    return _layers(_ONE, placed, parameters, like, precision)
 
 
 def for_stack(placed: Sequence[Placed], parameters: Parameters, like: Tensor, precision: torch.dtype) -> list[Layer]:
     """Layers with a client axis; the views that `parameters` returns have it too."""
-    layers: list[Layer] = []
-    for below, one in _with_below(placed):
-        path, module = one.path, one.module
-        match module:
-            case nn.Linear():
-                layer: Layer = StackedLinear(parameters(f"{path}weight"), _bias(path, module, parameters), precision)
-            case nn.Conv2d():
-                layer = StackedConv2d(module, parameters(f"{path}weight"), _bias(path, module, parameters), precision)
-            case nn.Embedding():
-                layer = StackedEmbedding(parameters(f"{path}weight"), module.padding_idx)
-            case lstm.Lstm():
-                layer = StackedLstm(_weights(path, module, parameters), precision)
-            case nn.LayerNorm():
-                layer = StackedLayerNorm(module, *_affine(path, module, parameters), like)
-            case nn.GroupNorm():
-                layer = StackedGroupNorm(module, *_affine(path, module, parameters), like)
-            case tied.Tied():
-                _, *body = one.inner
-                table = parameters(f"{path}embedding.weight")
-                chain = _chain(body, for_stack(body, parameters, like, precision))
-                layer = Tied(
-                    StackedEmbedding(table.again(), module.embedding.padding_idx),
-                    chain,
-                    StackedLinear(table, None, precision),
-                )
-            case _:
-                layer = _other(one, below, like, 2, for_stack(one.inner, parameters, like, precision))
-        layers.append(layer)
-    return layers
+    return _layers(_STACK, placed, parameters, like, precision)
+
+
+def _layers(
+    kinds: _Kinds, placed: Sequence[Placed], parameters: Parameters, like: Tensor, precision: torch.dtype
+) -> list[Layer]:
+    return [_layer(kinds, one, below, parameters, like, precision) for below, one in _with_below(placed)]
+
+
+def _layer(
+    kinds: _Kinds, one: Placed, below: nn.Module | None, parameters: Parameters, like: Tensor, precision: torch.dtype
+) -> Layer:
+    path, module = one.path, one.module
+    match module:
+        case nn.Linear():
+            return kinds.linear(parameters(f"{path}weight"), _bias(path, module, parameters), precision)
+        case nn.Conv2d():
+            return kinds.conv2d(module, parameters(f"{path}weight"), _bias(path, module, parameters), precision)
+        case nn.Embedding():
+            return kinds.embedding(parameters(f"{path}weight"), module.padding_idx)
+        case lstm.Lstm():
+            return kinds.lstm(_weights(path, module, parameters), precision)
+        case nn.LayerNorm():
+            return kinds.layer_norm(module, *_affine(path, module, parameters), like)
+        case nn.GroupNorm():
+            return kinds.group_norm(module, *_affine(path, module, parameters), like)
+        case tied.Tied():
+            _, *body = one.inner
+            table = parameters(f"{path}embedding.weight")
+            read = kinds.embedding(table.again(), module.embedding.padding_idx)
+            chain = _chain(body, _layers(kinds, body, parameters, like, precision))
+            return Tied(read, chain, kinds.linear(table, None, precision))
+        case _:
+            return _other(one, below, like, kinds.lead, _layers(kinds, one.inner, parameters, like, precision))
 
 
 def _other(one: Placed, below: nn.Module | None, like: Tensor, lead: int, inner: list[Layer]) -> Layer:

@@ -19,13 +19,12 @@ class Lstm:
     """x (batch, time, features) -> (batch, time, hidden).
 
     Args:
-        hidden: width of the state.
         weights: of each layer, in the order of `raysim.models.lstm.WEIGHTS`.
         precision: dtype of the kernels, where the weights are large.
     """
 
-    def __init__(self, hidden: int, weights: Sequence[Sequence[Parameter]], precision: torch.dtype) -> None:
-        self._hidden = hidden
+    def __init__(self, weights: Sequence[Sequence[Parameter]], precision: torch.dtype) -> None:
+        self._hidden = weights[0][1].value.shape[1]
         self._parameters = [parameter for own in weights for parameter in own]
         # The same memory as the trained weights, with a gradient. By .data and not detach(), which would count changes
         # of the whole flat vector, and the layers above move their part of it before this one's backward.
