@@ -13,7 +13,7 @@ from torch import Tensor
 
 from raysim.models import task as tasks
 from raysim.models.masked import MaskedCrossEntropy
-from raysim.models.softmax import MANY, softmax
+from raysim.models.softmax import MANY, Softmax
 from raysim.models.task import Loss, Task
 
 LossGradient = Callable[[Tensor, Tensor], tuple[Tensor, float, Tensor | None]]
@@ -45,13 +45,13 @@ def by_rows(task: Task) -> bool:
 def _cross_entropy(stacked: bool) -> LossGradient:
     """softmax(outputs) - onehot(targets); the factor is 1 / T with T targets per example."""
     minus_ones = torch.empty(0)
-    many = 0 if stacked else MANY
+    softmax = Softmax(0 if stacked else MANY)
 
     def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, None]:
         nonlocal minus_ones
         if minus_ones.shape != targets.shape or minus_ones.dtype != outputs.dtype:
             minus_ones = outputs.new_full(targets.shape, -1.0)
-        made = softmax(outputs, many)
+        made = softmax(outputs)
         made.scatter_add_(-1, targets.unsqueeze(-1), minus_ones.unsqueeze(-1))
         return made, targets.shape[0] / targets.numel(), None
 

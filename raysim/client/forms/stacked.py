@@ -15,7 +15,7 @@ the server does, cost little more than one where a local step is bound by its ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -24,7 +24,7 @@ from torch import Tensor
 from raysim.client import dropout
 from raysim.client.form import Client, Updates
 from raysim.client.forms import loss_gradient
-from raysim.client.forms.layers.build import for_stack
+from raysim.client.forms.layers.build import for_stack, turned
 from raysim.client.forms.layers.dropout import Dropout
 from raysim.client.forms.layers.layer import Layer, every
 from raysim.client.forms.layers.parameter import Parameter
@@ -33,6 +33,7 @@ from raysim.client.forms.recognise import Recognised
 from raysim.client.forms.recorded import Recorder, Recordings
 from raysim.client.forms.scores import Scores
 from raysim.client.forms.together import lay_together
+from raysim.client.forms.turned import Turned
 from raysim.client.optimizer import Rate
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
@@ -74,6 +75,7 @@ class Stacked:
         self._model = model
         self._task = task
         self._rule = rule
+        self._turned = Turned(model.params, turned(recognised.layers))
         self._stacks: list[_Stack] = []
 
     def train(
@@ -99,8 +101,10 @@ class Stacked:
         stacks = self._largest(num, starts[0].weights)
         own, anchors = stacks[0], stacks[1:]
         broadcast, lr = _rows(starts, len(clients))
-        device = broadcast.device
-        x, y, rows, members = together.x, together.y, together.rows, together.members
+        broadcast, device = self._turned.turn(broadcast), broadcast.device
+        x, y, rows, members = together.x, together.y, together.rows, self._with_turned_offsets(together.members)
+        if start is not None:
+            start = {name: self._turned.turn(vector) for name, vector in start.items()}
         for stack in stacks:
             stack.params[:num].copy_(broadcast)
         # (local step, dropout layer, client)
@@ -126,7 +130,8 @@ class Stacked:
             if steps.acts:
                 steps.step(active)
         loss, correct = scores.totals()
-        delta, gradients = params.sub_(broadcast), steps.mean_gradients()
+        delta, gradients = self._turned.turn_back(params.sub_(broadcast)), steps.mean_gradients()
+        gradients = None if gradients is None else self._turned.turn_back(gradients)
         seen = tuple(client.batches.bounds[-1] for client in clients)
         return [
             Updates(
@@ -140,6 +145,11 @@ class Stacked:
             )
             for i, (weights, _) in enumerate(starts)
         ]
+
+    def _with_turned_offsets(self, members: list[Client]) -> list[Client]:
+        if members[0].offset is None:
+            return members
+        return [replace(m, offset=None if m.offset is None else self._turned.turn(m.offset)) for m in members]
 
     def _largest(self, num: int, broadcast: Weights) -> list[_Stack]:
         """The stack that is trained and, where the rule is anchored, one for gradients at the broadcast."""

@@ -43,7 +43,9 @@ class Together:
 
     def in_given_order(self, per_member: Tensor, which: int = 0) -> Tensor:
         """(K times, ...) by member -> (K, ...) by client in the order given: each one's occurrence number `which`."""
-        return per_member if self.place is None else per_member.index_select(0, self.place.to(per_member.device) + which)
+        return (
+            per_member if self.place is None else per_member.index_select(0, self.place.to(per_member.device) + which)
+        )
 
 
 def lay_together(clients: Sequence[Client], times: int = 1) -> Together:
