@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from raysim.experiment import Experiment, load
+    from raysim.runs import Report, Runs
     from raysim.trial_runs import TrialsResult, run_trials
     from raysim.trials import trials_of
 
@@ -34,10 +35,12 @@ __all__ = [
     "FederatedDataset",
     "ModelError",
     "RaysimError",
+    "Report",
     "ResourceError",
     "Result",
     "Round",
     "RunFolderError",
+    "Runs",
     "TrialsResult",
     "WorkerLostError",
     "load",
@@ -53,6 +56,8 @@ _HOMES = {
     "FederatedDataset": "raysim.data.dataset",
     "ClientUpdate": "raysim.engine.replay",
     "Experiment": "raysim.experiment",
+    "Report": "raysim.runs",
+    "Runs": "raysim.runs",
     "TrialsResult": "raysim.trial_runs",
     "load": "raysim.experiment",
     "run_trials": "raysim.trial_runs",

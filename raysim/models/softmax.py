@@ -44,8 +44,11 @@ class Softmax:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log softmax(logits)[label] per row: logits (rows, classes), labels (rows,)."""
-    if _is_flat_and_short(logits, MANY):
+    """-log softmax(logits)[label] per row: logits (rows, classes), labels (rows,).
+
+    Where no gradient is wanted, rows are scored many at a time, and a row's bits are a function of the row alone.
+    """
+    if _is_flat_and_short(logits, MANY if logits.requires_grad else 0):
         filled = pad(logits, (0, VECTOR - logits.shape[1]), value=-math.inf)
         return -torch.log_softmax(filled, -1).gather(1, labels.unsqueeze(1)).squeeze(1)
     return torch.nn.functional.cross_entropy(logits, labels, reduction="none")

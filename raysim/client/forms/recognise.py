@@ -90,6 +90,7 @@ def _walk(path: str, module: nn.Module) -> Iterator[Placed]:
 
 
 def every(placed: Sequence[Placed]) -> Iterator[Placed]:
+    """All of them, and those that they are made of."""
     for one in placed:
         yield one
         yield from every(one.inner)

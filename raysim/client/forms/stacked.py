@@ -4,9 +4,8 @@ At local step t every product is over the first A_t clients, those still at work
 computed for the finished. The gradient of a row that only fills a batch up is zero, and a client's loss stays the mean
 over its own b_i examples.
 
-A chunk's bits are a function of its members in their order. They are not always a function of each client alone:
-batched kernels may go another way for another A_t, and where a client's activations do not fill multiples of 64
-bytes (a width of 37, say), for another place in the stack too.
+A chunk's bits are a function of its members in their order. They are not a function of each client alone: batches are
+filled up to the longest of their local step, and products add up in another order for another length.
 
 The same clients may be trained from several starts in one stack: runs that differ only in learning rates, or in what
 the server does, cost little more than one where a local step is bound by its calls (`train_each`).
@@ -87,8 +86,8 @@ class Stacked:
     def train_each(self, starts: Sequence[Start], clients: Sequence[Client]) -> list[Updates]:
         """The clients' updates from each start, in one stack of len(starts) K; no client has an `offset`.
 
-        They agree with those of `train` to rounding, and to the bit where batched kernels do not look at the size of a
-        stack and rates enter alike: plain SGD. All of them hold until the form trains again.
+        They agree with those of `train`: to the bit under plain SGD, whose rates enter alike, else to rounding. All of
+        them hold until the form trains again.
         """
         return self._train_all(starts, clients, None)
 
