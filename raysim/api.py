@@ -238,7 +238,7 @@ def _as_round(plan: Plan, f: Finished) -> Round:
 
 
 def _create(plan: Plan, path: Path, overwrite: bool) -> None:
-    RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite)
+    RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite, plan.dataset.fingerprint)
 
 
 def _check_same(plan: Plan, path: Path) -> None:
@@ -268,7 +268,7 @@ def _continue(plan: Plan, path: Path, address: str | None, progress: bool | None
         address,
         progress,
         profile,
-        lambda: records.write_experiment(path, plan.experiment, plan.fingerprint),
+        lambda: records.write_experiment(path, plan.experiment, plan.fingerprint, plan.dataset.fingerprint),
     )
 
 

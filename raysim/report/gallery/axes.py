@@ -1,0 +1,69 @@
+"""What the axes of all figures have in common: how shares, times and counts are written on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from raysim.report.series import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LOGARITHMIC_ABOVE = 100.0
+"""Positive values that span a larger factor go on a logarithmic axis."""
+
+
+def is_share(column: str) -> bool:
+    """Whether a column of the records holds fractions that are written in percent."""
+    return column.endswith(("accuracy", "_fraction"))
+
+
+def shares(axes: Axes, which: str = "y") -> None:
+    """Write an axis' ticks in percent."""
+    from matplotlib.ticker import PercentFormatter
+
+    axis = axes.yaxis if which == "y" else axes.xaxis
+    axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+
+
+def counts(axes: Axes) -> None:
+    """Write the ticks of x as counts with a unit prefix: 12 k, 3 M."""
+    from matplotlib.ticker import EngFormatter
+
+    axes.xaxis.set_major_formatter(EngFormatter())
+
+
+def sizes(axes: Axes, values: Sequence[float]) -> None:
+    """A logarithmic x axis with a tick at each of a few sizes."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(values))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels([f"{value:g}" for value in values])
+
+
+def fitting_scale(axes: Axes, values: Floats) -> None:
+    """A logarithmic y axis where the values call for one."""
+    if len(values) and np.min(values) > 0 and np.max(values) / np.min(values) > LOGARITHMIC_ABOVE:
+        axes.set_yscale("log")
+
+
+def time_unit(longest_s: float) -> tuple[float, str]:
+    """Seconds per unit, and the unit in which a time axis of this length is read best."""
+    for unit_s, unit in ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min")):
+        if longest_s >= 2 * unit_s:
+            return unit_s, unit
+    return 1.0, "s"
+
+
+def plain_logarithm(axes: Axes) -> None:
+    """Write a logarithmic y axis in plain numbers, at 1, 2 and 5 of every decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())

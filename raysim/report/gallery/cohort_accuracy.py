@@ -1,0 +1,71 @@
+"""Final accuracy, or loss, against cohort size, a line per method."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.figure import Figure
+from raysim.report.gallery.lanes import all_sizes, lanes
+from raysim.report.groups import Group, headline
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SCHEMA = pa.schema(
+    [
+        ("group", pa.string()),
+        ("cohort_size", pa.float64()),
+        ("mean", pa.float64()),
+        ("std", pa.float64()),
+        ("trials", pa.int64()),
+    ]
+)
+
+
+def make(groups: Sequence[Group]) -> Iterator[Figure]:
+    """One figure, where there are groups that differ in the cohort's size."""
+    column, found = headline(groups), lanes(groups)
+    rows = []
+    for lane in found:
+        for size, group in zip(lane.sizes, lane.groups, strict=True):
+            if finals := group.finals(column):
+                deviation = statistics.stdev(finals) if len(finals) > 1 else None
+                rows.append((lane.label, size, statistics.fmean(finals), deviation, len(finals)))
+    if not rows:
+        return
+    data = pa.table([list(part) for part in zip(*rows, strict=True)], schema=SCHEMA)
+
+    def draw(axes: Axes) -> None:
+        for lane in found:
+            points = [row for row in rows if row[0] == lane.label]
+            axes.errorbar(
+                [size for _, size, *_ in points],
+                [mean for _, _, mean, *_ in points],
+                yerr=[deviation or 0.0 for *_, deviation, _ in points],
+                color=lane.look.colour,
+                linestyle=lane.look.dash,
+                marker="o",
+                markersize=4,
+                capsize=2.5,
+                linewidth=1.6,
+                label=lane.label,
+            )
+        ticks.sizes(axes, all_sizes(found))
+        axes.set_xlabel("clients in a round")
+        if ticks.is_share(column):
+            ticks.shares(axes)
+
+    what = f"{column.removeprefix('eval/').replace('/', ' ')}".capitalize()
+    yield Figure(
+        "cohort-size",
+        f"{what} against cohort size",
+        "The newest value of each run, mean and one standard deviation over trials. A line that flattens says that "
+        "larger cohorts no longer help after as many rounds.",
+        data,
+        draw,
+    )
