@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -62,6 +62,7 @@ Address = Annotated[
     typer.Option(metavar="ADDRESS", help="A running Ray cluster: auto or host:port. [default: this machine]"),
 ]
 Folder = Annotated[Path | None, typer.Option("--path", metavar="DIR", help="The run's folder. [default: runs/NAME]")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders with runs.")]
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show how the run goes on, on stderr.")]
 
 
@@ -202,6 +203,52 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
         values = {"engine.form": chosen.form, "engine.chunk_size": chosen.chunk_size}
         out.write_text(rewritten(file.read_text(encoding="utf-8"), values), encoding="utf-8")
         typer.echo(f"written to {out}; --set and --unset were not")
+
+
+@app.command()
+def report(
+    folders: Folders,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the report goes. [default: DIR/report; report, for several]"),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="The accuracy of rounds to target. [default: 95 % of the best]"),
+    ] = None,
+) -> None:
+    """Make a page with pictures of runs, and each picture as PNG, SVG and CSV.
+
+    A folder is a run's, or holds trials, a sweep or any other runs. Runs that differ in seeds only are put together.
+    """
+    from raysim.report import build
+
+    made = build.build(folders, out or build.default_folder(folders), target)
+    for note in made.notes:
+        _say(f"note: {note}")
+    typer.echo(f"{made.page}, {made.figures} figures")
+
+
+@app.command()
+def compare(
+    folders: Folders,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME", help="A figure of the records. [default: each evaluation's accuracy]"),
+    ] = None,
+    test: Annotated[Literal["t", "wilcoxon"], typer.Option(help="The paired test.")] = "t",
+    form: Annotated[Literal["text", "markdown", "latex"], typer.Option("--format", help="Of the table.")] = "text",
+) -> None:
+    """Compare methods: mean, deviation, and the difference from the first, paired by seed and tested."""
+    from raysim.report import comparison, comparison_table, runs
+    from raysim.report.groups import grouped
+
+    found, unread = runs.read_all(folders)
+    groups, careful = grouped(found)
+    for note in (*unread, *careful):
+        _say(f"note: {note}")
+    tables = [comparison.compare(groups, metric, test) for metric in metrics or comparison.default_metrics(groups)]
+    typer.echo("\n\n".join(comparison_table.written(table, form) for table in tables))
 
 
 @data.command("inspect")

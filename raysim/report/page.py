@@ -72,7 +72,11 @@ def _style() -> str:
 def _counted(groups: Sequence[Group]) -> str:
     runs = sum(len(group.runs) for group in groups)
     methods = "with the same settings" if len(groups) == 1 else f"with {len(groups):,} different settings"
-    return escape(f"{figures.counted(runs, 'run')} {methods}." if runs > 1 else "One run.")
+    said = f"{figures.counted(runs, 'run')} {methods}." if runs > 1 else "One run."
+    named = sum(group.look.is_named for group in groups)
+    if named < len(groups):
+        said += f" The {named} that ended best have a colour and a name in the pictures; the others are grey."
+    return escape(said)
 
 
 def _warnings(notes: Sequence[str]) -> Iterator[str]:

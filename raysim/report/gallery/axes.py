@@ -16,11 +16,6 @@ LOGARITHMIC_ABOVE = 100.0
 """Positive values that span a larger factor go on a logarithmic axis."""
 
 
-def is_share(column: str) -> bool:
-    """Whether a column of the records holds fractions that are written in percent."""
-    return column.endswith(("accuracy", "_fraction"))
-
-
 def shares(axes: Axes, which: str = "y") -> None:
     """Write an axis' ticks in percent."""
     from matplotlib.ticker import PercentFormatter

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from raysim.report.evaluations import is_share
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.lanes import all_sizes, lanes
@@ -57,7 +58,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
             )
         ticks.sizes(axes, all_sizes(found))
         axes.set_xlabel("clients in a round")
-        if ticks.is_share(column):
+        if is_share(column):
             ticks.shares(axes)
 
     what = f"{column.removeprefix('eval/').replace('/', ' ')}".capitalize()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SHARE = 0.95
 """Without a target, it is this share of the best group's mean final accuracy."""
+SAID_LANES = 3
+"""Of so many methods the speed-up is said in words."""
 
 
 class Point(NamedTuple):
@@ -114,14 +116,14 @@ def _points(lane: Lane, column: str, target: float) -> Iterator[Point]:
 
 
 def _verdict(found: Sequence[Lane], met: Sequence[Point]) -> str:
+    """What the largest cohort of a lane makes of its many clients."""
     said = []
-    for lane in found:
-        points = [point for point in met if point.lane is lane]
-        if len(points) > 1 and points[-1].speed_up is not None:
-            ratio = points[-1].size / points[0].size
+    for lane in found[:SAID_LANES]:
+        first, *_, last = ends if len(ends := [point for point in met if point.lane is lane]) > 1 else (None, None)
+        if first is not None and last is not None and last.speed_up is not None:
             said.append(
-                f"{lane.label}: {ratio:.3g} times the clients ({points[0].size:g} to {points[-1].size:g}) need "
-                f"{points[-1].speed_up:.2g} times fewer rounds."
+                f"{lane.label}: {last.size / first.size:.3g} times the clients ({first.size:g} to {last.size:g}) are a "
+                f"speed-up of {last.speed_up:.2g}."
             )
     return " ".join(said)
 
