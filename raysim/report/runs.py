@@ -123,9 +123,10 @@ def read(path: Path) -> Run:
 
 def _walk(folder: Path) -> Iterator[Path]:
     """Folders with a record and none below them: the folder of trials, or of a sweep, has one of its own."""
-    below = [entry for entry in os.scandir(folder) if entry.is_dir() and entry.name not in _PARTS]
-    inner = [run for entry in below for run in _walk(folder / entry.name)]
-    if not inner and (folder / _RECORD).exists():
+    has_record = (folder / _RECORD).exists()
+    below = [e.name for e in os.scandir(folder) if e.is_dir() and not (has_record and e.name in _PARTS)]
+    inner = [run for name in below for run in _walk(folder / name)]
+    if not inner and has_record:
         inner = [folder]
     yield from inner
 
