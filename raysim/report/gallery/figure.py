@@ -13,7 +13,7 @@ from raysim.report.groups import Group
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-HEIGHT_IN = 3.1
+HEIGHT_IN = 2.9
 """Of the axes and their labels, in inches; a legend below comes on top."""
 
 

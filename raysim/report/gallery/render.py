@@ -13,7 +13,7 @@ from raysim.report.palette import DARK, FAINT, INK, PAPER, variable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
-WIDTH_IN = 5.6
+WIDTH_IN = 5.0
 """Narrow: the letters can be read on a phone, where the picture shrinks to a third of a screen's width."""
 PNG_DPI, SVG_DPI = 180, 72
 LEGEND_ROW_IN = 0.19
