@@ -64,6 +64,10 @@ Address = Annotated[
 Folder = Annotated[Path | None, typer.Option("--path", metavar="DIR", help="The run's folder. [default: runs/NAME]")]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders with runs.")]
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show how the run goes on, on stderr.")]
+Loggers = Annotated[
+    list[str] | None,
+    typer.Option("--logger", metavar="NAME", help="Also log every round: tensorboard, mlflow or wandb; repeatable."),
+]
 
 
 def main() -> None:
@@ -101,13 +105,15 @@ def run(
     profile: Annotated[
         bool, typer.Option("--profile", help="Write timeline.json: what driver and workers did, for Perfetto.")
     ] = False,
+    loggers: Loggers = None,
 ) -> None:
     """Run an experiment, and record it in a folder."""
     if resume and overwrite:
         raise typer.BadParameter("--resume goes on with a folder and --overwrite starts it afresh: choose one.")
     experiment = _load(file, changes, removals)
     where = path or _default_folder(experiment)
-    how = {"address": address, "overwrite": overwrite, "resume": resume, "progress": progress, "profile": profile}
+    how: dict[str, Any] = {"address": address, "overwrite": overwrite, "resume": resume, "progress": progress}
+    how |= {"profile": profile, "loggers": loggers or ()}
     _carry_out(experiment, where, how)
 
 
@@ -120,6 +126,7 @@ def resume_(
     ] = None,
     address: Address = None,
     progress: Progress = True,
+    loggers: Loggers = None,
 ) -> None:
     """Go on with a run from its newest checkpoint.
 
@@ -132,12 +139,14 @@ def resume_(
     if stored.trials.count > 1:
         changes = [f"rounds={rounds}"] if rounds else []
         changes += [f"trials.count={trials}"] if trials else []
-        _carry_out(stored.changed(changes), folder, {"address": address, "resume": True, "progress": progress})
+        how = {"address": address, "resume": True, "progress": progress, "loggers": loggers or ()}
+        _carry_out(stored.changed(changes), folder, how)
         return
     if trials is not None:
         raise RunFolderError(f"{folder} holds one run and no trials; run its experiment with --set trials={trials}.")
+    named: Any = loggers
     with _interruptible(folder):
-        result = api.resume(folder, rounds=rounds, address=address, progress=progress)
+        result = api.resume(folder, rounds=rounds, address=address, progress=progress, loggers=named or ())
     _print(closing.lines(records.stored_experiment(folder), result.rounds, folder))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from raysim.data.dataset import FederatedDataset
 from raysim.engine.resolve import resolve
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
+from raysim.loggers.logger import Log
+from raysim.loggers.open import LoggerName, check
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.records import RunFolder
@@ -59,6 +61,7 @@ def run_trials(
     resume: bool = False,
     progress: bool | None = None,
     profile: bool = False,
+    loggers: Sequence[LoggerName | Log] = (),
     started: Callable[[int, Experiment], None] = lambda number, trial: None,
 ) -> TrialsResult:
     """Run all trials of an experiment, one after the other, in one connection to Ray.
@@ -67,6 +70,7 @@ def run_trials(
         experiment: its `trials` say how many, and what varies.
         dataset, model, loss, params: as for `run`, the same for every trial; passed in, they do not vary.
         executor, address, progress, profile: as for `run`.
+        loggers: as for `run`; those named are opened for each trial, in its own folder.
         path: the folder of all, by default runs/<name>.
         overwrite: start afresh where the folder exists.
         resume: go on with the folder: finished trials are read, others continued, and there may be more than before.
@@ -77,6 +81,7 @@ def run_trials(
     """
     if experiment.trials.count < 2:
         raise ExperimentError("The experiment asks for one trial: set `trials` to a number, or call raysim.run.")
+    check(loggers)
     where = Path(path) if path is not None else Path("runs") / experiment.name
     goes_on = resume and where.exists()
     if goes_on:
@@ -106,6 +111,7 @@ def run_trials(
                 resume=goes_on,
                 progress=progress,
                 profile=profile,
+                loggers=loggers,
             )
             results.append(result)
             # After every trial: what there is can be looked at while the others run.
