@@ -63,13 +63,23 @@ class Result:
     """What a run leaves.
 
     params: the final model, name -> tensor. rounds: one row per round. clients: one row per evaluated client and
-    evaluation. path: the run's folder.
+    evaluation. path: the run's folder. A notebook shows it as the closing table and the learning curve.
     """
 
-    params: dict[str, Tensor]
-    rounds: pa.Table
-    clients: pa.Table
+    params: dict[str, Tensor] = field(repr=False)
+    rounds: pa.Table = field(repr=False)
+    clients: pa.Table = field(repr=False)
     path: Path
+
+    def _repr_html_(self) -> str | None:
+        from raysim.report import closing, notebook
+
+        try:
+            experiment = records.stored_experiment(self.path)
+        except RunFolderError:
+            # The folder was moved or deleted: the plain form has to do.
+            return None
+        return notebook.html(closing.lines(experiment, self.rounds, self.path), self.rounds, experiment.name)
 
 
 def run(

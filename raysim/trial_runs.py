@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy.typing as npt
@@ -29,12 +29,24 @@ class TrialsResult:
     """What the trials of an experiment leave.
 
     trials: each one's result, in order; their folders are `path / "trial-0"` and so on. summary: mean and standard
-    deviation of every figure, one row per round (raysim/summary.py). path: the folder of all.
+    deviation of every figure, one row per round (raysim/summary.py). path: the folder of all. A notebook shows it as
+    the closing table and the learning curve.
     """
 
     trials: tuple[Result, ...]
-    summary: pa.Table
+    summary: pa.Table = field(repr=False)
     path: Path
+
+    def _repr_html_(self) -> str | None:
+        from raysim.report import closing_trials, notebook
+
+        try:
+            experiment = records.stored_experiment(self.path)
+        except RunFolderError:
+            return None
+        lines = closing_trials.lines(experiment, self.summary, self.path)
+        means, deviations = summary.part(self.summary, summary.MEAN), summary.part(self.summary, summary.DEVIATION)
+        return notebook.html(lines, means, experiment.name, deviations)
 
     @property
     def rounds(self) -> pa.Table:
