@@ -28,3 +28,8 @@ def percentiles(names: Iterable[str], split: str) -> dict[float, str]:
 def is_share(column: str) -> bool:
     """Whether a column holds fractions of 1, which are written in percent."""
     return column.endswith(("accuracy", "_fraction")) or _PERCENTILE.fullmatch(column) is not None
+
+
+def spoken(column: str) -> str:
+    """A column's name for people: "eval/test/accuracy" is "test accuracy"."""
+    return column.removeprefix("eval/").replace("/", " ").replace("_", " ")

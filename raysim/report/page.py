@@ -9,7 +9,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from raysim.report import figures
-from raysim.report.evaluations import headlines
+from raysim.report.evaluations import headlines, spoken
 from raysim.report.gallery.curves import MAX_POINTS
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.render import themed
@@ -88,7 +88,7 @@ def _table(groups: Sequence[Group]) -> str:
     keys = list(dict.fromkeys(key for group in groups for key in group.keys))
     names = dict.fromkeys(name for group in groups for run in group.runs for name in run.rounds.column_names)
     columns = list(headlines(names).values()) or [name for name in ("accuracy", "loss") if name in names][:1]
-    called = [column.removeprefix("eval/").replace("/", " ") for column in columns]
+    called = [spoken(column) for column in columns]
     head = ["", *keys] if keys else ["run"]
     cells = "".join(f"<th>{escape(name)}</th>" for name in head)
     cells += "".join(f"<th class=number>{escape(name)}</th>" for name in ("trials", "rounds", *called, "wall time"))

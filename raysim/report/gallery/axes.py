@@ -12,6 +12,7 @@ from raysim.report.series import Floats
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LONG_NAME = 28
 LOGARITHMIC_ABOVE = 100.0
 """Positive values that span a larger factor go on a logarithmic axis."""
 
@@ -22,6 +23,13 @@ def shares(axes: Axes, which: str = "y") -> None:
 
     axis = axes.yaxis if which == "y" else axes.xaxis
     axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+
+
+def rows(axes: Axes, names: Sequence[str]) -> None:
+    """Name the rows of a picture, from height len(names) - 1 down to 0; long names are broken at a comma."""
+    shown = [name.replace(", ", ",\n", 1) if len(name) > LONG_NAME else name for name in names]
+    axes.set_yticks(range(len(names))[::-1], shown)
+    axes.set_ylim(-0.6, len(names) - 0.4)
 
 
 def counts(axes: Axes) -> None:

@@ -100,3 +100,4 @@ def _draw(found: Sequence[_Gain], axes: Axes) -> None:
     ticks.shares(axes)
     ticks.shares(axes, "x")
     axes.set_xlabel("share of clients, those that lose first")
+    axes.set_ylabel("gain in accuracy")

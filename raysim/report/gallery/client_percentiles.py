@@ -54,7 +54,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
             f"{high}. Means over trials.",
             data,
             partial(_draw, shown),
-            height_in=1.2 + 0.26 * len(shown),
+            height_in=1.4 + 0.3 * len(shown),
         )
 
 
@@ -68,7 +68,6 @@ def _box(group: Group, columns: dict[float, str]) -> _Box | None:
 def _draw(shown: Sequence[_Box], axes: Axes) -> None:
     stats = [
         {
-            "label": box.group.label,
             "whislo": box.values[min(box.values)],
             "q1": box.values[25.0],
             "med": box.values[50.0],
@@ -90,5 +89,6 @@ def _draw(shown: Sequence[_Box], axes: Axes) -> None:
     )
     for patch, box in zip(drawn["boxes"], shown, strict=True):
         patch.set(facecolor=box.group.look.colour, edgecolor=INK, alpha=0.75)
-    axes.set_ylim(-0.6, len(shown) - 0.4)
+    ticks.rows(axes, [box.group.label for box in shown])
     ticks.shares(axes, "x")
+    axes.set_xlabel("accuracy of a client")

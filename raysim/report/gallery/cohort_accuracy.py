@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from raysim.report.evaluations import is_share
+from raysim.report.evaluations import is_share, spoken
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.lanes import all_sizes, lanes
@@ -58,13 +58,13 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
             )
         ticks.sizes(axes, all_sizes(found))
         axes.set_xlabel("clients in a round")
+        axes.set_ylabel(spoken(column))
         if is_share(column):
             ticks.shares(axes)
 
-    what = f"{column.removeprefix('eval/').replace('/', ' ')}".capitalize()
     yield Figure(
         "cohort-size",
-        f"{what} against cohort size",
+        f"{spoken(column).capitalize()} against cohort size",
         "The newest value of each run, mean and one standard deviation over trials. A line that flattens says that "
         "larger cohorts no longer help after as many rounds.",
         data,

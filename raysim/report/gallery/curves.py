@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from raysim.report.evaluations import is_share
+from raysim.report.evaluations import is_share, spoken
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
@@ -109,6 +109,7 @@ def draw(axes: Axes, found: Sequence[Line], column: str, against: Against = ROUN
             around = np.nan_to_num(y.deviation)
             axes.fill_between(x, y.mean - around, y.mean + around, color=look.colour, alpha=0.18, linewidth=0)
     axes.set_xlabel(label)
+    axes.set_ylabel(spoken(column))
     if is_share(column):
         ticks.shares(axes)
     else:

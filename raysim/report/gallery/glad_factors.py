@@ -89,3 +89,4 @@ def _draw(factors: Factors, gamma: float | None, axes: Axes) -> None:
             axes.plot(rounds, 1 + sign * gamma * (rounds - 1), color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
     axes.set_ylim(low, high)
     axes.set_xlabel("finished rounds")
+    axes.set_ylabel("factor")

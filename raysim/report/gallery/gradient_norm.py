@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from raysim.report.evaluations import spoken
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.lanes import all_sizes, lanes
@@ -56,6 +57,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
         axes.set_yscale("log")
         ticks.plain_logarithm(axes)
         axes.set_xlabel("clients in a round")
+        axes.set_ylabel(spoken(COLUMN))
 
     yield Figure(
         "pseudo-gradient-norm-by-cohort-size",

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from raysim.report import figures
+from raysim.report.evaluations import spoken
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group, headline, written
 from raysim.report.palette import HEAT, PAPER
@@ -50,7 +51,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
         if np.isfinite(found.values).sum() < LEAST_CELLS or made == MOST_MAPS:
             continue
         made += 1
-        what = column.removeprefix("eval/").replace("/", " ")
+        what = spoken(column)
         best = "where other keys differ too, the best over them" if len(swept) > 2 else "mean over trials"
         data = pa.table(
             {

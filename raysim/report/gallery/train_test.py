@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TEST, TRAIN, COHORT = "eval/test/accuracy", "eval/train/accuracy", "accuracy"
+GAP = "train minus test accuracy"
 SHOWN = 24
 """More groups than this are not shown one below the other: then the named ones are."""
 
@@ -56,13 +57,11 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
         f"The last round in which both are known, mean over trials; the bar between them is the gap. {which}",
         data,
         partial(_draw, shown),
-        height_in=1.2 + 0.24 * len(shown),
+        height_in=1.4 + 0.3 * len(shown),
     )
     gaps = [line for group in groups if (line := _gap(group, train, len(groups))) is not None]
     if gaps:
-        yield curves.figure(
-            "train-test-gap", "Train minus test accuracy", f"Mean over trials. {which}", gaps, TEST, curves.ROUNDS
-        )
+        yield curves.figure("train-test-gap", "Train minus test accuracy", f"Mean over trials. {which}", gaps, GAP)
 
 
 def _final(rounds: pa.Table, train: str) -> tuple[float, float] | None:
@@ -97,6 +96,6 @@ def _draw(shown: Sequence[tuple[str, float, float, int]], axes: Axes) -> None:
     axes.hlines(places, tests, trains, color=GREY, linewidth=2)
     axes.scatter(trains, places, marker="s", s=26, color="#E69F00", label="train", zorder=3)
     axes.scatter(tests, places, marker="o", s=26, color="#0072B2", label="test", zorder=3)
-    axes.set_yticks(places, [row[0] for row in shown])
-    axes.set_ylim(-0.6, len(shown) - 0.4)
+    ticks.rows(axes, [row[0] for row in shown])
     ticks.shares(axes, "x")
+    axes.set_xlabel("accuracy")
