@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysim import differences
+from raysim.experiment import Experiment
 from raysim.report.evaluations import headlines
 from raysim.report.looks import Look, looks
 from raysim.report.runs import Run
 from raysim.report.series import Series, last_of, over_trials
 
+LISTED = 24
+"""More groups than this would make a picture too high."""
 SHOWN_KEYS = 3
 """Groups that differ in more keys are called by their runs' names: so many would fit no legend."""
 
@@ -29,6 +32,11 @@ class Group:
     keys: Mapping[str, Any]
     runs: tuple[Run, ...]
     look: Look
+
+    @property
+    def legend(self) -> str | None:
+        """The label where the group is named in pictures."""
+        return self.label if self.look.is_named else None
 
     def series(self, column: str, cumulated: bool = False) -> Series | None:
         """Mean and deviation of a column by round; None where no trial has it."""
@@ -59,6 +67,11 @@ def grouped(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
     return groups, [*notes, *_different_data(groups)]
 
 
+def listed(groups: Sequence[Group]) -> list[Group]:
+    """Those that are shown one below the other: all, or where they are too many those that are named."""
+    return [group for group in groups if len(groups) <= LISTED or group.look.is_named]
+
+
 def headline(groups: Sequence[Group]) -> str:
     """The column that says best how good a model is: the test split's accuracy where there is one.
 
@@ -77,12 +90,12 @@ def written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _method(experiment: Any) -> dict[str, Any]:
+def _method(experiment: Experiment) -> dict[str, Any]:
     """What a run does, whatever its seeds, and however closely it was watched.
 
     Where data or model came from a script the name is all that tells one from another.
     """
-    record: dict[str, Any] = experiment.determining()
+    record = experiment.determining()
     for key in ("seed", "evaluation"):
         record.pop(key, None)
     for name in ("data", "model", "cohort"):

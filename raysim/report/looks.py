@@ -18,6 +18,11 @@ class Look(NamedTuple):
     dash: Literal["-", "--"] = "-"
     is_named: bool = True
 
+    @property
+    def width(self) -> float:
+        """Of lines, in points."""
+        return 1.6 if self.is_named else 0.6
+
 
 def looks(scores: Iterable[float]) -> list[Look]:
     """A look for each group, by how good it is (the larger the better)."""

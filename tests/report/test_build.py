@@ -59,6 +59,13 @@ def test_what_cannot_be_shown_is_one_line_at_the_end(tmp_path: Path) -> None:
     assert "Learning curves" not in line
 
 
+def test_a_run_before_its_first_round_has_a_page_that_says_so(tmp_path: Path) -> None:
+    write(tmp_path / "run", [])
+    made = build([tmp_path / "run"], tmp_path / "out")
+    assert made.figures == 0
+    assert "has finished 0 of 2 rounds" in made.page.read_text()
+
+
 def test_warnings_come_before_anything_else(tmp_path: Path) -> None:
     write(tmp_path / "a", accuracies(0.5, 0.6), rounds=9)
     write(tmp_path / "b", accuracies(0.5, 0.6), data={"name": "digits", "clients": 30})

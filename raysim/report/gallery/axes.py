@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from raysim.report.palette import GREY
 from raysim.report.series import Floats
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ def time_unit(longest_s: float) -> tuple[float, str]:
         if longest_s >= 2 * unit_s:
             return unit_s, unit
     return 1.0, "s"
+
+
+def dashed(axes: Axes, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> None:
+    """A thin grey line that others are compared with: a prediction, an ideal, a bound."""
+    axes.plot(x, y, color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
 
 
 def plain_logarithm(axes: Axes) -> None:

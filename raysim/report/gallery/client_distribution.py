@@ -70,8 +70,8 @@ def _draw(drawn: Sequence[_Curve], axes: Axes) -> None:
             where="post",
             color=look.colour,
             linestyle=look.dash,
-            linewidth=1.6 if look.is_named else 0.6,
-            label=curve.group.label if look.is_named else None,
+            linewidth=look.width,
+            label=curve.group.legend,
         )
     ticks.shares(axes)
     ticks.shares(axes, "x")

@@ -94,8 +94,8 @@ def _draw(found: Sequence[_Gain], axes: Axes) -> None:
             where="mid",
             color=look.colour,
             linestyle=look.dash,
-            linewidth=1.6 if look.is_named else 0.6,
-            label=gain.group.label if look.is_named else None,
+            linewidth=look.width,
+            label=gain.group.legend,
         )
     ticks.shares(axes)
     ticks.shares(axes, "x")

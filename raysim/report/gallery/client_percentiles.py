@@ -12,14 +12,12 @@ import pyarrow as pa
 from raysim.report.evaluations import headlines, percentiles
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure
-from raysim.report.groups import Group
+from raysim.report.groups import Group, listed
 from raysim.report.palette import INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SHOWN = 24
-"""More groups than this are not shown one below the other: then the named ones are."""
 BOX = (25.0, 50.0, 75.0)
 
 
@@ -39,7 +37,8 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
         # Where a split is one pooled client there is no spread to show.
         if not any(len(set(box.values.values())) > 1 for box in boxes):
             continue
-        shown = [box for box in boxes if len(boxes) <= SHOWN or box.group.look.is_named]
+        labels = {group.label for group in listed(groups)}
+        shown = [box for box in boxes if box.group.label in labels]
         data = pa.table(
             {
                 "group": [box.group.label for box in boxes],

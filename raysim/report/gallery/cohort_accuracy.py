@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from raysim.report.evaluations import is_share, spoken
 from raysim.report.gallery import axes as ticks
+from raysim.report.gallery import lanes
 from raysim.report.gallery.figure import Figure
-from raysim.report.gallery.lanes import all_sizes, lanes
 from raysim.report.groups import Group, headline
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
     """One figure, where there are groups that differ in the cohort's size."""
-    column, found = headline(groups), lanes(groups)
+    column, found = headline(groups), lanes.lanes(groups)
     rows = []
     for lane in found:
         for size, group in zip(lane.sizes, lane.groups, strict=True):
@@ -44,20 +44,8 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     def draw(axes: Axes) -> None:
         for lane in found:
             points = [row for row in rows if row[0] == lane.label]
-            axes.errorbar(
-                [size for _, size, *_ in points],
-                [mean for _, _, mean, *_ in points],
-                yerr=[deviation or 0.0 for *_, deviation, _ in points],
-                color=lane.look.colour,
-                linestyle=lane.look.dash,
-                marker="o",
-                markersize=4,
-                capsize=2.5,
-                linewidth=1.6,
-                label=lane.label,
-            )
-        ticks.sizes(axes, all_sizes(found))
-        axes.set_xlabel("clients in a round")
+            lanes.draw(axes, lane, [p[1] for p in points], [p[2] for p in points], [p[3] for p in points])
+        lanes.frame(axes, found)
         axes.set_ylabel(spoken(column))
         if is_share(column):
             ticks.shares(axes)

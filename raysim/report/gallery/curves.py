@@ -101,9 +101,9 @@ def draw(axes: Axes, found: Sequence[Line], column: str, against: Against = ROUN
             y.mean,
             color=look.colour,
             linestyle=look.dash,
-            linewidth=1.6 if look.is_named else 0.6,
+            linewidth=look.width,
             marker="o" if len(x) == 1 else None,
-            label=line.group.label if look.is_named else None,
+            label=line.group.legend,
         )
         if look.is_named and np.isfinite(y.deviation).any():
             around = np.nan_to_num(y.deviation)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.curves import MAX_POINTS
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
 from raysim.report.looks import looks
-from raysim.report.palette import GREY, INK
+from raysim.report.palette import INK
 from raysim.report.series import Floats, Ints, thinned
 
 if TYPE_CHECKING:
@@ -80,13 +81,12 @@ def _draw(factors: Factors, gamma: float | None, axes: Axes) -> None:
         zip(looks(far), factors.items(), strict=True), key=lambda pair: pair[0].is_named
     ):
         label = name if look.is_named else None
-        width = 1.3 if look.is_named else 0.6
-        axes.plot(rounds, values, color=look.colour, linestyle=look.dash, linewidth=width, label=label)
+        axes.plot(rounds, values, color=look.colour, linestyle=look.dash, linewidth=look.width, label=label)
     low, high = axes.get_ylim()
     if gamma is not None:
-        rounds = next(iter(factors.values()))[0]
+        t = next(iter(factors.values()))[0].astype(np.float64) - 1
         for sign in (-1, 1):
-            axes.plot(rounds, 1 + sign * gamma * (rounds - 1), color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
+            ticks.dashed(axes, t + 1, 1 + sign * gamma * t)
     axes.set_ylim(low, high)
     axes.set_xlabel("finished rounds")
     axes.set_ylabel("factor")

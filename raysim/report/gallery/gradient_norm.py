@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from raysim.report.evaluations import spoken
 from raysim.report.gallery import axes as ticks
+from raysim.report.gallery import lanes
 from raysim.report.gallery.figure import Figure
-from raysim.report.gallery.lanes import all_sizes, lanes
 from raysim.report.groups import Group
-from raysim.report.palette import GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +27,7 @@ COLUMN = "pseudo_gradient_norm"
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
     """One figure, where groups differ in the cohort's size."""
-    found = lanes(groups)
+    found = lanes.lanes(groups)
     rows = []
     for lane in found:
         first: tuple[float, float] | None = None
@@ -50,13 +49,11 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
             if not points:
                 continue
             sizes, norms, predicted = zip(*points, strict=True)
-            axes.plot(sizes, predicted, color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
-            colour, dash, _ = lane.look
-            axes.plot(sizes, norms, color=colour, linestyle=dash, marker="o", markersize=4, label=lane.label)
-        ticks.sizes(axes, all_sizes(found))
+            ticks.dashed(axes, sizes, predicted)
+            lanes.draw(axes, lane, sizes, norms)
+        lanes.frame(axes, found)
         axes.set_yscale("log")
         ticks.plain_logarithm(axes)
-        axes.set_xlabel("clients in a round")
         axes.set_ylabel(spoken(COLUMN))
 
     yield Figure(

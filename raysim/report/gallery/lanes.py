@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from raysim.report.gallery import axes as ticks
 from raysim.report.groups import Group, written
 from raysim.report.looks import Look, looks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COHORT_SIZE = "cohort.size"
 
@@ -40,6 +44,25 @@ def lanes(groups: Sequence[Group], key: str = COHORT_SIZE) -> list[Lane]:
     ]
 
 
-def all_sizes(given: Sequence[Lane]) -> list[float]:
-    """Every value of the key, rising."""
-    return sorted({size for lane in given for size in lane.sizes})
+def draw(
+    axes: Axes, lane: Lane, sizes: Sequence[float], values: Sequence[float], deviations: Sequence[float | None] = ()
+) -> None:
+    """Put a lane's line on axes, a mark at each size, with bars of one deviation where there are deviations."""
+    axes.errorbar(
+        sizes,
+        values,
+        yerr=[deviation or 0.0 for deviation in deviations] or None,
+        color=lane.look.colour,
+        linestyle=lane.look.dash,
+        linewidth=lane.look.width,
+        marker="o",
+        markersize=4,
+        capsize=2.5,
+        label=lane.label if lane.look.is_named else None,
+    )
+
+
+def frame(axes: Axes, given: Sequence[Lane]) -> None:
+    """The x axis of figures against cohort size: a tick at every size of the lanes."""
+    ticks.sizes(axes, sorted({size for lane in given for size in lane.sizes}))
+    axes.set_xlabel("clients in a round")

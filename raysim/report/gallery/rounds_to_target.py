@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from raysim.report import figures
 from raysim.report.gallery import axes as ticks
+from raysim.report.gallery import lanes
 from raysim.report.gallery.figure import Figure
-from raysim.report.gallery.lanes import Lane, all_sizes, lanes
+from raysim.report.gallery.lanes import Lane
 from raysim.report.groups import Group, headline
-from raysim.report.palette import GREY
 from raysim.report.series import Floats, Ints, over_trials
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def make(groups: Sequence[Group], target: float | None) -> Iterator[Figure]:
         groups: of the report.
         target: an accuracy from 0 to 1; None takes DEFAULT_SHARE of the best.
     """
-    column, found = headline(groups), lanes(groups)
+    column, found = headline(groups), lanes.lanes(groups)
     finals = [values for lane in found for group in lane.groups if (values := group.finals(column))]
     if not finals or not column.endswith("accuracy"):
         return
@@ -136,21 +136,9 @@ def _draw(axes: Axes, found: Sequence[Lane], met: Sequence[Point], is_speed_up: 
         if not points:
             continue
         ideal = [size / sizes[0] if is_speed_up else values[0] * sizes[0] / size for size in sizes]
-        axes.plot(sizes, ideal, color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
-        axes.errorbar(
-            sizes,
-            values,
-            yerr=None if is_speed_up else [point.deviation or 0.0 for point in points],
-            color=lane.look.colour,
-            linestyle=lane.look.dash,
-            marker="o",
-            markersize=4,
-            capsize=2.5,
-            linewidth=1.6,
-            label=lane.label,
-        )
-    ticks.sizes(axes, all_sizes(found))
-    axes.set_xlabel("clients in a round")
+        ticks.dashed(axes, sizes, ideal)
+        lanes.draw(axes, lane, sizes, values, () if is_speed_up else [point.deviation for point in points])
+    lanes.frame(axes, found)
     axes.set_yscale("log")
     axes.set_ylabel("speed-up over the smallest" if is_speed_up else "rounds")
     ticks.plain_logarithm(axes)

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import curves
 from raysim.report.gallery.figure import Figure
-from raysim.report.groups import Group
-from raysim.report.palette import GREY
+from raysim.report.groups import Group, listed
+from raysim.report.palette import GREY, SERIES
 from raysim.report.series import over_trials
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 TEST, TRAIN, COHORT = "eval/test/accuracy", "eval/train/accuracy", "accuracy"
 GAP = "train minus test accuracy"
-SHOWN = 24
-"""More groups than this are not shown one below the other: then the named ones are."""
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
@@ -49,8 +47,8 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     if not rows:
         return
     data = pa.table(dict(zip(("group", "train", "test", "trials"), map(list, zip(*rows, strict=True)), strict=True)))
-    named = {group.label for group in groups if group.look.is_named}
-    shown = [row for row in rows if len(rows) <= SHOWN or row[0] in named]
+    labels = {group.label for group in listed(groups)}
+    shown = [row for row in rows if row[0] in labels]
     yield Figure(
         "train-and-test",
         "Train against test accuracy",
@@ -94,8 +92,8 @@ def _draw(shown: Sequence[tuple[str, float, float, int]], axes: Axes) -> None:
     places = list(range(len(shown)))[::-1]
     trains, tests = [row[1] for row in shown], [row[2] for row in shown]
     axes.hlines(places, tests, trains, color=GREY, linewidth=2)
-    axes.scatter(trains, places, marker="s", s=26, color="#E69F00", label="train", zorder=3)
-    axes.scatter(tests, places, marker="o", s=26, color="#0072B2", label="test", zorder=3)
+    axes.scatter(trains, places, marker="s", s=26, color=SERIES[4], label="train", zorder=3)
+    axes.scatter(tests, places, marker="o", s=26, color=SERIES[0], label="test", zorder=3)
     ticks.rows(axes, [row[0] for row in shown])
     ticks.shares(axes, "x")
     axes.set_xlabel("accuracy")
