@@ -13,7 +13,7 @@ from raysim.report.series import Floats
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LONG_NAME = 28
+LONG_NAME, ROW_TICKS = 28, 4
 LOGARITHMIC_ABOVE = 100.0
 """Positive values that span a larger factor go on a logarithmic axis."""
 
@@ -28,6 +28,10 @@ def shares(axes: Axes, which: str = "y") -> None:
 
 def rows(axes: Axes, names: Sequence[str]) -> None:
     """Name the rows of a picture, from height len(names) - 1 down to 0; long names are broken at a comma."""
+    from matplotlib.ticker import MaxNLocator
+
+    # Names leave little width for the figures below.
+    axes.xaxis.set_major_locator(MaxNLocator(ROW_TICKS))
     shown = [name.replace(", ", ",\n", 1) if len(name) > LONG_NAME else name for name in names]
     axes.set_yticks(range(len(names))[::-1], shown)
     axes.set_ylim(-0.6, len(names) - 0.4)
