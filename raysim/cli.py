@@ -269,7 +269,7 @@ def prepare_(
     else:
         experiment = experiments.of_source(source, root, changes or ())
     if download and experiment.data is not None:
-        for path in downloads.download(experiment.data.name, getattr(experiment.data, "root", None)):
+        for path in downloads.download(experiment.data):
             _say(f"fetched {path}")
     dataset = _prepared(experiment, Path(source))
     took = figures.duration(time.monotonic() - start_s)

@@ -386,16 +386,16 @@ def test_a_source_is_prepared_by_its_name(raysim: Raysim) -> None:
     assert "there is no folder nowhere" in raysim.err
 
 
-def test_a_download_is_refused_where_files_must_be_unpacked(raysim: Raysim) -> None:
-    assert raysim("data", "prepare", "stackoverflow", "--download") == 2
-    assert "--download is for files that are used as they are published" in raysim.err
+def test_a_download_is_refused_where_nobody_offers_the_files(raysim: Raysim) -> None:
+    assert raysim("data", "prepare", "shakespeare", "--download", "--set", "data.form=leaf") == 2
+    assert "--download has no address for data.name = 'shakespeare' as it is set here" in raysim.err
 
 
 def test_what_is_missing_is_fetched_first(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
     served = raysim.folder / "served.csv"
     served.write_text('"3","Oil","goes up"\n"1","Talks","go on"\n')
     files = tuple(Published(name, served.as_uri()) for name in ("train.csv", "test.csv"))
-    monkeypatch.setitem(downloads._FILES, "ag_news", ("ag_news_csv", files))
+    monkeypatch.setattr(downloads, "_offered", lambda section: ("ag_news_csv", files))
     arguments = ("data", "prepare", "ag_news", "--root", str(raysim.folder / "ag"), "--set", "data.clients=2")
     assert raysim(*arguments, "--download") == 0
     assert f"fetched {raysim.folder / 'ag' / 'test.csv'}" in raysim.err
