@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.series import Arguments, Member
 from raysim.sweep import Point, Sweep
+from raysim.tagged import tagged
 
 FILE = "sweep.json"
 """What a sweep's folder was asked for: {"experiment": keys that were said, "values": {key: values}}."""
@@ -90,21 +92,39 @@ def run_sweep(
     Raises:
         RaysimError: as `run`. Every point is checked before the first one runs; finished ones are kept.
     """
-    found = sweep.points(experiment, values)
+    points = sweep.points(experiment, values)
     where = Path(path) if path is not None else Path("runs") / experiment.name
     resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
     arguments = Arguments(dataset, model, loss, params, executor, address, progress, profile)
-    members = {point.folder: _members(point, where) for point in found}
+    members = {point.folder: _members(point, where) for point in points}
     arguments.check(of_point[0] for of_point in members.values())
-    finished: list[SweepPoint] = []
+    point_of = {member.path: point for point in points for member in members[point.folder]}
+    results: dict[Path, Result] = {}
+
+    def together() -> SweepResult:
+        """The points of which every run has its result."""
+        whole = [p for p in points if all(member.path in results for member in members[p.folder])]
+        return SweepResult(tuple(_finished(p, members[p.folder], results, where) for p in whole), where)
+
+    def done(member: Member, result: Result) -> None:
+        # Many models need not stay in memory: each lies in its run's folder.
+        results[member.path] = dataclasses.replace(result, params={})
+        point = point_of[member.path]
+        if point.experiment.trials.count > 1:
+            of_point = [results[m.path] for m in members[point.folder] if m.path in results]
+            trial_runs.write_summary(point.experiment, of_point, where / point.folder)
+        # After every run: what there is can be looked at while the others go on.
+        _put_together(together(), experiment.name)
+
     with arguments.connection(experiment):
         series.make_folder(where, experiment, resume)
         _write(where, experiment, values)
-        for point in found:
-            finished.append(_carry_out(point, members[point.folder], where, arguments, resume, started))
-            # After every point: what there is can be looked at while the others run.
-            _put_together(SweepResult(tuple(finished), where), experiment.name)
-    return SweepResult(tuple(finished), where)
+        for point in points:
+            if point.experiment.trials.count > 1:
+                _make_folder_of_trials(point, where / point.folder, resume)
+        every = [member for of_point in members.values() for member in of_point]
+        series.carry_out(every, arguments, resume, started, done)
+    return together()
 
 
 def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
@@ -119,26 +139,6 @@ def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
         raise RunFolderError(f"{file} is damaged: {error}") from None
 
 
-def tagged(tables: Sequence[tuple[Mapping[str, Any], pa.Table]]) -> pa.Table:
-    """One table of all rows, with a column for each key first; values that are not of one kind are written as JSON."""
-    keys = list(tables[0][0])
-    plain = {key: _of_one_kind([values[key] for values, _ in tables]) for key in keys}
-    parts = []
-    for values, table in tables:
-        for place, key in enumerate(keys):
-            value = values[key] if plain[key] else json.dumps(values[key])
-            table = table.add_column(place, key, pa.array([value] * table.num_rows, plain[key] or pa.string()))
-        parts.append(table)
-    return pa.concat_tables(parts, promote_options="default")
-
-
-def _of_one_kind(values: Sequence[Any]) -> pa.DataType | None:
-    kinds = {type(value) for value in values}
-    if kinds <= {int, float}:
-        return pa.int64() if kinds == {int} else pa.float64()
-    return {frozenset({str}): pa.string(), frozenset({bool}): pa.bool_()}.get(frozenset(kinds))
-
-
 def _members(point: Point, where: Path) -> list[Member]:
     path = where / point.folder
     if point.experiment.trials.count > 1:
@@ -146,27 +146,14 @@ def _members(point: Point, where: Path) -> list[Member]:
     return [Member(path, point.experiment)]
 
 
-def _carry_out(
-    point: Point,
-    members: Sequence[Member],
-    where: Path,
-    arguments: Arguments,
-    resume: bool,
-    started: Callable[[Member], None],
-) -> SweepPoint:
-    path, results = where / point.folder, list[Result]()
-    has_trials = len(members) > 1
-    if has_trials:
-        resume = series.goes_on(path, False, resume, partial(trial_runs.check_same, point.experiment))
-        series.make_folder(path, point.experiment, resume)
+def _make_folder_of_trials(point: Point, path: Path, resume: bool) -> None:
+    resume = series.goes_on(path, False, resume, partial(trial_runs.check_same, point.experiment))
+    series.make_folder(path, point.experiment, resume)
 
-    def done(_: Member, result: Result) -> None:
-        results.append(result)
-        if has_trials:
-            trial_runs.write_summary(point.experiment, results, path)
 
-    series.carry_out(members, arguments, resume, started, done)
-    whole = trial_runs.together(results, path) if has_trials else results[0]
+def _finished(point: Point, members: Sequence[Member], results: Mapping[Path, Result], where: Path) -> SweepPoint:
+    path, of_point = where / point.folder, [results[member.path] for member in members]
+    whole = trial_runs.together(of_point, path) if point.experiment.trials.count > 1 else of_point[0]
     return SweepPoint(point.values, whole.rounds, whole.clients, path)
 
 
@@ -195,6 +182,8 @@ def _write(path: Path, experiment: Experiment, values: Sweep) -> None:
 
 
 def _put_together(result: SweepResult, name: str) -> None:
+    if not result.points:
+        return
     records.write_table(result.rounds, result.path / "sweep.parquet")
     # Workers import raysim too: what draws is imported only where it draws.
     from raysim.report import sweep_picture

@@ -18,6 +18,7 @@ from raysim.experiment import Experiment
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.series import Arguments, Member
+from raysim.tagged import tagged
 from raysim.trials import trials_of
 
 
@@ -139,6 +140,5 @@ def check_same(experiment: Experiment, path: Path) -> None:
         )
 
 
-def _numbered(tables: list[pa.Table]) -> pa.Table:
-    numbered = [t.add_column(0, "trial", pa.array([i] * t.num_rows, pa.int64())) for i, t in enumerate(tables)]
-    return pa.concat_tables(numbered, promote_options="default")
+def _numbered(tables: Sequence[pa.Table]) -> pa.Table:
+    return tagged([({"trial": number}, table) for number, table in enumerate(tables)])

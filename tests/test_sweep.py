@@ -13,6 +13,7 @@ import torch
 import raysim
 from raysim import sweep, sweep_runs
 from raysim.report import sweep_picture
+from raysim.tagged import tagged
 
 Make = Callable[..., raysim.Experiment]
 
@@ -170,9 +171,9 @@ def test_every_point_has_its_trials(experiment: Make, dataset: raysim.FederatedD
 
 def test_values_of_different_kinds_are_written_as_json() -> None:
     rows = pa.table({"round": [0]})
-    mixed = sweep_runs.tagged([({"b": 10}, rows), ({"b": "full"}, rows), ({"b": [1]}, rows)])
+    mixed = tagged([({"b": 10}, rows), ({"b": "full"}, rows), ({"b": [1]}, rows)])
     assert mixed["b"].to_pylist() == ["10", '"full"', "[1]"]
-    assert sweep_runs.tagged([({"b": 1}, rows), ({"b": 0.5}, rows)])["b"].to_pylist() == [1.0, 0.5]
+    assert tagged([({"b": 1}, rows), ({"b": 0.5}, rows)])["b"].to_pylist() == [1.0, 0.5]
 
 
 def rounds(*accuracies: float) -> pa.Table:
