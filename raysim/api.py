@@ -214,6 +214,11 @@ def rounds(
 
 
 def _check_one(experiment: Experiment, path: Path | None = None) -> None:
+    if path is not None and experiment.trials.count < 2 and not records.stored_fingerprint(path):
+        raise RunFolderError(
+            f"{path} holds a sweep, and this is for one run: take one of its folders, or go on with all by `raysim "
+            f"resume {path}` or raysim.run_sweep(experiment, values, path=..., resume=True)."
+        )
     if experiment.trials.count < 2:
         return
     if path is not None:

@@ -327,7 +327,7 @@ def _interruptible(path: Path) -> Iterator[None]:
 
         done = records.read_rounds(path).num_rows
         after = f"after round {done:,}" if done else "before the first round was finished"
-        if not (path / "checkpoints").exists():
+        if (path / "experiment.json").exists() and not (path / "checkpoints").exists():
             after = "among several runs"
         _say(f"stopped {after}" + (f"; go on with: raysim resume {path}" if path.exists() else ""))
         raise typer.Exit(INTERRUPTED) from None

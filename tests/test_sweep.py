@@ -147,6 +147,18 @@ def test_a_sweep_goes_on_as_what_it_was(experiment: Make, dataset: raysim.Federa
         raysim.run_sweep(experiment(rounds=1), values, dataset=dataset, path=tmp_path / "one", resume=True)
 
 
+def test_one_run_is_no_sweep(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
+    where = tmp_path / "all"
+    raysim.run_sweep(experiment(rounds=1), {"cohort.size": [3, 7]}, dataset=dataset, path=where)
+    for call in (
+        lambda: raysim.resume(where, dataset=dataset),
+        lambda: raysim.replay(where, 0, dataset=dataset),
+        lambda: raysim.run(experiment(rounds=1), dataset=dataset, path=where, resume=True),
+    ):
+        with pytest.raises(raysim.RunFolderError, match="holds a sweep, and this is for one run"):
+            call()
+
+
 def test_every_point_is_checked_before_the_first_one_runs(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
 ) -> None:
