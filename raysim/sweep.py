@@ -14,6 +14,8 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from raysim import overrides
 from raysim.errors import ExperimentError
 from raysim.experiment import Experiment
@@ -48,6 +50,14 @@ def parse(texts: Iterable[str]) -> dict[str, list[Any]]:
             raise ExperimentError(f"A key is swept once, but {key} comes twice: write its values behind one another.")
         found[key] = _values(values)
     return found
+
+
+def plain(sweep: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
+    """The same with lists, and with Python's numbers for NumPy's: `np.arange(1, 5)` are values too."""
+    return {
+        key: [value.item() if isinstance(value, np.generic) else value for value in values]
+        for key, values in sweep.items()
+    }
 
 
 def points(experiment: Experiment, sweep: Sweep) -> tuple[Point, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,7 +62,7 @@ class SweepResult:
 
 def run_sweep(
     experiment: Experiment,
-    values: Sweep,
+    values: Mapping[str, Iterable[Any]],
     *,
     dataset: FederatedDataset | None = None,
     model: ModuleFactory | None = None,
@@ -92,6 +92,7 @@ def run_sweep(
     Raises:
         RaysimError: as `run`. Every point is checked before the first one runs; finished ones are kept.
     """
+    values = sweep.plain(values)
     points = sweep.points(experiment, values)
     where = Path(path) if path is not None else Path("runs") / experiment.name
     resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import torch
@@ -69,6 +70,13 @@ def test_defaults_follow_what_is_swept(experiment: Make) -> None:
     # SCAFFOLD is defined with uniform weights, FedProx is not.
     assert [p.experiment.server.weighting for p in found] == ["examples", "uniform"]
     assert [p.folder for p in found] == ["client.correction=prox", "client.correction=scaffold"]
+
+
+def test_numpys_numbers_are_values(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
+    found = raysim.run_sweep(
+        experiment(rounds=1), {"cohort.size": np.arange(2, 4)}, dataset=dataset, path=tmp_path / "all"
+    )
+    assert [point.path.name for point in found.points] == ["cohort.size=2", "cohort.size=3"]
 
 
 def test_values_that_are_no_words_go_by_their_place() -> None:
