@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raysim.api import Result, Round, replay, resume, rounds, run
+    from raysim.central_training import centralized
     from raysim.data.dataset import FederatedDataset
     from raysim.engine.replay import ClientUpdate
     from raysim.errors import (
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     )
     from raysim.experiment import Experiment, load
     from raysim.runs import Report, Runs
+    from raysim.sweep_runs import SweepPoint, SweepResult, run_sweep
     from raysim.trial_runs import TrialsResult, run_trials
     from raysim.trials import trials_of
 
@@ -41,13 +43,17 @@ __all__ = [
     "Round",
     "RunFolderError",
     "Runs",
+    "SweepPoint",
+    "SweepResult",
     "TrialsResult",
     "WorkerLostError",
+    "centralized",
     "load",
     "replay",
     "resume",
     "rounds",
     "run",
+    "run_sweep",
     "run_trials",
     "trials_of",
 ]
@@ -59,9 +65,11 @@ _HOMES = {
     "Report": "raysim.runs",
     "Runs": "raysim.runs",
     "TrialsResult": "raysim.trial_runs",
+    "centralized": "raysim.central_training",
     "load": "raysim.experiment",
     "run_trials": "raysim.trial_runs",
     "trials_of": "raysim.trials",
+    **dict.fromkeys(("SweepPoint", "SweepResult", "run_sweep"), "raysim.sweep_runs"),
     **dict.fromkeys(("Result", "Round", "replay", "resume", "rounds", "run"), "raysim.api"),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from raysim.errors import ExperimentError
@@ -33,12 +33,19 @@ def _set(table: dict[str, Any], change: str) -> None:
     keys = [key.strip() for key in dotted.split(".")]
     if not equals or not all(keys):
         raise ExperimentError(f"A change has the form key.key=value, but got {change!r}.")
+    put(table, keys, parse_value(text.strip()))
+
+
+def put(table: dict[str, Any], keys: Sequence[str], value: Any) -> None:
+    """Set the value at the end of the keys' path, in place; a changed `name` drops its table's other keys."""
     *path, last = keys
-    inner, value = table, parse_value(text.strip())
+    inner: Any = table
     for depth, key in enumerate(path, start=1):
         inner = inner.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise ExperimentError(f"{change!r} goes through {'.'.join(path[:depth])}, which is a value, not a table.")
+            raise ExperimentError(
+                f"{'.'.join(keys)!r} goes through {'.'.join(path[:depth])}, which is a value, not a table."
+            )
     if last == "name" and path and inner.get("name") != value:
         # Another choice: the keys of the one it replaces mean nothing to it.
         inner.clear()

@@ -15,6 +15,7 @@ import torch
 from typer.main import get_command
 
 import raysim
+from raysim import sweep
 from raysim.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -136,7 +137,9 @@ def check_raysim(arguments: list[str]) -> None:
         context = command.make_context(name, list(arguments), parent=context)
     file = context.params.get("file")
     if file is not None and str(file) != "FILE":
-        raysim.load(ROOT / file, context.params.get("changes") or (), context.params.get("removals") or ())
+        exp = raysim.load(ROOT / file, context.params.get("changes") or (), context.params.get("removals") or ())
+        if sweeps := context.params.get("sweeps"):
+            sweep.points(exp, sweep.parse(sweeps))
 
 
 def test_a_command_that_is_wrong_is_found() -> None:
@@ -149,7 +152,11 @@ def test_a_command_that_is_wrong_is_found() -> None:
     ):
         with pytest.raises(Exception, match=r"No such (command|option)|valid integer"):
             check_raysim(wrong)
-    for wrong in (["check", "configs/nothing.toml"], ["run", "configs/quickstart.toml", "--set", "client.rate=1"]):
+    for wrong in (
+        ["check", "configs/nothing.toml"],
+        ["run", "configs/quickstart.toml", "--set", "client.rate=1"],
+        ["run", "configs/quickstart.toml", "--sweep", "cohort.size=5,none"],
+    ):
         with pytest.raises(raysim.ExperimentError):
             check_raysim(wrong)
 

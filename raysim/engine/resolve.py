@@ -16,6 +16,7 @@ from raysim.client.forms.choose import Way, choose
 from raysim.client.load import load
 from raysim.client.work import Between
 from raysim.data.dataset import FederatedDataset
+from raysim.data.pooled import pooled
 from raysim.data.prepare import prepare
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan, evaluated_splits
@@ -50,6 +51,8 @@ def resolve(
         if experiment.data is None:
             raise ExperimentError("The experiment has no [data] section, so dataset= must be passed.")
         dataset = prepare(experiment.data, experiment.seed)
+    if experiment.pooled:
+        dataset = pooled(dataset)
     outputs = dataset.num_classes if dataset.num_classes is not None else math.prod(dataset.y.shape)
     seed = experiment.seed
     if model is None:
