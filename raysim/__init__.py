@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from raysim.experiment import Experiment, load
+    from raysim.prepared import dataset_of
+    from raysim.section import Section
     from raysim.trial_runs import TrialsResult, run_trials
     from raysim.trials import trials_of
 
@@ -38,8 +40,10 @@ __all__ = [
     "Result",
     "Round",
     "RunFolderError",
+    "Section",
     "TrialsResult",
     "WorkerLostError",
+    "dataset_of",
     "load",
     "replay",
     "resume",
@@ -53,6 +57,8 @@ _HOMES = {
     "FederatedDataset": "raysim.data.dataset",
     "ClientUpdate": "raysim.engine.replay",
     "Experiment": "raysim.experiment",
+    "Section": "raysim.section",
+    "dataset_of": "raysim.prepared",
     "TrialsResult": "raysim.trial_runs",
     "load": "raysim.experiment",
     "run_trials": "raysim.trial_runs",

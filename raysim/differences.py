@@ -13,15 +13,16 @@ def settings(stored: Experiment, asked: Experiment) -> list[str]:
 
     How long to go on, where it is placed and how it is called may differ between a run and its continuation.
     """
-    return _between(stored.determining(), asked.determining(), "")
+    return between(stored.determining(), asked.determining())
 
 
-def _between(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> list[str]:
+def between(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> list[str]:
+    """Likewise of any two records; `path` goes before every key."""
     lines: list[str] = []
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key), after.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            lines += _between(old, new, f"{path}{key}.")
+            lines += between(old, new, f"{path}{key}.")
         elif old != new:
             lines.append(f"{path}{key} was {_written(old)}, and is {_written(new)}")
     return lines

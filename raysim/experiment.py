@@ -15,11 +15,10 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     StringConstraints,
-    ValidationError,
     model_validator,
 )
 
-from raysim import defined, explain, overrides
+from raysim import defined, overrides
 from raysim.client.adversary import Adversary
 from raysim.client.fine_tuning import FineTuning
 from raysim.client.forms.choose import FormName, Precision
@@ -89,7 +88,10 @@ class CheckpointSection(Section):
 
 
 class Experiment(Section):
-    """Everything that determines a run. `data` and `model` may be absent where a script passes its own."""
+    """Everything that determines a run. `data` and `model` may be absent where a script passes its own.
+
+    `tuning` is for the package of that name: a run takes no notice of it.
+    """
 
     name: RunName = "run"
     seed: int = 0
@@ -104,6 +106,7 @@ class Experiment(Section):
     evaluation: EvaluationSection = EvaluationSection()
     engine: EngineSection = EngineSection()
     checkpoint: CheckpointSection = CheckpointSection()
+    tuning: dict[str, Any] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -141,17 +144,14 @@ class Experiment(Section):
         Raises:
             ExperimentError: names every key that is wrong, what was given and what is allowed.
         """
-        try:
-            return super().model_validate(obj, **kwargs)
-        except ValidationError as error:
-            raise ExperimentError(explain.message(error, cls)) from None
+        return cls.checked(obj, **kwargs)
 
     def to_json(self) -> str:
         """The complete record, defaults included; `Experiment.model_validate(json.loads(...))` gives it back."""
         return self.model_dump_json(indent=2, by_alias=True)
 
-    def changed(self, set: Iterable[str]) -> Experiment:
-        """A copy with changes as `load` takes them, validated anew."""
+    def changed(self, set: Iterable[str] | Mapping[str, Any]) -> Experiment:
+        """A copy with changes as `load` takes them, or with values by their dotted keys; validated anew."""
         return Experiment.model_validate(overrides.apply(json.loads(self.to_json()), set, ()))
 
     def fingerprint(self, data_fingerprint: str) -> str:
@@ -161,7 +161,9 @@ class Experiment(Section):
 
     def determining(self) -> dict[str, Any]:
         """What determines the numbers of a round, as plain values: a run and its continuation must agree on it."""
-        record = self.model_dump(mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint"})
+        record = self.model_dump(
+            mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint", "tuning"}
+        )
         for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "cuda_graphs"):
             del record["engine"][placement]
         if self.data is not None:
