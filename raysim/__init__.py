@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raysim.api import Result, Round, replay, resume, rounds, run
     from raysim.data.dataset import FederatedDataset
+    from raysim.differences import differing
     from raysim.engine.replay import ClientUpdate
     from raysim.errors import (
         CheckpointError,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     )
     from raysim.experiment import Experiment, load
     from raysim.prepared import dataset_of
+    from raysim.rewrite import rewritten
     from raysim.section import Section
     from raysim.trial_runs import TrialsResult, run_trials
     from raysim.trials import trials_of
@@ -44,9 +46,11 @@ __all__ = [
     "TrialsResult",
     "WorkerLostError",
     "dataset_of",
+    "differing",
     "load",
     "replay",
     "resume",
+    "rewritten",
     "rounds",
     "run",
     "run_trials",
@@ -59,8 +63,10 @@ _HOMES = {
     "Experiment": "raysim.experiment",
     "Section": "raysim.section",
     "dataset_of": "raysim.prepared",
+    "differing": "raysim.differences",
     "TrialsResult": "raysim.trial_runs",
     "load": "raysim.experiment",
+    "rewritten": "raysim.rewrite",
     "run_trials": "raysim.trial_runs",
     "trials_of": "raysim.trials",
     **dict.fromkeys(("Result", "Round", "replay", "resume", "rounds", "run"), "raysim.api"),

@@ -13,16 +13,16 @@ def settings(stored: Experiment, asked: Experiment) -> list[str]:
 
     How long to go on, where it is placed and how it is called may differ between a run and its continuation.
     """
-    return between(stored.determining(), asked.determining())
+    return differing(stored.determining(), asked.determining())
 
 
-def between(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> list[str]:
+def differing(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> list[str]:
     """Likewise of any two records; `path` goes before every key."""
     lines: list[str] = []
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key), after.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            lines += between(old, new, f"{path}{key}.")
+            lines += differing(old, new, f"{path}{key}.")
         elif old != new:
             lines.append(f"{path}{key} was {_written(old)}, and is {_written(new)}")
     return lines
