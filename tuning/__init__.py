@@ -1,5 +1,6 @@
 """Tuning of federated experiments on held-out clients. Uses the public names of raysim only."""
 
+from tuning.closing import lines, preview
 from tuning.errors import StorageError, StudyError
 from tuning.result import Configuration, Study
 from tuning.section import TuningSection, section_of
@@ -12,6 +13,8 @@ __all__ = [
     "StudyError",
     "TuningSection",
     "default_folder",
+    "lines",
+    "preview",
     "section_of",
     "tune",
 ]

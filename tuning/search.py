@@ -17,7 +17,7 @@ from tuning.objective import divergence
 from tuning.progress import Progress
 from tuning.protocol import runs_of
 from tuning.pruners import NoPruner
-from tuning.section import BATCH, TuningSection
+from tuning.section import TuningSection
 from tuning.under_way import UnderWay
 
 OWN_FAULTS = (ClientError, ModelError, ExperimentError, DataError)
@@ -67,15 +67,8 @@ class Search:
                 time.sleep(POLL_S)
             self._fill()
 
-    @property
-    def _most(self) -> int:
-        """Trials at a time."""
-        if self._tuning.concurrent != "auto":
-            return self._tuning.concurrent
-        return BATCH if samplers.asks_in_batches(self._tuning.chosen_sampler()) else max(1, self._runs.workers)
-
     def _fill(self) -> None:
-        room = self._most - len({id(trial) for trial in self._trials.values()})
+        room = self._tuning.at_a_time(self._runs.workers) - len({id(trial) for trial in self._trials.values()})
         if room <= 0:
             return
         taken = self._ledger.take(room)

@@ -60,6 +60,12 @@ class TuningSection(Section):
             return self.sampler
         return Tpe() if self.parsed_space().grid is None else Grid()
 
+    def at_a_time(self, workers: int) -> int:
+        """Trials under way at once, where so many workers work."""
+        if self.concurrent != "auto":
+            return self.concurrent
+        return BATCH if samplers.asks_in_batches(self.chosen_sampler()) else max(1, workers)
+
     def num_trials(self) -> int:
         """Trials of the whole study."""
         size = self.parsed_space().size

@@ -43,10 +43,14 @@ def open_storage(url: str) -> BaseStorage:
     try:
         if url.startswith(JOURNAL):
             return storages.JournalStorage(JournalFileBackend(url.removeprefix(JOURNAL)))
-        backend = make_url(url).get_backend_name()
-        arguments = {"timeout": _BUSY_S} if backend == "sqlite" else {}
+        address = make_url(url)
+        arguments = {"timeout": _BUSY_S} if address.get_backend_name() == "sqlite" else {}
+        if address.drivername == "postgresql":
+            # Without a name this means another driver in every version of SQLAlchemy.
+            address = address.set(drivername="postgresql+psycopg")
+        full = address.render_as_string(hide_password=False)
         # A connection that the database dropped meanwhile is opened anew, unseen.
-        database = RDBStorage(url, engine_kwargs={"connect_args": arguments, "pool_pre_ping": True})
+        database = RDBStorage(full, engine_kwargs={"connect_args": arguments, "pool_pre_ping": True})
         return storages._CachedStorage(database)
     except ArgumentError:
         raise StorageError(

@@ -79,12 +79,14 @@ def tune(
     whole = dataset if dataset is not None else dataset_of(experiment)
     name, read = experiment.name, tuning.parsed_space()
     url = tuning.storage or default_url(where)
-    where.mkdir(parents=True, exist_ok=True)
     how: dict[str, Any] = {"model": model, "loss": loss, "params": params, "executor": executor, "address": address}
     with ExitStack() as stack:
         stack.enter_context(_quiet())
         stack.enter_context(_named_storage(url))
+        if tuning.storage is None:
+            where.mkdir(parents=True, exist_ok=True)
         storage = open_storage(url)
+        where.mkdir(parents=True, exist_ok=True)
         open_study(storage, name, tuning.objective.is_maximised, _identity(measured, tuning, read, held), shown(url))
         show = stack.enter_context(Terminal.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
