@@ -106,18 +106,14 @@ class Ledger:
         open_slots = [slot for slot in range(min(self._total, len(rows.slots))) if not _is_finished(trials.get(slot))]
         return self._processes.inherit(rows, (rows.owner(rows.slots[slot]) for slot in open_slots))
 
-    def note(self, held: Held, attributes: Mapping[str, Any]) -> None:
-        """Keep facts of a trial with it."""
-        for key, value in attributes.items():
-            held.trial.set_user_attr(key, value)
-
-    def tell(self, held: Held, outcome: str, state: TrialState, value: float | None) -> None:
-        """End a trial.
+    def tell(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
+        """End a trial, and keep these facts with it, in its attribute "facts".
 
         Raises:
             StudyError: another process has taken over this one's trials.
         """
         self._processes.read()
+        held.trial.set_user_attr("facts", dict(facts))
         held.trial.set_user_attr("outcome", outcome)
         self._study(self._sampler(held.slot)).tell(held.number, value, state)
 

@@ -76,9 +76,9 @@ def ranked(
             trial.number,
             space.values(trial.params),
             _value(trial),
-            tuple(trial.user_attrs["values"]),
-            trial.user_attrs["standard_error/seeds"],
-            trial.user_attrs["standard_error/clients"],
+            tuple(trial.user_attrs["facts"]["values"]),
+            trial.user_attrs["facts"]["standard_error/seeds"],
+            trial.user_attrs["facts"]["standard_error/clients"],
             tested.get(trial.number, {}),
         )
         for trial in order
@@ -127,15 +127,16 @@ def no_result(trials: Sequence[FrozenTrial], space: Space) -> str:
     if failed is not None:
         return (
             f"No trial finished ({', '.join(f'{n} {outcome}' for outcome, n in found.items())}). Trial {failed.number} "
-            f"failed with: {failed.user_attrs.get('error')}"
+            f"failed with: {failed.user_attrs['facts']['why']}"
         )
     diverged = next((t for t in trials if t.user_attrs["outcome"] == DIVERGED), None)
     if diverged is None:
         return "No trial finished: all were stopped early. Take another pruner, or none."
+    why = diverged.user_attrs["facts"]["why"]
     rates = [key for key in space.dimensions if key.endswith("lr")]
     lower = f"smaller values of {' and '.join(rates)}" if rates else "smaller learning rates"
     return (
-        f"All {len(trials)} trials diverged; in trial {diverged.number} {diverged.user_attrs.get('why')}. Try {lower}, "
+        f"All {len(trials)} trials diverged; in trial {diverged.number} {diverged.user_attrs['facts']['why']}. Try {lower}, "
         f"clip gradients (client.max_grad_norm) or updates (server.clip), or normalise the inputs."
     )
 
@@ -146,14 +147,13 @@ def _value(trial: FrozenTrial) -> float:
 
 
 def _row(trial: FrozenTrial, space: Space) -> dict[str, Any]:
-    kept = trial.user_attrs
-    is_finished = kept["outcome"] == FINISHED
+    outcome, kept = trial.user_attrs["outcome"], trial.user_attrs["facts"]
     values = {key: space.values(trial.params)[key] for key in space.dimensions} if trial.params else {}
     took = trial.duration
     return {
         "trial": trial.number,
-        "outcome": kept["outcome"],
-        "value": trial.value if is_finished else None,
+        "outcome": outcome,
+        "value": trial.value if outcome == FINISHED else None,
         "standard_error/seeds": kept.get("standard_error/seeds"),
         "standard_error/clients": kept.get("standard_error/clients"),
         **{key: v if isinstance(v, str | int | float) else str(v) for key, v in values.items()},
@@ -161,5 +161,5 @@ def _row(trial: FrozenTrial, space: Space) -> dict[str, Any]:
         "rounds": sum(kept.get("rounds", ())),
         **kept.get("figures", {}),
         "seconds": None if took is None else took.total_seconds(),
-        "why": kept.get("why") or kept.get("error"),
+        "why": kept["why"],
     }

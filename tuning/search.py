@@ -82,8 +82,7 @@ class Search:
         try:
             experiments = runs_of(self._measured, self._tuning, held.values)
         except ExperimentError as error:
-            self._ledger.note(held, {"error": str(error)})
-            self._end(held, FAILED, TrialState.FAIL, None)
+            self._end(held, FAILED, TrialState.FAIL, None, {"why": str(error)})
             return None
         path = trial_folder(self._folder, held.number)
         return UnderWay(held, [(seed, path / f"seed-{place}") for place, seed in enumerate(experiments)])
@@ -131,7 +130,7 @@ class Search:
             values = trial.values(self._tuning.objective)
             self._close(trial, FINISHED, TrialState.COMPLETE, statistics.fmean(values))
             return True
-        if steps and not isinstance(self._tuning.pruner, NoPruner) and trial.held.trial.should_prune():
+        if steps and self._may_prune(trial) and trial.held.trial.should_prune():
             self._close(trial, PRUNED, TrialState.PRUNED, None)
             return True
         if report.finished:
@@ -140,30 +139,32 @@ class Search:
                 self._start([(trial, place + 1)], resume=trial.held.resumed)
         return False
 
+    def _may_prune(self, trial: UnderWay) -> bool:
+        """Whether a pruner is asked: not where nothing is left to spare."""
+        return not isinstance(self._tuning.pruner, NoPruner) and (self._by_seed or not trial.has_all_rounds)
+
     def _diverged(self, trial: UnderWay, why: str) -> None:
         worst = self._tuning.objective.worst
-        self._ledger.note(trial.held, {"why": why})
         if samplers.learns_from_finished_only(self._tuning.chosen_sampler()):
-            self._close(trial, DIVERGED, TrialState.COMPLETE, worst)
+            self._close(trial, DIVERGED, TrialState.COMPLETE, worst, why)
             return
         # What Optuna takes for the value of a trial that was stopped is the last one reported.
         trial.held.trial.report(worst, 1 + max((*trial.reported, *trial.known_steps), default=0))
-        self._close(trial, DIVERGED, TrialState.PRUNED, None)
+        self._close(trial, DIVERGED, TrialState.PRUNED, None, why)
 
     def _fail(self, trial: UnderWay, error: RaysimError) -> None:
-        self._ledger.note(trial.held, {"error": str(error)})
-        self._close(trial, FAILED, TrialState.FAIL, None)
+        self._close(trial, FAILED, TrialState.FAIL, None, str(error))
 
-    def _close(self, trial: UnderWay, outcome: str, state: TrialState, value: float | None) -> None:
+    def _close(
+        self, trial: UnderWay, outcome: str, state: TrialState, value: float | None, why: str | None = None
+    ) -> None:
         for number in [number for number, other in self._trials.items() if other is trial]:
             if number in trial.numbers:
                 self._runs.stop(number)
             del self._trials[number]
         self._progress.finished(len(trial.runs) * trial.total - sum(len(rows) for rows in trial.rows))
-        self._ledger.note(trial.held, trial.facts(self._tuning.objective))
-        self._end(trial.held, outcome, state, value)
+        self._end(trial.held, outcome, state, value, {**trial.facts(self._tuning.objective), "why": why})
 
-    def _end(self, held: Held, outcome: str, state: TrialState, value: float | None) -> None:
-        self._ledger.tell(held, outcome, state, value)
-        shown: Mapping[str, Any] = held.values
-        self._progress.ended(held.number, outcome, value if outcome == FINISHED else None, shown)
+    def _end(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
+        self._ledger.tell(held, outcome, state, value, facts)
+        self._progress.ended(held.number, outcome, value if outcome == FINISHED else None, held.values)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from optuna import storages
@@ -31,8 +33,9 @@ def shown(url: str) -> str:
         return url
 
 
-def open_storage(url: str) -> BaseStorage:
-    """Open, and where it is new make, a storage.
+@contextmanager
+def opened(url: str) -> Iterator[BaseStorage]:
+    """Open, and where it is new make, a storage; close its connections at the end.
 
     Args:
         url: "journal:PATH", or a database's URL such as "sqlite:///study.db" or "postgresql://user@host/name".
@@ -40,9 +43,25 @@ def open_storage(url: str) -> BaseStorage:
     Raises:
         StorageError: it cannot be reached, or its driver is missing; the message has no password.
     """
+    if url.startswith(JOURNAL):
+        yield _journal(url.removeprefix(JOURNAL))
+        return
+    database = _database(url)
     try:
-        if url.startswith(JOURNAL):
-            return storages.JournalStorage(JournalFileBackend(url.removeprefix(JOURNAL)))
+        yield storages._CachedStorage(database)
+    finally:
+        database.engine.dispose()
+
+
+def _journal(path: str) -> BaseStorage:
+    try:
+        return storages.JournalStorage(JournalFileBackend(path))
+    except (OSError, ValueError) as error:
+        raise StorageError(f"The journal file {path} cannot be opened: {first_line(error)}") from None
+
+
+def _database(url: str) -> RDBStorage:
+    try:
         address = make_url(url)
         arguments = {"timeout": _BUSY_S} if address.get_backend_name() == "sqlite" else {}
         if address.drivername == "postgresql":
@@ -50,8 +69,7 @@ def open_storage(url: str) -> BaseStorage:
             address = address.set(drivername="postgresql+psycopg")
         full = address.render_as_string(hide_password=False)
         # A connection that the database dropped meanwhile is opened anew, unseen.
-        database = RDBStorage(full, engine_kwargs={"connect_args": arguments, "pool_pre_ping": True})
-        return storages._CachedStorage(database)
+        return RDBStorage(full, engine_kwargs={"connect_args": arguments, "pool_pre_ping": True})
     except ArgumentError:
         raise StorageError(
             f"A storage is journal:PATH or a database's URL, such as sqlite:///study.db or "

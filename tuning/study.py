@@ -28,7 +28,7 @@ from tuning.result import Configuration, Study
 from tuning.search import Search
 from tuning.section import TuningSection
 from tuning.space import Space
-from tuning.storage import default_url, first_line, open_storage, shown
+from tuning.storage import default_url, first_line, opened, shown
 from tuning.writing import figure
 
 
@@ -85,7 +85,7 @@ def tune(
         stack.enter_context(_named_storage(url))
         if tuning.storage is None:
             where.mkdir(parents=True, exist_ok=True)
-        storage = open_storage(url)
+        storage = stack.enter_context(opened(url))
         where.mkdir(parents=True, exist_ok=True)
         open_study(storage, name, tuning.objective.is_maximised, _identity(measured, tuning, read, held), shown(url))
         show = stack.enter_context(Terminal.where_wanted(progress, tuning.objective))

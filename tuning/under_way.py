@@ -46,6 +46,11 @@ class UnderWay:
         """Whether every seed is done."""
         return len(self.finished) == len(self.runs)
 
+    @property
+    def has_all_rounds(self) -> bool:
+        """Whether the last round of every seed is known."""
+        return all(len(rows) == self.total for rows in self.rows)
+
     def hear(self, report: Report) -> int:
         """Take in a report; the place of its seed."""
         place = self.numbers[report.run]

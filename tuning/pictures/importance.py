@@ -20,13 +20,15 @@ log = logging.getLogger("raysim")
 
 
 def figure(study: Study, optuna_study: optuna.Study) -> Figure | None:
-    """The picture, or None where the trials do not tell: too few finished, or all alike."""
+    """The picture, or None where there is one key only, or the trials do not tell: too few finished, or all alike."""
+    if len(study.best.values) < 2:
+        return None
     try:
         found = optuna.importance.get_param_importances(optuna_study, evaluator=FanovaImportanceEvaluator(seed=0))
     except (RuntimeError, ValueError) as error:
         log.debug("no importance: %s", error)
         return None
-    if len(found) < 2 or not sum(found.values()):
+    if not sum(found.values()):
         return None
     from matplotlib.figure import Figure
 
