@@ -136,7 +136,7 @@ def no_result(trials: Sequence[FrozenTrial], space: Space) -> str:
     rates = [key for key in space.dimensions if key.endswith("lr")]
     lower = f"smaller values of {' and '.join(rates)}" if rates else "smaller learning rates"
     return (
-        f"All {len(trials)} trials diverged; in trial {diverged.number} {diverged.user_attrs['facts']['why']}. Try {lower}, "
+        f"All {len(trials)} trials diverged; in trial {diverged.number} {why}. Try {lower}, "
         f"clip gradients (client.max_grad_norm) or updates (server.clip), or normalise the inputs."
     )
 

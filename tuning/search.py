@@ -111,7 +111,10 @@ class Search:
 
     def _hear(self, report: Report) -> bool:
         """Take in what a run says; whether its trial has ended by it."""
-        trial = self._trials[report.run]
+        trial = self._trials.get(report.run)
+        if trial is None:
+            # It was done already when its trial was stopped.
+            return False
         place = trial.hear(report)
         self._progress.finished(len(report.rows))
         if report.error is not None:
