@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from raysim.experiment import Experiment, load
     from raysim.prepared import dataset_of
     from raysim.rewrite import rewritten
+    from raysim.runs import Report, Runs
     from raysim.section import Section
     from raysim.trial_runs import TrialsResult, run_trials
     from raysim.trials import trials_of
@@ -38,10 +39,12 @@ __all__ = [
     "FederatedDataset",
     "ModelError",
     "RaysimError",
+    "Report",
     "ResourceError",
     "Result",
     "Round",
     "RunFolderError",
+    "Runs",
     "Section",
     "TrialsResult",
     "WorkerLostError",
@@ -64,6 +67,8 @@ _HOMES = {
     "Section": "raysim.section",
     "dataset_of": "raysim.prepared",
     "differing": "raysim.differences",
+    "Report": "raysim.runs",
+    "Runs": "raysim.runs",
     "TrialsResult": "raysim.trial_runs",
     "load": "raysim.experiment",
     "rewritten": "raysim.rewrite",

@@ -41,7 +41,8 @@ class Algorithm(NamedTuple):
 
     `step` takes the sums of every phase, and what stands in the mean's place, if anything does; it also returns the
     round's metrics. `average`: the weights to evaluate beside the state's. `remembers`: whether clients keep a state.
-    `traffic`: vectors of the model's size that a client receives and sends beside the model.
+    `traffic`: vectors of the model's size that a client receives and sends beside the model. `members`: who the
+    clients of a chunk are.
     """
 
     init: Callable[[Weights, State], ServerState]
@@ -50,6 +51,7 @@ class Algorithm(NamedTuple):
     average: Callable[[ServerState], Weights | None]
     remembers: bool
     traffic: tuple[int, int]
+    members: Members
 
 
 def federated(
@@ -139,4 +141,4 @@ def federated(
     nothing = torch.zeros(0)
     down = len(correction.sends(correction.init(nothing), nothing))
     traffic = down, correction.sums_changes + correction.full_gradients
-    return Algorithm(init, tuple(phases), step, average, remembers, traffic)
+    return Algorithm(init, tuple(phases), step, average, remembers, traffic, members)

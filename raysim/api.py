@@ -104,7 +104,7 @@ def run(
         RaysimError: see `raysim.errors`; what was checkpointed before an error can be resumed.
         KeyboardInterrupt: after Ctrl-C, once the last finished round is checkpointed.
     """
-    _check_one(experiment)
+    check_one(experiment)
     plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
     where = Path(path) if path is not None else Path("runs") / experiment.name
     if resume and where.exists():
@@ -139,7 +139,7 @@ def resume(
     """
     where = Path(path)
     experiment = records.stored_experiment(where)
-    _check_one(experiment, where)
+    check_one(experiment, where)
     if rounds is not None:
         experiment = experiment.changed([f"rounds={rounds}"])
     plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
@@ -169,9 +169,9 @@ def replay(
     """
     where = Path(path)
     experiment = records.stored_experiment(where)
-    _check_one(experiment, where)
+    check_one(experiment, where)
     plan = resolve(with_executor(experiment, "local"), dataset, model, loss, params)
-    _check_same(plan, where)
+    check_same(plan, where)
     if client is not None:
         return replay_client(plan, where, round, client)
     return _as_round(plan, replay_round(plan, where, round))
@@ -194,7 +194,7 @@ def rounds(
     The arguments are those of `run`; nothing is written unless `path` is given. The experiment is checked before the
     iterator is returned, Ray's resources when the first round is asked for. Leaving the loop early stops the run.
     """
-    _check_one(experiment)
+    check_one(experiment)
     plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
     where = None if path is None else Path(path)
     if where is not None:
@@ -213,7 +213,8 @@ def rounds(
     return _public(plan, session.rounds(plan, where, address, make_folder))
 
 
-def _check_one(experiment: Experiment, path: Path | None = None) -> None:
+def check_one(experiment: Experiment, path: Path | None = None) -> None:
+    """Refuse an experiment of several trials, or a folder that holds them."""
     if experiment.trials.count < 2:
         return
     if path is not None:
@@ -241,8 +242,9 @@ def _create(plan: Plan, path: Path, overwrite: bool) -> None:
     RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite)
 
 
-def _check_same(plan: Plan, path: Path) -> None:
-    _check_one(records.stored_experiment(path), path)
+def check_same(plan: Plan, path: Path) -> None:
+    """Refuse a folder that was run with other settings or data."""
+    check_one(records.stored_experiment(path), path)
     if plan.fingerprint != records.stored_fingerprint(path):
         found = differences.settings(records.stored_experiment(path), plan.experiment) or [
             "its data are not the same, or the kind of device, or a loss of your own: they decide what 'auto' means"
@@ -255,7 +257,7 @@ def _check_same(plan: Plan, path: Path) -> None:
 
 def _continue(plan: Plan, path: Path, address: str | None, progress: bool | None, profile: bool = False) -> Result:
     """Check that the plan goes on with the folder's run, and carry it out with its new rounds and placement."""
-    _check_same(plan, path)
+    check_same(plan, path)
     state = records.newest_state(path, plan.fingerprint)
     done, rounds = (state.round if state else 0), plan.experiment.rounds
     if done > rounds:

@@ -67,7 +67,7 @@ def make(
         remembered = Remembered(correction, workshop, sent, chunk)
         start = None if correction.start is None else correction.start(sent.beside)
         offset = None if correction.offset is None else remembered.offset
-        clients = members.of(dataset, sent, chunk)
+        clients = members.of(dataset, sent, chunk) if workshop.clients is None else workshop.clients
         for position in chunk:
             if position in sent.left_out:
                 sums.reject(position)

@@ -12,7 +12,7 @@ import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from raysim.client.optimizer import ClientOptimizer, State
+from raysim.client.optimizer import ClientOptimizer, Rate, State, descend_ratio
 from raysim.section import Section
 
 
@@ -32,8 +32,8 @@ def make(section: Adagrad) -> ClientOptimizer:
     def init(params: Tensor) -> State:
         return {"G": torch.full_like(params, section.v0), "scratch": params.new_zeros(params.shape)}
 
-    def step(params: Tensor, gradient: Tensor, state: State, lr: float) -> None:
+    def step(params: Tensor, gradient: Tensor, state: State, lr: Rate) -> None:
         squares = state["G"].addcmul_(gradient, gradient)
-        params.addcdiv_(gradient, torch.sqrt(squares, out=state["scratch"]).add_(section.eps), value=-lr)
+        descend_ratio(params, gradient, torch.sqrt(squares, out=state["scratch"]).add_(section.eps), lr)
 
     return ClientOptimizer(init, step)

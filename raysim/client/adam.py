@@ -14,7 +14,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from raysim.client.optimizer import ClientOptimizer, State
+from raysim.client.optimizer import ClientOptimizer, Rate, State, descend_ratio
 from raysim.section import Section
 
 
@@ -44,11 +44,11 @@ def moments(b1: float, b2: float, eps: float) -> ClientOptimizer:
         zeros = {name: params.new_zeros(params.shape) for name in ("m", "v", "scratch")}
         return {**zeros, "k": torch.zeros((*params.shape[:-1], 1), dtype=torch.int64)}
 
-    def step(params: Tensor, gradient: Tensor, state: State, lr: float) -> None:
+    def step(params: Tensor, gradient: Tensor, state: State, lr: Rate) -> None:
         k = int(state["k"].add_(1).flatten()[0])
         m = state["m"].mul_(b1).add_(gradient, alpha=1 - b1)
         v = state["v"].mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
         denominator = torch.sqrt(v, out=state["scratch"]).div_(math.sqrt(1 - b2**k)).add_(eps)
-        params.addcdiv_(m, denominator, value=-lr / (1 - b1**k))
+        descend_ratio(params, m, denominator, lr / (1 - b1**k))
 
     return ClientOptimizer(init, step)

@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from raysim.client import adam
-from raysim.client.optimizer import ClientOptimizer, State
+from raysim.client.optimizer import ClientOptimizer, Rate, State
 from raysim.section import Section
 
 
@@ -31,7 +31,7 @@ def make(section: AdamW) -> ClientOptimizer:
     """Close the pair over its constants."""
     init, inner = adam.moments(section.beta1, section.beta2, section.eps)
 
-    def step(params: Tensor, gradient: Tensor, state: State, lr: float) -> None:
+    def step(params: Tensor, gradient: Tensor, state: State, lr: Rate) -> None:
         params.mul_(1 - lr * section.weight_decay)
         inner(params, gradient, state, lr)
 

@@ -13,9 +13,29 @@ from torch import Tensor
 
 State = dict[str, Tensor]
 
+Rate = float | Tensor
+"""A learning rate, or one for each row of a stack: (K, 1) in the dtype of the weights."""
+
 
 class ClientOptimizer(NamedTuple):
     """`init(params) -> state` of a round's start; `step(params, gradient, state, lr)` in place."""
 
     init: Callable[[Tensor], State]
-    step: Callable[[Tensor, Tensor, State, float], None]
+    step: Callable[[Tensor, Tensor, State, Rate], None]
+
+
+def descend(params: Tensor, direction: Tensor, lr: Rate) -> None:
+    """params <- params - lr direction, in place."""
+    if isinstance(lr, Tensor):
+        params.addcmul_(direction, lr, value=-1)
+    else:
+        params.add_(direction, alpha=-lr)
+
+
+def descend_ratio(params: Tensor, numerator: Tensor, denominator: Tensor, lr: Rate) -> None:
+    """params <- params - lr numerator / denominator, in place; `denominator` > 0 may be written to."""
+    if isinstance(lr, Tensor):
+        # A rate of 0 makes it infinite, and the step 0.
+        params.addcdiv_(numerator, denominator.div_(lr), value=-1)
+    else:
+        params.addcdiv_(numerator, denominator, value=-lr)

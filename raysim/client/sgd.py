@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
-from raysim.client.optimizer import ClientOptimizer, State
+from raysim.client.optimizer import ClientOptimizer, Rate, State, descend
 from raysim.section import Section
 
 
@@ -31,10 +31,10 @@ def make(section: Sgd) -> ClientOptimizer:
     def init(params: Tensor) -> State:
         return {"velocity": params.new_zeros(params.shape)} if rho else {}
 
-    def step(params: Tensor, gradient: Tensor, state: State, lr: float) -> None:
+    def step(params: Tensor, gradient: Tensor, state: State, lr: Rate) -> None:
         direction = gradient
         if rho:
             direction = state["velocity"].mul_(rho).add_(gradient)
-        params.add_(direction, alpha=-lr)
+        descend(params, direction, lr)
 
     return ClientOptimizer(init, step)

@@ -1,38 +1,113 @@
-"""The executor without Ray: units run in this process, one after another, so breakpoints and profilers just work."""
+"""The executor without Ray: units run in this process, one after another, so breakpoints and profilers just work.
+
+It may carry out several runs at once. Jobs wait until a result is asked for; then the clients of all mates that wait
+with the same chunks are trained in one stack (mates.py).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
+from raysim.broadcast import Broadcast
 from raysim.engine.job import COMBINE, Job, Outcome, Shard
+from raysim.engine.mates import mates_key, starts_at_once
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool, sharded
-from raysim.fold import fold
+from raysim.fold import TreeFold, fold
 from raysim.timeline import Span
+
+HERE = "this process"
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    run: int
+    job: Job
 
 
 class InProcess:
-    """Executor over one pool."""
+    """Executor over a pool for each run.
 
-    def __init__(self, plan: Plan) -> None:
-        self._pool = Pool(plan, choose_device(plan.experiment.engine.gpus_per_worker), "this process")
-        self._jobs: dict[int, Job] = {}
+    Args:
+        plans: the runs; one alone is that of the jobs that `submit` takes.
+        worker: how errors and timelines name this process.
+    """
+
+    def __init__(self, *plans: Plan, worker: str = HERE) -> None:
+        self._worker = worker
+        self._plans = plans
+        self._keys = [mates_key(plan) if len(plans) > 1 else None for plan in plans]
+        self._pools: list[Pool] = []
+        for plan, key in zip(plans, self._keys, strict=True):
+            mates = [pool for pool, other in zip(self._pools, self._keys, strict=False) if key == other is not None]
+            device = choose_device(plan.experiment.engine.gpus_per_worker)
+            self._pools.append(Pool(plan, device, worker, mate=mates[0] if mates else None))
+        self._waiting: dict[int, _Waiting] = {}
+        self._done: dict[int, Outcome] = {}
         self._submitted = 0
 
-    def submit(self, job: Job) -> int:
+    def of(self, run: int) -> OfRun:
+        """The executor of the run with this number, in the order of `plans`."""
+        return OfRun(self, run)
+
+    def submit(self, job: Job, run: int = 0) -> int:
         """Keep the job until its result is asked for."""
         self._submitted += 1
-        self._jobs[self._submitted] = job
+        self._waiting[self._submitted] = _Waiting(run, job)
         return self._submitted
 
     def result(self, ticket: int) -> Outcome:
-        """Run the job's units in order."""
-        job = self._jobs.pop(ticket)
+        """Run the job's units in order, and those of its mates' jobs that wait with the same units."""
+        if ticket not in self._done:
+            together = self._together(ticket)
+            if len(together) > 1:
+                self._done |= self._train_together(together)
+            else:
+                waiting = self._waiting.pop(ticket)
+                self._done[ticket] = self._alone(self._pools[waiting.run], waiting.job)
+        return self._done.pop(ticket)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _together(self, ticket: int) -> list[int]:
+        """The tickets of what is trained with this one, itself first."""
+        asked = self._waiting[ticket]
+        key, job = self._keys[asked.run], asked.job
+        if key is None or not _may_join(job):
+            return [ticket]
+        joined = [
+            other
+            for other, mate in self._waiting.items()
+            if self._keys[mate.run] == key and _may_join(mate.job) and _alike(mate.job, job) and other != ticket
+        ]
+        largest = max(len(chunk) for chunk in job.units)
+        return [ticket, *joined][: starts_at_once(self._plans[asked.run], largest)]
+
+    def _train_together(self, tickets: Sequence[int]) -> dict[int, Outcome]:
+        waiting = [self._waiting.pop(ticket) for ticket in tickets]
+        pools, jobs = [self._pools[w.run] for w in waiting], [w.job for w in waiting]
+        units = jobs[0].units
+        trees: list[TreeFold[Any]] = [TreeFold(len(units), COMBINE["train"]) for _ in jobs]
+        spans = []
+        broadcasts = [job.broadcast for job in jobs if isinstance(job.broadcast, Broadcast)]
+        for index, chunk in enumerate(units):
+            start_s = time.time()
+            for tree, sums in zip(trees, pools[0].train_with(pools, broadcasts, index, chunk), strict=True):
+                tree.put_leaf(sums, index)
+            spans.append(Span(self._worker, f"train {index} of {len(jobs)} runs", start_s, time.time()))
+        # The work was everybody's: each run has its share of the time on record.
+        shares = tuple(replace(s, end_s=s.start_s + (s.end_s - s.start_s) / len(jobs)) for s in spans)
+        outcomes = [Outcome(tree.value, shares, workers=1) for tree in trees]
+        return dict(zip(tickets, outcomes, strict=True))
+
+    def _alone(self, pool: Pool, job: Job) -> Outcome:
         spans: list[Span] = []
         rows: dict[int, list[Tensor]] = {index: [] for index in range(len(job.units))}
 
@@ -40,13 +115,36 @@ class InProcess:
             for index, unit in enumerate(job.units):
                 start_s = time.time()
                 kept = rows[index] if job.keep else None
-                value = self._pool.run(job.kind, job.broadcast, index, unit, kept)
-                spans.append(Span("this process", f"{job.kind} {index}", start_s, time.time()))
+                value = pool.run(job.kind, job.broadcast, index, unit, kept)
+                spans.append(Span(self._worker, f"{job.kind} {index}", start_s, time.time()))
                 yield value
 
         value = fold(results(), COMBINE[job.kind], len(job.units))
         shards = tuple(Shard(*b, (part,)) for b, part in zip(job.keep, sharded(rows, job.keep), strict=True))
         return Outcome(value, tuple(spans), workers=1, kept=shards)
 
+
+class OfRun:
+    """One run's view of an `InProcess`."""
+
+    def __init__(self, executor: InProcess, run: int) -> None:
+        self._executor, self._run = executor, run
+
+    def submit(self, job: Job) -> int:
+        """As `InProcess.submit`."""
+        return self._executor.submit(job, self._run)
+
+    def result(self, ticket: int) -> Outcome:
+        """As `InProcess.result`."""
+        return self._executor.result(ticket)
+
     def close(self) -> None:
         """Nothing to end."""
+
+
+def _alike(job: Job, other: Job) -> bool:
+    return job.units == other.units and job.broadcast.round == other.broadcast.round
+
+
+def _may_join(job: Job) -> bool:
+    return job.kind == "train" and not job.keep and isinstance(job.broadcast, Broadcast) and not job.broadcast.measures

@@ -79,47 +79,122 @@ def rounds(
         stop: asked between rounds; True ends the loop.
         overlap: start a round before the one before it is evaluated and yielded.
     """
-    experiment = plan.experiment
-    algorithm = plan.algorithm()
-    sampler = plan.sampler()
-    evaluations = scoring.plan_units(plan)
-    memory = Memory(plan, folder, state) if algorithm.remembers else None
-    alone = False
-    keep = plan.keeps_updates
-    if keep:
-        log.info("the updates of a round are kept until it is closed: %.3g MB", plan.kept_bytes / 1e6)
-    recorded = state
-    stepped: _Stepped | None = None
-    since_s = time.perf_counter()
+    loop = Loop(plan, executor, state, folder)
     try:
-        while stepped is not None or (state.round < experiment.rounds and not stop()):
-            training: Training | None = None
-            if state.round < experiment.rounds and (overlap or stepped is None) and not stop():
-                training = begin(plan, algorithm, sampler, executor, state, keep)
-            if stepped is not None:
-                finished = _finish(plan, executor, stepped, algorithm.traffic, since_s)
-                if folder is not None:
-                    folder.add(finished.row, finished.clients, finished.spans)
-                    if _checkpoint_due(stepped.state, experiment):
-                        _checkpoint(folder, stepped.state, memory)
-                recorded, stepped = stepped.state, None
-                if memory is not None:
-                    memory.recorded(recorded)
-                since_s = time.perf_counter()
-                yield finished
+        while loop.stepped or (not loop.done and not stop()):
+            if not loop.done and (overlap or not loop.stepped) and not stop():
+                loop.begin()
+            if loop.stepped:
+                yield loop.finish()
                 if not overlap:
                     # Nothing was under way meanwhile: the time was the reader's.
-                    since_s = time.perf_counter()
-            if training is not None:
-                stepped = _step(plan, executor, algorithm, sampler, memory, state, training, evaluations)
-                state = stepped.state
-                clients = stepped.metrics["clients"] or 0
-                if experiment.server.glad and clients < 2 and not alone:
-                    log.warning("round %d: FedGLAD compares clients, and it has %d: factor 1", state.round - 1, clients)
-                    alone = True
+                    loop.since_s = time.perf_counter()
+            if loop.begun:
+                loop.step()
     finally:
-        if folder is not None and folder.checkpointed < recorded.round:
-            _checkpoint(folder, recorded, memory)
+        loop.leave()
+
+
+class Loop:
+    """A run, moved from outside: `begin`, `step` and `finish` each round; the next may begin before one is finished.
+
+    Args:
+        plan: the run.
+        executor: carries out the work.
+        state: where to go on from.
+        folder: where rows and checkpoints go; None writes nothing.
+        checkpoints: the run's folder, where somebody else writes to it. What is done here may then have to be done
+            again from an earlier state: files of clients that remember are let go when the next one is set out from.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        executor: Executor,
+        state: ServerState,
+        folder: RunFolder | None = None,
+        checkpoints: RunFolder | None = None,
+    ) -> None:
+        self.state = state
+        """After the newest server step."""
+        self.since_s = time.perf_counter()
+        """When the round before was finished."""
+        self._plan, self._executor, self._folder = plan, executor, folder
+        self._algorithm, self._sampler = plan.algorithm(), plan.sampler()
+        self._evaluations = scoring.plan_units(plan)
+        self._memory = Memory(plan, folder or checkpoints, state) if self._algorithm.remembers else None
+        self._training: Training | None = None
+        self._stepped: _Stepped | None = None
+        self._recorded = state
+        self._alone = False
+        self._may_return = checkpoints is not None
+        if plan.keeps_updates:
+            log.info("the updates of a round are kept until it is closed: %.3g MB", plan.kept_bytes / 1e6)
+
+    def go_on_from(self, state: ServerState) -> None:
+        """Be at another of the run's states, between rounds: the rounds up to it were carried out elsewhere."""
+        assert not self.begun
+        assert not self.stepped
+        self.state = self._recorded = state
+        if self._memory is not None:
+            self._memory.recorded(state)
+        self.since_s = time.perf_counter()
+
+    @property
+    def done(self) -> bool:
+        """Whether the last round has been stepped, or begun."""
+        return self.state.round + self.begun >= self._plan.experiment.rounds
+
+    @property
+    def begun(self) -> bool:
+        """Whether a round is in training."""
+        return self._training is not None
+
+    @property
+    def stepped(self) -> bool:
+        """Whether a round waits to be finished."""
+        return self._stepped is not None
+
+    def begin(self) -> None:
+        """Choose the next round's cohort and send it out."""
+        plan = self._plan
+        self._training = begin(plan, self._algorithm, self._sampler, self._executor, self.state, plan.keeps_updates)
+
+    def step(self) -> None:
+        """Wait for the sums of the round that was begun, step the server, and send the model to be evaluated."""
+        assert self._training is not None
+        training, self._training = self._training, None
+        state, algorithm, sampler = self.state, self._algorithm, self._sampler
+        stepped = _step(
+            self._plan, self._executor, algorithm, sampler, self._memory, state, training, self._evaluations
+        )
+        self._stepped, self.state = stepped, stepped.state
+        clients = stepped.metrics["clients"] or 0
+        if self._plan.experiment.server.glad and clients < 2 and not self._alone:
+            log.warning("round %d: FedGLAD compares clients, and it has %d: factor 1", self.state.round - 1, clients)
+            self._alone = True
+
+    def finish(self) -> Finished:
+        """Wait for the evaluations of the round that was stepped, and record it."""
+        assert self._stepped is not None
+        stepped, folder = self._stepped, self._folder
+        finished = _finish(self._plan, self._executor, stepped, self._algorithm.traffic, self.since_s)
+        if folder is not None:
+            folder.add(finished.row, finished.clients, finished.spans)
+            if checkpoint_due(stepped.state, self._plan.experiment):
+                _checkpoint(folder, stepped.state, self._memory)
+        self._recorded, self._stepped = stepped.state, None
+        if self._memory is not None and not self._may_return:
+            self._memory.recorded(self._recorded)
+        self.since_s = time.perf_counter()
+        return finished
+
+    def leave(self) -> None:
+        """Checkpoint the last recorded round; what clients remember is on the disk."""
+        if self._folder is not None and self._folder.checkpointed < self._recorded.round:
+            _checkpoint(self._folder, self._recorded, self._memory)
+        elif self._memory is not None:
+            self._memory.flush()
 
 
 @dataclass(frozen=True)
@@ -176,7 +251,8 @@ def _step(
     return _Stepped(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets)
 
 
-def _checkpoint_due(state: ServerState, experiment: Experiment) -> bool:
+def checkpoint_due(state: ServerState, experiment: Experiment) -> bool:
+    """Whether the round that led to `state` is one after which a checkpoint is written."""
     return state.round % experiment.checkpoint.every == 0 or state.round == experiment.rounds
 
 

@@ -60,5 +60,7 @@ def fixed(threads: int, device: torch.device, precision: Precision) -> Iterator[
         yield
     finally:
         torch.set_num_threads(before)
-        torch.use_deterministic_algorithms(deterministic)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:
+            # Only where it must: the call imports torch's compiler, which takes seconds.
+            torch.use_deterministic_algorithms(deterministic)
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul_tf32, cudnn_tf32

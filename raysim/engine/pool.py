@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +16,10 @@ from raysim.broadcast import Broadcast
 from raysim.client.augmentations import augment
 from raysim.client.chunk import ClientFailure
 from raysim.client.fine_tuning import local_training
+from raysim.client.form import Form
+from raysim.client.forms.given import Given
 from raysim.client.forms.make import make
+from raysim.client.forms.stacked import Stacked, Start
 from raysim.client.section import ClientSection
 from raysim.cohort.chunks import Chunk
 from raysim.engine.job import Kind, Look, Part, Shard
@@ -36,9 +39,10 @@ class Pool:
         plan: the run.
         device: where clients are trained.
         worker: how errors name this pool.
+        mate: the pool of another run whose clients may be trained in one stack with this one's: they share a form.
     """
 
-    def __init__(self, plan: Plan, device: torch.device, worker: str) -> None:
+    def __init__(self, plan: Plan, device: torch.device, worker: str, mate: Pool | None = None) -> None:
         self._plan = plan
         self._device = device
         self._worker = worker
@@ -46,16 +50,7 @@ class Pool:
         self._seen = partial(augment.evaluated, plan.experiment.client.augment)
         self._store = plan.client_store() if self._algorithm.remembers else None
         self._loaded = _to(plan.initial, device, copy=True)
-        e = plan.experiment
-        self._form = make(
-            plan.way,
-            plan.model,
-            self._loaded,
-            plan.task,
-            e.client,
-            e.engine.precision,
-            cuda_graphs=e.engine.cuda_graphs,
-        )
+        self._form: Form = self._make_form() if mate is None else mate._form
         self._gradients = None
         if len(self._algorithm.phases) > 1:
             way, precision = plan.way, plan.experiment.engine.precision
@@ -88,6 +83,36 @@ class Pool:
                 return self._runners[kind](broadcast, unit)
         except ClientFailure as failure:
             raise ClientError(self._describe(kind, failure, broadcast.round, index, unit)) from failure.__cause__
+
+    def train_with(
+        self, mates: Sequence[Pool], broadcasts: Sequence[Broadcast], index: int, chunk: Chunk
+    ) -> Iterator[Sums]:
+        """Train a chunk of this run and of its mates, whose pools share this one's form: each one's sums, in order.
+
+        Args:
+            mates: this pool is the first.
+            broadcasts: theirs, of the same round.
+            index: of the chunk, in all runs.
+            chunk: who is trained.
+
+        Raises:
+            ClientError: as `run`.
+        """
+        assert isinstance(self._form, Stacked)
+        sent = [replace(broadcast, weights=_to(broadcast.weights, self._device)) for broadcast in broadcasts]
+        clients = self._algorithm.members.of(self._plan.dataset, sent[0], chunk)
+        try:
+            updates = self._form.train_each([Start(own.weights, own.lr) for own in sent], clients)
+            for mate, own, made in zip(mates, sent, updates, strict=True):
+                workshop = Workshop(Given(made), clients=clients)
+                yield mate._algorithm.phases[own.phase].local(workshop, mate._plan.dataset, own, chunk)
+        except ClientFailure as failure:
+            raise ClientError(self._describe("train", failure, sent[0].round, index, chunk)) from failure.__cause__
+
+    def _make_form(self) -> Form:
+        plan, e = self._plan, self._plan.experiment
+        graphs, precision = e.engine.cuda_graphs, e.engine.precision
+        return make(plan.way, plan.model, self._loaded, plan.task, e.client, precision, cuda_graphs=graphs)
 
     def _make_bench(self) -> personalised.Bench | None:
         plan, tuning = self._plan, self._plan.experiment.evaluation.fine_tuning

@@ -25,7 +25,7 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 
 from raysim.client.corrections.correction import Begins, Correction, Settled, Stepped, Vectors
-from raysim.client.optimizer import ClientOptimizer, State
+from raysim.client.optimizer import ClientOptimizer, Rate, State, descend
 from raysim.section import Section
 
 Base = Literal["sgd", "momentum", "adam"]
@@ -93,12 +93,12 @@ def make(section: Mime | MimeLite) -> Correction:
     def start(sent: Vectors) -> State:
         return {name: vector for name, vector in sent.items() if name != "c"}
 
-    def step(params: Tensor, gradient: Tensor, state: State, lr: float) -> None:
+    def step(params: Tensor, gradient: Tensor, state: State, lr: Rate) -> None:
         if section.base != "sgd":
             gradient.mul_(1 - b1).add_(state["m"], alpha=b1)
         if section.base == "adam":
             gradient.div_(state["v"].sqrt().add_(eps))
-        params.add_(gradient, alpha=-lr)
+        descend(params, gradient, lr)
 
     def settle(stepped: Stepped) -> Settled:
         c, after = stepped.gradient, dict(stepped.state)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from raysim.client.form import Client
 from raysim.client.forms.gradient import shape_gradient
-from raysim.client.optimizer import ClientOptimizer, State
+from raysim.client.optimizer import ClientOptimizer, Rate, State
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class LocalSteps:
         params: y, equal to x at the start; written to.
         gradient: where the form puts the loss gradient; the same tensor as `params` where the rule is plain.
         anchor_gradient: where it puts that at x, where the rule is anchored.
-        x: (P,), the broadcast.
+        x: (P,), the broadcast; or (K, P), where the rows of a stack start from different ones.
         clients: in the order of the rows; one for (P,).
-        lr: of this round.
+        lr: of this round; or float64 (K, 1), where the rows' rates differ.
         start: what the optimizer's state starts as, (P,) each; None: as its `init` makes it.
     """
 
@@ -65,18 +65,19 @@ class LocalSteps:
         anchor_gradient: Tensor | None,
         x: Tensor,
         clients: Sequence[Client],
-        lr: float,
+        lr: Rate,
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
         self._rule, self._params, self._gradient, self._anchor = rule, params, gradient, anchor_gradient
-        self._lr = lr
-        self._keep = 1 - lr * rule.pull
-        self._constant = _constant(rule, x, clients, params.dim() > 1, -lr if rule.plain else 1.0)
+        keep = 1 - lr * rule.pull
+        self._lr, self._keep = _like(lr, params), _like(keep, params)
+        scale = _like(-lr if rule.plain else 1.0, params)
+        self._constant = _constant(rule, x, clients, params.dim() > 1, scale)
         self._taus = [client.batches.num_steps for client in clients]
         self._state: State = {}
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
-        self.alpha = -lr / self._keep if rule.plain else 1.0
-        """What the form multiplies the loss gradient with."""
+        self.scale: Rate = -lr / keep if rule.plain else 1.0
+        """What the form multiplies the loss gradient with; float64 (K, 1) where the rates differ."""
         self.acts = not rule.plain or self._constant is not None
         """Whether `step` does anything."""
         if rule.plain:
@@ -86,15 +87,26 @@ class LocalSteps:
         else:
             self._state = rule.optimizer.init(params)
 
+    @property
+    def alpha(self) -> float:
+        """`scale` where all rows have one rate."""
+        assert isinstance(self.scale, float)
+        return self.scale
+
     def step(self, active: int | None = None) -> None:
         """Finish a local step, of the first so many rows of a stack."""
-        params, constant = self._params, self._constant
+        params, constant, keep, lr = self._params, self._constant, self._keep, self._lr
         if active is not None:
             params = params[:active]
             constant = constant[:active] if constant is not None and constant.dim() > 1 else constant
+            keep, lr = (rate[:active] if isinstance(rate, Tensor) else rate for rate in (keep, lr))
         if self._rule.plain:
-            if constant is not None:
-                torch.add(constant, params, alpha=self._keep, out=params)
+            if constant is None:
+                return
+            if isinstance(keep, Tensor):
+                torch.addcmul(constant, params, keep, out=params)
+            else:
+                torch.add(constant, params, alpha=keep, out=params)
             return
         gradient, total, anchor, state = self._gradient, self._sum, self._anchor, self._state
         if active is not None:
@@ -110,7 +122,7 @@ class LocalSteps:
         if self._rule.pull:
             gradient.add_(params, alpha=self._rule.pull)
         shape_gradient(gradient, params, self._rule.max_grad_norm, self._rule.decay)
-        self._rule.optimizer.step(params, gradient, state, self._lr)
+        self._rule.optimizer.step(params, gradient, state, lr)
 
     def mean_gradients(self) -> Tensor | None:
         """The raw loss gradients' means over each client's local steps, where asked for: a row per client."""
@@ -120,8 +132,12 @@ class LocalSteps:
         return self._sum.view(len(taus), -1).div_(taus.unsqueeze(1))
 
 
-def _constant(rule: StepRule, x: Tensor, clients: Sequence[Client], stacked: bool, scale: float) -> Tensor | None:
-    """scale (offset_i - pull x), fixed for the round: (P,), or (K, P) where clients differ; None where it is 0.
+def _like(rate: Rate, params: Tensor) -> Rate:
+    return rate.to(params.dtype) if isinstance(rate, Tensor) else rate
+
+
+def _constant(rule: StepRule, x: Tensor, clients: Sequence[Client], stacked: bool, scale: Rate) -> Tensor | None:
+    """scale (offset_i - pull x), fixed for the round: (P,), or (K, P) where rows differ; None where it is 0.
 
     It is only read: it may be the offset itself.
     """
@@ -131,4 +147,4 @@ def _constant(rule: StepRule, x: Tensor, clients: Sequence[Client], stacked: boo
     constant = torch.stack(offsets) if stacked else offsets[0]
     if rule.pull:
         constant = torch.sub(constant, x, alpha=rule.pull)
-    return constant if scale == 1 else constant * scale
+    return constant if isinstance(scale, float) and scale == 1 else constant * scale

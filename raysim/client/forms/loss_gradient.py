@@ -13,7 +13,7 @@ from torch import Tensor
 
 from raysim.models import task as tasks
 from raysim.models.masked import MaskedCrossEntropy
-from raysim.models.softmax import softmax
+from raysim.models.softmax import MANY, Softmax
 from raysim.models.task import Loss, Task
 
 LossGradient = Callable[[Tensor, Tensor], tuple[Tensor, float, Tensor | None]]
@@ -23,12 +23,15 @@ LossGradient = Callable[[Tensor, Tensor], tuple[Tensor, float, Tensor | None]]
 """
 
 
-def for_task(task: Task) -> LossGradient:
-    """By hand for cross entropy and squared error, by autograd for a user's loss."""
+def for_task(task: Task, stacked: bool = False) -> LossGradient:
+    """By hand for cross entropy and squared error, by autograd for a user's loss.
+
+    `stacked`: rows are of several clients, so a row's bits must not depend on those beside it.
+    """
     if task.losses is tasks.cross_entropy:
-        return _cross_entropy()
+        return _cross_entropy(stacked)
     if isinstance(task.losses, MaskedCrossEntropy):
-        return _masked(_cross_entropy(), task.losses.padding)
+        return _masked(_cross_entropy(stacked), task.losses.padding)
     if task.losses is tasks.squared_error:
         return _squared_error
     return _by_autograd(task.losses)
@@ -39,9 +42,10 @@ def by_rows(task: Task) -> bool:
     return task.losses in (tasks.cross_entropy, tasks.squared_error) or isinstance(task.losses, MaskedCrossEntropy)
 
 
-def _cross_entropy() -> LossGradient:
+def _cross_entropy(stacked: bool) -> LossGradient:
     """softmax(outputs) - onehot(targets); the factor is 1 / T with T targets per example."""
     minus_ones = torch.empty(0)
+    softmax = Softmax(0 if stacked else MANY)
 
     def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, None]:
         nonlocal minus_ones

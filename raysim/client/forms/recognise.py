@@ -56,7 +56,7 @@ def recognise(module: nn.Module) -> Recognised | str:
         return "modules with frozen parameters have no hand-written form"
     placed = list(_walk("", module))
     seen: set[int] = set()
-    for layer in _every(placed):
+    for layer in every(placed):
         kind = KINDS.get(type(layer.module))
         where = f"layer {layer.path.rstrip('.') or 'the module itself'!r} ({_name(layer.module)})"
         if kind is None:
@@ -89,10 +89,11 @@ def _walk(path: str, module: nn.Module) -> Iterator[Placed]:
                 yield from _walk(f"{path}{name}.", child)
 
 
-def _every(placed: Sequence[Placed]) -> Iterator[Placed]:
+def every(placed: Sequence[Placed]) -> Iterator[Placed]:
+    """All of them, and those that they are made of."""
     for one in placed:
         yield one
-        yield from _every(one.inner)
+        yield from every(one.inner)
 
 
 def _ordered(layers: Sequence[Placed]) -> tuple[Placed, ...]:

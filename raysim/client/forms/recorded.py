@@ -2,8 +2,7 @@
 
 A recording repeats the same kernels on the same memory. So every recording has layers of its own, whose caches and
 activations nobody else touches; inputs of its own, filled before it is played; and an output that is copied out before
-it is played again. What is no tensor is part of it: the learning rate, for one, so a rate that decays every round is
-recorded anew every round.
+it is played again.
 """
 
 from __future__ import annotations
@@ -32,15 +31,14 @@ FORGOTTEN_AT = 4096
 class Pass(Protocol):
     """A network's pass over the clients at work."""
 
-    def run(self, h: Tensor, targets: Tensor, shares: Tensor | None, keys: Tensor, alpha: float) -> Tensor:
-        """Parameters take alpha times their client's gradient; returns the outputs by row.
+    def run(self, h: Tensor, targets: Tensor, scales: Tensor, keys: Tensor) -> Tensor:
+        """Parameters take the scaled sum of their client's gradients; returns the outputs by row.
 
         Args:
             h: examples, (A, batch, ...).
             targets: (A * batch, ...).
-            shares: (A * batch,), 1 / b_i; None: 1 / batch.
+            scales: (A * batch,), what each row's gradient is multiplied with: 1 / b_i, or -lr / b_i of a step.
             keys: int64 (dropout layers, K).
-            alpha: see `Parameter`.
         """
         ...
 
@@ -91,30 +89,29 @@ class Recordings:
         self._kept: OrderedDict[Hashable, _Recording] = OrderedDict()
         self._broken = False
 
-    def run(self, h: Tensor, targets: Tensor, shares: Tensor | None, keys: Tensor, alpha: float) -> Tensor:
+    def run(self, h: Tensor, targets: Tensor, scales: Tensor, keys: Tensor) -> Tensor:
         """See `Pass.run`; the output is nobody else's."""
-        shape = (h.shape, targets.shape, shares is None, keys.shape, alpha)
+        shape = (h.shape, targets.shape, keys.shape)
         if shape not in self._kept:
             if len(self._met) > FORGOTTEN_AT:
-                # A rate that decays makes every round's shapes new.
                 self._met.clear()
             self._met[shape] += 1
             if self._met[shape] <= WORTH_IT or self._broken:
-                return self._usual.run(h, targets, shares, keys, alpha)
+                return self._usual.run(h, targets, scales, keys)
             try:
                 own = self._make()
-                self._kept[shape] = _Recording(own, self._written, self._record, h, targets, shares, keys, alpha)
+                self._kept[shape] = _Recording(own, self._written, self._record, h, targets, scales, keys)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
                 self._broken = True
                 log.warning("local steps cannot be recorded here, so they are launched one by one: %s", error)
-                return self._usual.run(h, targets, shares, keys, alpha)
+                return self._usual.run(h, targets, scales, keys)
             if len(self._kept) > MOST:
                 left, _ = self._kept.popitem(last=False)
                 self._met[left] = 0
         self._kept.move_to_end(shape)
-        return self._kept[shape].run(h, targets, shares, keys)
+        return self._kept[shape].run(h, targets, scales, keys)
 
 
 class _Recording:
@@ -127,24 +124,16 @@ class _Recording:
         record: Recorder,
         h: Tensor,
         targets: Tensor,
-        shares: Tensor | None,
+        scales: Tensor,
         keys: Tensor,
-        alpha: float,
     ) -> None:
         # Kept alive: what the layers hold is what the recording reads.
         self._own = own
-        self._h, self._targets, self._keys = h.clone(), targets.clone(), keys.clone()
-        self._shares = None if shares is None else shares.clone()
-        self._played = record(
-            lambda: own.run(self._h, self._targets, self._shares, self._keys, alpha),
-            written,
-        )
+        self._inputs = h.clone(), targets.clone(), scales.clone(), keys.clone()
+        self._played = record(lambda: own.run(*self._inputs), written)
 
-    def run(self, h: Tensor, targets: Tensor, shares: Tensor | None, keys: Tensor) -> Tensor:
-        self._h.copy_(h)
-        self._targets.copy_(targets)
-        self._keys.copy_(keys)
-        if self._shares is not None and shares is not None:
-            self._shares.copy_(shares)
+    def run(self, h: Tensor, targets: Tensor, scales: Tensor, keys: Tensor) -> Tensor:
+        for own, given in zip(self._inputs, (h, targets, scales, keys), strict=True):
+            own.copy_(given)
         self._played.play()
         return self._played.output.clone()

@@ -4,15 +4,18 @@ At local step t every product is over the first A_t clients, those still at work
 computed for the finished. The gradient of a row that only fills a batch up is zero, and a client's loss stays the mean
 over its own b_i examples.
 
-A chunk's bits are a function of its members in their order. They are not always a function of each client alone:
-batched kernels may go another way for another A_t, and where a client's activations do not fill multiples of 64
-bytes (a width of 37, say), for another place in the stack too.
+A chunk's bits are a function of its members in their order. They are not a function of each client alone: batches are
+filled up to the longest of their local step, and products add up in another order for another length.
+
+The same clients may be trained from several starts in one stack: runs that differ only in learning rates, or in what
+the server does, cost little more than one where a local step is bound by its calls (`train_each`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +23,7 @@ from torch import Tensor
 from raysim.client import dropout
 from raysim.client.form import Client, Updates
 from raysim.client.forms import loss_gradient
-from raysim.client.forms.layers.build import for_stack
+from raysim.client.forms.layers.build import for_stack, turned
 from raysim.client.forms.layers.dropout import Dropout
 from raysim.client.forms.layers.layer import Layer, every
 from raysim.client.forms.layers.parameter import Parameter
@@ -29,8 +32,17 @@ from raysim.client.forms.recognise import Recognised
 from raysim.client.forms.recorded import Recorder, Recordings
 from raysim.client.forms.scores import Scores
 from raysim.client.forms.together import lay_together
+from raysim.client.forms.turned import Turned
+from raysim.client.optimizer import Rate
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
+
+
+class Start(NamedTuple):
+    """Where a run's clients start from in a round, and their learning rate."""
+
+    weights: Weights
+    lr: float
 
 
 class Stacked:
@@ -62,54 +74,81 @@ class Stacked:
         self._model = model
         self._task = task
         self._rule = rule
+        self._turned = Turned(model.params, turned(recognised.layers))
         self._stacks: list[_Stack] = []
 
     def train(
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
     ) -> Iterator[Updates]:
         """Train all clients together and yield them in the order given."""
-        yield self._train_all(broadcast, clients, lr, start)
+        yield self._train_all((Start(broadcast, lr),), clients, start)[0]
+
+    def train_each(self, starts: Sequence[Start], clients: Sequence[Client]) -> list[Updates]:
+        """The clients' updates from each start, in one stack of len(starts) K; no client has an `offset`.
+
+        They agree with those of `train`: to the bit under plain SGD, whose rates enter alike, else to rounding. All of
+        them hold until the form trains again.
+        """
+        return self._train_all(starts, clients, None)
 
     @torch.inference_mode()
     def _train_all(
-        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None
-    ) -> Updates:
-        num = len(clients)
-        together = lay_together(clients)
-        stacks = self._largest(num, broadcast)
+        self, starts: Sequence[Start], clients: Sequence[Client], start: Mapping[str, Tensor] | None
+    ) -> list[Updates]:
+        times, num = len(starts), len(starts) * len(clients)
+        together = lay_together(clients, times)
+        stacks = self._largest(num, starts[0].weights)
         own, anchors = stacks[0], stacks[1:]
-        device = broadcast.params.device
-        x, y, rows, members = together.x, together.y, together.rows, together.members
+        broadcast, lr = _rows(starts, len(clients))
+        broadcast, device = self._turned.turn(broadcast), broadcast.device
+        x, y, rows, members = together.x, together.y, together.rows, self._with_turned_offsets(together.members)
+        if start is not None:
+            start = {name: self._turned.turn(vector) for name, vector in start.items()}
         for stack in stacks:
-            stack.params[:num].copy_(broadcast.params)
+            stack.params[:num].copy_(broadcast)
         # (local step, dropout layer, client)
         keys = dropout.keys([m.key for m in members], len(together.steps), own.num_dropouts, device).transpose(0, 1)
         params = own.params[:num]
-        shares = None if together.shares is None else together.shares.to(params.dtype)
         scores = Scores(self._task, y, together.owners, num, together.real)
         anchor_gradient = anchors[0].gradient[:num] if anchors else None
-        steps = LocalSteps(
-            self._rule, params, own.gradient[:num], anchor_gradient, broadcast.params, members, lr, start
-        )
+        steps = LocalSteps(self._rule, params, own.gradient[:num], anchor_gradient, broadcast, members, lr, start)
+        shares = together.shares.to(params.dtype)
+        # The rate goes into the rows: so one product makes the steps of clients whose rates differ.
+        scale = steps.scale
+        if isinstance(scale, Tensor):
+            scale = scale.flatten().index_select(0, together.owners)
+        scales = (together.shares * scale).to(params.dtype) if self._rule.plain else shares
         row = 0
         for (active, batch), step_keys in zip(together.steps, keys, strict=True):
             span = slice(row, row + active * batch)
             row = span.stop
             h = x.index_select(0, rows[span]).view(active, batch, *x.shape[1:])
-            own_shares = None if shares is None else shares[span]
             for anchor in anchors:
-                anchor.run(h, y[span], own_shares, step_keys, 1.0)
-            scores.keep(own.run(h, y[span], own_shares, step_keys, steps.alpha))
+                anchor.run(h, y[span], shares[span], step_keys)
+            scores.keep(own.run(h, y[span], scales[span], step_keys))
             if steps.acts:
                 steps.step(active)
         loss, correct = scores.totals()
-        delta, loss, correct = map(together.in_given_order, (params.sub_(broadcast.params), loss, correct))
+        delta, gradients = self._turned.turn_back(params.sub_(broadcast)), steps.mean_gradients()
+        gradients = None if gradients is None else self._turned.turn_back(gradients)
         seen = tuple(client.batches.bounds[-1] for client in clients)
-        nothing = broadcast.buffers.expand(num, -1), broadcast.counters.expand(num, -1)
-        gradients = steps.mean_gradients()
-        return Updates(
-            delta, *nothing, loss, correct, seen, None if gradients is None else together.in_given_order(gradients)
-        )
+        return [
+            Updates(
+                together.in_given_order(delta, i),
+                weights.buffers.expand(len(clients), -1),
+                weights.counters.expand(len(clients), -1),
+                together.in_given_order(loss, i),
+                together.in_given_order(correct, i),
+                seen,
+                None if gradients is None else together.in_given_order(gradients, i),
+            )
+            for i, (weights, _) in enumerate(starts)
+        ]
+
+    def _with_turned_offsets(self, members: list[Client]) -> list[Client]:
+        if members[0].offset is None:
+            return members
+        return [replace(m, offset=None if m.offset is None else self._turned.turn(m.offset)) for m in members]
 
     def _largest(self, num: int, broadcast: Weights) -> list[_Stack]:
         """The stack that is trained and, where the rule is anchored, one for gradients at the broadcast."""
@@ -138,8 +177,17 @@ class _Stack:
 
     params: Tensor
     gradient: Tensor
-    run: Callable[[Tensor, Tensor, Tensor | None, Tensor, float], Tensor]
+    run: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
     num_dropouts: int
+
+
+def _rows(starts: Sequence[Start], clients: int) -> tuple[Tensor, Rate]:
+    """Where each row of a stack starts, and its rate: one behind the other for each client; of one start, itself."""
+    if len(starts) == 1:
+        return starts[0].weights.params, starts[0].lr
+    params = torch.stack([weights.params for weights, _ in starts])
+    rates = torch.tensor([lr for _, lr in starts], dtype=torch.float64, device=params.device)
+    return params.repeat(clients, 1), rates.unsqueeze(1).repeat(clients, 1)
 
 
 class _Network:
@@ -162,12 +210,11 @@ class _Network:
         self._layers: list[Layer] = layers
         self._dropouts = [layer for layer in every(layers) if isinstance(layer, Dropout)]
         self._backward = [(layers[i].backward, i > lowest) for i in range(len(layers) - 1, lowest - 1, -1)]
-        self._loss_gradient = loss_gradient.for_task(task)
+        self._loss_gradient = loss_gradient.for_task(task, stacked=True)
         self.num_dropouts = len(self._dropouts)
 
-    def run(self, h: Tensor, targets: Tensor, shares: Tensor | None, keys: Tensor, alpha: float) -> Tensor:
+    def run(self, h: Tensor, targets: Tensor, scales: Tensor, keys: Tensor) -> Tensor:
         """See `Pass.run`."""
-        batch = h.shape[1]
         for drawing, key in zip(self._dropouts, keys, strict=True):
             drawing.address(key.unsqueeze(0))
         for layer in self._layers:
@@ -175,11 +222,7 @@ class _Network:
         outputs = h.flatten(0, 1)
         # Losses of the tasks that may be stacked can be computed later, from any rows together.
         dy, factor, _ = self._loss_gradient(outputs, targets)
-        if shares is None:
-            factor /= batch
-        else:
-            dy.mul_(shares.view(-1, *[1] * (dy.dim() - 1)))
-        dy = dy.view(h.shape)
+        dy = dy.mul_(scales.view(-1, *[1] * (dy.dim() - 1))).view(h.shape)
         for backward, need_dx in self._backward:
-            dy = backward(dy, alpha * factor, need_dx)
+            dy = backward(dy, factor, need_dx)
         return outputs

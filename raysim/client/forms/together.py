@@ -1,7 +1,8 @@
 """How the local steps of a chunk lie behind each other when its clients are trained together.
 
 Clients are sorted by local steps, most first, so that those still at work are a prefix. A batch shorter than the
-longest of its step is filled up with rows that count for nothing.
+longest of its step is filled up with rows that count for nothing. Where every client is trained from several starts, it
+is a member several times, one behind the other; its examples are held once.
 """
 
 from __future__ import annotations
@@ -21,76 +22,83 @@ from raysim.client.form import Client
 class Together:
     """A chunk's data in the order of its local steps; a *row* is one example in one local step.
 
-    members: the clients, most local steps first. place: where each client, in the order given, stands among them; None
-    where that is the same order. x: the members' examples, or their augmented visits, one member behind the other.
+    members: the clients, most local steps first, each `times` times. place: where each client, in the order given,
+    first stands among them; None where they stand in the order given, once each. x: the clients' examples, or their
+    augmented visits, one client behind the other.
     rows: int64, which of them, all local steps' one behind the other. y, owners, shares, real: per row, its target, its
-    member, 1 / b_i, whether it counts; shares and real are None where every row counts and all batches of a step are
+    member, 1 / b_i in float64, whether it counts; real is None where every row counts and all batches of a step are
     equally long. steps: (members at work, rows of each) per local step.
     """
 
     members: list[Client]
+    times: int
     place: Tensor | None
     x: Tensor
     rows: Tensor
     y: Tensor
     owners: Tensor
-    shares: Tensor | None
+    shares: Tensor
     real: Tensor | None
     steps: tuple[tuple[int, int], ...]
 
-    def in_given_order(self, per_member: Tensor) -> Tensor:
-        """(K, ...) by member -> by client in the order given."""
-        return per_member if self.place is None else per_member.index_select(0, self.place.to(per_member.device))
+    def in_given_order(self, per_member: Tensor, which: int = 0) -> Tensor:
+        """(K times, ...) by member -> (K, ...) by client in the order given: each one's occurrence number `which`."""
+        return (
+            per_member if self.place is None else per_member.index_select(0, self.place.to(per_member.device) + which)
+        )
 
 
-def lay_together(clients: Sequence[Client]) -> Together:
-    """Sort the clients and lay out their local steps."""
+def lay_together(clients: Sequence[Client], times: int = 1) -> Together:
+    """Sort the clients and lay out their local steps, each client's `times` times."""
     num_steps = np.array([client.batches.num_steps for client in clients])
     longest_first = np.argsort(-num_steps, kind="stable")
     members = [clients[i] for i in longest_first]
     sorted_already = bool((longest_first == np.arange(len(clients))).all())
-    work = _work([m.batches.order for m in members], [m.batches.bounds for m in members])
+    work = _work([m.batches.order for m in members], [m.batches.bounds for m in members], times)
     offsets = np.cumsum([0] + [m.num_examples for m in members[:-1]])
     y = torch.cat([m.y for m in members])
-    y_rows = rows = torch.from_numpy(work.rows + offsets[work.owners]).to(y.device)
+    y_rows = rows = torch.from_numpy(work.rows + offsets[work.owners // times]).to(y.device)
     if members[0].augmented is None:
         x = torch.cat([m.x for m in members])
     else:
         x = torch.cat([m.visits()[0] for m in members])
         visits = [np.arange(len(m.batches.order)) for m in members]
         first = np.cumsum([0] + [len(own) for own in visits[:-1]])
-        placed = _work(visits, [m.batches.bounds for m in members])
-        rows = torch.from_numpy(placed.rows + first[placed.owners]).to(y.device)
-    shares = None if work.shares is None else torch.from_numpy(work.shares).to(x.device)
+        placed = _work(visits, [m.batches.bounds for m in members], times)
+        rows = torch.from_numpy(placed.rows + first[placed.owners // times]).to(y.device)
+    shares = torch.from_numpy(work.shares).to(x.device)
+    in_order = sorted_already and times == 1
     return Together(
-        members=members,
-        place=None if sorted_already else torch.from_numpy(np.argsort(longest_first)),
+        members=[member for member in members for _ in range(times)],
+        times=times,
+        place=None if in_order else torch.from_numpy(np.argsort(longest_first) * times),
         x=x,
         rows=rows,
         y=y.index_select(0, y_rows),
         owners=torch.from_numpy(work.owners).to(x.device),
         shares=shares,
-        real=None if shares is None else shares > 0,
+        real=shares > 0 if work.fills_up else None,
         steps=work.steps,
     )
 
 
 @dataclass(frozen=True)
 class _Work:
-    """The rows of all local steps, step by step, within a step client by client.
+    """The rows of all local steps, step by step, within a step member by member.
 
-    steps: (clients at work, rows of each) per step. rows: int64, which example of its client. owners: int64, which
-    client. shares: float64, 1 / b_i, or 0 where the row only fills up; None where no step has rows that fill up.
+    steps: (members at work, rows of each) per step. rows: int64, which example of its client. owners: int64, which
+    member. shares: float64, 1 / b_i, or 0 where the row only fills up, as it does somewhere if `fills_up`.
     """
 
     steps: tuple[tuple[int, int], ...]
     rows: np.ndarray[tuple[int], np.dtype[np.int64]]
     owners: np.ndarray[tuple[int], np.dtype[np.int64]]
-    shares: np.ndarray[tuple[int], np.dtype[np.float64]] | None
+    shares: np.ndarray[tuple[int], np.dtype[np.float64]]
+    fills_up: bool
 
 
-def _work(orders: Sequence[np.ndarray], bounds: Sequence[tuple[int, ...]]) -> _Work:
-    """Lay out the local steps of clients that are sorted by their number, most first."""
+def _work(orders: Sequence[np.ndarray], bounds: Sequence[tuple[int, ...]], times: int) -> _Work:
+    """Lay out the local steps of clients that are sorted by their number, most first, each a member `times` times."""
     num_steps = np.array([len(b) - 1 for b in bounds])
     num, most = len(bounds), int(num_steps[0])
     # (client, step): where the client's batch begins in the joined orders, and its length; 0 where it is finished.
@@ -102,18 +110,20 @@ def _work(orders: Sequence[np.ndarray], bounds: Sequence[tuple[int, ...]]) -> _W
     starts[at_work] = np.delete(cuts, first + num_steps)
     lengths[at_work] = np.delete(cuts, first) - starts[at_work]
     starts += np.cumsum([0] + [len(order) for order in orders[:-1]])[:, None]
-    # One cell per client at work in a local step, step by step; then one row per example of the step's longest batch.
+    # One cell per member at work in a local step, step by step; then one row per example of the step's longest batch.
     batch = lengths.max(0)
-    active = at_work.sum(0)
+    active = at_work.sum(0) * times
     step = np.repeat(np.arange(most), active)
-    client = np.arange(len(step)) - np.repeat(np.cumsum(active) - active, active)
+    member = np.arange(len(step)) - np.repeat(np.cumsum(active) - active, active)
+    client = member // times
     start, length, width = starts[client, step], lengths[client, step], batch[step]
     place = np.arange(width.sum()) - np.repeat(np.cumsum(width) - width, width)
-    owners = np.repeat(client, width)
-    shares = None
-    if not np.array_equal(length, width):
+    shares = np.repeat(1 / length, width)
+    fills_up = not np.array_equal(length, width)
+    if fills_up:
         real = place < np.repeat(length, width)
         place = np.where(real, place, 0)
-        shares = np.where(real, np.repeat(1 / length, width), 0.0)
+        shares = np.where(real, shares, 0.0)
     rows = np.concatenate(orders)[np.repeat(start, width) + place]
-    return _Work(tuple(zip(active.tolist(), batch.tolist(), strict=True)), rows, owners, shares)
+    steps = tuple(zip(active.tolist(), batch.tolist(), strict=True))
+    return _Work(steps, rows, np.repeat(member, width), shares, fills_up)

@@ -72,11 +72,8 @@ class Vmap:
             row = span.stop
             x = together.x.index_select(0, together.rows[span])
             y, lead = together.y[span], (active, batch)
-            if together.shares is None:
-                shares = params.new_full(lead, 1 / batch)
-            else:
-                shares = together.shares[span].to(params.dtype).view(lead)
-            inputs = x.view(*lead, *x.shape[1:]), y.view(*lead, *y.shape[1:]), shares
+            shares = together.shares[span].to(params.dtype)
+            inputs = x.view(*lead, *x.shape[1:]), y.view(*lead, *y.shape[1:]), shares.view(lead)
             if anchor is not None and anchor_gradient is not None:
                 made, _ = self._gradients(views(anchor[:active]), *inputs)
                 _store(made, views(anchor_gradient[:active]))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from raysim.client.forms.layers.build import for_one, for_stack
+from raysim.client.forms.layers.build import for_one, for_stack, turned
 from raysim.client.forms.layers.max_pool2d import MaxPool2d
 from raysim.client.forms.layers.parameter import Parameter
 from raysim.client.forms.recognise import Recognised, recognise
@@ -84,6 +84,11 @@ def layer_of(name: str) -> nn.Module:
     return (WORDS[name] if name in WORDS else LAYERS[name][0]).double()
 
 
+def turn(stack: torch.Tensor) -> torch.Tensor:
+    """(K, out, in) in memory that holds (in, out)."""
+    return stack.transpose(1, 2).contiguous().view(stack.shape)
+
+
 KEEP = pytest.mark.parametrize("keep", [1.0, 0.9, 0.0], ids=["fused step", "with decay", "stored gradient"])
 
 
@@ -116,10 +121,11 @@ def test_for_the_first_two_of_three_stacked_clients(name: str, keep: float) -> N
     stacks = {n: torch.randn(3, *p.shape, dtype=torch.float64) for n, p in module.named_parameters()}
     x = examples(name, 2, 4)
     dy = torch.randn(2, *module(x[0]).shape, dtype=torch.float64)
-    values = {n: stack.clone() for n, stack in stacks.items()}
-    into = values if keep else {n: torch.full_like(stack, torch.nan) for n, stack in values.items()}
     layers = recognise(module)
     assert isinstance(layers, Recognised)
+    held_turned = turned(layers.layers)
+    values = {n: turn(stack) if n in held_turned else stack.clone() for n, stack in stacks.items()}
+    into = values if keep else {n: torch.full_like(stack, torch.nan) for n, stack in values.items()}
     (layer,) = for_stack(layers.layers, lambda n: Parameter(values[n], into[n], keep), dy, dy.dtype)
     with torch.inference_mode():
         y = layer.forward(x.clone()).clone()
@@ -134,10 +140,12 @@ def test_for_the_first_two_of_three_stacked_clients(name: str, keep: float) -> N
             torch.testing.assert_close(dx[client], wanted_dx)
         for parameter_name, gradient in zip(stacks, gradients, strict=True):
             wanted = keep * stacks[parameter_name][client] + ALPHA * gradient
+            wanted = turn(wanted[None])[0] if parameter_name in held_turned else wanted
             torch.testing.assert_close(into[parameter_name][client], wanted, rtol=1e-12, atol=1e-12)
     if keep:
-        for parameter_name in stacks:
-            assert torch.equal(values[parameter_name][2], stacks[parameter_name][2]), "the third client's work was done"
+        for parameter_name, stack in stacks.items():
+            third = turn(stack)[2] if parameter_name in held_turned else stack[2]
+            assert torch.equal(values[parameter_name][2], third), "the third client's work was done"
 
 
 @pytest.mark.parametrize("name", ["max_pool2d", "max_pool2d with overlap"])

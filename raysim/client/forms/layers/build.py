@@ -27,7 +27,7 @@ from raysim.client.forms.layers.residual import Residual
 from raysim.client.forms.layers.stacked_lstm import StackedLstm
 from raysim.client.forms.layers.tanh import Tanh
 from raysim.client.forms.layers.tied import Tied
-from raysim.client.forms.recognise import Placed, lowest_with_parameters
+from raysim.client.forms.recognise import Placed, every, lowest_with_parameters
 from raysim.models import attention, lstm, positions, residual, tied
 
 Parameters = Callable[[str], Parameter]
@@ -39,6 +39,7 @@ class _Kinds(NamedTuple):
 
     lead: int
     linear: Callable[[Parameter, Parameter | None, torch.dtype], Layer]
+    tied: Callable[[Parameter, torch.dtype], Layer]
     conv2d: Callable[[nn.Conv2d, Parameter, Parameter | None, torch.dtype], Layer]
     embedding: Callable[[Parameter, int | None], Layer]
     lstm: Callable[[list[list[Parameter]], torch.dtype], Layer]
@@ -46,8 +47,30 @@ class _Kinds(NamedTuple):
     group_norm: Callable[[nn.GroupNorm, Parameter | None, Parameter | None, Tensor], Layer]
 
 
-_ONE = _Kinds(1, Linear, Conv2d, Embedding, Lstm, LayerNorm, GroupNorm)
-_STACK = _Kinds(2, StackedLinear, StackedConv2d, StackedEmbedding, StackedLstm, StackedLayerNorm, StackedGroupNorm)
+def _turned_linear(weight: Parameter, bias: Parameter | None, precision: torch.dtype) -> Layer:
+    return StackedLinear(weight.turned(), bias, precision)
+
+
+def _one_tied(table: Parameter, precision: torch.dtype) -> Layer:
+    return Linear(table, None, precision)
+
+
+def _stacked_tied(table: Parameter, precision: torch.dtype) -> Layer:
+    # Its rows are read by word too: it lies as everywhere else.
+    return StackedLinear(table.transposed(), None, precision)
+
+
+_ONE = _Kinds(1, Linear, _one_tied, Conv2d, Embedding, Lstm, LayerNorm, GroupNorm)
+_STACK = _Kinds(
+    2,
+    _turned_linear,
+    _stacked_tied,
+    StackedConv2d,
+    StackedEmbedding,
+    StackedLstm,
+    StackedLayerNorm,
+    StackedGroupNorm,
+)
 
 
 def for_one(placed: Sequence[Placed], parameters: Parameters, like: Tensor, precision: torch.dtype) -> list[Layer]:
@@ -56,8 +79,14 @@ def for_one(placed: Sequence[Placed], parameters: Parameters, like: Tensor, prec
 
 
 def for_stack(placed: Sequence[Placed], parameters: Parameters, like: Tensor, precision: torch.dtype) -> list[Layer]:
-    """Layers with a client axis; the views that `parameters` returns have it too."""
+    """Layers with a client axis; the views that `parameters` returns have it too, and the memory of those that
+    `turned` names holds (in, out)."""
     return _layers(_STACK, placed, parameters, like, precision)
+
+
+def turned(placed: Sequence[Placed]) -> frozenset[str]:
+    """Names of the matrices that a stack holds turned."""
+    return frozenset(f"{one.path}weight" for one in every(placed) if isinstance(one.module, nn.Linear))
 
 
 def _layers(
@@ -88,7 +117,7 @@ def _layer(
             table = parameters(f"{path}embedding.weight")
             read = kinds.embedding(table.again(), module.embedding.padding_idx)
             chain = _chain(body, _layers(kinds, body, parameters, like, precision))
-            return Tied(read, chain, kinds.linear(table, None, precision))
+            return Tied(read, chain, kinds.tied(table, precision))
         case _:
             return _other(one, below, like, kinds.lead, _layers(kinds, one.inner, parameters, like, precision))
 

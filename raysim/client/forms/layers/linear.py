@@ -74,7 +74,7 @@ class StackedLinear:
     """K clients: x (A, batch, ..., in) with A <= K clients still at work.
 
     Args:
-        weight: (K, out, in).
+        weight: (K, in, out); fastest where that is how it lies in memory.
         bias: (K, out), or None.
         precision: dtype of the products, where a client's weight is large.
     """
@@ -94,17 +94,16 @@ class StackedLinear:
         rows = x if x.dim() == 3 else x.reshape(len(x), -1, x.shape[-1])
         if self._low is not None:
             self._x, self._used = rows.to(self._low), self._weight.value.to(self._low)
-            y = torch.bmm(self._x, self._used.transpose(1, 2)).to(self._dtype)
+            y = torch.bmm(self._x, self._used).to(self._dtype)
             if self._bias is not None:
                 y.add_(self._bias.value.unsqueeze(1))
         else:
             self._x = rows = rows if rows.dtype is self._dtype else rows.to(self._dtype)
             self._used = self._weight.value
-            transposed = self._used.transpose(1, 2)
             if self._bias is None:
-                y = torch.bmm(rows, transposed)
+                y = torch.bmm(rows, self._used)
             else:
-                y = torch.baddbmm(self._bias.value.unsqueeze(1), rows, transposed)
+                y = torch.baddbmm(self._bias.value.unsqueeze(1), rows, self._used)
         return y if x.dim() == 3 else y.view(*x.shape[:-1], -1)
 
     def backward(self, dy: Tensor, alpha: float, need_dx: bool) -> Tensor:
@@ -116,7 +115,7 @@ class StackedLinear:
         factor = rows if self._low is None else rows.to(self._low)
         dx = dy
         if need_dx:
-            dx = torch.bmm(factor, self._used)
+            dx = torch.bmm(factor, self._used.transpose(1, 2))
             dx = dx if self._low is None else dx.to(self._dtype)
-        self._weight.accept(torch.bmm(factor.transpose(1, 2), self._x), alpha)
+        self._weight.accept(torch.bmm(self._x.transpose(1, 2), factor), alpha)
         return dx if dy.dim() == 3 or not need_dx else dx.view(*dy.shape[:-1], -1)

@@ -26,6 +26,16 @@ class Parameter:
         """The same for the first so many clients of a stack."""
         return Parameter(self.value[:clients], self.into[:clients], self.keep)
 
+    def turned(self) -> Parameter:
+        """(K, out, in) whose memory holds (in, out), as that; see turned.py."""
+        clients, rows, columns = self.value.shape
+        shape = clients, columns, rows
+        return Parameter(self.value.view(shape), self.into.view(shape), self.keep)
+
+    def transposed(self) -> Parameter:
+        """(K, out, in) seen as (K, in, out)."""
+        return Parameter(self.value.transpose(1, 2), self.into.transpose(1, 2), self.keep)
+
     def again(self) -> Parameter:
         """For a second gradient of the same local step: what the first one wrote is kept as it is."""
         return Parameter(self.value, self.into, 1.0)

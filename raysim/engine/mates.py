@@ -1,0 +1,55 @@
+"""Which runs are mates: their clients may be trained in one stack, each from its own run's model and at its own rate.
+
+Mates differ in learning rates of their clients, in what their servers do, or in nothing but weights. In a round in
+which they have the same chunks, the same batches go through all their models (client/forms/stacked.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+
+from raysim.client.forms.make import rule_for
+from raysim.engine.plan import Plan
+
+STACK_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 26}
+"""Numbers of a stack beyond which more starts in it win nothing: it falls out of a core's cache."""
+
+_OWN = ("name", "rounds", "trials", "server", "model", "tuning")
+"""Keys in which mates may differ; models must be laid out alike, whatever they start from."""
+
+
+def mates_key(plan: Plan) -> Hashable | None:
+    """Equal for mates; None for a run that can have none.
+
+    Clients that remember, passes before training, updates that are looked at again, and samplers that learn keep a run
+    by itself; and so does a form without a client axis.
+    """
+    e = plan.experiment
+    correction = e.client.correction
+    alone = (
+        plan.way.form != "stacked"
+        or (correction is not None and correction.name != "prox")
+        or plan.keeps_updates
+        or e.engine.cuda_graphs
+    )
+    if alone:
+        return None
+    record = json.loads(e.to_json())
+    shared = {name: section for name, section in record.items() if name not in _OWN}
+    del shared["client"]["optimizer"]["lr"]
+    plain = rule_for(e.client, sums_gradients=False, product_makes_step=True).plain
+    return (
+        json.dumps(shared, sort_keys=True),
+        plain,
+        plan.model.params,
+        plan.dataset.fingerprint,
+        plan.way.most,
+        plan.way.least_chunks,
+    )
+
+
+def starts_at_once(plan: Plan, clients: int) -> int:
+    """How many mates' models a stack of so many clients of each should hold."""
+    numbers = STACK_NUMBERS["cuda" if plan.initial.params.is_cuda else "cpu"]
+    return max(1, numbers // (max(1, clients) * plan.initial.params.numel()))

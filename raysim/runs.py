@@ -1,0 +1,311 @@
+"""Several runs on one set of workers: trials of a study, points of a sweep.
+
+Runs advance in segments (engine/segment.py): from one evaluation to the next, in one worker each, so that nobody waits
+at another run's round. Mates (engine/mates.py) go in lockstep, and their clients are trained in one stack. A run's
+folder holds what `raysim.run` would have put there, but for the picture.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy.typing as npt
+
+from raysim import api, records
+from raysim.api import ExecutorName
+from raysim.data.dataset import FederatedDataset
+from raysim.data.prepare import prepare
+from raysim.engine import failure
+from raysim.engine.groups import Group, grouped
+from raysim.engine.hosts import Ended, Here, Hosts
+from raysim.engine.loop import checkpoint_due
+from raysim.engine.mates import mates_key
+from raysim.engine.plan import Plan
+from raysim.engine.resolve import resolve
+from raysim.engine.segment import Advanced
+from raysim.errors import RaysimError, WorkerLostError
+from raysim.experiment import Experiment
+from raysim.models.model import ModuleFactory
+from raysim.models.task import Loss
+from raysim.records import STATES, RunFolder
+from raysim.server.state import ServerState
+
+WRITERS = 4
+"""Threads that write records: mostly they wait for the disk, which takes several at a time."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """News of a run.
+
+    run: its number. path: its folder. rows: the rounds since the last report; in the first one of a run that goes on,
+    those on record too. finished: the last round is done, and recorded. error: why the run has ended, if it failed.
+    """
+
+    run: int
+    path: Path
+    rows: tuple[Mapping[str, Any], ...]
+    finished: bool = False
+    error: RaysimError | None = None
+
+
+@dataclass
+class _Run:
+    """A run under way."""
+
+    plan: Plan
+    folder: RunFolder
+    state: ServerState
+    stopped: bool = False
+
+
+class Runs:
+    """Several runs on one set of workers; a context manager, which ends the workers and checkpoints what is under way.
+
+    Args:
+        experiment: its engine section says how many workers there are, and how large; runs may differ in all else.
+        dataset, model, loss, params: as for `raysim.run`, the same for every run.
+        executor: "local": in this process, without Ray.
+        address: None uses this machine; "auto" joins the running Ray cluster.
+        together: train the clients of mates in one stack. Their numbers are those of each run alone: to the last bit
+            where clients take steps of plain SGD, else to rounding.
+
+    Raises:
+        ResourceError: Ray does not have what is asked for.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        dataset: FederatedDataset | None = None,
+        model: ModuleFactory | None = None,
+        loss: Loss | None = None,
+        params: Mapping[str, npt.ArrayLike] | None = None,
+        executor: ExecutorName | None = None,
+        address: str | None = None,
+        together: bool = True,
+    ) -> None:
+        self._engine = api.with_executor(experiment, executor).engine
+        self._dataset, self._model, self._loss, self._params = dataset, model, loss, params
+        self._together = together
+        self._datasets: dict[str, FederatedDataset] = {}
+        self._runs: dict[int, _Run] = {}
+        self._number = 0
+        self._groups: deque[Group] = deque()
+        self._under_way: set[Group] = set()
+        self._said: deque[Report] = deque()
+        self._written: dict[int, Future[None]] = {}
+        self._losses: Counter[int] = Counter()
+        with ExitStack() as opened:
+            self._writers = opened.enter_context(ThreadPoolExecutor(WRITERS, thread_name_prefix="records"))
+            self._hosts = self._open_hosts(opened, address)
+            opened.callback(self._hosts.close)
+            opened.callback(self._checkpoint_all)
+            self._opened = opened.pop_all()
+
+    @property
+    def workers(self) -> int:
+        """How many segments are carried out at a time."""
+        return self._hosts.num
+
+    def start(
+        self, runs: Sequence[tuple[Experiment, str | Path]], *, resume: bool = False, overwrite: bool = False
+    ) -> list[int]:
+        """Add runs; those that one call adds may be trained together.
+
+        Args:
+            runs: experiments of one trial, each with the folder that it is recorded in.
+            resume: go on with a folder's run where it exists.
+            overwrite: start afresh where a folder exists.
+
+        Returns:
+            Their numbers, by which reports name them.
+
+        Raises:
+            RaysimError: as `raysim.run` before its first round; then none of them was added.
+        """
+        checked = [self._check(experiment, Path(path), resume, overwrite) for experiment, path in runs]
+        added, keys = [], []
+        for plan, path, goes_on in checked:
+            number, self._number = self._number, self._number + 1
+            added.append(number)
+            if not goes_on:
+                RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite)
+            folder, state = RunFolder.reopen(path, plan.experiment)
+            state = state or plan.initial_state()
+            rows = tuple(records.read_rounds(path).to_pylist()) if state.round else ()
+            finished = state.round >= plan.experiment.rounds
+            if rows:
+                self._said.append(Report(number, path, rows, finished))
+            if not finished:
+                self._runs[number] = _Run(plan, folder, state)
+                self._hosts.learn(number, plan)
+                mates = mates_key(plan) if self._together else None
+                keys.append((number, None if mates is None else (mates, state.round)))
+        self._groups.extend(grouped(keys, self.workers))
+        return added
+
+    def reports(self) -> Iterator[Report]:
+        """Wait for news of any run; ends when nothing is under way. Between reports runs may be added and stopped."""
+        while True:
+            while self._said:
+                said = self._said.popleft()
+                if said.run not in self._runs or not self._runs[said.run].stopped:
+                    yield said
+            self._give_out()
+            if not self._under_way:
+                return
+            self._settle(self._hosts.next())
+
+    def stop(self, run: int) -> None:
+        """End a run after the segment that it is in; it is checkpointed, and no further report of it comes."""
+        if run in self._runs:
+            self._runs[run].stopped = True
+            # What waits for a worker goes without it; what has one is settled later.
+            self._groups = deque(left for group in self._groups if (left := self._still_wanted(group)))
+            if not any(run in group for group in self._under_way):
+                self._end(run)
+
+    def close(self) -> None:
+        """End the workers; runs under way are checkpointed, and can be resumed."""
+        self._opened.close()
+
+    def __enter__(self) -> Runs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open_hosts(self, opened: ExitStack, address: str | None) -> Hosts:
+        if self._engine.workers == 0:
+            return Here()
+        # Ray is imported only where it is asked for.
+        from raysim.engine.on_ray.cluster import connected, place
+        from raysim.engine.on_ray.hosts import OnRayHosts
+
+        opened.enter_context(connected(address))
+        return OnRayHosts(place(self._engine))
+
+    def _check(self, experiment: Experiment, path: Path, resume: bool, overwrite: bool) -> tuple[Plan, Path, bool]:
+        """The plan, its folder, and whether the run goes on there; nothing is touched."""
+        api.check_one(experiment)
+        own = experiment.model_copy(update={"engine": self._engine_of(experiment)})
+        plan = resolve(own, self._data(own), self._model, self._loss, self._params)
+        goes_on = resume and path.exists()
+        if goes_on:
+            api.check_same(plan, path)
+        else:
+            RunFolder.check_free(path, overwrite)
+        if plan.algorithm().remembers:
+            plan = replace(plan, states=path.absolute() / STATES)
+        return plan, path, goes_on
+
+    def _engine_of(self, experiment: Experiment) -> Any:
+        """The run's engine, placed where the workers are."""
+        placement = ("workers", "cpus_per_worker", "gpus_per_worker")
+        return experiment.engine.model_copy(update={name: getattr(self._engine, name) for name in placement})
+
+    def _data(self, experiment: Experiment) -> FederatedDataset | None:
+        """The same object for runs on the same data, so that they travel once."""
+        if self._dataset is not None or experiment.data is None:
+            return self._dataset
+        key = f"{experiment.data.model_dump_json()} {experiment.seed}"
+        if key not in self._datasets:
+            self._datasets[key] = prepare(experiment.data, experiment.seed)
+        return self._datasets[key]
+
+    def _still_wanted(self, group: Group) -> Group:
+        return tuple(number for number in group if number in self._runs and not self._runs[number].stopped)
+
+    def _give_out(self) -> None:
+        while self._groups and self._hosts.free():
+            group = self._groups.popleft()
+            for number in group:
+                if self._runs[number].plan.states is not None:
+                    # Their files are swept by what checkpoints name.
+                    self._wait_for_records(number)
+            self._under_way.add(group)
+            self._hosts.give(group, [self._runs[number].state for number in group])
+
+    def _settle(self, ended: Ended) -> None:
+        self._under_way.remove(ended.group)
+        if ended.lost:
+            self._settle_lost(ended.group)
+        elif ended.error is None:
+            for number, advanced in zip(ended.group, ended.advanced, strict=True):
+                self._settle_one(number, advanced)
+        elif len(ended.group) > 1:
+            # Whose error it is shows when each goes by itself.
+            self._groups.extend((number,) for number in self._still_wanted(ended.group))
+            return
+        else:
+            self._fail(ended.group, ended.error)
+        for number in ended.group:
+            if number in self._runs and self._runs[number].stopped:
+                self._end(number)
+        if left := self._still_wanted(ended.group):
+            self._groups.append(left)
+
+    def _settle_one(self, number: int, advanced: Advanced) -> None:
+        run = self._runs[number]
+        run.state = advanced.state
+        finished = run.state.round >= run.plan.experiment.rounds
+        self._wait_for_records(number)
+        self._written[number] = self._writers.submit(_record, run, advanced)
+        if finished:
+            self._end(number)
+        if not run.stopped:
+            self._said.append(Report(number, run.folder.path, tuple(told.row for told in advanced.rounds), finished))
+
+    def _settle_lost(self, group: Group) -> None:
+        before = max(self._losses[number] for number in group)
+        decision = failure.decide("worker_lost", before, f"a worker died with {len(group)} run(s)")
+        records.log.warning(decision.reason)
+        self._losses.update(group)
+        if not decision.retry:
+            self._fail(group, WorkerLostError(decision.reason))
+
+    def _fail(self, group: Group, error: RaysimError) -> None:
+        for number in group:
+            path = self._runs[number].folder.path
+            self._end(number)
+            self._said.append(Report(number, path, (), error=error))
+
+    def _end(self, number: int) -> None:
+        """Checkpoint a run and let go of it."""
+        self._wait_for_records(number)
+        _checkpoint(self._runs.pop(number))
+        self._hosts.keep_only(self._runs)
+
+    def _wait_for_records(self, number: int) -> None:
+        """Until what was handed to the writers is on the disk; raises what they met."""
+        if (written := self._written.pop(number, None)) is not None:
+            written.result()
+
+    def _checkpoint_all(self) -> None:
+        for number in list(self._written):
+            self._wait_for_records(number)
+        for run in self._runs.values():
+            _checkpoint(run)
+
+
+def _record(run: _Run, advanced: Advanced) -> None:
+    for told in advanced.rounds:
+        run.folder.add(told.row, told.clients, told.spans)
+    if checkpoint_due(advanced.state, run.plan.experiment):
+        run.folder.checkpoint(advanced.state)
+
+
+def _checkpoint(run: _Run) -> None:
+    if run.folder.checkpointed < run.state.round:
+        run.folder.checkpoint(run.state)

@@ -1,0 +1,212 @@
+"""Several runs on one set of workers: each has the numbers that it has alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+import raysim
+from raysim import records
+from raysim.engine.groups import grouped
+from raysim.engine.mates import mates_key
+from raysim.engine.resolve import resolve
+
+Make = Callable[..., raysim.Experiment]
+
+SCAFFOLD = {"optimizer": {"lr": 0.1}, "batch_size": 4, "correction": {"name": "scaffold"}}
+MOMENTUM = {"optimizer": {"lr": 0.1, "momentum": 0.5}, "batch_size": 4, "max_grad_norm": 1.0}
+
+
+def grid(experiment: Make, **sections: Any) -> list[raysim.Experiment]:
+    """Three client rates and two servers, for two seeds."""
+    base = experiment(**sections)
+    adam = 'server={optimizer={name="adam",lr=0.1},clip={fixed=0.5}}'
+    servers = ("server.optimizer.lr=0.5", "server.optimizer.lr=0.9" if "client" in sections else adam)
+    return [
+        base.changed([f"seed={seed}", f"client.optimizer.lr={lr}", server, f"name=r-{seed}-{lr}-{i}"])
+        for seed, lr, (i, server) in product((0, 1), (0.05, 0.1, 0.3), enumerate(servers))
+    ]
+
+
+def carry_out(experiments: Sequence[raysim.Experiment], folder: Path, **how: Any) -> dict[str, list[dict[str, Any]]]:
+    """Rows by name, as the reports told them."""
+    resume = how.pop("resume", False)
+    told: dict[str, list[dict[str, Any]]] = {}
+    with raysim.Runs(experiments[0], **how) as runs:
+        numbers = runs.start([(e, folder / e.name) for e in experiments], resume=resume)
+        names = dict(zip(numbers, (e.name for e in experiments), strict=True))
+        for report in runs.reports():
+            assert report.error is None
+            told.setdefault(names[report.run], []).extend(dict(row) for row in report.rows)
+    return told
+
+
+def figures(path: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """All that is on record but what it cost."""
+    rows = records.read_rounds(path).to_pylist()
+    return (
+        [{name: value for name, value in row.items() if not records.tells_cost(name)} for row in rows],
+        records.read_clients(path).to_pylist(),
+    )
+
+
+def state(path: Path) -> torch.Tensor:
+    newest = records.newest_state(path, records.stored_fingerprint(path))
+    assert newest is not None
+    return newest.weights.params
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["together", "apart"])
+@pytest.mark.parametrize("client", [None, MOMENTUM, SCAFFOLD], ids=["sgd", "momentum", "scaffold"])
+def test_a_run_among_others_is_the_run_alone(
+    client: dict[str, Any] | None, together: bool, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    wanted = grid(experiment, **({} if client is None else {"client": client}))
+    told = carry_out(wanted, tmp_path / "all", dataset=dataset, together=together)
+    for own in wanted:
+        raysim.run(own, dataset=dataset, path=tmp_path / "alone" / own.name)
+        alone, among = tmp_path / "alone" / own.name, tmp_path / "all" / own.name
+        # Momentum's rate is no part of the product that makes the gradient: it agrees to rounding.
+        if client is MOMENTUM and together:
+            torch.testing.assert_close(state(among), state(alone), rtol=1e-5, atol=1e-6)
+        else:
+            assert figures(among) == figures(alone)
+            assert torch.equal(state(among), state(alone))
+        assert [row["round"] for row in told[own.name]] == [0, 1, 2, 3]
+        assert told[own.name][-1]["eval/test/accuracy"] == figures(among)[0][-1]["eval/test/accuracy"]
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_on_ray_it_is_the_same_with_a_worker_killed_on_the_way(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    engine = {"workers": 2, "cpus_per_worker": 0.5}
+    wanted = [*grid(experiment, engine=engine), *grid(experiment, engine=engine, client=SCAFFOLD)[:2]]
+    wanted = [own.model_copy(update={"name": f"run-{i}", "rounds": 12}) for i, own in enumerate(wanted)]
+    killed = False
+    with raysim.Runs(wanted[0], dataset=dataset) as runs:
+        runs.start([(own, tmp_path / "ray" / own.name) for own in wanted])
+        assert runs.workers == 2
+        for report in runs.reports():
+            assert report.error is None
+            if not killed:
+                hosts = [
+                    p for p in psutil.process_iter(["cmdline"]) if "HostActor" in " ".join(p.info["cmdline"] or ())
+                ]
+                os.kill(hosts[0].pid, signal.SIGKILL)
+                killed = True
+    for own in wanted:
+        raysim.run(own, dataset=dataset, executor="local", path=tmp_path / "alone" / own.name)
+        assert figures(tmp_path / "ray" / own.name) == figures(tmp_path / "alone" / own.name)
+
+
+def test_what_was_left_goes_on_to_the_same_end(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    wanted = [*grid(experiment), *grid(experiment, client=SCAFFOLD)[:1]]
+    wanted = [own.model_copy(update={"name": f"run-{i}", "rounds": 9}) for i, own in enumerate(wanted)]
+    with raysim.Runs(wanted[0], dataset=dataset) as runs:
+        runs.start([(own, tmp_path / "left" / own.name) for own in wanted])
+        for report, _ in zip(runs.reports(), range(20), strict=False):
+            assert not report.finished
+    told = carry_out(wanted, tmp_path / "left", dataset=dataset, resume=True)
+    carry_out(wanted, tmp_path / "whole", dataset=dataset)
+    for own in wanted:
+        assert [row["round"] for row in told[own.name]] == list(range(9)), "rows on record are told too"
+        assert figures(tmp_path / "left" / own.name) == figures(tmp_path / "whole" / own.name)
+    again = carry_out(wanted, tmp_path / "left", dataset=dataset, resume=True)
+    assert {name: len(rows) for name, rows in again.items()} == {own.name: 9 for own in wanted}
+
+
+def test_a_run_that_is_stopped_is_heard_of_no_more_and_can_be_resumed(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    wanted = grid(experiment)[:3]
+    heard = []
+    with raysim.Runs(wanted[0], dataset=dataset) as runs:
+        numbers = runs.start([(own, tmp_path / own.name) for own in wanted])
+        for report in runs.reports():
+            heard.append(report.run)
+            if report.run == numbers[1]:
+                runs.stop(report.run)
+    assert [heard.count(number) for number in numbers] == [2, 1, 2]
+    stopped = tmp_path / wanted[1].name
+    assert records.read_rounds(stopped).num_rows == 2
+    result = raysim.resume(stopped, dataset=dataset)
+    raysim.run(wanted[1], dataset=dataset, path=tmp_path / "whole")
+    assert result.rounds.num_rows == 4
+    assert figures(stopped) == figures(tmp_path / "whole")
+
+
+def test_a_run_that_fails_says_so_and_the_others_go_on(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if outputs.abs().max() > 1e4:
+            raise ArithmeticError("too large")
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    wanted = [experiment(name=f"lr-{lr}", client={"optimizer": {"lr": lr}, "batch_size": 4}) for lr in (0.1, 1e6, 0.2)]
+    with raysim.Runs(wanted[0], dataset=dataset, loss=loss) as runs:
+        numbers = runs.start([(own, tmp_path / own.name) for own in wanted])
+        reports = list(runs.reports())
+    failed = [report for report in reports if report.error is not None]
+    assert [report.run for report in failed] == [numbers[1]]
+    assert "too large" in str(failed[0].error)
+    assert {report.run for report in reports if report.finished} == {numbers[0], numbers[2]}
+
+
+def test_runs_that_cannot_begin_leave_nothing_behind(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    fine = experiment(name="fine")
+    with raysim.Runs(fine, dataset=dataset) as runs:
+        with pytest.raises(raysim.ExperimentError, match="asks for 2 trials"):
+            runs.start([(fine, tmp_path / "fine"), (experiment(trials=2), tmp_path / "two")])
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "notes").touch()
+        with pytest.raises(raysim.RunFolderError, match="exists already"):
+            runs.start([(fine, tmp_path / "fine"), (fine, tmp_path / "full")])
+        assert list(runs.reports()) == []
+    assert not (tmp_path / "fine").exists()
+
+
+def test_mates_differ_in_rates_and_servers_only(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    def key(**sections: Any) -> Any:
+        return mates_key(resolve(experiment(**sections), dataset))
+
+    sgd = {"optimizer": {"lr": 0.3}, "batch_size": 4}
+    assert key() == key(client={**sgd, "optimizer": {"lr": 0.1}})
+    assert key() == key(server={"optimizer": {"name": "adam", "lr": 0.1}, "glad": {}})
+    assert key() == key(name="other", rounds=9)
+    assert key() != key(seed=1)
+    assert key() != key(client={**sgd, "epochs": 2})
+    assert key() != key(cohort={"size": 6})
+    assert key() != key(client={**sgd, "correction": {"name": "prox", "mu": 0.1}})
+    for alone in (
+        {"client": SCAFFOLD},
+        {"engine": {"workers": 0, "form": "one_by_one"}},
+        {"server": {"aggregator": {"name": "median"}}},
+        {"cohort": {"size": 6, "sampler": {"name": "adafl"}}},
+    ):
+        assert key(**alone) is None
+
+
+def test_groups_keep_every_worker_busy() -> None:
+    mates = [(i, "same") for i in range(10)]
+    assert grouped(mates, 1) == [tuple(range(10))]
+    assert grouped(mates, 2) == [tuple(range(5)), tuple(range(5, 10))]
+    assert grouped([(0, None), (1, "x"), (2, None), (3, "x")], 2) == [(0,), (1, 3), (2,)]
+    assert grouped([(0, "x")], 4) == [(0,)]
+    for workers in (1, 2, 3, 7, 20):
+        groups = grouped([*mates, (10, "other"), (11, None)], workers)
+        assert sorted(number for group in groups for number in group) == list(range(12))
+        assert len(groups) >= min(workers, 12 - 9)
