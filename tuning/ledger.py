@@ -14,7 +14,7 @@ from typing import Any
 
 import optuna
 from optuna.pruners import BasePruner
-from optuna.samplers import BaseSampler
+from optuna.samplers import BaseSampler, RandomSampler
 from optuna.storages import BaseStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -66,11 +66,9 @@ class Ledger:
         self._space, self._total, self._sampler, self._pruner = space, total, sampler, pruner
         self._id = storage.get_study_id_from_name(name)
         self._begun: set[int] = set()
-
-    @property
-    def study(self) -> optuna.Study:
+        self._dealt = False
+        self.study = self._handle()
         """Optuna's handle."""
-        return self._study(optuna.samplers.RandomSampler())
 
     def by_slot(self) -> dict[int, FrozenTrial]:
         """The study's trials so far, as many as there are to be at most."""
@@ -85,15 +83,24 @@ class Ledger:
         more = min(most - len(own), self._total - len(rows.slots))
         if more > 0:
             self._processes.take_slots(more)
-            own = self._open(self._processes.read(), trials)
+            rows = self._processes.read()
+            own = self._open(rows, trials)
         chosen = own[:most]
+        self._dealt = len(chosen) == len(own) and len(rows.slots) >= self._total
         fresh = [slot for slot in chosen if slot not in trials]
         for slot in fresh:
             self._storage.create_new_trial(self._id, create_trial(state=TrialState.RUNNING, user_attrs={"slot": slot}))
         if fresh:
             trials = self.by_slot()
         self._begun.update(chosen)
-        return [self._held(slot, trials[slot], resumed=slot not in fresh) for slot in chosen]
+        # A new handle each time: Optuna's keeps what it read of other trials until it is told of one.
+        handle = self._handle()
+        return [self._held(handle, slot, trials[slot], resumed=slot not in fresh) for slot in chosen]
+
+    @property
+    def is_dealt(self) -> bool:
+        """Whether every slot of the study is taken, and none of this process' waits to be begun."""
+        return self._dealt
 
     def is_done(self) -> bool:
         """Whether every trial of the study is finished, by whichever process."""
@@ -112,10 +119,11 @@ class Ledger:
         Raises:
             StudyError: another process has taken over this one's trials.
         """
-        self._processes.read()
+        self._processes.check()
         held.trial.set_user_attr("facts", dict(facts))
         held.trial.set_user_attr("outcome", outcome)
-        self._study(self._sampler(held.slot)).tell(held.number, value, state)
+        self.study.sampler = self._sampler(held.slot)
+        self.study.tell(held.number, value, state)
 
     def is_mine(self, what: str) -> bool:
         """Take something by its name, once for the whole study; whether it is this process' to do.
@@ -140,14 +148,16 @@ class Ledger:
             and not _is_finished(trials.get(slot))
         ]
 
-    def _held(self, slot: int, trial: FrozenTrial, resumed: bool) -> Held:
+    def _held(self, handle: optuna.Study, slot: int, trial: FrozenTrial, resumed: bool) -> Held:
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
-        # A new handle each time: Optuna's keeps what it read of other trials until it is told of one.
-        live = optuna.Trial(self._study(self._sampler(slot)), trial_id)
+        handle.sampler = self._sampler(slot)
+        live = optuna.Trial(handle, trial_id)
         self._space.suggest(live)
         return Held(slot, live, self._space.values(live.params), resumed, tuple(trial.intermediate_values))
 
-    def _study(self, sampler: BaseSampler) -> optuna.Study:
+    def _handle(self) -> optuna.Study:
+        # Its sampler is set for each trial.
+        sampler = RandomSampler()
         return optuna.load_study(study_name=self._name, storage=self._storage, sampler=sampler, pruner=self._pruner)
 
 

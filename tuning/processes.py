@@ -1,9 +1,9 @@
 """Which process works on what, where several share a storage, or one is killed and another goes on.
 
 Beside the study, the storage holds a second one, "<name>/processes", whose rows are a log: a process registers, takes
-the study's next slot, takes something by its name, or inherits from a process that has ended. A storage numbers rows
-one after the other, and so two processes always agree: the i-th row of kind "slot" is slot i, and of several rows that
-take the same thing the first one counts. Nothing is ever decided by reading and then writing.
+the study's next slots, takes something by its name, or inherits from a process that has ended. A storage numbers rows
+one after the other, and so two processes always agree: slots are dealt in the order of the rows, and of several rows
+that take the same thing the first one counts. Nothing is ever decided by reading and then writing.
 
 A process has ended when it has said so, when its machine is this one and it is not there, or, on another machine, when
 its beat has not changed for a minute of this process' own clock.
@@ -63,8 +63,8 @@ class Log:
                     beats[row.number] = said.get("beat", 0)
                     if row.state.is_finished():
                         left.add(row.number)
-                case "slot":
-                    slots.append(said["process"])
+                case "slots":
+                    slots += [said["process"]] * said["count"]
                 case "take":
                     taken.setdefault(said["what"], said["process"])
                 case "heir" if said["process"] not in heirs:
@@ -86,6 +86,7 @@ class Processes:
         self._storage, self._name = storage, f"{study}/processes"
         self._beat_s, self._silent_s = beat_s, silent_s
         self._ended = threading.Event()
+        self._beaten_s = time.time()
         self._heard: dict[int, tuple[int, float]] = {}
 
     def __enter__(self) -> Self:
@@ -122,10 +123,14 @@ class Processes:
             )
         return rows
 
+    def check(self) -> None:
+        """Raise StudyError where another process has inherited from this one; it is asked only if that can be."""
+        if abs(time.time() - self._beaten_s) > self._silent_s / 2:
+            self.read()
+
     def take_slots(self, count: int) -> None:
         """Take the next slots of the study, whatever their numbers."""
-        for _ in range(count):
-            self._add({"kind": "slot", "process": self.number})
+        self._add({"kind": "slots", "count": count, "process": self.number})
 
     def take(self, what: str) -> None:
         """Take something by its name; `read` says whether another process was first."""
@@ -164,6 +169,7 @@ class Processes:
             count += 1
             try:
                 self._storage.set_trial_user_attr(self._id, "beat", count)
+                self._beaten_s = time.time()
             except Exception as error:
                 # A storage that is away for long is met by whoever has something to write.
                 log.debug("no beat: %s", error)

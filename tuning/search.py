@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -23,8 +24,8 @@ from tuning.under_way import UnderWay
 OWN_FAULTS = (ClientError, ModelError, ExperimentError, DataError)
 """Errors of a configuration or of a user's code: the trial fails. Any other ends the process, and no trial."""
 
-POLL_S = 1.0
-"""How often a process with nothing to do asks after the others."""
+POLL_S, INHERIT_S = 1.0, 10.0
+"""How often a process asks after the others: with nothing to do, and while it works."""
 
 
 def trial_folder(folder: Path, number: int) -> Path:
@@ -49,6 +50,7 @@ class Search:
         self._by_seed = pruners.looks_at_seeds(tuning.pruner)
         self._trials: dict[int, UnderWay] = {}
         """By the numbers of their runs."""
+        self._inherited_s = -math.inf
 
     def run(self) -> None:
         """Until every trial of the study is finished, here or by another process.
@@ -63,20 +65,24 @@ class Search:
                     self._fill()
             if self._ledger.is_done():
                 return
-            if not self._ledger.inherit():
+            self._inherited_s = -math.inf
+            if not self._fill():
                 time.sleep(POLL_S)
-            self._fill()
 
-    def _fill(self) -> None:
+    def _fill(self) -> bool:
+        """Begin trials, as many as there is room for; whether there were any."""
         room = self._tuning.at_a_time(self._runs.workers) - len({id(trial) for trial in self._trials.values()})
         if room <= 0:
-            return
-        taken = self._ledger.take(room)
-        if len(taken) < room and self._ledger.inherit():
-            taken += self._ledger.take(room - len(taken))
+            return False
+        taken = [] if self._ledger.is_dealt else self._ledger.take(room)
+        if len(taken) < room and time.monotonic() - self._inherited_s > INHERIT_S:
+            self._inherited_s = time.monotonic()
+            if self._ledger.inherit():
+                taken += self._ledger.take(room - len(taken))
         for resumed in (True, False):
             chosen = [held for held in taken if held.resumed == resumed]
             self._begin([trial for held in chosen if (trial := self._prepared(held)) is not None], resumed)
+        return bool(taken)
 
     def _prepared(self, held: Held) -> UnderWay | None:
         try:

@@ -76,7 +76,7 @@ def test_a_study_goes_on_after_sigkill(tmp_path: Path, whole: pa.Table, started:
     where = tmp_path / "study"
     killed = Process(str(where))
     started.append(killed)
-    killed.ended(3)
+    killed.ended(2)
     killed.kill()
     finished = [where / "trials" / line.split()[1].zfill(4) for line in killed.said if line.startswith("trial ")]
     written = {file: file.stat().st_mtime_ns for folder in finished for file in folder.glob("*/rounds.parquet")}

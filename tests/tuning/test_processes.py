@@ -23,8 +23,8 @@ def log(*said: dict[str, Any]) -> Log:
     return Log.read(reversed(rows))
 
 
-def slot(process: int) -> dict[str, Any]:
-    return {"kind": "slot", "process": process}
+def slots(process: int, count: int = 1) -> dict[str, Any]:
+    return {"kind": "slots", "count": count, "process": process}
 
 
 def heir(of: int, process: int) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def take(what: str, process: int) -> dict[str, Any]:
 
 
 def test_slots_are_numbered_in_the_order_of_the_rows() -> None:
-    assert log(slot(3), take("final", 1), slot(5), slot(3)).slots == (3, 5, 3)
+    assert log(slots(3), take("final", 1), slots(5, 2), slots(3)).slots == (3, 5, 5, 3)
 
 
 def test_of_several_that_take_the_same_the_first_has_it() -> None:
@@ -58,8 +58,8 @@ def test_the_storages_agree_on_who_has_which_slot(url: str) -> None:
 
     def work() -> None:
         with opened(url) as storage, Processes(storage, "study") as processes:
-            for _ in range(5):
-                processes.take_slots(1)
+            for count in (1, 3, 1):
+                processes.take_slots(count)
             processes.take("final")
             kept.append((processes.number, processes.read()))
 
