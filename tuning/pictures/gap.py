@@ -57,7 +57,9 @@ def _drawn(study: Study, best: Mean, second: Mean, column: str) -> Figure:
     for curve, colour in zip((best, second), EVALUATION_COLOURS, strict=False):
         axes.plot(curve.rounds, curve.values, color=colour, linewidth=2)
     low, high = axes.get_ylim()
-    heights = spread([min(1 - _GAP, (curve.values[-1] - low) / (high - low)) for curve in (best, second)], _GAP)
+    ends = spread([(curve.values[-1] - low) / (high - low) for curve in (best, second)], _GAP)
+    # Labels of two lines must not reach into the title.
+    heights = [end - max(0.0, max(ends) - 1 + _GAP / 2) for end in ends]
     named = (("best", best, study.best.values), ("second best", second, study.second.values))
     for (name, curve, values), colour, height in zip(named, EVALUATION_COLOURS, heights, strict=False):
         said = f"{write(curve.values[-1])}  {name}\n{_short(values)}"
