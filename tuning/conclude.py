@@ -10,6 +10,7 @@ from typing import Any
 
 from raysim import Experiment, RaysimError, Report, Runs
 from tuning import standard_error
+from tuning.files import clear_half_made
 from tuning.ledger import Ledger
 from tuning.objective import Row
 from tuning.progress import Progress
@@ -71,6 +72,7 @@ def _run(
     for number, values in chosen.items():
         for place, seed in enumerate(seeded(concluding(experiment, values), tuning)):
             begun.append((seed, folder_of(folder, number) / f"seed-{place}"))
+            clear_half_made(begun[-1][1])
             of.append(number)
     progress.expects(sum(seed.rounds for seed, _ in begun))
     rows: dict[int, list[Row]] = {run: [] for run in runs.start(begun, resume=True)}

@@ -13,6 +13,7 @@ from optuna.trial import TrialState
 
 from raysim import ClientError, DataError, Experiment, ExperimentError, ModelError, RaysimError, Report, Runs
 from tuning import pruners, samplers
+from tuning.files import clear_half_made
 from tuning.ledger import DIVERGED, FAILED, FINISHED, PRUNED, Held, Ledger
 from tuning.objective import divergence
 from tuning.progress import Progress
@@ -109,6 +110,9 @@ class Search:
     def _start(self, places: Sequence[tuple[UnderWay, int]], resume: bool) -> None:
         if not places:
             return
+        if resume:
+            for trial, place in places:
+                clear_half_made(trial.runs[place][1])
         # The folder of a trial that is new belongs to no study that is still there.
         numbers = self._runs.start([trial.runs[place] for trial, place in places], resume=resume, overwrite=not resume)
         for number, (trial, place) in zip(numbers, places, strict=True):

@@ -21,6 +21,7 @@ from tuning import best_file, pictures, protocol, pruners, result, samplers
 from tuning import section as sections
 from tuning.conclude import conclude
 from tuning.errors import StorageError, StudyError
+from tuning.files import write_whole
 from tuning.ledger import Ledger, open_study
 from tuning.processes import Processes
 from tuning.progress import Progress, Terminal
@@ -94,7 +95,8 @@ def tune(
         with Runs(measured, dataset=held, **how) as runs:
             Search(tuning, measured, ledger, runs, where, show).run()
             trials = list(ledger.by_slot().values())
-            pq.write_table(result.table(trials, read), where / "trials.parquet")
+            table = result.table(trials, read)
+            write_whole(where / "trials.parquet", lambda file: pq.write_table(table, file))
             best = result.ranked(trials, read, tuning.objective)
             if not best:
                 raise StudyError(result.no_result(trials, read))
@@ -191,7 +193,8 @@ def _write_best(experiment: Experiment, study: Study, source: str | None) -> Non
     best = protocol.concluding(experiment, {"name": f"{experiment.name}-best", **study.best.values})
     value = figure(study.objective, study.best.value)
     heading = f"The best of {study.trials.num_rows} trials of {study.name}: {study.objective.label} {value}."
-    (study.path / "best.toml").write_text(best_file.text(best, source, heading), encoding="utf-8")
+    text = best_file.text(best, source, heading)
+    write_whole(study.path / "best.toml", lambda file: file.write_text(text, encoding="utf-8"))
 
 
 @contextmanager

@@ -95,6 +95,15 @@ def test_a_study_that_is_done_is_read(study: Callable[..., tuning.Study], tmp_pa
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "study").rglob("rounds.parquet")} == written
 
 
+def test_a_folder_that_was_half_made_is_made_anew(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+    first = study(final=1)
+    assert first.second is not None
+    (tmp_path / "study" / "final" / f"{first.second.number:04d}" / "seed-0" / "checkpoints").mkdir(parents=True)
+    whole = study(final=2)
+    assert whole.second is not None
+    assert "eval/test/accuracy" in whole.second.test
+
+
 def test_a_study_can_have_more_trials_than_before(study: Callable[..., tuning.Study]) -> None:
     first = study(trials=1)
     assert first.trials.num_rows == 1

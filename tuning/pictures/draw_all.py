@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import optuna
 
+from tuning.files import write_whole
 from tuning.pictures import curves, gap, heat_map, importance
 from tuning.result import Study
 from tuning.space import Space
@@ -33,6 +35,6 @@ def draw_all(study: Study, space: Space, optuna_study: optuna.Study) -> None:
             continue
         file = study.path / f"{name}.png"
         try:
-            picture.savefig(file, format="png")
+            write_whole(file, partial(picture.savefig, format="png"))
         except OSError as error:
             log.warning("The picture %s could not be written: %s", file, error)
