@@ -102,10 +102,9 @@ class Ledger:
         """Whether every slot of the study is taken, and none of this process' waits to be begun."""
         return self._dealt
 
-    def is_done(self) -> bool:
-        """Whether every trial of the study is finished, by whichever process."""
-        trials = self.by_slot()
-        return len(trials) == self._total and all(trial.state.is_finished() for trial in trials.values())
+    def num_open(self) -> int:
+        """How many trials of the study are not finished yet, by whichever process."""
+        return self._total - sum(trial.state.is_finished() for trial in self.by_slot().values())
 
     def inherit(self) -> bool:
         """Take over the open trials of processes that have ended; whether there were any."""

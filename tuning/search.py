@@ -59,12 +59,13 @@ class Search:
         Raises:
             RaysimError: what is no trial's own fault; what is under way goes on when the study is continued.
         """
+        self._progress.expects(self._ledger.num_open() * self._tuning.seeds * self._measured.rounds)
         self._fill()
         while True:
             for report in self._runs.reports():
                 if self._hear(report):
                     self._fill()
-            if self._ledger.is_done():
+            if not self._ledger.num_open():
                 return
             self._inherited_s = -math.inf
             if not self._fill():
@@ -96,7 +97,6 @@ class Search:
 
     def _begin(self, trials: Sequence[UnderWay], resume: bool) -> None:
         places = [(trial, place) for trial in trials for place in range(1 if self._by_seed else len(trial.runs))]
-        self._progress.expects(sum(len(trial.runs) * trial.total for trial in trials))
         try:
             self._start(places, resume)
         except OWN_FAULTS:
