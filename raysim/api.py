@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 import pyarrow as pa
@@ -23,6 +23,8 @@ from raysim.engine.replay import ClientUpdate, replay_client, replay_round
 from raysim.engine.resolve import resolve
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
+from raysim.loggers.logger import Log
+from raysim.loggers.open import LoggerName, Loggers, check
 from raysim.models.model import Model, ModuleFactory, Weights
 from raysim.models.task import Loss
 from raysim.records import RunFolder
@@ -61,13 +63,23 @@ class Result:
     """What a run leaves.
 
     params: the final model, name -> tensor. rounds: one row per round. clients: one row per evaluated client and
-    evaluation. path: the run's folder.
+    evaluation. path: the run's folder. A notebook shows it as the closing table and the learning curve.
     """
 
-    params: dict[str, Tensor]
-    rounds: pa.Table
-    clients: pa.Table
+    params: dict[str, Tensor] = field(repr=False)
+    rounds: pa.Table = field(repr=False)
+    clients: pa.Table = field(repr=False)
     path: Path
+
+    def _repr_html_(self) -> str | None:
+        from raysim.report import closing, notebook
+
+        try:
+            experiment = records.stored_experiment(self.path)
+        except RunFolderError:
+            # The folder was moved or deleted: the plain form has to do.
+            return None
+        return notebook.html(closing.lines(experiment, self.rounds, self.path), self.rounds, experiment.name)
 
 
 def run(
@@ -84,6 +96,7 @@ def run(
     resume: bool = False,
     progress: bool | None = None,
     profile: bool = False,
+    loggers: Sequence[LoggerName | Log] = (),
 ) -> Result:
     """Run an experiment to its last round and record it.
 
@@ -99,18 +112,20 @@ def run(
         resume: go on with the folder's run where it exists; rounds, placement and checkpoints may differ from it.
         progress: a live progress bar; by default where standard error is a terminal.
         profile: write timeline.json, which https://ui.perfetto.dev opens: what driver and workers did when.
+        loggers: "tensorboard", "mlflow", "wandb", or functions; each is called with every round's row.
 
     Raises:
         RaysimError: see `raysim.errors`; what was checkpointed before an error can be resumed.
         KeyboardInterrupt: after Ctrl-C, once the last finished round is checkpointed.
     """
     check_one(experiment)
+    check(loggers)
     plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
     where = Path(path) if path is not None else Path("runs") / experiment.name
     if resume and where.exists():
-        return _continue(plan, where, address, progress, profile)
+        return _continue(plan, where, address, progress, profile, loggers)
     RunFolder.check_free(where, overwrite)
-    return _carry_out(plan, where, address, progress, profile, lambda: _create(plan, where, overwrite))
+    return _carry_out(plan, where, address, progress, profile, loggers, lambda: _create(plan, where, overwrite))
 
 
 def resume(
@@ -124,6 +139,7 @@ def resume(
     executor: ExecutorName | None = None,
     address: str | None = None,
     progress: bool | None = None,
+    loggers: Sequence[LoggerName | Log] = (),
 ) -> Result:
     """Go on with a run from its newest checkpoint, to the same bits as if it had never stopped.
 
@@ -131,7 +147,7 @@ def resume(
         path: the run's folder.
         dataset, model, loss, params: again, where they were passed to `run`.
         rounds: a new last round, to run on beyond the old one.
-        executor, address, progress: as for `run`; they may differ from the first time.
+        executor, address, progress, loggers: as for `run`; they may differ from the first time.
 
     Raises:
         RunFolderError: the folder is none, or its data or settings differ. A `model`, `loss` or `params` passed in is
@@ -140,10 +156,11 @@ def resume(
     where = Path(path)
     experiment = records.stored_experiment(where)
     check_one(experiment, where)
+    check(loggers)
     if rounds is not None:
         experiment = experiment.changed([f"rounds={rounds}"])
     plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
-    return _continue(plan, where, address, progress)
+    return _continue(plan, where, address, progress, False, loggers)
 
 
 def replay(
@@ -239,7 +256,7 @@ def _as_round(plan: Plan, f: Finished) -> Round:
 
 
 def _create(plan: Plan, path: Path, overwrite: bool) -> None:
-    RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite)
+    RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite, plan.dataset.fingerprint)
 
 
 def check_same(plan: Plan, path: Path) -> None:
@@ -255,7 +272,14 @@ def check_same(plan: Plan, path: Path) -> None:
         )
 
 
-def _continue(plan: Plan, path: Path, address: str | None, progress: bool | None, profile: bool = False) -> Result:
+def _continue(
+    plan: Plan,
+    path: Path,
+    address: str | None,
+    progress: bool | None,
+    profile: bool,
+    loggers: Sequence[LoggerName | Log],
+) -> Result:
     """Check that the plan goes on with the folder's run, and carry it out with its new rounds and placement."""
     check_same(plan, path)
     state = records.newest_state(path, plan.fingerprint)
@@ -270,7 +294,8 @@ def _continue(plan: Plan, path: Path, address: str | None, progress: bool | None
         address,
         progress,
         profile,
-        lambda: records.write_experiment(path, plan.experiment, plan.fingerprint),
+        loggers,
+        lambda: records.write_experiment(path, plan.experiment, plan.fingerprint, plan.dataset.fingerprint),
     )
 
 
@@ -297,6 +322,7 @@ def _carry_out(
     address: str | None,
     progress: bool | None,
     profile: bool,
+    loggers: Sequence[LoggerName | Log],
     make_folder: Callable[[], None],
 ) -> Result:
     # Workers import raysim too: what draws is imported only where it draws.
@@ -311,15 +337,22 @@ def _carry_out(
         made = True
 
     show: Progress = Terminal.where_wanted(progress, plan.experiment.rounds) or Silent()
+    logs = Loggers(loggers, path, plan.experiment)
+
+    def tell(row: Mapping[str, Any]) -> None:
+        show.row(row)
+        logs.row(row)
+
     try:
-        with show:
+        with show, logs:
             if plan.experiment.engine.workers == 0:
                 make()
-                weights = _run_here(plan, path, show, profile)
+                show.started(["this process"])
+                weights = _run_here(plan, path, tell, profile)
             else:
                 from raysim.engine.on_ray import session
 
-                weights = session.run(plan, path, address, show.started, show.row, make, profile)
+                weights = session.run(plan, path, address, show.started, tell, make, profile)
     finally:
         # A run that was interrupted has a curve too; one that never began leaves what is there alone.
         if made:
@@ -327,12 +360,11 @@ def _carry_out(
     return _result(plan, path, weights)
 
 
-def _run_here(plan: Plan, path: Path, show: Progress, profile: bool) -> Weights:
+def _run_here(plan: Plan, path: Path, tell: Callable[[Mapping[str, Any]], None], profile: bool) -> Weights:
     with closing(_rounds_here(plan, path, profile)) as steps:
-        show.started(["this process"])
         for finished in steps:
             weights = finished.weights
-            show.row(finished.row)
+            tell(finished.row)
     return weights
 
 

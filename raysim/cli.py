@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -62,7 +62,12 @@ Address = Annotated[
     typer.Option(metavar="ADDRESS", help="A running Ray cluster: auto or host:port. [default: this machine]"),
 ]
 Folder = Annotated[Path | None, typer.Option("--path", metavar="DIR", help="The run's folder. [default: runs/NAME]")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders with runs.")]
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show how the run goes on, on stderr.")]
+Loggers = Annotated[
+    list[str] | None,
+    typer.Option("--logger", metavar="NAME", help="Also log every round: tensorboard, mlflow or wandb; repeatable."),
+]
 
 
 def main() -> None:
@@ -100,13 +105,15 @@ def run(
     profile: Annotated[
         bool, typer.Option("--profile", help="Write timeline.json: what driver and workers did, for Perfetto.")
     ] = False,
+    loggers: Loggers = None,
 ) -> None:
     """Run an experiment, and record it in a folder."""
     if resume and overwrite:
         raise typer.BadParameter("--resume goes on with a folder and --overwrite starts it afresh: choose one.")
     experiment = _load(file, changes, removals)
     where = path or _default_folder(experiment)
-    how = {"address": address, "overwrite": overwrite, "resume": resume, "progress": progress, "profile": profile}
+    how: dict[str, Any] = {"address": address, "overwrite": overwrite, "resume": resume, "progress": progress}
+    how |= {"profile": profile, "loggers": loggers or ()}
     _carry_out(experiment, where, how)
 
 
@@ -119,6 +126,7 @@ def resume_(
     ] = None,
     address: Address = None,
     progress: Progress = True,
+    loggers: Loggers = None,
 ) -> None:
     """Go on with a run from its newest checkpoint.
 
@@ -131,12 +139,14 @@ def resume_(
     if stored.trials.count > 1:
         changes = [f"rounds={rounds}"] if rounds else []
         changes += [f"trials.count={trials}"] if trials else []
-        _carry_out(stored.changed(changes), folder, {"address": address, "resume": True, "progress": progress})
+        how = {"address": address, "resume": True, "progress": progress, "loggers": loggers or ()}
+        _carry_out(stored.changed(changes), folder, how)
         return
     if trials is not None:
         raise RunFolderError(f"{folder} holds one run and no trials; run its experiment with --set trials={trials}.")
+    named: Any = loggers
     with _interruptible(folder):
-        result = api.resume(folder, rounds=rounds, address=address, progress=progress)
+        result = api.resume(folder, rounds=rounds, address=address, progress=progress, loggers=named or ())
     _print(closing.lines(records.stored_experiment(folder), result.rounds, folder))
 
 
@@ -248,6 +258,52 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
         values = {"engine.form": chosen.form, "engine.chunk_size": chosen.chunk_size}
         out.write_text(rewritten(file.read_text(encoding="utf-8"), values), encoding="utf-8")
         typer.echo(f"written to {out}; --set and --unset were not")
+
+
+@app.command()
+def report(
+    folders: Folders,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the report goes. [default: DIR/report; report, for several]"),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="The accuracy of rounds to target. [default: 95 % of the best]"),
+    ] = None,
+) -> None:
+    """Make a page with pictures of runs, and each picture as PNG, SVG and CSV.
+
+    A folder is a run's, or holds trials, a sweep or any other runs. Runs that differ in seeds only are put together.
+    """
+    from raysim.report import build
+
+    made = build.build(folders, out or build.default_folder(folders), target)
+    for note in made.notes:
+        _say(f"note: {note}")
+    typer.echo(f"{made.page}, {made.figures} figures")
+
+
+@app.command()
+def compare(
+    folders: Folders,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME", help="A figure of the records. [default: each evaluation's accuracy]"),
+    ] = None,
+    test: Annotated[Literal["t", "wilcoxon"], typer.Option(help="The paired test.")] = "t",
+    form: Annotated[Literal["text", "markdown", "latex"], typer.Option("--format", help="Of the table.")] = "text",
+) -> None:
+    """Compare methods: mean, deviation, and the difference from the first, paired by seed and tested."""
+    from raysim.report import comparison, comparison_table, runs
+    from raysim.report.groups import grouped
+
+    found, unread = runs.read_all(folders)
+    groups, careful = grouped(found)
+    for note in (*unread, *careful):
+        _say(f"note: {note}")
+    tables = [comparison.compare(groups, metric, test) for metric in metrics or comparison.default_metrics(groups)]
+    typer.echo("\n\n".join(comparison_table.written(table, form) for table in tables))
 
 
 @data.command("inspect")

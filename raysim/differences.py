@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raysim.experiment import Experiment
@@ -26,6 +26,34 @@ def differing(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "
         elif old != new:
             lines.append(f"{path}{key} was {_written(old)}, and is {_written(new)}")
     return lines
+
+
+def distinguishing(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What tells records apart: for each one, the keys whose values are not the same in all, with its own value.
+
+    Where a choice by `name` differs, its key stands for the name, and its other keys count among those who chose alike
+    only: another optimizer is one difference, however many keys it has. A table that some lack is "on" or None.
+    """
+    told: list[dict[str, Any]] = [{} for _ in records]
+    _tell(dict(enumerate(records)), "", told)
+    return told
+
+
+def _tell(values: Mapping[int, Any], path: str, told: list[dict[str, Any]]) -> None:
+    """Note the differences below `path` among the records with these numbers."""
+    if all(value == next(iter(values.values())) for value in values.values()):
+        return
+    tables = {number: value for number, value in values.items() if isinstance(value, Mapping)}
+    heads = {number: value.get("name", "on") for number, value in tables.items()}
+    is_one_choice = len(tables) == len(values) and len(set(heads.values())) == 1
+    if not is_one_choice:
+        for number, value in values.items():
+            told[number][path] = heads.get(number, value)
+    for head in dict.fromkeys(heads.values()):
+        alike = {number: table for number, table in tables.items() if heads[number] == head}
+        for key in dict.fromkeys(key for table in alike.values() for key in table):
+            below = f"{path}.{key}" if path else key
+            _tell({number: table.get(key) for number, table in alike.items()}, below, told)
 
 
 def _written(value: Any) -> str:

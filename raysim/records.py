@@ -68,14 +68,16 @@ class RunFolder:
         self.checkpointed = 0
 
     @staticmethod
-    def create(path: Path, experiment: Experiment, fingerprint: str, overwrite: bool = False) -> None:
-        """Make a new folder; see `check_free` for the errors."""
+    def create(
+        path: Path, experiment: Experiment, fingerprint: str, overwrite: bool = False, data: str | None = None
+    ) -> None:
+        """Make a new folder; see `check_free` for the errors, `write_experiment` for what is written."""
         RunFolder.check_free(path, overwrite)
         if path.exists():
             remove(path)
         (path / "checkpoints").mkdir(parents=True)
         (path / "clients").mkdir()
-        write_experiment(path, experiment, fingerprint)
+        write_experiment(path, experiment, fingerprint, data)
 
     @staticmethod
     def check_free(path: Path, overwrite: bool = False) -> None:
@@ -168,11 +170,12 @@ def remove(path: Path) -> None:
     shutil.rmtree(path)
 
 
-def write_experiment(path: Path, experiment: Experiment, fingerprint: str) -> None:
-    """Write, or after a continuation write anew, what the folder's run is."""
+def write_experiment(path: Path, experiment: Experiment, fingerprint: str, data: str | None = None) -> None:
+    """Write, or after a continuation write anew, what the folder's run is; `data` is the dataset's own fingerprint."""
     record = {
         "experiment": json.loads(experiment.to_json()),
         "fingerprint": fingerprint,
+        "data_fingerprint": data,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
     temporary = path / f".experiment.json.{os.getpid()}"
@@ -190,6 +193,12 @@ def stored_experiment(path: Path) -> Experiment:
 def stored_fingerprint(path: Path) -> str:
     """The fingerprint of a run's folder."""
     return str(_stored(path)["fingerprint"])
+
+
+def stored_data_fingerprint(path: Path) -> str | None:
+    """The fingerprint of the dataset that a folder's run had; None where the folder does not say."""
+    found = _stored(path).get("data_fingerprint")
+    return None if found is None else str(found)
 
 
 def newest_state(path: Path, fingerprint: str) -> ServerState | None:
@@ -214,7 +223,7 @@ def read_rounds(path: Path) -> pa.Table:
     file = path / "rounds.parquet"
     try:
         return pq.read_table(file) if file.exists() else table([])
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, OSError) as error:
         raise RunFolderError(f"{file} is damaged: {error}") from None
 
 
@@ -225,6 +234,19 @@ def read_clients(path: Path) -> pa.Table:
     """
     parts = [pq.read_table(part) for part in sorted((path / "clients").glob("round-*.parquet"))]
     return pa.concat_tables(parts) if parts else CLIENT_SCHEMA.empty_table()
+
+
+def newest_clients(path: Path) -> pa.Table:
+    """The rows of the newest evaluation, as `read_clients` has them.
+
+    Raises:
+        RunFolderError: its file is damaged.
+    """
+    parts = sorted((path / "clients").glob("round-*.parquet"))
+    try:
+        return pq.read_table(parts[-1]) if parts else CLIENT_SCHEMA.empty_table()
+    except (pa.ArrowException, OSError) as error:
+        raise RunFolderError(f"{parts[-1]} is damaged: {error}") from None
 
 
 CLIENT_SCHEMA = pa.schema(

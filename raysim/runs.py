@@ -138,7 +138,7 @@ class Runs:
             number, self._number = self._number, self._number + 1
             added.append(number)
             if not goes_on:
-                RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite)
+                RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite, plan.dataset.fingerprint)
             folder, state = RunFolder.reopen(path, plan.experiment)
             state = state or plan.initial_state()
             rows = tuple(records.read_rounds(path).to_pylist()) if state.round else ()

@@ -48,6 +48,25 @@ class Stopwatch:
         return columns
 
 
+def read(path: Path) -> list[Span]:
+    """The spans of a file that `Timeline` wrote, in its order; what follows a line that is cut off is left out."""
+    who: dict[int, str] = {}
+    spans = []
+    with path.open() as file:
+        next(file, None)
+        for line in file:
+            try:
+                event = json.loads(line.rstrip().removesuffix(","))
+            except json.JSONDecodeError:
+                break
+            if event["ph"] == "M":
+                who[event["tid"]] = event["args"]["name"]
+            else:
+                start_s = event["ts"] / 1e6
+                spans.append(Span(who[event["tid"]], event["name"], start_s, start_s + event["dur"] / 1e6))
+    return spans
+
+
 class Timeline:
     """Writes spans as they come, in the Trace Event Format (a JSON array) that https://ui.perfetto.dev opens.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy.typing as npt
@@ -16,6 +16,8 @@ from raysim.data.dataset import FederatedDataset
 from raysim.engine.resolve import resolve
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
+from raysim.loggers.logger import Log
+from raysim.loggers.open import LoggerName, check
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.records import RunFolder
@@ -27,12 +29,24 @@ class TrialsResult:
     """What the trials of an experiment leave.
 
     trials: each one's result, in order; their folders are `path / "trial-0"` and so on. summary: mean and standard
-    deviation of every figure, one row per round (raysim/summary.py). path: the folder of all.
+    deviation of every figure, one row per round (raysim/summary.py). path: the folder of all. A notebook shows it as
+    the closing table and the learning curve.
     """
 
     trials: tuple[Result, ...]
-    summary: pa.Table
+    summary: pa.Table = field(repr=False)
     path: Path
+
+    def _repr_html_(self) -> str | None:
+        from raysim.report import closing_trials, notebook
+
+        try:
+            experiment = records.stored_experiment(self.path)
+        except RunFolderError:
+            return None
+        lines = closing_trials.lines(experiment, self.summary, self.path)
+        means, deviations = summary.part(self.summary, summary.MEAN), summary.part(self.summary, summary.DEVIATION)
+        return notebook.html(lines, means, experiment.name, deviations)
 
     @property
     def rounds(self) -> pa.Table:
@@ -59,6 +73,7 @@ def run_trials(
     resume: bool = False,
     progress: bool | None = None,
     profile: bool = False,
+    loggers: Sequence[LoggerName | Log] = (),
     started: Callable[[int, Experiment], None] = lambda number, trial: None,
 ) -> TrialsResult:
     """Run all trials of an experiment, one after the other, in one connection to Ray.
@@ -67,6 +82,7 @@ def run_trials(
         experiment: its `trials` say how many, and what varies.
         dataset, model, loss, params: as for `run`, the same for every trial; passed in, they do not vary.
         executor, address, progress, profile: as for `run`.
+        loggers: as for `run`; those named are opened for each trial, in its own folder.
         path: the folder of all, by default runs/<name>.
         overwrite: start afresh where the folder exists.
         resume: go on with the folder: finished trials are read, others continued, and there may be more than before.
@@ -77,6 +93,7 @@ def run_trials(
     """
     if experiment.trials.count < 2:
         raise ExperimentError("The experiment asks for one trial: set `trials` to a number, or call raysim.run.")
+    check(loggers)
     where = Path(path) if path is not None else Path("runs") / experiment.name
     goes_on = resume and where.exists()
     if goes_on:
@@ -106,6 +123,7 @@ def run_trials(
                 resume=goes_on,
                 progress=progress,
                 profile=profile,
+                loggers=loggers,
             )
             results.append(result)
             # After every trial: what there is can be looked at while the others run.

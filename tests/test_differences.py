@@ -48,3 +48,34 @@ def test_a_section_that_came_or_went_is_named(experiment: Callable[..., Experime
     data = {"name": "digits", "clients": 5}
     (line,) = differences.settings(experiment(), experiment(data=data))
     assert line.startswith("data was absent, and is {'clients': 5")
+
+
+def test_what_tells_records_apart_is_told_of_each() -> None:
+    same = {"a": 1, "b": {"c": 2}}
+    assert differences.distinguishing([same, same]) == [{}, {}]
+    assert differences.distinguishing([{"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 3}}, {"a": 0, "b": {"c": 3}}]) == [
+        {"a": 1, "b.c": 2},
+        {"a": 1, "b.c": 3},
+        {"a": 0, "b.c": 3},
+    ]
+
+
+def test_keys_of_a_choice_count_among_those_who_chose_alike() -> None:
+    adam, tuned, sgd = (
+        {"name": "adam", "lr": 1, "eps": 0},
+        {"name": "adam", "lr": 2, "eps": 0},
+        {"name": "sgd", "lr": 5},
+    )
+    assert differences.distinguishing([{"o": adam}, {"o": tuned}, {"o": sgd}]) == [
+        {"o": "adam", "o.lr": 1},
+        {"o": "adam", "o.lr": 2},
+        {"o": "sgd"},
+    ]
+
+
+def test_a_table_that_some_lack_is_on_or_none() -> None:
+    assert differences.distinguishing([{"clip": None}, {"clip": {"fixed": 1.0}}, {"clip": {"fixed": 2.0}}]) == [
+        {"clip": None},
+        {"clip": "on", "clip.fixed": 1.0},
+        {"clip": "on", "clip.fixed": 2.0},
+    ]

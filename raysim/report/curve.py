@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from raysim.report import figures
 from raysim.report.evaluations import headlines
+from raysim.report.palette import FAINT, GREY, INK, SERIES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,15 +23,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("raysim")
 
 TRAINING = "training"
-TRAINING_COLOUR = "#ABABAB"
-EVALUATION_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's palette, which colour-blind people can tell apart; markers differ too."""
 MARKERS = "osD^vP"
 MARKED_POINTS = 40
 """More points than this, and markers would run together."""
 THICK_POINTS = 300
 """More rounds than this, and the training line is drawn thin: it would hide the others."""
-INK, FAINT = "#222222", "#DDDDDD"
 LABEL_GAP = 0.055
 """Least distance of two labels, as a share of the axis' height."""
 
@@ -86,11 +83,11 @@ def figure(rounds: pa.Table, title: str, deviations: pa.Table | None = None) -> 
     picture = Figure(figsize=(8, 4.5), dpi=160, facecolor="white")
     FigureCanvasAgg(picture)
     axes = picture.add_axes((0.08, 0.12, 0.71, 0.76), facecolor="white")
-    looks = itertools.cycle(zip(EVALUATION_COLOURS, MARKERS, strict=True))
+    looks = itertools.cycle(zip(SERIES, MARKERS, strict=True))
     for line in lines:
         count = len(line.rounds)
         if line.name == TRAINING:
-            colour, marker, width = TRAINING_COLOUR, "o" if count == 1 else "", 1.2 if count <= THICK_POINTS else 0.6
+            colour, marker, width = GREY, "o" if count == 1 else "", 1.2 if count <= THICK_POINTS else 0.6
         else:
             colour, marker = next(looks)
             marker, width = marker if count <= MARKED_POINTS else "", 2.0

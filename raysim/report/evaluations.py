@@ -23,3 +23,13 @@ def percentiles(names: Iterable[str], split: str) -> dict[float, str]:
     """Percentile -> the column with that percentile of the split's clients, in rising order."""
     matches = [match for name in names if (match := _PERCENTILE.fullmatch(name)) and match["split"] == split]
     return dict(sorted((float(match["percentile"]), match[0]) for match in matches))
+
+
+def is_share(column: str) -> bool:
+    """Whether a column holds fractions of 1, which are written in percent."""
+    return column.endswith(("accuracy", "_fraction")) or _PERCENTILE.fullmatch(column) is not None
+
+
+def spoken(column: str) -> str:
+    """A column's name for people: "eval/test/accuracy" is "test accuracy"."""
+    return column.removeprefix("eval/").replace("/", " ").replace("_", " ")

@@ -8,6 +8,7 @@ import numpy as np
 
 from raysim.data.dataset import FederatedDataset
 from raysim.errors import DataError
+from raysim.report.palette import SERIES
 from raysim.seeds import Int64s
 
 SHOWN_CLIENTS = 200
@@ -47,7 +48,7 @@ def draw(dataset: FederatedDataset, split: str, path: Path) -> None:
     sizes = counts.sum(0)
     figure = Figure(figsize=(9, 6), dpi=150, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 4))
-    above.bar(np.arange(len(ids)), sizes, width=1.0, color="#0072B2")
+    above.bar(np.arange(len(ids)), sizes, width=1.0, color=SERIES[0])
     above.set_ylabel("labels")
     shares = counts / np.maximum(sizes, 1)
     image = below.imshow(shares, aspect="auto", cmap="Greys", vmin=0, vmax=1, interpolation="nearest")

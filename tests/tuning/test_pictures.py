@@ -13,7 +13,7 @@ import raysim
 import tuning
 from tuning.objective import Objective
 from tuning.pictures import heat_map
-from tuning.pictures.colours import Colours
+from tuning.pictures.colours import DARK, LIGHT, Colours
 from tuning.pictures.recorded import mean_curve
 from tuning.result import Configuration, Study
 from tuning.space import Space, parse
@@ -81,7 +81,7 @@ def test_what_is_far_off_does_not_take_the_colours(name: Any, values: list[float
 def test_light_is_good(name: Any) -> None:
     colours = Colours.of([0.2, 0.4, 0.6, 0.8], Objective(name=name))
     good, bad = (0.8, 0.2) if name == "accuracy" else (0.2, 0.8)
-    assert (colours.ink(good), colours.ink(bad)) == ("black", "white")
+    assert (colours.ink(good), colours.ink(bad)) == (DARK, LIGHT)
 
 
 def test_a_curve_is_the_mean_of_the_rounds_that_all_seeds_have(tmp_path: Path) -> None:

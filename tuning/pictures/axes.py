@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raysim.report.curve import FAINT, INK
+from raysim.report.palette import FAINT, INK
 from tuning.objective import Objective
 from tuning.writing import figure as written
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raysim.report.palette import HEAT, SERIES
 from tuning.objective import Objective
 
-BEST = "#D55E00"
+BEST = SERIES[1]
 """What marks the best; it is no colour of the map."""
-UNKNOWN = "#6A6A6A"
+LIGHT, DARK = "#FDFDFD", "#111111"
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,12 @@ class Colours:
         """The better half of the values has all the colours: what is far off must not make all others alike."""
         middle = float(np.median(values))
         if objective.is_maximised:
-            return cls("viridis", min(middle, max(values) - 0.05), max(values))
-        return cls("viridis_r", min(values), max(middle, 1.05 * min(values) + 1e-9))
+            return cls(HEAT, min(middle, max(values) - 0.05), max(values))
+        return cls(f"{HEAT}_r", min(values), max(middle, 1.05 * min(values) + 1e-9))
 
     def ink(self, value: float) -> str:
         """What can be read on a value's colour."""
-        place = (value - self.low) / (self.high - self.low)
-        return "white" if (place if self.name == "viridis" else 1 - place) < 0.6 else "black"
+        import matplotlib
+
+        red, green, blue, _ = matplotlib.colormaps[self.name]((value - self.low) / (self.high - self.low))
+        return DARK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else LIGHT

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raysim.report.curve import EVALUATION_COLOURS, INK, spread
+from raysim.report.curve import spread
+from raysim.report.palette import GREY, INK, SERIES
 from tuning.pictures.axes import plain, write_values
 from tuning.pictures.recorded import Mean, mean_curve
 from tuning.result import Study
@@ -38,8 +39,8 @@ def figure(study: Study) -> Figure | None:
     plain(axes)
     named = curves[:_NAMED]
     for _, curve in curves[_NAMED:]:
-        axes.plot(curve.rounds, curve.values, color="#BBBBBB", linewidth=0.9)
-    for (_, curve), colour in reversed(list(zip(named, EVALUATION_COLOURS, strict=False))):
+        axes.plot(curve.rounds, curve.values, color=GREY, linewidth=0.9)
+    for (_, curve), colour in reversed(list(zip(named, SERIES, strict=False))):
         axes.plot(curve.rounds, curve.values, color=colour, linewidth=2)
     if not study.objective.is_share:
         # Trials on their way out would leave no room for the others.
@@ -48,7 +49,7 @@ def figure(study: Study) -> Figure | None:
         axes.set_ylim(low - 0.05 * (high - low), high + 0.3 * (high - low))
     low, high = axes.get_ylim()
     heights = spread([(curve.values[-1] - low) / (high - low) for _, curve in named], _GAP)
-    for (trial, curve), colour, height in zip(named, EVALUATION_COLOURS, heights, strict=False):
+    for (trial, curve), colour, height in zip(named, SERIES, heights, strict=False):
         said = f"{written(study.objective, curve.values[-1])}  trial {trial}"
         axes.text(1.02, height, said, transform=axes.transAxes, va="center", fontsize=10, color=colour, weight="bold")
     write_values(axes.yaxis, study.objective)

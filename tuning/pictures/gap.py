@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raysim.report.curve import EVALUATION_COLOURS, INK, spread
+from raysim.report.curve import spread
 from raysim.report.figures import loss, share
+from raysim.report.palette import GREY, INK, SERIES
 from tuning.conclude import folder_of
 from tuning.objective import Objective
 from tuning.pictures.axes import plain, write_values
@@ -53,15 +54,15 @@ def _drawn(study: Study, best: Mean, second: Mean, column: str) -> Figure:
     plain(axes)
     common = sorted(set(best.rounds) & set(second.rounds))
     first, other = ([curve.values[curve.rounds.index(r)] for r in common] for curve in (best, second))
-    axes.fill_between(common, first, other, color="#BBBBBB", alpha=0.6, linewidth=0)
-    for curve, colour in zip((best, second), EVALUATION_COLOURS, strict=False):
+    axes.fill_between(common, first, other, color=GREY, alpha=0.6, linewidth=0)
+    for curve, colour in zip((best, second), SERIES, strict=False):
         axes.plot(curve.rounds, curve.values, color=colour, linewidth=2)
     low, high = axes.get_ylim()
     ends = spread([(curve.values[-1] - low) / (high - low) for curve in (best, second)], _GAP)
     # Labels of two lines must not reach into the title.
     heights = [end - max(0.0, max(ends) - 1 + _GAP / 2) for end in ends]
     named = (("best", best, study.best.values), ("second best", second, study.second.values))
-    for (name, curve, values), colour, height in zip(named, EVALUATION_COLOURS, heights, strict=False):
+    for (name, curve, values), colour, height in zip(named, SERIES, heights, strict=False):
         said = f"{write(curve.values[-1])}  {name}\n{_short(values)}"
         axes.text(1.02, height, said, transform=axes.transAxes, va="center", fontsize=9, color=colour, weight="bold")
     write_values(axes.yaxis, Objective() if is_share else Objective(name="loss"))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raysim.report.curve import FAINT, INK
+from raysim.report.palette import FAINT, INK
 from tuning.pictures.axes import plain
-from tuning.pictures.colours import BEST, UNKNOWN, Colours
+from tuning.pictures.colours import BEST, Colours
 from tuning.pictures.scatter import scatter
 from tuning.result import Study
 from tuning.space import Listed, Space
@@ -68,7 +68,7 @@ def _cells(axes: Axes, study: Study, keys: tuple[str, str], values: tuple[Sequen
         axes.text(x, y, text, ha="center", va="center", fontsize=10, color=colours.ink(value))
     for x, y in np.ndindex(len(x_values), len(y_values)):
         if (x, y) not in best:
-            axes.text(x, y, other.get((x, y), "not tried"), ha="center", va="center", fontsize=8, color=UNKNOWN)
+            axes.text(x, y, other.get((x, y), "not tried"), ha="center", va="center", fontsize=8, color=INK)
     axes.imshow(grid, origin="lower", cmap=colours.name, vmin=colours.low, vmax=colours.high, aspect="auto")
     axes.set_facecolor(FAINT)
     _frame(axes, x_values.index(study.best.values[x_key]), y_values.index(study.best.values[y_key]))

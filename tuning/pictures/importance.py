@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import optuna
 from optuna.importance import FanovaImportanceEvaluator
 
-from raysim.report.curve import EVALUATION_COLOURS, INK
 from raysim.report.figures import share
+from raysim.report.palette import INK, SERIES
 from tuning.pictures.axes import plain
 from tuning.result import Study
 
@@ -36,7 +36,7 @@ def figure(study: Study, optuna_study: optuna.Study) -> Figure | None:
     picture = Figure(figsize=(7.2, 1.4 + 0.45 * len(names)), dpi=150, layout="constrained")
     axes = picture.add_subplot()
     plain(axes, grid="x")
-    bars = axes.barh(names, values, color=EVALUATION_COLOURS[0], height=0.6)
+    bars = axes.barh(names, values, color=SERIES[0], height=0.6)
     axes.bar_label(bars, [share(value) for value in values], padding=4, color=INK)
     axes.set_xlim(0, 1.12 * max(values))
     axes.set_xticks([])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from raysim.report.curve import FAINT
+from raysim.report.palette import FAINT, INK
 from tuning.pictures.axes import write_values
-from tuning.pictures.colours import BEST, UNKNOWN, Colours
+from tuning.pictures.colours import BEST, Colours
 from tuning.result import Study
 from tuning.space import Dimension, Range
 
@@ -31,7 +31,7 @@ def scatter(
     )
     drawn.set_zorder(3)
     x, y = ([row[key] for row in rest] for key in keys)
-    axes.scatter(x, y, marker="x", c=UNKNOWN, s=40)
+    axes.scatter(x, y, marker="x", c=INK, s=40)
     x, y = ([study.best.values[key]] for key in keys)
     axes.scatter(x, y, s=260, facecolors="none", edgecolors=BEST, linewidths=3, zorder=4)
     for dimension, scale in zip(dimensions, (axes.set_xscale, axes.set_yscale), strict=True):

@@ -12,6 +12,7 @@ import torch
 from raysim.engine import loop, wire
 from raysim.engine.job import Stopped
 from raysim.engine.on_ray.cluster import Placement
+from raysim.engine.on_ray.dashboard import Dashboard
 from raysim.engine.on_ray.executor import OnRay
 from raysim.engine.plan import Plan
 from raysim.records import RunFolder
@@ -35,6 +36,7 @@ class Driver:
         self._rows: list[dict[str, Any]] = []
         self._news = threading.Condition()
         self._rounds: Generator[loop.Finished] | None = None
+        self._dashboard = Dashboard(plan.experiment.name)
 
     def start(self) -> list[str]:
         """Start the pools; returns what each one says of itself."""
@@ -98,4 +100,5 @@ class Driver:
             self._executor.close()
         else:
             self._weights = finished.weights
+            self._dashboard.row(finished.row)
         return finished

@@ -1,0 +1,48 @@
+"""A logger: opened for a run when its first row is there, then called with every row of the records, and closed.
+
+Loggers stand beside the records, which stay what a run is: none of them is part of an experiment or its fingerprint.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from raysim.experiment import Experiment
+
+Row = Mapping[str, Any]
+Log = Callable[[Row], None]
+
+
+class Logged(NamedTuple):
+    """The run that is logged: its folder, and the round (0 for the first) with which this session begins."""
+
+    path: Path
+    experiment: Experiment
+    first_round: int
+
+
+Logger = Callable[[Logged], AbstractContextManager[Log]]
+
+
+def scalars(row: Row) -> dict[str, float]:
+    """The row's figures: finite numbers under their own names, booleans as 0 and 1; `round` is the step of a logger."""
+    found = {name: float(value) for name, value in row.items() if isinstance(value, int | float) and name != "round"}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def settings(experiment: Experiment) -> dict[str, str]:
+    """Every key of the experiment as a path, with its value: "client.optimizer.lr", "0.1"; absent ones are left out."""
+    return dict(_flat(json.loads(experiment.to_json()), ""))
+
+
+def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{key}.")
+        elif value is not None:
+            yield f"{path}{key}", str(value)

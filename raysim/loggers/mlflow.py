@@ -1,0 +1,78 @@
+"""MLflow: a run in the MLflow experiment of the experiment's name; settings as parameters, figures as metrics by round.
+
+It goes where `MLFLOW_TRACKING_URI` says, else to the SQLite file `mlflow.db` beside the run's folder: MLflow no longer
+keeps up its store of plain files.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raysim.loggers import identity
+from raysim.loggers.logger import Log, Logged, Row, scalars, settings
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+SERVICE, FILE = "mlflow", "mlflow.db"
+MOST_PARAMS = 100
+"""In one call, by MLflow's rules."""
+
+
+@contextmanager
+def mlflow(run: Logged) -> Iterator[Log]:
+    """Log to MLflow; a run that an error ends is marked as failed."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
+    client = MlflowClient(tracking_uri(run.path))
+    run_id = identity.stored(run.path, SERVICE) or _create(client, run)
+    client.update_run(run_id, status="RUNNING")
+
+    def log(row: Row) -> None:
+        now_ms = int(time.time() * 1000)
+        named = apart(scalars(row)).items()
+        metrics = [Metric(name, value, now_ms, row["round"]) for name, value in named]
+        client.log_batch(run_id, metrics=metrics)
+
+    try:
+        yield log
+    except BaseException:
+        client.set_terminated(run_id, status="FAILED")
+        raise
+    client.set_terminated(run_id)
+
+
+def apart(figures: Mapping[str, float]) -> dict[str, float]:
+    """The figures; where parameter groups have one each (gsi/fc.weight), the model's own (gsi) is called gsi/model.
+
+    To MLflow's store of files a name is a path, which cannot be both a file and a folder.
+    """
+    folders = {name[:place] for name in figures for place, sign in enumerate(name) if sign == "/"}
+    return {f"{name}/model" if name in folders else name: value for name, value in figures.items()}
+
+
+def tracking_uri(path: Path) -> str:
+    """Where the run in this folder is tracked."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{path.absolute().parent / FILE}"
+
+
+def _create(client: MlflowClient, run: Logged) -> str:
+    from mlflow.entities import Param
+
+    name = run.experiment.name
+    known = client.get_experiment_by_name(name)
+    created = client.create_run(
+        client.create_experiment(name) if known is None else known.experiment_id, run_name=run.path.name
+    )
+    run_id = str(created.info.run_id)
+    params = [Param(key, value) for key, value in settings(run.experiment).items()]
+    for start in range(0, len(params), MOST_PARAMS):
+        client.log_batch(run_id, params=params[start : start + MOST_PARAMS])
+    identity.store(run.path, SERVICE, run_id)
+    return run_id

@@ -1,0 +1,107 @@
+"""Which loggers there are, whether they can be had, and rows handed to several of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, NamedTuple, Self, get_args
+
+from raysim.errors import ExperimentError
+from raysim.experiment import Experiment
+from raysim.loggers.logger import Log, Logged, Logger, Row
+from raysim.loggers.mlflow import mlflow
+from raysim.loggers.tensorboard import tensorboard
+from raysim.loggers.wandb import wandb
+
+log = logging.getLogger("raysim")
+
+LoggerName = Literal["tensorboard", "mlflow", "wandb"]
+
+_LOGGERS: dict[str, Logger] = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+
+
+def check(loggers: Sequence[LoggerName | Log]) -> None:
+    """See before a run begins that its loggers can be had.
+
+    Raises:
+        ExperimentError: there is no logger of that name, or its package is not installed.
+    """
+    for name in loggers:
+        if callable(name):
+            continue
+        if name not in _LOGGERS:
+            raise ExperimentError(
+                f"there is no logger {name!r}: they are {', '.join(get_args(LoggerName))}, or a function of the row"
+            )
+        if find_spec(name) is None:
+            raise ExperimentError(f"the logger {name!r} needs its package: pip install 'raysim[{name}]'")
+
+
+class _Open(NamedTuple):
+    name: str
+    log: Log
+    stack: ExitStack
+
+
+class Loggers(AbstractContextManager["Loggers"]):
+    """Hands rows to loggers. They open with the first row, when the run's folder is there; each closes at the end.
+
+    A logger that fails is warned of once and left out: the run, and the other loggers, go on.
+    """
+
+    def __init__(self, loggers: Sequence[LoggerName | Log], path: Path, experiment: Experiment) -> None:
+        self._asked, self._path, self._experiment = loggers, path, experiment
+        self._open: list[_Open] | None = None
+
+    def row(self, row: Row) -> None:
+        """Log a finished round."""
+        if self._open is None:
+            run = Logged(self._path, self._experiment, row["round"])
+            self._open = [opened for asked in self._asked if (opened := _opened(asked, run)) is not None]
+        self._open = [opened for opened in self._open if _handed(opened, row)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name, _, stack in self._open or ():
+            try:
+                stack.__exit__(kind, error, trace)
+            except Exception as own:
+                if own is not error:
+                    _warn(name, own)
+
+
+def _opened(asked: LoggerName | Log, run: Logged) -> _Open | None:
+    stack = ExitStack()
+    if callable(asked):
+        return _Open(getattr(asked, "__name__", "of your own"), asked, stack)
+    try:
+        return _Open(asked, stack.enter_context(_LOGGERS[asked](run)), stack)
+    except Exception as error:
+        _warn(asked, error)
+        return None
+
+
+def _handed(opened: _Open, row: Row) -> bool:
+    """Whether the logger took the row; one that did not is closed."""
+    try:
+        opened.log(row)
+    except Exception as error:
+        _warn(opened.name, error)
+        try:
+            opened.stack.close()
+        except Exception as again:
+            _warn(opened.name, again)
+        return False
+    return True
+
+
+def _warn(name: str, error: Exception) -> None:
+    log.warning("The logger %s failed, and is left out from here on: %s: %s", name, type(error).__name__, error)

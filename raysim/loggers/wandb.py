@@ -1,0 +1,45 @@
+"""Weights & Biases: a run of the project `raysim`, or what `WANDB_PROJECT` says; figures by round, settings as config.
+
+`WANDB_MODE=offline` keeps it in the folder `wandb` of the run, for `wandb sync` to send later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from raysim.loggers import identity
+from raysim.loggers.logger import Log, Logged, Row, scalars
+
+SERVICE, PROJECT = "wandb", "raysim"
+
+
+@contextmanager
+def wandb(run: Logged) -> Iterator[Log]:
+    """Log to Weights & Biases; its own lines on the console stay off, because progress is shown there."""
+    import wandb as service
+
+    known = identity.stored(run.path, SERVICE)
+    opened = service.init(
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
+        name=run.path.name,
+        group=run.experiment.name,
+        id=known,
+        resume="allow" if known else None,
+        dir=str(run.path),
+        config=json.loads(run.experiment.to_json()),
+        settings=service.Settings(console="off", silent=True),
+    )
+    identity.store(run.path, SERVICE, str(opened.id))
+
+    def log(row: Row) -> None:
+        opened.log(scalars(row), step=row["round"])
+
+    code = 1
+    try:
+        yield log
+        code = 0
+    finally:
+        opened.finish(exit_code=code)

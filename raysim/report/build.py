@@ -1,0 +1,79 @@
+"""`raysim report`: from folders of runs to a page, with every picture as PNG and SVG and its data as CSV."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.csv as csv
+
+from raysim.report.gallery.gallery import kinds
+from raysim.report.gallery.render import render
+from raysim.report.groups import Group, grouped
+from raysim.report.page import GENERATOR, Picture, page
+from raysim.report.runs import read_all
+
+PAGE, PICTURES = "index.html", "figures"
+
+
+class Built(NamedTuple):
+    """Where the page lies, how many figures it has, and what its reader is warned of."""
+
+    page: Path
+    figures: int
+    notes: tuple[str, ...]
+
+
+def build(folders: Sequence[Path], out: Path, target: float | None = None) -> Built:
+    """Write `out`/index.html and `out`/figures/; an older report there is replaced, other files are left alone.
+
+    Args:
+        folders: of runs, trials, sweeps, or folders that hold such.
+        out: the report's folder.
+        target: the accuracy, from 0 to 1, of rounds to target; None for one that the runs suggest.
+
+    Raises:
+        RunFolderError: a folder is not there, or holds no run that can be read.
+    """
+    runs, unread = read_all(folders)
+    groups, careful = grouped(runs)
+    made = [(kind, list(kind.make(groups))) for kind in kinds(target)]
+    pictures = out / PICTURES
+    pictures.mkdir(parents=True, exist_ok=True)
+    _clear(out)
+    sections: dict[str, list[Picture]] = {}
+    for kind, figures in made:
+        for figure in figures:
+            drawn = render(figure)
+            (pictures / f"{figure.name}.png").write_bytes(drawn.png)
+            (pictures / f"{figure.name}.svg").write_text(drawn.svg, encoding="utf-8")
+            csv.write_csv(figure.data, pictures / f"{figure.name}.csv")
+            sections.setdefault(kind.section, []).append(Picture(figure, drawn.svg))
+    absent = [f"{kind.title} ({kind.needs})" for kind, figures in made if not figures]
+    text = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES)
+    temporary = out / f".{PAGE}.{os.getpid()}"
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(out / PAGE)
+    return Built(out / PAGE, sum(map(len, sections.values())), (*unread, *careful))
+
+
+def default_folder(folders: Sequence[Path]) -> Path:
+    """Inside the folder that is reported on; for several, in the working folder."""
+    return folders[0] / "report" if len(folders) == 1 else Path("report")
+
+
+def _clear(out: Path) -> None:
+    """Drop the pictures of an older report: some of its figures may not be made again."""
+    older = out / PAGE
+    if older.is_file() and GENERATOR in older.read_text(encoding="utf-8", errors="replace"):
+        for kind in ("png", "svg", "csv"):
+            for file in (out / PICTURES).glob(f"*.{kind}"):
+                file.unlink()
+
+
+def _title(groups: Sequence[Group]) -> str:
+    names = list(dict.fromkeys(run.experiment.name for group in groups for run in group.runs))
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"Report: {', '.join(names[:3])}{more}"

@@ -1,0 +1,176 @@
+"""Methods compared on one figure: mean and deviation of each, and the difference of trials with the same seeds, tested.
+
+Trials with the same seeds meet the same data and cohorts, so what they differ in is the method: the difference is taken
+pair by pair, and its mean tested against 0. p-values of several methods beside one are corrected by Holm's procedure.
+"""
+
+from __future__ import annotations
+
+import difflib
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from raysim.errors import RunFolderError
+from raysim.report.evaluations import headlines
+from raysim.report.groups import Group, headline
+from raysim.report.series import over_trials
+
+Test = Literal["t", "wilcoxon"]
+"""Student's t of the differences, which takes them to be normal; or Wilcoxon's signed ranks, which does not."""
+
+FEW_PAIRS = 6
+"""With fewer, Wilcoxon's p cannot fall below 0.05, and whether differences are normal cannot be seen."""
+
+
+class Difference(NamedTuple):
+    """Of a method from the first, over `pairs` trials with the same seeds.
+
+    deviation: that of a sample; None with one pair. p: two-sided, corrected; None where no test is defined: fewer than
+    two pairs, or differences that are all the same.
+    """
+
+    mean: float
+    deviation: float | None
+    pairs: int
+    p: float | None
+
+
+class Method(NamedTuple):
+    """A group's figure over its trials; `difference` is None for the first, and where no seeds are shared."""
+
+    label: str
+    trials: int
+    mean: float
+    deviation: float | None
+    difference: Difference | None
+
+
+class Comparison(NamedTuple):
+    """`after`: the finished rounds at which all were measured; None where they have no such round in common."""
+
+    metric: str
+    after: int | None
+    methods: tuple[Method, ...]
+    test: Test
+    notes: tuple[str, ...]
+
+
+def compare(groups: Sequence[Group], metric: str, test: Test = "t") -> Comparison:
+    """Compare the groups on a column of the records, each with the first.
+
+    Raises:
+        RunFolderError: there are fewer than two groups with the figure.
+    """
+    measured: dict[str, dict[tuple[int, ...], dict[int, float]]] = {}
+    for group in groups:
+        series = {run.seeds: over_trials([run.rounds], metric) for run in group.runs}
+        known = {seeds: one for seeds, one in series.items() if one is not None}
+        if known:
+            measured[group.label] = {
+                seeds: dict(zip(one.rounds.tolist(), one.mean.tolist(), strict=True)) for seeds, one in known.items()
+            }
+    if len(measured) < 2:
+        raise RunFolderError(
+            f"To be compared, two methods must have the figure {metric!r}, but got {len(measured)} with it"
+            f"{_hint(groups, metric)}. Runs that differ in seeds only are one method."
+        )
+    after, notes = _common_round([rounds for trials in measured.values() for rounds in trials.values()])
+    values = {
+        label: {seeds: rounds[max(rounds) if after is None else after] for seeds, rounds in trials.items()}
+        for label, trials in measured.items()
+    }
+    (first, reference), *others = values.items()
+    differences = [_differences(reference, trials) for _, trials in others]
+    ps = holm([p_value(found, test) for found in differences])
+    methods = [_method(first, reference, None)]
+    for (label, trials), found, p in zip(others, differences, ps, strict=True):
+        methods.append(_method(label, trials, _difference(found, p) if found else None))
+    return Comparison(metric, after, tuple(methods), test, (*notes, *_cautions(methods, test)))
+
+
+def default_metrics(groups: Sequence[Group]) -> list[str]:
+    """The accuracy, or loss, of every evaluated split; that of training where none was evaluated."""
+    return list(headlines(_columns(groups)).values()) or [headline(groups)]
+
+
+def p_value(differences: Sequence[float], test: Test) -> float | None:
+    """Two-sided p of the paired test that the differences' mean, or median, is 0; None where it is not defined."""
+    if len(differences) < 2 or np.allclose(differences, differences[0], rtol=1e-9, atol=0):
+        return None
+    from scipy import stats  # slow to import
+
+    found = stats.ttest_1samp(differences, 0.0) if test == "t" else stats.wilcoxon(differences)
+    return float(found.pvalue)
+
+
+def holm(ps: Sequence[float | None]) -> list[float | None]:
+    """p-values corrected for their number m: the i-th smallest times m - i + 1, at most 1, and never falling.
+
+    Source: Holm (1979), A simple sequentially rejective multiple test procedure.
+    """
+    order = sorted((p, place) for place, p in enumerate(ps) if p is not None)
+    corrected: list[float | None] = [None] * len(ps)
+    largest = 0.0
+    for rank, (p, place) in enumerate(order):
+        largest = max(largest, min(1.0, p * (len(order) - rank)))
+        corrected[place] = largest
+    return corrected
+
+
+def _columns(groups: Iterable[Group]) -> dict[str, None]:
+    return dict.fromkeys(name for group in groups for run in group.runs for name in run.rounds.column_names)
+
+
+def _hint(groups: Sequence[Group], metric: str) -> str:
+    columns = list(_columns(groups))
+    close = difflib.get_close_matches(metric, columns, n=1)
+    return f" (did you mean {close[0]!r}?)" if close and metric not in columns else ""
+
+
+def _common_round(trials: Sequence[Mapping[int, float]]) -> tuple[int | None, list[str]]:
+    """The last round that all have measured, and what there is to say of it."""
+    common = set(trials[0]).intersection(*trials[1:])
+    if not common:
+        return None, ["No round was measured in all runs: each one's newest value is compared."]
+    after = max(common)
+    longer = sum(max(rounds) > after for rounds in trials)
+    said = f"{longer} of {len(trials)} runs went on after round {after:,}: that is the last one measured in all."
+    return after, [said] if longer else []
+
+
+def _differences(reference: Mapping[tuple[int, ...], float], trials: Mapping[tuple[int, ...], float]) -> list[float]:
+    return [value - reference[seeds] for seeds, value in trials.items() if seeds in reference]
+
+
+def _difference(found: Sequence[float], p: float | None) -> Difference:
+    return Difference(statistics.fmean(found), _deviation(found), len(found), p)
+
+
+def _method(label: str, trials: Mapping[tuple[int, ...], float], difference: Difference | None) -> Method:
+    values = list(trials.values())
+    return Method(label, len(values), statistics.fmean(values), _deviation(values), difference)
+
+
+def _deviation(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def _cautions(methods: Sequence[Method], test: Test) -> list[str]:
+    said = []
+    for method in methods[1:]:
+        if method.difference is None:
+            said.append(f"{method.label} shares no seeds with {methods[0].label}: nothing can be paired.")
+    pairs = [method.difference.pairs for method in methods[1:] if method.difference is not None]
+    if pairs and min(pairs) < 2:
+        said.append("One pair says nothing about chance: run trials (--set trials=5).")
+    elif pairs and min(pairs) < FEW_PAIRS:
+        weak = (
+            f"Wilcoxon's p cannot be below {2 / 2 ** min(pairs):.2g}"
+            if test == "wilcoxon"
+            else "the t test takes differences to be normal, which so few cannot show"
+        )
+        said.append(f"With {min(pairs)} pairs p-values say little: {weak}.")
+    return said

@@ -1,0 +1,73 @@
+"""A comparison as text, Markdown or LaTeX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from raysim.report import figures
+from raysim.report.comparison import Comparison, Method
+from raysim.report.evaluations import is_share
+
+Format = Literal["text", "markdown", "latex"]
+
+_TESTS = {"t": "paired t", "wilcoxon": "Wilcoxon"}
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+
+
+def written(comparison: Comparison, form: Format) -> str:
+    """The comparison's heading, table and notes."""
+    after = "newest values" if comparison.after is None else f"after round {comparison.after:,}"
+    heading = f"{comparison.metric}, {after}"
+    corrected = ", Holm" if len(comparison.methods) > 2 else ""
+    first = comparison.methods[0].label
+    head = ["", "trials", "mean", "std", "difference", "pairs", f"p ({_TESTS[comparison.test]}{corrected})"]
+    rows = [_cells(method, comparison.metric) for method in comparison.methods]
+    notes = [f"Differences are from {first}, trial by trial, with their standard deviation.", *comparison.notes]
+    return {"text": _text, "markdown": _markdown, "latex": _latex}[form](heading, head, rows, notes)
+
+
+def _cells(method: Method, metric: str) -> list[str]:
+    in_percent = is_share(metric)
+    write = figures.share if in_percent else figures.loss
+    deviation = "-" if method.deviation is None else write(method.deviation)
+    cells = [method.label, str(method.trials), write(method.mean), deviation]
+    difference = method.difference
+    if difference is None:
+        return [*cells, "-", "-", "-"]
+    scale, unit = (100, " points") if in_percent else (1, "")
+    around = "" if difference.deviation is None else f" ± {scale * difference.deviation:.3g}"
+    p = "-" if difference.p is None else f"{difference.p:.2g}"
+    return [*cells, f"{scale * difference.mean:+.3g}{around}{unit}", str(difference.pairs), p]
+
+
+def _text(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [_aligned(row, widths) for row in (head, *rows)]
+    return "\n".join([heading, *lines, *notes])
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    """Labels to the left, numbers to the right."""
+    first, *others = zip(row, widths, strict=True)
+    cells = [f"{first[0]:<{first[1]}}", *(f"{cell:>{width}}" for cell, width in others)]
+    return "  ".join(cells).rstrip()
+
+
+def _markdown(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    table = ["| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines]
+    return "\n".join([f"**{heading}**", "", *table, "", *notes])
+
+
+def _latex(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    """A `tabular` for the package booktabs; heading and notes as comments, so that it can be \\input as it is."""
+    lines = [" & ".join(map(_escaped, row)) + r" \\" for row in (head, *rows)]
+    begin = rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}"
+    body = [begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
+    return "\n".join([f"% {heading}", *body, *(f"% {note}" for note in notes)])
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"[\\~^±&%$#_{}]", lambda found: _LATEX.get(found[0], rf"\{found[0]}"), text)

@@ -1,0 +1,82 @@
+"""What the axes of all figures have in common: how shares, times and counts are written on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from raysim.report.palette import GREY
+from raysim.report.series import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LONG_NAME, ROW_TICKS = 28, 4
+LOGARITHMIC_ABOVE = 100.0
+"""Positive values that span a larger factor go on a logarithmic axis."""
+
+
+def shares(axes: Axes, which: str = "y") -> None:
+    """Write an axis' ticks in percent."""
+    from matplotlib.ticker import PercentFormatter
+
+    axis = axes.yaxis if which == "y" else axes.xaxis
+    axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+
+
+def rows(axes: Axes, names: Sequence[str]) -> None:
+    """Name the rows of a picture, from height len(names) - 1 down to 0; long names are broken at a comma."""
+    from matplotlib.ticker import MaxNLocator
+
+    # Names leave little width for the figures below.
+    axes.xaxis.set_major_locator(MaxNLocator(ROW_TICKS))
+    shown = [name.replace(", ", ",\n", 1) if len(name) > LONG_NAME else name for name in names]
+    axes.set_yticks(range(len(names))[::-1], shown)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+
+
+def counts(axes: Axes) -> None:
+    """Write the ticks of x as counts with a unit prefix: 12 k, 3 M."""
+    from matplotlib.ticker import EngFormatter
+
+    axes.xaxis.set_major_formatter(EngFormatter())
+
+
+def sizes(axes: Axes, values: Sequence[float]) -> None:
+    """A logarithmic x axis with a tick at each of a few sizes."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(values))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels([f"{value:g}" for value in values])
+
+
+def fitting_scale(axes: Axes, values: Floats) -> None:
+    """A logarithmic y axis where the values call for one."""
+    if len(values) and np.min(values) > 0 and np.max(values) / np.min(values) > LOGARITHMIC_ABOVE:
+        axes.set_yscale("log")
+
+
+def time_unit(longest_s: float) -> tuple[float, str]:
+    """Seconds per unit, and the unit in which a time axis of this length is read best."""
+    for unit_s, unit in ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min")):
+        if longest_s >= 2 * unit_s:
+            return unit_s, unit
+    return 1.0, "s"
+
+
+def dashed(axes: Axes, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> None:
+    """A thin grey line that others are compared with: a prediction, an ideal, a bound."""
+    axes.plot(x, y, color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
+
+
+def plain_logarithm(axes: Axes) -> None:
+    """Write a logarithmic y axis in plain numbers, at 1, 2 and 5 of every decade."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())

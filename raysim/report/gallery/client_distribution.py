@@ -1,0 +1,79 @@
+"""The distribution of accuracy over clients, as cumulative curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.curves import kept
+from raysim.report.gallery.figure import Figure
+from raysim.report.groups import Group
+from raysim.report.series import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class _Curve(NamedTuple):
+    group: Group
+    accuracies: Floats
+    shares: Floats
+
+
+def make(groups: Sequence[Group]) -> Iterator[Figure]:
+    """A figure for every split of which clients' accuracies were recorded."""
+    splits = dict.fromkeys(
+        split for group in groups for run in group.runs for split in pc.unique(run.clients["split"]).to_pylist()
+    )
+    for split in splits:
+        drawn = [curve for group in groups if len((curve := _curve(group, split, len(groups))).accuracies) > 1]
+        if not drawn:
+            continue
+        data = pa.table(
+            {
+                "group": pa.array([curve.group.label for curve in drawn for _ in curve.shares], pa.string()),
+                "accuracy": np.concatenate([curve.accuracies for curve in drawn]),
+                "share_of_clients": np.concatenate([curve.shares for curve in drawn]),
+            }
+        )
+        yield Figure(
+            f"clients-{split}-distribution".replace("/", "-"),
+            f"Accuracy of {split} clients: cumulative distribution",
+            "The share of clients whose accuracy is at most that on the x axis, in the newest evaluation, all trials "
+            "together. Curves further to the right are better; steep ones are fair.",
+            data,
+            partial(_draw, drawn),
+        )
+
+
+def _curve(group: Group, split: str, num_groups: int) -> _Curve:
+    found = [run.clients.filter(pc.equal(run.clients["split"], split))["accuracy"] for run in group.runs]
+    values = np.concatenate([column.drop_null().to_numpy() for column in found])
+    ordered = np.sort(values[np.isfinite(values)])
+    shares = np.arange(1, len(ordered) + 1) / max(1, len(ordered))
+    rows = kept(len(ordered), num_groups) if len(ordered) else np.zeros(0, np.int64)
+    return _Curve(group, ordered[rows], shares[rows])
+
+
+def _draw(drawn: Sequence[_Curve], axes: Axes) -> None:
+    for curve in sorted(drawn, key=lambda curve: curve.group.look.is_named):
+        look = curve.group.look
+        axes.step(
+            curve.accuracies,
+            curve.shares,
+            where="post",
+            color=look.colour,
+            linestyle=look.dash,
+            linewidth=look.width,
+            label=curve.group.legend,
+        )
+    ticks.shares(axes)
+    ticks.shares(axes, "x")
+    axes.set_xlabel("accuracy of a client")
+    axes.set_ylabel("share of clients")

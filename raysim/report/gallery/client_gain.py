@@ -1,0 +1,103 @@
+"""How much clients gain or lose by a method beside another: the difference in accuracy, client by client.
+
+Source: Yang et al. (2023), figure 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raysim.report import figures
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.curves import kept
+from raysim.report.gallery.figure import Figure
+from raysim.report.groups import Group
+from raysim.report.palette import INK
+from raysim.report.series import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SPLIT = "test"
+
+
+class _Gain(NamedTuple):
+    """`gains`: accuracy by `group` minus that by the first group, rising, one per client and pair of trials."""
+
+    group: Group
+    gains: Floats
+
+
+def make(groups: Sequence[Group]) -> Iterator[Figure]:
+    """One figure, where trials of several groups share seeds and evaluated the same clients."""
+    if not groups:
+        return
+    first, *others = groups
+    found = [_Gain(group, gains) for group in others if len(gains := _gains(first, group))]
+    if not found:
+        return
+    rows = [(gain.group, gain.gains[kept(len(gain.gains))]) for gain in found]
+    data = pa.table(
+        {
+            "group": pa.array([group.label for group, gains in rows for _ in gains], pa.string()),
+            "over": pa.array([first.label for _, gains in rows for _ in gains], pa.string()),
+            "gain": np.concatenate([gains for _, gains in rows]),
+        }
+    )
+    said = "; ".join(
+        f"{gain.group.label}: {figures.share(float((gain.gains > 0).mean()))} gain, "
+        f"{figures.share(float((gain.gains < 0).mean()))} lose"
+        for gain in found
+        if gain.group.look.is_named
+    )
+    yield Figure(
+        "client-gain",
+        f"What {SPLIT} clients gain over {first.label}",
+        f"Difference in a client's accuracy, newest evaluations, trials paired by seed; clients in rising order. "
+        f"{said}.",
+        data,
+        partial(_draw, found),
+    )
+
+
+def _gains(first: Group, other: Group) -> Floats:
+    """Differences over the clients that both runs of a pair of trials have evaluated, rising."""
+    reference = {run.seeds: run for run in first.runs}
+    parts = []
+    for run in other.runs:
+        if run.seeds not in reference:
+            continue
+        before, after = _accuracies(reference[run.seeds].clients), _accuracies(run.clients)
+        parts.append(np.array([after[client] - before[client] for client in after if client in before]))
+    return np.sort(np.concatenate(parts)) if parts else np.zeros(0)
+
+
+def _accuracies(clients: pa.Table) -> dict[str, float]:
+    rows = clients.filter(pc.and_(pc.equal(clients["split"], SPLIT), pc.is_finite(clients["accuracy"])))
+    return dict(zip(rows["client"].to_pylist(), rows["accuracy"].to_pylist(), strict=True))
+
+
+def _draw(found: Sequence[_Gain], axes: Axes) -> None:
+    axes.axhline(0, color=INK, linewidth=0.8)
+    for gain in found:
+        look = gain.group.look
+        rows = kept(len(gain.gains))
+        axes.step(
+            (rows + 0.5) / len(gain.gains),
+            gain.gains[rows],
+            where="mid",
+            color=look.colour,
+            linestyle=look.dash,
+            linewidth=look.width,
+            label=gain.group.legend,
+        )
+    ticks.shares(axes)
+    ticks.shares(axes, "x")
+    axes.set_xlabel("share of clients, those that lose first")
+    axes.set_ylabel("gain in accuracy")

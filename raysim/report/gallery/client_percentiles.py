@@ -1,0 +1,93 @@
+"""Percentiles of accuracy over clients, a box per group: from the 25th to the 75th, a line at the median."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from raysim.report.evaluations import headlines, percentiles
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.figure import Figure
+from raysim.report.groups import Group, listed
+from raysim.report.palette import INK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BOX = (25.0, 50.0, 75.0)
+
+
+class _Box(NamedTuple):
+    group: Group
+    values: dict[float, float]
+
+
+def make(groups: Sequence[Group]) -> Iterator[Figure]:
+    """A figure for every split whose quartiles were recorded."""
+    names = dict.fromkeys(name for group in groups for run in group.runs for name in run.rounds.column_names)
+    for split in headlines(names):
+        columns = percentiles(names, split)
+        if not set(BOX) <= set(columns):
+            continue
+        boxes = [box for group in groups if (box := _box(group, columns)) is not None]
+        # Where a split is one pooled client there is no spread to show.
+        if not any(len(set(box.values.values())) > 1 for box in boxes):
+            continue
+        labels = {group.label for group in listed(groups)}
+        shown = [box for box in boxes if box.group.label in labels]
+        data = pa.table(
+            {
+                "group": [box.group.label for box in boxes],
+                **{f"p{percentile:g}": [box.values[percentile] for box in boxes] for percentile in columns},
+            }
+        )
+        low, high = f"{min(columns):g}th", f"{max(columns):g}th"
+        yield Figure(
+            f"clients-{split}-percentiles".replace("/", "-"),
+            f"Accuracy of {split} clients: percentiles",
+            f"Box: 25th to 75th percentile of clients in the newest evaluation, line: median; whiskers: {low} and "
+            f"{high}. Means over trials.",
+            data,
+            partial(_draw, shown),
+            height_in=1.4 + 0.3 * len(shown),
+        )
+
+
+def _box(group: Group, columns: dict[float, str]) -> _Box | None:
+    values = {percentile: group.finals(name) for percentile, name in columns.items()}
+    if not all(values.values()):
+        return None
+    return _Box(group, {percentile: statistics.fmean(found) for percentile, found in values.items()})
+
+
+def _draw(shown: Sequence[_Box], axes: Axes) -> None:
+    stats = [
+        {
+            "whislo": box.values[min(box.values)],
+            "q1": box.values[25.0],
+            "med": box.values[50.0],
+            "q3": box.values[75.0],
+            "whishi": box.values[max(box.values)],
+        }
+        for box in shown
+    ]
+    drawn = axes.bxp(
+        stats,
+        positions=list(range(len(shown)))[::-1],
+        orientation="horizontal",
+        showfliers=False,
+        patch_artist=True,
+        widths=0.55,
+        medianprops={"color": INK, "linewidth": 1.8},
+        whiskerprops={"color": INK},
+        capprops={"color": INK},
+    )
+    for patch, box in zip(drawn["boxes"], shown, strict=True):
+        patch.set(facecolor=box.group.look.colour, edgecolor=INK, alpha=0.75)
+    ticks.rows(axes, [box.group.label for box in shown])
+    ticks.shares(axes, "x")
+    axes.set_xlabel("accuracy of a client")

@@ -1,0 +1,118 @@
+"""Curves: a figure of the records against rounds, examples or time, a line per group with a band of one deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from raysim.report.evaluations import is_share, spoken
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.figure import Figure
+from raysim.report.groups import Group
+from raysim.report.series import Floats, Ints, Series, thinned
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_POINTS = 300
+"""Of one line. Longer ones are thinned to points at even distances, the first and last among them."""
+MAX_POINTS_IN_ALL = 6_000
+"""Of all lines of a figure, so that a page of many runs stays small; a line keeps at least MIN_POINTS."""
+MIN_POINTS = 50
+
+
+class Against(NamedTuple):
+    """What stands on the x axis: finished rounds, or a column of the records, summed up over rounds where it says."""
+
+    name: str
+    label: str
+    column: str | None = None
+    cumulated: bool = False
+
+
+ROUNDS = Against("rounds", "finished rounds")
+EXAMPLES = Against("examples", "training examples seen", "examples_so_far")
+SIMULATED_TIME = Against("simulated_time", "simulated time", "simulated_time_s", True)
+WALL_TIME = Against("wall_time", "wall time", "wall_time_s", True)
+
+
+class Line(NamedTuple):
+    """One group's curve: `x` of the shape of `y.mean`."""
+
+    group: Group
+    x: Floats
+    y: Series
+
+
+def lines(groups: Sequence[Group], column: str, against: Against = ROUNDS) -> list[Line]:
+    """The curves of the groups that have both figures, thinned."""
+    found = []
+    for group in groups:
+        y = group.series(column)
+        if y is None:
+            continue
+        if against.column is None:
+            found.append(Line(group, y.rounds.astype(np.float64), y))
+        elif (x := group.series(against.column, against.cumulated)) is not None:
+            known = np.flatnonzero(np.isin(y.rounds, x.rounds))
+            y = y.at(known)
+            found.append(Line(group, x.mean[np.searchsorted(x.rounds, y.rounds)], y))
+    rows = [kept(len(line.x), len(found)) for line in found]
+    return [Line(line.group, line.x[kept], line.y.at(kept)) for line, kept in zip(found, rows, strict=True)]
+
+
+def kept(points: int, num_lines: int = 1) -> Ints:
+    """Which of a line's points are drawn, in a figure of so many lines."""
+    return thinned(points, max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_IN_ALL // max(1, num_lines))))
+
+
+def figure(name: str, title: str, says: str, found: Sequence[Line], column: str, against: Against = ROUNDS) -> Figure:
+    """The figure of these lines; `column` says how values are written."""
+    return Figure(name, title, says, table(found, against), lambda axes: draw(axes, found, column, against))
+
+
+def table(found: Sequence[Line], against: Against = ROUNDS) -> pa.Table:
+    """The lines' points: group, round, what they are drawn against, mean, deviation and trials."""
+    columns = {
+        "group": pa.array([line.group.label for line in found for _ in line.x], pa.string()),
+        "round": np.concatenate([line.y.rounds for line in found]),
+        "mean": np.concatenate([line.y.mean for line in found]),
+        "std": pa.array(np.concatenate([line.y.deviation for line in found]), from_pandas=True),
+        "trials": np.concatenate([line.y.trials for line in found]),
+    }
+    if against.column is not None:
+        columns[against.column] = np.concatenate([line.x for line in found])
+    return pa.table(columns)
+
+
+def draw(axes: Axes, found: Sequence[Line], column: str, against: Against = ROUNDS) -> None:
+    """Put lines and bands on axes; groups that are not named lie behind the others."""
+    per_unit, label = 1.0, against.label
+    if against.cumulated:
+        per_unit, unit = ticks.time_unit(max(float(line.x[-1]) for line in found))
+        label = f"{label}, {unit}"
+    for line in sorted(found, key=lambda line: line.group.look.is_named):
+        look, x, y = line.group.look, line.x / per_unit, line.y
+        axes.plot(
+            x,
+            y.mean,
+            color=look.colour,
+            linestyle=look.dash,
+            linewidth=look.width,
+            marker="o" if len(x) == 1 else None,
+            label=line.group.legend,
+        )
+        if look.is_named and np.isfinite(y.deviation).any():
+            around = np.nan_to_num(y.deviation)
+            axes.fill_between(x, y.mean - around, y.mean + around, color=look.colour, alpha=0.18, linewidth=0)
+    axes.set_xlabel(label)
+    axes.set_ylabel(spoken(column))
+    if is_share(column):
+        ticks.shares(axes)
+    else:
+        ticks.fitting_scale(axes, np.concatenate([line.y.mean for line in found]))
+    if against is EXAMPLES:
+        ticks.counts(axes)

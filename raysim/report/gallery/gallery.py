@@ -1,0 +1,70 @@
+"""All kinds of figures, in the order of the page."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from raysim.report.gallery import (
+    client_distribution,
+    client_gain,
+    client_percentiles,
+    cohort_accuracy,
+    glad_factors,
+    gradient_norm,
+    heat_maps,
+    label_similarity,
+    learning_curves,
+    rounds_to_target,
+    train_test,
+    worker_timeline,
+)
+from raysim.report.gallery.by_round import kind
+from raysim.report.gallery.figure import Kind
+
+LEARNING, COHORTS, SETTINGS = "Learning", "Cohort size", "Settings"
+CLIENTS, UPDATES, ENGINE = "Clients", "Updates", "Time and workers"
+
+
+def kinds(target: float | None = None) -> list[Kind]:
+    """The kinds; `target`: the accuracy of rounds to target, None for one that the runs suggest."""
+    sizes = "runs that differ in cohort.size"
+    return [
+        Kind(LEARNING, "Learning curves", "a finished round", learning_curves.make),
+        Kind(LEARNING, "Train against test accuracy", "an evaluation of the test split", train_test.make),
+        Kind(
+            COHORTS,
+            "Rounds to target and speed-up",
+            f"{sizes} and evaluate accuracy",
+            partial(rounds_to_target.make, target=target),
+        ),
+        Kind(COHORTS, "Accuracy against cohort size", sizes, cohort_accuracy.make),
+        Kind(COHORTS, "Pseudo-gradient norm against cohort size", sizes, gradient_norm.make),
+        Kind(SETTINGS, "Heat maps", "runs that differ in two keys", heat_maps.make),
+        Kind(CLIENTS, "Client percentiles", "several evaluated clients", client_percentiles.make),
+        Kind(CLIENTS, "Client distribution", "several evaluated clients", client_distribution.make),
+        Kind(CLIENTS, "Client gain", "two methods with the same seeds and test clients", client_gain.make),
+        kind(
+            UPDATES,
+            "pseudo_gradient_norm",
+            "Pseudo-gradient norm",
+            "The norm of the clients' weighted mean update, before the server's optimizer.",
+        ),
+        kind(
+            UPDATES,
+            "mean_cosine_similarity",
+            "Mean cosine similarity of updates",
+            "Mean over all pairs of clients of a round; near 0, updates are almost orthogonal.",
+        ),
+        kind(UPDATES, "clip_level", "Clip level", "The norm above which updates were scaled down in a round."),
+        kind(UPDATES, "clipped_fraction", "Clipped share", "The share of a round's clients whose update was clipped."),
+        kind(
+            UPDATES,
+            "gsi",
+            "Gradients' similarity index",
+            "Of the whole model; 1 where all updates agree, larger the less they do.",
+        ),
+        Kind(UPDATES, "FedGLAD's factors", "server.glad", glad_factors.make),
+        Kind(UPDATES, "Similarity index against label similarity", "server.diagnostics.labels", label_similarity.make),
+        kind(ENGINE, "idle_fraction", "Idle share of workers", "The share of the workers' time in which they waited."),
+        Kind(ENGINE, "Timeline of workers", "a run with --profile", worker_timeline.make),
+    ]

@@ -1,0 +1,52 @@
+"""Accuracy and loss of every evaluation against rounds, examples, simulated time and wall time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from raysim.report.gallery import curves
+from raysim.report.gallery.figure import Figure
+from raysim.report.groups import Group
+
+_EVALUATION = re.compile(r"(eval(?:_average|_tuned)?)/(.+)/(accuracy|loss)")
+_WHAT = {"eval": "", "eval_average": " of the clients' mean model", "eval_tuned": " after fine-tuning"}
+_AXES = (curves.ROUNDS, curves.EXAMPLES, curves.SIMULATED_TIME, curves.WALL_TIME)
+
+
+def make(groups: Sequence[Group]) -> Iterator[Figure]:
+    """The curves of what was evaluated; of local training where nothing was."""
+    names = dict.fromkeys(name for group in groups for run in group.runs for name in run.rounds.column_names)
+    evaluations = [match for name in names if (match := _EVALUATION.fullmatch(name))]
+    evaluations.sort(key=lambda match: (list(_WHAT).index(match[1]), match[2] != "test", match[2], match[3]))
+    for match in evaluations:
+        what = f"{match[2].capitalize()} {match[3]}{_WHAT[match[1]]}"
+        # What is not the broadcast model's own score is shown once only.
+        for against in _AXES if match[1] == "eval" else _AXES[:1]:
+            yield from _figure(groups, match[0], what, against)
+    for column in ("accuracy", "loss") if not evaluations else ():
+        for against in _AXES:
+            yield from _figure(groups, column, f"Training {column} (nothing was evaluated)", against)
+
+
+def _figure(groups: Sequence[Group], column: str, what: str, against: curves.Against) -> Iterator[Figure]:
+    found = curves.lines(groups, column, against)
+    if found:
+        name = f"{column}-by-{against.name}".replace("/", "-")
+        yield curves.figure(name, f"{what} against {_plain(against)}", _says(found, against), found, column, against)
+
+
+def _plain(against: curves.Against) -> str:
+    return "rounds" if against is curves.ROUNDS else against.label
+
+
+def _says(found: Sequence[curves.Line], against: curves.Against) -> str:
+    trials = max(len(line.group.runs) for line in found)
+    mean = (
+        f"Mean of up to {trials} trials, with one standard deviation either way." if trials > 1 else "One trial each."
+    )
+    if against is curves.EXAMPLES:
+        return f"{mean} Lines that lie together learn as much from an example, whatever their cohorts."
+    if against is curves.WALL_TIME:
+        return f"{mean} As it was measured on the machine of each run; time between sessions is not counted."
+    return mean

@@ -1,0 +1,99 @@
+"""Training beside test accuracy, and the gap between them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery import curves
+from raysim.report.gallery.figure import Figure
+from raysim.report.groups import Group, listed
+from raysim.report.palette import GREY, SERIES
+from raysim.report.series import over_trials
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TEST, TRAIN, COHORT = "eval/test/accuracy", "eval/train/accuracy", "accuracy"
+GAP = "train minus test accuracy"
+
+
+def make(groups: Sequence[Group]) -> Iterator[Figure]:
+    """Both figures, where the test split was evaluated."""
+    names = {name for group in groups for run in group.runs for name in run.rounds.column_names}
+    if TEST not in names:
+        return
+    train = TRAIN if TRAIN in names else COHORT
+    which = (
+        "Training accuracy is that of the training clients' evaluation."
+        if train == TRAIN
+        else "Training accuracy is that met in the cohort's local training; evaluation.split = ['test', 'train'] would "
+        "evaluate training clients."
+    )
+    rows = []
+    for group in groups:
+        finals = [_final(run.rounds, train) for run in group.runs]
+        found = [pair for pair in finals if pair is not None]
+        if found:
+            trains, tests = zip(*found, strict=True)
+            rows.append((group.label, statistics.fmean(trains), statistics.fmean(tests), len(found)))
+    if not rows:
+        return
+    data = pa.table(dict(zip(("group", "train", "test", "trials"), map(list, zip(*rows, strict=True)), strict=True)))
+    labels = {group.label for group in listed(groups)}
+    shown = [row for row in rows if row[0] in labels]
+    yield Figure(
+        "train-and-test",
+        "Train against test accuracy",
+        f"The last round in which both are known, mean over trials; the bar between them is the gap. {which}",
+        data,
+        partial(_draw, shown),
+        height_in=1.4 + 0.3 * len(shown),
+    )
+    gaps = [line for group in groups if (line := _gap(group, train, len(groups))) is not None]
+    if gaps:
+        yield curves.figure("train-test-gap", "Train minus test accuracy", f"Mean over trials. {which}", gaps, GAP)
+
+
+def _final(rounds: pa.Table, train: str) -> tuple[float, float] | None:
+    """(train, test) of the last round in which both are known."""
+    both = _both(rounds, train)
+    return None if both is None or not both.num_rows else tuple(both.slice(both.num_rows - 1).to_pylist()[0].values())
+
+
+def _both(rounds: pa.Table, train: str) -> pa.Table | None:
+    if not {train, TEST} <= set(rounds.column_names):
+        return None
+    known = pc.and_(pc.is_valid(rounds[train]), pc.is_valid(rounds[TEST]))
+    return rounds.filter(known).select([train, TEST])
+
+
+def _gap(group: Group, train: str, num_groups: int) -> curves.Line | None:
+    tables = []
+    for run in group.runs:
+        if {train, TEST} <= set(run.rounds.column_names):
+            gap = pc.subtract(run.rounds[train], run.rounds[TEST])
+            tables.append(pa.table({"round": run.rounds["round"], "gap": gap}))
+    series = over_trials(tables, "gap")
+    if series is None:
+        return None
+    kept = curves.kept(len(series.rounds), num_groups)
+    return curves.Line(group, series.rounds[kept].astype(np.float64), series.at(kept))
+
+
+def _draw(shown: Sequence[tuple[str, float, float, int]], axes: Axes) -> None:
+    places = list(range(len(shown)))[::-1]
+    trains, tests = [row[1] for row in shown], [row[2] for row in shown]
+    axes.hlines(places, tests, trains, color=GREY, linewidth=2)
+    axes.scatter(trains, places, marker="s", s=26, color=SERIES[4], label="train", zorder=3)
+    axes.scatter(tests, places, marker="o", s=26, color=SERIES[0], label="test", zorder=3)
+    ticks.rows(axes, [row[0] for row in shown])
+    ticks.shares(axes, "x")
+    axes.set_xlabel("accuracy")

@@ -1,0 +1,144 @@
+"""Runs put together by what they are: same settings with other seeds are one group, the trials of one method."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raysim import differences
+from raysim.experiment import Experiment
+from raysim.report.evaluations import headlines
+from raysim.report.looks import Look, looks
+from raysim.report.runs import Run
+from raysim.report.series import Series, last_of, over_trials
+
+LISTED = 24
+"""More groups than this would make a picture too high."""
+SHOWN_KEYS = 3
+"""Groups that differ in more keys are called by their runs' names: so many would fit no legend."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The trials of one method.
+
+    label: what tells it from the others, for legends. keys: the keys in which groups differ, with this one's values.
+    runs: one for each choice of seeds, in order of appearance. look: its colour and dashes, the same in every picture.
+    """
+
+    label: str
+    keys: Mapping[str, Any]
+    runs: tuple[Run, ...]
+    look: Look
+
+    @property
+    def legend(self) -> str | None:
+        """The label where the group is named in pictures."""
+        return self.label if self.look.is_named else None
+
+    def series(self, column: str, cumulated: bool = False) -> Series | None:
+        """Mean and deviation of a column by round; None where no trial has it."""
+        return over_trials([run.rounds for run in self.runs], column, cumulated)
+
+    def finals(self, column: str) -> list[float]:
+        """Each trial's newest value, of those that have one."""
+        values = (last_of(run.rounds, column) for run in self.runs)
+        return [value for value in values if value is not None]
+
+
+def grouped(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
+    """The groups in order of their first run, and notes on what to be careful about."""
+    methods: dict[str, dict[tuple[int, ...], Run]] = {}
+    notes = []
+    for run in runs:
+        of_method = methods.setdefault(json.dumps(_method(run.experiment), sort_keys=True), {})
+        other = of_method.setdefault(run.seeds, run)
+        if other is not run:
+            kept, dropped = sorted((other, run), key=lambda r: -r.rounds.num_rows)
+            of_method[run.seeds] = kept
+            notes.append(f"{dropped.path} has the settings and seeds of {kept.path}, so it is not counted again.")
+    members = [tuple(of_method.values()) for of_method in methods.values()]
+    told = differences.distinguishing([_method(of_method[0].experiment) for of_method in members])
+    labels = _labels(members, told)
+    drawn = looks(_score(of_method) for of_method in members)
+    groups = [Group(*given) for given in zip(labels, told, members, drawn, strict=True)]
+    return groups, [*notes, *_different_data(groups)]
+
+
+def listed(groups: Sequence[Group]) -> list[Group]:
+    """Those that are shown one below the other: all, or where they are too many those that are named."""
+    return [group for group in groups if len(groups) <= LISTED or group.look.is_named]
+
+
+def headline(groups: Sequence[Group]) -> str:
+    """The column that says best how good a model is: the test split's accuracy where there is one.
+
+    Else another evaluation's, an accuracy rather than a loss; else the training's.
+    """
+    names = dict.fromkeys(name for group in groups for run in group.runs for name in run.rounds.column_names)
+    found = list(headlines(names).values())
+    ranked = sorted(found, key=lambda name: (not name.endswith("/accuracy"), not name.startswith("eval/test/")))
+    return next(iter(ranked), "accuracy" if "accuracy" in names else "loss")
+
+
+def written(value: Any) -> str:
+    """A setting's value for people: null is "none", a whole number has no decimal point."""
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _method(experiment: Experiment) -> dict[str, Any]:
+    """What a run does, whatever its seeds, and however closely it was watched.
+
+    Where data or model came from a script the name is all that tells one from another.
+    """
+    record = experiment.determining()
+    for key in ("seed", "evaluation"):
+        record.pop(key, None)
+    for name in ("data", "model", "cohort"):
+        if record[name] is not None:
+            record[name] = {key: value for key, value in record[name].items() if key != "seed"}
+    record["server"] = {key: value for key, value in record["server"].items() if key != "diagnostics"}
+    if experiment.data is None or experiment.model is None:
+        record["run"] = experiment.name
+    return record
+
+
+def _labels(members: Sequence[Sequence[Run]], told: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = [runs[0].experiment.name for runs in members]
+    if len({key for keys in told for key in keys}) <= SHOWN_KEYS and len(members) > 1:
+        labels = [", ".join(f"{key} = {written(value)}" for key, value in keys.items()) for keys in told]
+    else:
+        labels = names
+    # Runs of one name with many differences are numbered; the page's table says what they are.
+    return [f"{label} ({i + 1})" if labels.count(label) > 1 else label for i, label in enumerate(labels)]
+
+
+def _score(runs: Sequence[Run]) -> float:
+    """How good the method is, the larger the better; minus infinity where nothing is known."""
+    for column in (*headlines(runs[0].rounds.column_names).values(), "accuracy", "loss"):
+        values = [value for run in runs if (value := last_of(run.rounds, column)) is not None]
+        if values:
+            mean = sum(values) / len(values)
+            return -mean if column.endswith("loss") else mean
+    return float("-inf")
+
+
+def _different_data(groups: Sequence[Group]) -> Iterator[str]:
+    """Warnings where what is compared was not measured on the same data."""
+    for key in dict.fromkeys(key for group in groups for key in group.keys if key.partition(".")[0] == "data"):
+        values = dict.fromkeys(written(group.keys[key]) for group in groups if key in group.keys)
+        yield f"Runs of different data are compared: {key} is {', '.join(values)}."
+    seen: dict[tuple[object, ...], Run] = {}
+    for run in (run for group in groups for run in group.runs):
+        data = run.experiment.data
+        settings = "script" if data is None else json.dumps(_method(run.experiment)["data"], sort_keys=True)
+        other = seen.setdefault((settings, run.seeds[1] if data is not None else None), run)
+        if (
+            None not in (run.data_fingerprint, other.data_fingerprint)
+            and run.data_fingerprint != other.data_fingerprint
+        ):
+            yield f"Runs of different data are compared: those of {run.path} are not those of {other.path}."

@@ -1,0 +1,143 @@
+"""Runs found below a folder and read as far as they go: what reports and comparisons are made from."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from raysim import records, timeline
+from raysim.errors import ExperimentError, RunFolderError
+from raysim.experiment import Experiment
+from raysim.timeline import Span
+
+_RECORD = "experiment.json"
+_PARTS = frozenset({"checkpoints", "clients", records.STATES})
+"""Folders of a run in which no other run lies; they may hold very many files."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as it is recorded now.
+
+    rounds: a row per finished round. clients: a row per client of the newest evaluation. data_fingerprint: of its
+    dataset, None where an older raysim did not record it. notes: what a reader must know of it, each a sentence.
+    """
+
+    path: Path
+    experiment: Experiment
+    fingerprint: str
+    data_fingerprint: str | None
+    rounds: pa.Table
+    clients: pa.Table
+    notes: tuple[str, ...] = ()
+
+    @property
+    def seeds(self) -> tuple[int, int, int, int]:
+        """What trials vary: the seeds of run, data, model and cohort."""
+        e = self.experiment
+        of_sections = (None if section is None else section.seed for section in (e.data, e.model, e.cohort))
+        data, model, cohort = (e.seed if seed is None else seed for seed in of_sections)
+        return e.seed, data, model, cohort
+
+    def spans(self) -> list[Span]:
+        """What driver and workers did, where the run was profiled."""
+        file = self.path / "timeline.json"
+        return timeline.read(file) if file.exists() else []
+
+
+def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """The runs in these folders, in order, each once, and notes on what could not be read.
+
+    A folder is a run's, or holds any number of them at any depth: trials, the points of a sweep, a `runs` folder.
+
+    Raises:
+        RunFolderError: a folder is not there, no run lies in it, or none of all can be read.
+    """
+    runs, notes = [], []
+    for path in dict.fromkeys(path.resolve() for folder in folders for path in find(folder)):
+        shown = _short(path)
+        try:
+            run = read(shown)
+        except (RunFolderError, ExperimentError) as error:
+            notes.append(f"{shown} is left out: {error}")
+            continue
+        runs.append(run)
+        notes += run.notes
+    if not runs:
+        raise RunFolderError("No run can be read. " + " ".join(notes))
+    return runs, notes
+
+
+def find(folder: Path) -> list[Path]:
+    """The folders of single runs at or below `folder`; numbers in their names sort as numbers.
+
+    Raises:
+        RunFolderError: there is no such folder, or no run in it.
+    """
+    if not folder.is_dir():
+        raise RunFolderError(f"There is no folder {folder}.")
+    found = sorted(_walk(folder), key=_natural)
+    if not found:
+        raise RunFolderError(f"No run lies in {folder}: neither it nor a folder below it has an {_RECORD}.")
+    return found
+
+
+def read(path: Path) -> Run:
+    """One run; what of it is damaged is left out, and its notes say so.
+
+    Raises:
+        RunFolderError, ExperimentError: its experiment.json is damaged, or not of this version.
+    """
+    experiment, notes = records.stored_experiment(path), []
+    try:
+        rounds = records.read_rounds(path)
+    except RunFolderError as error:
+        rounds = records.table([])
+        notes.append(f"The rounds of {path} are left out: {error}")
+    else:
+        if rounds.num_rows < experiment.rounds:
+            notes.append(
+                f"{path} has finished {rounds.num_rows:,} of {experiment.rounds:,} rounds: it is still going, or was "
+                f"stopped, and is shown as far as it is."
+            )
+    try:
+        clients = records.newest_clients(path)
+    except RunFolderError as error:
+        clients = records.CLIENT_SCHEMA.empty_table()
+        notes.append(f"The clients of {path} are left out: {error}")
+    return Run(
+        path,
+        experiment,
+        records.stored_fingerprint(path),
+        records.stored_data_fingerprint(path),
+        rounds,
+        clients,
+        tuple(notes),
+    )
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Folders with a record and none below them: the folder of trials, or of a sweep, has one of its own."""
+    has_record = (folder / _RECORD).exists()
+    below = [e.name for e in os.scandir(folder) if e.is_dir() and not (has_record and e.name in _PARTS)]
+    inner = [run for name in below for run in _walk(folder / name)]
+    if not inner and has_record:
+        inner = [folder]
+    yield from inner
+
+
+def _natural(path: Path) -> list[tuple[float, str]]:
+    """Sort key: m5 before m10."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", str(path))
+    return [(float(part), "") if i % 2 else (-1.0, part) for i, part in enumerate(parts)]
+
+
+def _short(path: Path) -> Path:
+    """From here, where it lies below."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) and path != here else path

@@ -1,0 +1,78 @@
+"""A figure of the records over several trials: mean and standard deviation, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class Series(NamedTuple):
+    """Row i is known after `rounds[i]` finished rounds, in rising order; all arrays have one shape, (rows,).
+
+    mean: over the trials that have the figure in that round. deviation: that of a sample (divisor n - 1), NaN where
+    fewer than two trials have it. trials: how many have it, at least 1.
+    """
+
+    rounds: Ints
+    mean: Floats
+    deviation: Floats
+    trials: Ints
+
+    def at(self, rows: Ints) -> Series:
+        """These rows only."""
+        return Series(self.rounds[rows], self.mean[rows], self.deviation[rows], self.trials[rows])
+
+
+def over_trials(trials: Sequence[pa.Table], column: str, cumulated: bool = False) -> Series | None:
+    """The column's series; None where no trial has a value.
+
+    Args:
+        trials: each one's rounds, as `Result.rounds`.
+        column: of numbers; null where a figure is not defined.
+        cumulated: sum each trial's values up first, undefined ones counting 0.
+    """
+    parts = [_finite(rounds, column, cumulated) for rounds in trials if column in rounds.column_names]
+    parts = [part for part in parts if len(part[0])]
+    if not parts:
+        return None
+    after = np.unique(np.concatenate([rounds for rounds, _ in parts]))
+    values = np.full((len(parts), len(after)), np.nan)
+    for row, (rounds, found) in zip(values, parts, strict=True):
+        row[np.searchsorted(after, rounds)] = found
+    count = (~np.isnan(values)).sum(0)
+    mean = np.nansum(values, 0) / count
+    squares = np.nansum((values - mean) ** 2, 0)
+    deviation = np.full(len(after), np.nan)
+    np.divide(squares, count - 1, out=deviation, where=count > 1)
+    return Series(after, mean, np.sqrt(deviation), count)
+
+
+def last_of(rounds: pa.Table, column: str) -> float | None:
+    """One trial's newest value; None where it has none."""
+    if column not in rounds.column_names:
+        return None
+    _, values = _finite(rounds, column, cumulated=False)
+    return float(values[-1]) if len(values) else None
+
+
+def thinned(count: int, most: int) -> Ints:
+    """Which of `count` points are drawn where at most `most` shall be: at even distances, the first and last always."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
+
+
+def _finite(rounds: pa.Table, column: str, cumulated: bool) -> tuple[Ints, Floats]:
+    """(finished rounds, values) of the rows whose value is a finite number; a row's index counts from 0."""
+    values = pc.cast(rounds[column], pa.float64()).to_numpy().astype(np.float64)
+    after = rounds["round"].to_numpy().astype(np.int64) + 1
+    if cumulated:
+        return after, np.cumsum(np.nan_to_num(values))
+    kept = np.isfinite(values)
+    return after[kept], values[kept]

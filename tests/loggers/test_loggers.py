@@ -1,0 +1,110 @@
+"""Loggers beside the records: what they are handed, and what the services themselves read back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raysim
+from raysim.loggers import open as loggers
+from raysim.loggers.logger import scalars, settings
+from raysim.loggers.mlflow import apart, tracking_uri
+
+Make = Callable[..., raysim.Experiment]
+
+
+def test_figures_are_finite_numbers_under_their_own_names() -> None:
+    row = {"round": 3, "loss": 0.5, "clients": 4, "failure": True, "p": None, "nan": float("nan"), "ids": ["a"]}
+    assert scalars(row) == {"loss": 0.5, "clients": 4.0, "failure": 1.0}
+
+
+def test_settings_are_paths_and_text(experiment: Make) -> None:
+    found = settings(experiment())
+    assert found["client.optimizer.lr"] == "0.3"
+    assert found["model.hidden"] == "[8]"
+    assert "server.clip" not in found
+
+
+def test_a_function_is_called_with_every_row(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    seen: list[Mapping[str, Any]] = []
+    result = raysim.run(experiment(), dataset=dataset, path=tmp_path / "run", loggers=[seen.append])
+    assert [row["round"] for row in seen] == [0, 1, 2, 3]
+    assert [row["loss"] for row in seen] == result.rounds["loss"].to_pylist()
+    raysim.resume(tmp_path / "run", dataset=dataset, rounds=5, loggers=[seen.append])
+    assert [row["round"] for row in seen] == [0, 1, 2, 3, 4]
+
+
+def test_loggers_change_no_bits_and_no_fingerprint(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    plain = raysim.run(experiment(), dataset=dataset, path=tmp_path / "plain")
+    logged = raysim.run(experiment(), dataset=dataset, path=tmp_path / "logged", loggers=[lambda row: None])
+    assert plain.rounds["loss"].equals(logged.rounds["loss"])
+    assert [(tmp_path / name / "experiment.json").read_bytes() for name in ("plain", "logged")] == [
+        (tmp_path / "plain" / "experiment.json").read_bytes()
+    ] * 2
+
+
+def test_a_logger_that_fails_is_named_once_and_left_out(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[Mapping[str, Any]] = []
+
+    def broken(row: Mapping[str, Any]) -> None:
+        raise OSError("no network")
+
+    with caplog.at_level(logging.WARNING):
+        raysim.run(experiment(), dataset=dataset, path=tmp_path / "run", loggers=[broken, seen.append])
+    said = [record.message for record in caplog.records if "logger" in record.message]
+    assert said == ["The logger broken failed, and is left out from here on: OSError: no network"]
+    assert len(seen) == 4
+
+
+def test_loggers_are_closed_however_the_run_ends(
+    experiment: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+
+    @contextmanager
+    def noted(run: Any) -> Any:
+        try:
+            yield lambda row: None
+        finally:
+            closed.append(run.first_round)
+
+    monkeypatch.setitem(loggers._LOGGERS, "tensorboard", noted)
+    opened = loggers.Loggers(["tensorboard"], tmp_path, experiment())
+    opened.row({"round": 7})
+    opened.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert closed == [7]
+
+
+def test_a_logger_that_is_none_or_not_installed_is_an_error_before_anything_starts(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong: Any = "tensorbored"
+    with pytest.raises(raysim.ExperimentError, match="no logger 'tensorbored': they are tensorboard, mlflow, wandb"):
+        raysim.run(experiment(), dataset=dataset, path=tmp_path / "run", loggers=[wrong])
+    monkeypatch.setattr(loggers, "find_spec", lambda name: None)
+    with pytest.raises(raysim.ExperimentError, match=r"pip install 'raysim\[mlflow\]'"):
+        raysim.run(experiment(), dataset=dataset, path=tmp_path / "run", loggers=["mlflow"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_whole_and_parts_have_names_that_can_be_files() -> None:
+    figures = {"gsi": 1.0, "gsi/fc.weight": 2.0, "loss": 3.0}
+    assert apart(figures) == {"gsi/model": 1.0, "gsi/fc.weight": 2.0, "loss": 3.0}
+
+
+def test_mlflow_goes_where_its_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert tracking_uri(Path("/a/runs/first")) == "sqlite:////a/runs/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker")
+    assert tracking_uri(Path("/a/runs/first")) == "http://tracker"

@@ -1,0 +1,73 @@
+"""A sweep with everything that a report can show, recorded and not run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raysim.report.build import Built, build
+from raysim.timeline import Span, Timeline
+from tests.report.run_folders import write
+
+ROUNDS = 12
+SIZES, RATES, SEEDS = (4, 16), (0.1, 0.2), (0, 1)
+
+
+@pytest.fixture(scope="session")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight runs: two cohort sizes, two learning rates, two seeds; with clipping, FedGLAD and label similarity."""
+    folder = tmp_path_factory.mktemp("sweep")
+    for size, rate, seed in itertools.product(SIZES, RATES, SEEDS):
+        path = write(
+            folder / f"cohort.size={size},lr={rate}" / f"trial-{seed}",
+            [row(index, size, rate, seed) for index in range(ROUNDS)],
+            clients={f"c{i}": min(1.0, 0.4 + 0.01 * size + 0.05 * i) for i in range(8)},
+            rounds=ROUNDS,
+            seed=seed,
+            cohort={"size": size},
+            client={"optimizer": {"name": "sgd", "lr": rate}},
+            server={"glad": {"gamma": 0.02}, "clip": {"initial": 1.0}},
+        )
+        timeline = Timeline(path / "timeline.json")
+        for index in range(5):
+            timeline.add(
+                [Span("driver", "step", index, index + 0.1), Span("worker 0", "train 0", index + 0.2, index + 1)]
+            )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def built(sweep: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The report of the sweep."""
+    return build([sweep], tmp_path_factory.mktemp("report"))
+
+
+def row(index: int, size: int, rate: float, seed: int) -> dict[str, Any]:
+    """A round whose accuracies rise with rounds, size and rate, and whose norm is 2 / sqrt(size)."""
+    accuracy = 1 - math.exp(-0.1 * (index + 1) * rate * math.sqrt(size)) + 0.01 * seed
+    return {
+        "clients": size,
+        "loss": 2.0 - accuracy,
+        "accuracy": accuracy,
+        "examples_so_far": 10 * size * (index + 1),
+        "pseudo_gradient_norm": 2 / math.sqrt(size),
+        "mean_cosine_similarity": 0.1,
+        "clip_level": 1.0 + 0.1 * index,
+        "clipped_fraction": 0.5,
+        "gsi": 1.5 + 0.1 * index,
+        "glad_factor/weight": 1 + 0.01 * index,
+        "glad_factor/bias": 1 - 0.01 * index,
+        "label_similarity": 0.9 - 0.01 * index,
+        "simulated_time_s": 100.0,
+        "wall_time_s": 0.5,
+        "idle_fraction": 0.2,
+        "eval/test/accuracy": accuracy,
+        "eval/test/loss": 2.0 - accuracy,
+        "eval/train/accuracy": accuracy + 0.02,
+        "eval/train/loss": 1.9 - accuracy,
+        **{f"eval/test/p{p}": accuracy * p / 100 for p in (5, 25, 50, 75, 95)},
+    }

@@ -1,0 +1,216 @@
+"""What figures show, by the data behind them; how they are drawn is looked at by people and by a browser."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raysim.report.gallery import (
+    client_gain,
+    cohort_accuracy,
+    curves,
+    glad_factors,
+    gradient_norm,
+    heat_maps,
+    label_similarity,
+    learning_curves,
+    rounds_to_target,
+    train_test,
+    worker_timeline,
+)
+from raysim.report.gallery.figure import Figure
+from raysim.report.gallery.gallery import kinds
+from raysim.report.groups import Group, grouped
+from raysim.report.runs import read_all
+from tests.report.run_folders import accuracies, write
+
+
+def of(folder: Path) -> list[Group]:
+    return grouped(read_all([folder])[0])[0]
+
+
+def by_size(folder: Path, rows: dict[int, Sequence[dict[str, Any]]], **sections: Any) -> list[Group]:
+    """Groups that differ in the cohort's size only."""
+    for size, recorded in rows.items():
+        write(folder / f"{size}", recorded, cohort={"size": size}, rounds=len(recorded), **sections)
+    return of(folder)
+
+
+def test_every_kind_is_made_where_its_columns_are_there_and_none_where_they_are_not(
+    sweep: Path, tmp_path: Path
+) -> None:
+    for kind in kinds():
+        assert list(kind.make(of(sweep))), kind.title
+    write(tmp_path / "run", [{"clients": 3}], rounds=1)
+    assert [kind.title for kind in kinds() if list(kind.make(of(tmp_path)))] == []
+
+
+def test_names_of_figures_are_unique_and_data_begin_with_the_group(sweep: Path) -> None:
+    made = [figure for kind in kinds() for figure in kind.make(of(sweep))]
+    assert len({figure.name for figure in made}) == len(made)
+    for figure in made:
+        assert figure.data.column_names[0] == "group"
+        assert figure.data.num_rows
+        assert figure.says.endswith("."), figure.says
+
+
+def test_learning_curves_are_means_over_trials_against_each_axis(sweep: Path) -> None:
+    made = {figure.name: figure for figure in learning_curves.make(of(sweep))}
+    assert set(made) == {
+        f"eval-{split}-{metric}-by-{against}"
+        for split in ("test", "train")
+        for metric in ("accuracy", "loss")
+        for against in ("rounds", "examples", "simulated_time", "wall_time")
+    }
+    first = made["eval-test-accuracy-by-simulated_time"].data.to_pylist()[1]
+    # The second round of size 4 and rate 0.1; seeds 0 and 1 are 0.01 apart.
+    assert first["simulated_time_s"] == 200.0
+    assert first["mean"] == pytest.approx(1 - math.exp(-0.1 * 2 * 0.1 * 2) + 0.005)
+    assert first["std"] == pytest.approx(0.01 / math.sqrt(2))
+    assert first["trials"] == 2
+
+
+def test_without_an_evaluation_training_is_shown(tmp_path: Path) -> None:
+    write(tmp_path / "run", [{"loss": 1.0, "accuracy": 0.5}] * 2)
+    assert [figure.name for figure in learning_curves.make(of(tmp_path))] == ["accuracy-by-rounds", "loss-by-rounds"]
+
+
+def test_long_lines_are_thinned_and_many_lines_more_so() -> None:
+    assert len(curves.kept(1_500)) == curves.MAX_POINTS
+    assert len(curves.kept(1_500, num_lines=50)) == curves.MAX_POINTS_IN_ALL // 50
+    assert len(curves.kept(1_500, num_lines=1_000)) == curves.MIN_POINTS
+    assert curves.kept(3).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        # 0.5 is half way between 0.4 and 0.6.
+        ([0.2, 0.4, 0.6], 25.0),
+        # A fall in between does not count: the running maximum stays at 0.4.
+        ([0.4, 0.1, 0.6], 25.0),
+        ([0.6, 0.1, 0.1], 10.0),
+        ([0.1, 0.2, 0.3], None),
+    ],
+)
+def test_the_target_is_crossed_where_the_running_maximum_is(values: list[float], expected: float | None) -> None:
+    found = rounds_to_target.crossing(np.array([10, 20, 30]), np.array(values), 0.5)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_speed_up_is_over_the_smallest_cohort_and_who_misses_is_named(tmp_path: Path) -> None:
+    rows = {4: accuracies(0.1, 0.2, 0.3, 0.5), 8: accuracies(0.1, 0.5, 0.5, 0.5), 9: accuracies(0.1, 0.1, 0.1, 0.2)}
+    rounds, speed_up = rounds_to_target.make(by_size(tmp_path, rows), 0.5)
+    assert [row["rounds"] for row in rounds.data.to_pylist()] == [4.0, 2.0, None]
+    assert [row["speed_up"] for row in speed_up.data.to_pylist()] == [1.0, 2.0, None]
+    assert "made: 2 times the clients (4 to 8) are a speed-up of 2." in speed_up.says
+    assert "Not reached by: made with 9." in speed_up.says
+
+
+def test_without_a_target_it_is_a_share_of_the_best(tmp_path: Path) -> None:
+    rows = {4: accuracies(0.1, 0.4), 8: accuracies(0.1, 0.8)}
+    rounds, _ = rounds_to_target.make(by_size(tmp_path, rows), None)
+    assert "The target is 76.0 %" in rounds.says
+
+
+def test_the_norms_prediction_falls_with_the_root_of_the_cohort(sweep: Path) -> None:
+    (figure,) = gradient_norm.make(of(sweep))
+    for row in figure.data.to_pylist():
+        # Recorded as 2 / sqrt(M), which is what is predicted.
+        assert row["mean_norm"] == row["prediction"] == pytest.approx(2 / math.sqrt(row["cohort_size"]))
+
+
+def test_final_accuracy_against_cohort_size_is_a_line_per_method(sweep: Path) -> None:
+    (figure,) = cohort_accuracy.make(of(sweep))
+    points = [(row["group"], row["cohort_size"], row["trials"]) for row in figure.data.to_pylist()]
+    assert points == [(f"client.optimizer.lr = {rate}", size, 2) for rate in (0.1, 0.2) for size in (4.0, 16.0)]
+
+
+def test_train_and_test_accuracy_are_of_the_same_round(tmp_path: Path) -> None:
+    rows = [{"eval/test/accuracy": 0.5, "eval/train/accuracy": 0.7}, {"eval/test/accuracy": 0.9}]
+    write(tmp_path / "run", rows)
+    pair, gap = train_test.make(of(tmp_path))
+    assert pair.data.select(["train", "test"]).to_pylist() == [{"train": 0.7, "test": 0.5}]
+    assert gap.data["mean"].to_pylist() == [pytest.approx(0.2)]
+
+
+def test_a_client_gains_beside_its_own_accuracy_in_the_trial_of_the_same_seed(tmp_path: Path) -> None:
+    for rate, scores in {0.1: (0.5, 0.5, 0.9), 0.2: (0.75, 0.5, 0.4)}.items():
+        clients = dict(zip("abc", scores, strict=True))
+        write(tmp_path / f"{rate}", accuracies(0.5, 0.6), clients, client={"optimizer": {"name": "sgd", "lr": rate}})
+    (figure,) = client_gain.make(of(tmp_path))
+    assert figure.data["gain"].to_pylist() == pytest.approx([-0.5, 0.0, 0.25])
+    assert "33.3 % gain, 33.3 % lose" in figure.says
+
+
+def test_a_heat_map_has_a_cell_for_each_pair_of_values(sweep: Path, tmp_path: Path) -> None:
+    (figure,) = heat_maps.make(of(sweep))
+    cells = {(row["client.optimizer.lr"], row["cohort.size"]) for row in figure.data.to_pylist()}
+    assert cells == {(rate, size) for rate in ("0.1", "0.2") for size in ("4", "16")}
+    # Two methods that differ in two keys at once are two cells of four: no map.
+    write(tmp_path / "a", accuracies(0.5, 0.6))
+    write(tmp_path / "b", accuracies(0.5, 0.6), cohort={"size": 9}, client={"optimizer": {"name": "sgd", "lr": 0.5}})
+    assert not list(heat_maps.make(of(tmp_path)))
+
+
+def test_a_heat_map_takes_the_better_of_what_other_keys_make(tmp_path: Path) -> None:
+    for size, rate, epochs in [(4, 0.1, 1), (4, 0.2, 1), (8, 0.1, 1), (8, 0.2, 1), (8, 0.2, 2)]:
+        client = {"optimizer": {"name": "sgd", "lr": rate}, "epochs": epochs}
+        loss = size * rate / epochs
+        write(tmp_path / f"{size}-{rate}-{epochs}", [{"loss": loss}], rounds=1, cohort={"size": size}, client=client)
+    figure = next(
+        figure for figure in heat_maps.make(of(tmp_path)) if figure.data.num_rows == 4 and "size" in figure.name
+    )
+    cells = {tuple(row.values())[1:3]: row["mean"] for row in figure.data.to_pylist()}
+    assert sorted(cells.values()) == pytest.approx([0.4, 0.8, 0.8, 0.8])
+
+
+def test_factors_of_one_value_share_a_line(tmp_path: Path) -> None:
+    rows = [{"glad_factor/a": 1.0, "glad_factor/b": 1.0, "glad_factor/c": f} for f in (1.0, 1.1)]
+    write(tmp_path / "run", rows, server={"glad": {}})
+    (figure,) = glad_factors.make(of(tmp_path))
+    assert set(figure.data["parameters"].to_pylist()) == {"a", "c"}
+
+
+def test_correlation_is_pearsons(tmp_path: Path) -> None:
+    rows = [{"label_similarity": x, "gsi": y} for x, y in ((0.1, 3.0), (0.2, 2.0), (0.3, 1.0), (0.4, None))]
+    write(tmp_path / "run", rows, rounds=4)
+    (figure,) = label_similarity.make(of(tmp_path))
+    assert "-1.00" in figure.says
+    assert figure.data.num_rows == 3
+
+
+def test_the_timeline_shows_the_last_rounds_and_survives_a_cut_off_file(sweep: Path, tmp_path: Path) -> None:
+    (figure,) = worker_timeline.make(of(sweep))
+    assert set(figure.data["who"].to_pylist()) == {"driver", "worker 0"}
+    assert figure.data["start_s"].to_pylist()[0] == 0.0
+    path = write(tmp_path / "run", accuracies(0.5, 0.6))
+    whole = next(sweep.rglob("timeline.json")).read_text()
+    (path / "timeline.json").write_text(whole[: len(whole) - 20])
+    assert [len(figures) for figures in [list(worker_timeline.make(of(tmp_path)))]] == [1]
+
+
+def drawn(figure: Figure) -> Any:
+    from matplotlib.figure import Figure as Canvas
+
+    axes = Canvas().add_subplot()
+    figure.draw(axes)
+    return axes
+
+
+def test_curves_carry_their_labels_bands_and_percent(sweep: Path) -> None:
+    figure = next(learning_curves.make(of(sweep)))
+    axes = drawn(figure)
+    assert [line.get_label() for line in axes.get_lines()] == [group.label for group in of(sweep)]
+    assert len(axes.collections) == 4, "a band each"
+    assert axes.yaxis.get_major_formatter()(0.5, 0) == "50 %"
+
+
+def test_losses_over_many_decades_are_on_a_logarithmic_axis(tmp_path: Path) -> None:
+    write(tmp_path / "run", [{"eval/test/loss": 1.0}, {"eval/test/loss": 1e6}])
+    assert drawn(next(learning_curves.make(of(tmp_path)))).get_yscale() == "log"

@@ -1,0 +1,120 @@
+"""The report as files: one page that stands alone, and each picture with its data."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow.csv as csv
+from matplotlib import pyplot
+
+from raysim.report.build import Built, build, default_folder
+from raysim.report.gallery.gallery import kinds
+from raysim.report.gallery.render import render, themed
+from raysim.report.groups import grouped
+from raysim.report.palette import DARK
+from raysim.report.runs import read_all
+from tests.report.run_folders import accuracies, write
+
+
+def test_the_page_asks_for_nothing_beside_itself(built: Built) -> None:
+    text = built.page.read_text()
+    # Links are followed by people only; a namespace is a name.
+    loaded = re.sub(r'<a href="[^"]*"|xmlns(:xlink)?="[^"]*"', "", text)
+    assert not re.findall(r"https?://|//cdn|@import|<script|<iframe", loaded)
+    assert set(re.findall(r'(?:src|href)="([^"#][^"]*)"', loaded)) == {"data:,"}
+
+
+def test_every_picture_is_there_as_png_svg_and_csv(built: Built) -> None:
+    text, folder = built.page.read_text(), built.page.parent
+    linked = re.findall(r'<a href="(figures/[^"]+)"', text)
+    assert len(linked) == 3 * built.figures == 3 * text.count("<figure ")
+    assert {file.suffix for file in (folder / "figures").iterdir()} == {".png", ".svg", ".csv"}
+    assert sorted(linked) == sorted(str(file.relative_to(folder)) for file in (folder / "figures").iterdir())
+    for link in linked:
+        content = (folder / link).read_bytes()
+        assert content.startswith({"png": b"\x89PNG", "svg": b"<svg", "csv": b'"group"'}[link[-3:]])
+
+
+def test_the_data_beside_a_picture_are_what_is_drawn(built: Built, sweep: Path) -> None:
+    groups, _ = grouped(read_all([sweep])[0])
+    made = [figure for kind in kinds() for figure in kind.make(groups)]
+    for figure in made[:3]:
+        table = csv.read_csv(built.page.parent / "figures" / f"{figure.name}.csv")
+        assert table.to_pydict() == figure.data.to_pydict()
+
+
+def test_the_table_says_mean_and_deviation_of_every_method(built: Built) -> None:
+    text = built.page.read_text()
+    assert text.count("<tr>") == 1 + 4
+    assert "8 runs with 4 different settings." in text
+    assert re.search(r"<td class=number>2</td><td class=number>12</td><td class=number>[\d.]+ % ± 0.7 %</td>", text)
+
+
+def test_what_cannot_be_shown_is_one_line_at_the_end(tmp_path: Path) -> None:
+    write(tmp_path / "run", accuracies(0.5, 0.6))
+    text = build([tmp_path / "run"], tmp_path / "out").page.read_text()
+    (line,) = re.findall(r"<p>Not shown, [^<]*</p>", text)
+    assert "Clip level (clip_level)" in line
+    assert "Learning curves" not in line
+
+
+def test_a_run_before_its_first_round_has_a_page_that_says_so(tmp_path: Path) -> None:
+    write(tmp_path / "run", [])
+    made = build([tmp_path / "run"], tmp_path / "out")
+    assert made.figures == 0
+    assert "has finished 0 of 2 rounds" in made.page.read_text()
+
+
+def test_warnings_come_before_anything_else(tmp_path: Path) -> None:
+    write(tmp_path / "a", accuracies(0.5, 0.6), rounds=9)
+    write(tmp_path / "b", accuracies(0.5, 0.6), data={"name": "digits", "clients": 30})
+    made = build([tmp_path], tmp_path / "out")
+    text = made.page.read_text()
+    for note in ("has finished 2 of 9 rounds", "Runs of different data are compared: data.clients is 20, 30."):
+        assert note in text[text.index("<aside") : text.index("</aside>")]
+        assert any(note in said for said in made.notes)
+
+
+def test_names_from_outside_are_text(tmp_path: Path) -> None:
+    write(tmp_path / "<b>run", accuracies(0.5), rounds=3, clients={"<i>": 0.5})
+    text = build([tmp_path], tmp_path / "out").page.read_text()
+    assert "&lt;b&gt;run has finished" in text
+    assert "<b>run" not in text
+
+
+def test_the_same_runs_give_the_same_page(tmp_path: Path) -> None:
+    write(tmp_path / "run", accuracies(0.5, 0.6))
+    first, again = (build([tmp_path / "run"], tmp_path / name).page.read_bytes() for name in ("first", "again"))
+    assert first == again
+
+
+def test_a_report_replaces_the_one_before_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path / "run", accuracies(0.5, 0.6))
+    out = tmp_path / "run" / "report"
+    (out / "figures").mkdir(parents=True)
+    foreign = out / "figures" / "mine.png"
+    foreign.write_bytes(b"mine")
+    build([tmp_path / "run"], out)
+    assert foreign.read_bytes() == b"mine", "a folder that is no report is not cleared"
+    (out / "figures" / "old.csv").write_text("old")
+    build([tmp_path / "run"], out)
+    assert not (out / "figures" / "old.csv").exists()
+
+
+def test_where_a_report_goes_unless_it_is_said() -> None:
+    assert default_folder([Path("runs/a")]) == Path("runs/a/report")
+    assert default_folder([Path("runs/a"), Path("runs/b")]) == Path("report")
+
+
+def test_pictures_have_letters_and_colours_that_a_page_can_change(sweep: Path) -> None:
+    groups, _ = grouped(read_all([sweep])[0])
+    settings = dict(pyplot.rcParams)
+    figure = next(kinds()[0].make(groups))
+    drawn = render(figure)
+    assert "finished rounds" in drawn.svg
+    assert f'aria-label="{figure.title}"' in drawn.svg
+    assert "var(" not in drawn.svg, "by itself the file needs no page"
+    themed_svg = themed(drawn.svg)
+    assert not [colour for colour in DARK if re.search(rf"{colour}\b", themed_svg, re.IGNORECASE)]
+    assert dict(pyplot.rcParams) == settings

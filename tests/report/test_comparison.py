@@ -1,0 +1,116 @@
+"""Differences are paired by seed and tested; tables say so in three formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+import raysim
+from raysim.report import comparison_table
+from raysim.report.comparison import Comparison, compare, default_metrics, holm, p_value
+from raysim.report.groups import grouped
+from raysim.report.runs import read_all
+from tests.report.run_folders import accuracies, write
+
+METRIC = "eval/test/accuracy"
+
+
+def made(folder: Path, finals: dict[float, list[float]], first_seeds: dict[float, int] | None = None) -> Comparison:
+    """The comparison of methods by learning rate with these final accuracies, trial by trial."""
+    for rate, values in finals.items():
+        for trial, value in enumerate(values):
+            seed = trial + (first_seeds or {}).get(rate, 0)
+            client = {"optimizer": {"name": "sgd", "lr": rate}}
+            write(folder / f"{rate}-{trial}", accuracies(0.1, value), seed=seed, client=client)
+    return compare(grouped(read_all([folder])[0])[0], METRIC)
+
+
+def test_the_difference_is_taken_trial_by_trial(tmp_path: Path) -> None:
+    first, second = made(tmp_path, {0.1: [0.5, 0.7, 0.9], 0.2: [0.6, 0.8, 1.0]}).methods
+    assert (first.mean, first.deviation, first.difference) == (pytest.approx(0.7), pytest.approx(0.2), None)
+    assert second.difference is not None
+    # Trials differ by 0.2, and the methods by 0.1 in every one of them.
+    assert second.difference.mean == pytest.approx(0.1)
+    assert second.difference.deviation == pytest.approx(0, abs=1e-12)
+    assert second.difference.pairs == 3
+
+
+def test_only_shared_seeds_are_paired(tmp_path: Path) -> None:
+    _, second = made(tmp_path, {0.1: [0.5, 0.7], 0.2: [0.8, 0.1]}, {0.2: 1}).methods
+    assert second.difference is not None
+    assert (second.difference.pairs, second.difference.mean) == (1, pytest.approx(0.1))
+    assert second.difference.p is None
+
+
+def test_no_shared_seeds_is_no_difference_and_is_said(tmp_path: Path) -> None:
+    found = made(tmp_path, {0.1: [0.5], 0.2: [0.6]}, {0.2: 9})
+    assert found.methods[1].difference is None
+    assert "shares no seeds" in found.notes[0]
+
+
+def test_few_pairs_are_said(tmp_path: Path) -> None:
+    found = made(tmp_path, {0.1: [0.5, 0.6, 0.7], 0.2: [0.6, 0.6, 0.9]})
+    assert any("With 3 pairs p-values say little" in note for note in found.notes)
+
+
+def test_values_are_those_of_the_last_round_that_all_have(tmp_path: Path) -> None:
+    write(tmp_path / "a", accuracies(0.1, 0.2))
+    write(tmp_path / "b", accuracies(0.3, 0.4, 0.9), rounds=3, cohort={"size": 9})
+    found = compare(grouped(read_all([tmp_path])[0])[0], METRIC)
+    assert (found.after, [method.mean for method in found.methods]) == (2, [0.2, 0.4])
+    assert "1 of 2 runs went on after round 2" in found.notes[0]
+
+
+def test_the_p_values_are_those_of_scipys_paired_tests() -> None:
+    a, b = [0.5, 0.6, 0.7, 0.9, 0.4, 0.8], [0.6, 0.6, 0.9, 0.95, 0.5, 0.7]
+    differences = [y - x for x, y in zip(a, b, strict=True)]
+    assert p_value(differences, "t") == pytest.approx(stats.ttest_rel(b, a).pvalue)
+    without_ties = [0.1, 0.2, -0.05, 0.3, 0.4, 0.6]
+    # One of six ranks, the smallest, is against: 4 of the 64 signs are as far out, both sides counted.
+    assert p_value(without_ties, "wilcoxon") == pytest.approx(4 / 64)
+
+
+@pytest.mark.parametrize("differences", [[], [0.1], [0.1, 0.1, 0.1]])
+def test_where_nothing_varies_there_is_no_test(differences: list[float]) -> None:
+    assert p_value(differences, "t") is None
+    assert p_value(differences, "wilcoxon") is None
+
+
+def test_holms_correction() -> None:
+    # The smallest of three counts three times, the next twice; what is smaller than the one before becomes it.
+    assert holm([0.04, 0.01, None, 0.03]) == pytest.approx([0.06, 0.03, None, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_one_method_or_an_unknown_figure_is_an_error(tmp_path: Path) -> None:
+    for seed in range(2):
+        write(tmp_path / f"{seed}", accuracies(0.5, 0.6), seed=seed)
+    groups, _ = grouped(read_all([tmp_path])[0])
+    with pytest.raises(raysim.RunFolderError, match=r"got 1 with it. Runs that differ in seeds only are one method"):
+        compare(groups, METRIC)
+    with pytest.raises(raysim.RunFolderError, match=r"got 0 with it .did you mean 'eval/test/accuracy'"):
+        compare(groups, "eval/test/acuracy")
+    assert default_metrics(groups) == [METRIC]
+
+
+def test_the_table_in_three_formats(tmp_path: Path) -> None:
+    found = made(tmp_path, {0.1: [0.5, 0.75], 0.2: [0.75, 0.75]})
+    text = comparison_table.written(found, "text").splitlines()
+    assert text[0] == "eval/test/accuracy, after round 2"
+    assert " ".join(text[3].split()) == "client.optimizer.lr = 0.2 2 75.0 % 0.0 % +12.5 ± 17.7 points 2 0.5"
+    markdown = comparison_table.written(found, "markdown").splitlines()
+    assert markdown[2:5:2] == [
+        "|  | trials | mean | std | difference | pairs | p (paired t) |",
+        "| client.optimizer.lr = 0.1 | 2 | 62.5 % | 17.7 % | - | - | - |",
+    ]
+    latex = comparison_table.written(found, "latex")
+    assert r"client.optimizer.lr = 0.2 & 2 & 75.0 \% & 0.0 \% & +12.5 $\pm$ 17.7 points & 2 & 0.5 \\" in latex
+
+
+def test_latex_escapes_what_it_must(tmp_path: Path) -> None:
+    for name in ("a_b", "c"):
+        write(tmp_path / name, accuracies(0.5, 0.6), name=name, model=None)
+    table = comparison_table.written(compare(grouped(read_all([tmp_path])[0])[0], METRIC), "latex")
+    assert r"run = a\_b" in table

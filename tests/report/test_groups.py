@@ -1,0 +1,104 @@
+"""Runs that differ in seeds only are one method; what tells methods apart names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from raysim.report.groups import Group, grouped, headline
+from raysim.report.looks import NAMED, looks
+from raysim.report.palette import GREY, SERIES
+from raysim.report.runs import read_all
+from tests.report.run_folders import accuracies, write
+
+
+def of(folder: Path) -> tuple[list[Group], list[str]]:
+    return grouped(read_all([folder])[0])
+
+
+def test_other_seeds_are_trials_and_other_settings_are_methods(tmp_path: Path) -> None:
+    for size in (5, 10):
+        for seed in range(3):
+            write(tmp_path / f"{size}-{seed}", accuracies(0.5, 0.6), seed=seed, cohort={"size": size})
+    groups, notes = of(tmp_path)
+    assert [(group.label, group.keys, len(group.runs)) for group in groups] == [
+        ("cohort.size = 5", {"cohort.size": 5}, 3),
+        ("cohort.size = 10", {"cohort.size": 10}, 3),
+    ]
+    assert not notes
+
+
+def test_how_closely_a_run_was_watched_and_where_it_ran_makes_no_method(tmp_path: Path) -> None:
+    write(tmp_path / "a", accuracies(0.5, 0.6))
+    write(tmp_path / "b", accuracies(0.5, 0.6), seed=1, evaluation={"every": 7}, engine={"workers": 3}, name="other")
+    groups, _ = of(tmp_path)
+    assert [len(group.runs) for group in groups] == [2]
+
+
+def test_the_same_settings_and_seeds_are_counted_once_the_longer_run(tmp_path: Path) -> None:
+    write(tmp_path / "a", accuracies(0.5, 0.6))
+    write(tmp_path / "b", accuracies(0.5, 0.6, 0.7), rounds=3)
+    ((group,), notes) = of(tmp_path)
+    assert [run.path.name for run in group.runs] == ["b"]
+    assert [note.partition(" has ")[2].startswith("the settings and seeds of") for note in notes] == [True]
+
+
+def test_another_choice_is_one_difference_and_its_own_keys_count_among_its_own(tmp_path: Path) -> None:
+    for name, optimizer in {
+        "a": {"name": "adam", "lr": 0.1},
+        "b": {"name": "adam", "lr": 0.2},
+        "c": {"name": "sgd", "lr": 1.0},
+    }.items():
+        write(tmp_path / name, accuracies(0.5, 0.6), server={"optimizer": optimizer})
+    assert [group.label for group in of(tmp_path)[0]] == [
+        "server.optimizer = adam, server.optimizer.lr = 0.1",
+        "server.optimizer = adam, server.optimizer.lr = 0.2",
+        "server.optimizer = sgd",
+    ]
+
+
+def test_methods_with_many_differences_are_called_by_their_names(tmp_path: Path) -> None:
+    client = {"optimizer": {"name": "sgd", "lr": 0.5}, "batch_size": 3, "epochs": 2}
+    write(tmp_path / "a", accuracies(0.5, 0.6), name="first")
+    write(tmp_path / "b", accuracies(0.5, 0.6), name="second", client=client, cohort={"size": 9})
+    groups, _ = of(tmp_path)
+    assert [group.label for group in groups] == ["first", "second"]
+    assert groups[1].keys["client.batch_size"] == 3
+
+
+def test_runs_of_a_scripts_own_model_are_told_apart_by_name(tmp_path: Path) -> None:
+    for seed, name in enumerate(("mine", "mine", "yours")):
+        write(tmp_path / f"{seed}", accuracies(0.5, 0.6), name=name, seed=seed, model=None)
+    groups, _ = of(tmp_path)
+    assert [(group.label, len(group.runs)) for group in groups] == [("run = mine", 2), ("run = yours", 1)]
+
+
+def test_other_data_are_a_warning_that_names_them(tmp_path: Path) -> None:
+    for clients in (20, 30):
+        write(tmp_path / "settings" / f"{clients}", accuracies(0.5, 0.6), data={"name": "digits", "clients": clients})
+    assert of(tmp_path / "settings")[1] == ["Runs of different data are compared: data.clients is 20, 30."]
+    for name, rate in {"one": 0.1, "other": 0.2}.items():
+        client = {"optimizer": {"name": "sgd", "lr": rate}}
+        write(tmp_path / "script" / name, accuracies(0.5, 0.6), data=None, data_fingerprint=name, client=client)
+    (note,) = of(tmp_path / "script")[1]
+    assert note.startswith("Runs of different data are compared: those of ")
+
+
+def test_the_same_data_are_no_warning(tmp_path: Path) -> None:
+    for seed in range(2):
+        write(tmp_path / f"{seed}", accuracies(0.5, 0.6), seed=seed, data_fingerprint=f"dealt {seed}")
+    assert of(tmp_path)[1] == []
+
+
+def test_looks_are_distinct_until_there_are_too_many_and_then_the_best_are_named() -> None:
+    assert len(set(looks([0.0] * NAMED))) == NAMED
+    many = looks(float(i) for i in range(40))
+    assert [i for i, look in enumerate(many) if look.is_named] == list(range(40 - len(SERIES), 40))
+    assert {look.colour for look in many if not look.is_named} == {GREY}
+
+
+def test_the_headline_is_the_test_accuracy_where_there_is_one(tmp_path: Path) -> None:
+    row = {"loss": 1.0, "accuracy": 0.1, "eval/train/accuracy": 0.2, "eval/test/loss": 1.0, "eval/test/accuracy": 0.3}
+    for number, best in enumerate(("eval/test/accuracy", "eval/train/accuracy", "eval/test/loss", "accuracy", "loss")):
+        write(tmp_path / f"{number}", [row], rounds=1)
+        assert headline(of(tmp_path / f"{number}")[0]) == best
+        del row[best]

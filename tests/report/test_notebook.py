@@ -1,0 +1,56 @@
+"""Results in a notebook: what IPython asks an object for."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import raysim
+from raysim import records
+from raysim.report import notebook
+
+Make = Callable[..., raysim.Experiment]
+
+
+def test_a_result_is_the_closing_table_and_the_curve(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    result = raysim.run(experiment(), dataset=dataset, path=tmp_path / "run")
+    shown = result._repr_html_()
+    assert shown is not None
+    assert re.search(r"<th [^>]*>rounds</th><td [^>]*>4</td>", shown)
+    assert shown.count('src="data:image/png;base64,') == 1
+    assert repr(result) == f"Result(path={result.path!r})"
+
+
+def test_trials_show_mean_and_deviation(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
+    result = raysim.run_trials(experiment(trials=2), dataset=dataset, path=tmp_path / "all")
+    shown = result._repr_html_()
+    assert shown is not None
+    assert re.search(r"<th [^>]*>test</th><td [^>]*>accuracy \d+\.\d % \+- \d+\.\d % \(after round 4\)", shown)
+
+
+def test_without_its_folder_a_result_has_its_plain_form(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    result = raysim.run(experiment(), dataset=dataset, path=tmp_path / "run")
+    shutil.rmtree(result.path)
+    assert result._repr_html_() is None
+
+
+def test_what_is_named_from_outside_is_text_and_no_picture_is_drawn_of_nothing() -> None:
+    shown = notebook.html([("folder", "a<b>")], records.table([]), "title")
+    assert "a&lt;b&gt;" in shown
+    assert "<img" not in shown
+
+
+def test_tables_open_in_pandas_and_polars(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
+    import pytest
+
+    result = raysim.run(experiment(), dataset=dataset, path=tmp_path / "run")
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    assert isinstance(result.rounds.to_pandas(), pandas.DataFrame)
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    assert polars.from_arrow(result.rounds)["loss"].to_list() == result.rounds["loss"].to_pylist()
