@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from raysim.api import Result, Round, replay, resume, rounds, run
     from raysim.central_training import centralized
     from raysim.data.dataset import FederatedDataset
+    from raysim.differences import differing
     from raysim.engine.replay import ClientUpdate
     from raysim.errors import (
         CheckpointError,
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from raysim.experiment import Experiment, load
+    from raysim.prepared import dataset_of
+    from raysim.rewrite import rewritten
     from raysim.runs import Report, Runs
+    from raysim.section import Section
     from raysim.sweep_runs import SweepPoint, SweepResult, run_sweep
     from raysim.trial_runs import TrialsResult, run_trials
     from raysim.trials import trials_of
@@ -43,14 +47,18 @@ __all__ = [
     "Round",
     "RunFolderError",
     "Runs",
+    "Section",
     "SweepPoint",
     "SweepResult",
     "TrialsResult",
     "WorkerLostError",
     "centralized",
+    "dataset_of",
+    "differing",
     "load",
     "replay",
     "resume",
+    "rewritten",
     "rounds",
     "run",
     "run_sweep",
@@ -62,11 +70,15 @@ _HOMES = {
     "FederatedDataset": "raysim.data.dataset",
     "ClientUpdate": "raysim.engine.replay",
     "Experiment": "raysim.experiment",
+    "Section": "raysim.section",
+    "dataset_of": "raysim.prepared",
+    "differing": "raysim.differences",
     "Report": "raysim.runs",
     "Runs": "raysim.runs",
     "TrialsResult": "raysim.trial_runs",
     "centralized": "raysim.central_training",
     "load": "raysim.experiment",
+    "rewritten": "raysim.rewrite",
     "run_trials": "raysim.trial_runs",
     "trials_of": "raysim.trials",
     **dict.fromkeys(("SweepPoint", "SweepResult", "run_sweep"), "raysim.sweep_runs"),

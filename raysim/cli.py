@@ -207,8 +207,54 @@ def check(
     experiment = _load(file, changes, removals)
     plan = resolve(experiment)
     typer.echo(preview.text(plan, path or _default_folder(experiment)))
+    if experiment.tuning is not None:
+        import tuning
+
+        typer.echo("\n" + preview.aligned(tuning.preview(experiment, tuning.default_folder(experiment))))
     if calibrate:
         _calibrate(plan, file, out)
+
+
+@app.command("tune")
+def tune_(
+    file: File,
+    changes: Set = None,
+    removals: Unset = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="How many configurations. [default: as the file]")] = None,
+    concurrent: Annotated[int | None, typer.Option(min=1, help="How many at a time. [default: as the file]")] = None,
+    storage: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where the study is kept. [default: as the file, or study.db]")
+    ] = None,
+    address: Address = None,
+    path: Annotated[
+        Path | None, typer.Option("--path", metavar="DIR", help="The study's folder. [default: runs/NAME-tuning]")
+    ] = None,
+    progress: Progress = True,
+) -> None:
+    """Find the best values of some keys on held-out clients, and evaluate them on the test split.
+
+    The same command goes on with a study that was stopped.
+    """
+    import tuning
+
+    experiment = _load(file, changes, removals)
+    tuning.section_of(experiment)
+    given = {"trials": trials, "concurrent": concurrent, "storage": storage}
+    settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    where = path or tuning.default_folder(experiment)
+    try:
+        study = tuning.tune(
+            experiment,
+            address=address,
+            path=where,
+            progress=progress,
+            source=file.read_text(encoding="utf-8"),
+            **settings,
+        )
+    except KeyboardInterrupt:
+        _say(f"stopped; the same command goes on with the study in {where}")
+        raise typer.Exit(INTERRUPTED) from None
+    _print(tuning.lines(study))
 
 
 def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:

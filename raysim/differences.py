@@ -13,7 +13,19 @@ def settings(stored: Experiment, asked: Experiment) -> list[str]:
 
     How long to go on, where it is placed and how it is called may differ between a run and its continuation.
     """
-    return _between(stored.determining(), asked.determining(), "")
+    return differing(stored.determining(), asked.determining())
+
+
+def differing(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> list[str]:
+    """Likewise of any two records; `path` goes before every key."""
+    lines: list[str] = []
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key), after.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            lines += differing(old, new, f"{path}{key}.")
+        elif old != new:
+            lines.append(f"{path}{key} was {_written(old)}, and is {_written(new)}")
+    return lines
 
 
 def distinguishing(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -42,17 +54,6 @@ def _tell(values: Mapping[int, Any], path: str, told: list[dict[str, Any]]) -> N
         for key in dict.fromkeys(key for table in alike.values() for key in table):
             below = f"{path}.{key}" if path else key
             _tell({number: table.get(key) for number, table in alike.items()}, below, told)
-
-
-def _between(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> list[str]:
-    lines: list[str] = []
-    for key in dict.fromkeys([*before, *after]):
-        old, new = before.get(key), after.get(key)
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            lines += _between(old, new, f"{path}{key}.")
-        elif old != new:
-            lines.append(f"{path}{key} was {_written(old)}, and is {_written(new)}")
-    return lines
 
 
 def _written(value: Any) -> str:

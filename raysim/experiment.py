@@ -15,11 +15,10 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     StringConstraints,
-    ValidationError,
     model_validator,
 )
 
-from raysim import defined, explain, overrides
+from raysim import defined, overrides
 from raysim.client.adversary import Adversary
 from raysim.client.fine_tuning import FineTuning
 from raysim.client.forms.choose import FormName, Precision
@@ -92,6 +91,7 @@ class Experiment(Section):
     """Everything that determines a run. `data` and `model` may be absent where a script passes its own.
 
     `pooled`: one client, "pooled", holds the training examples of all.
+    `tuning` is for the package of that name: a run takes no notice of it.
     """
 
     name: RunName = "run"
@@ -108,6 +108,7 @@ class Experiment(Section):
     evaluation: EvaluationSection = EvaluationSection()
     engine: EngineSection = EngineSection()
     checkpoint: CheckpointSection = CheckpointSection()
+    tuning: dict[str, Any] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -145,10 +146,7 @@ class Experiment(Section):
         Raises:
             ExperimentError: names every key that is wrong, what was given and what is allowed.
         """
-        try:
-            return super().model_validate(obj, **kwargs)
-        except ValidationError as error:
-            raise ExperimentError(explain.message(error, cls)) from None
+        return cls.checked(obj, **kwargs)
 
     def to_json(self) -> str:
         """The complete record, defaults included; `Experiment.model_validate(json.loads(...))` gives it back."""
@@ -158,8 +156,8 @@ class Experiment(Section):
         """The keys that were given, as plain values, without defaults: a default may depend on what is changed."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
-    def changed(self, set: Iterable[str]) -> Experiment:
-        """A copy with changes as `load` takes them, validated anew."""
+    def changed(self, set: Iterable[str] | Mapping[str, Any]) -> Experiment:
+        """A copy with changes as `load` takes them, or with values by their dotted keys; validated anew."""
         return Experiment.model_validate(overrides.apply(self.said(), set, ()))
 
     def fingerprint(self, data_fingerprint: str) -> str:
@@ -169,7 +167,9 @@ class Experiment(Section):
 
     def determining(self) -> dict[str, Any]:
         """What determines the numbers of a round, as plain values: a run and its continuation must agree on it."""
-        record = self.model_dump(mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint"})
+        record = self.model_dump(
+            mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint", "tuning"}
+        )
         for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "cuda_graphs"):
             del record["engine"][placement]
         if self.data is not None:

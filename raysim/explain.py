@@ -10,12 +10,13 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 
-def message(error: ValidationError, root: type[BaseModel]) -> str:
-    """One sentence per key that is wrong, in the order of the record's keys."""
+def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
+    """One sentence per key that is wrong, in the order of the record's keys; `at` is the record's own dotted key."""
     sentences: dict[str, None] = {}
     wanted: dict[tuple[str, str], list[str]] = {}
     for details in error.errors():
         path, section = _resolve(details["loc"], root)
+        path = [*filter(None, at.split(".")), *path]
         key, kind, given = ".".join(path), details["type"], details["input"]
         if kind == "extra_forbidden":
             sentences[_unknown_key(path, section)] = None

@@ -1,22 +1,25 @@
-"""Changes to a TOML table from the command line: "a.b.c=value", and keys to remove."""
+"""Changes to a TOML table: "a.b.c=value" from the command line, or values by dotted keys; and keys to remove."""
 
 from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from raysim.errors import ExperimentError
 
 
-def apply(table: Mapping[str, Any], changes: Iterable[str], removals: Iterable[str]) -> dict[str, Any]:
+def apply(
+    table: Mapping[str, Any], changes: Iterable[str] | Mapping[str, Any], removals: Iterable[str]
+) -> dict[str, Any]:
     """A changed copy of the table: removals first, then changes in order."""
     result = copy.deepcopy(dict(table))
     for dotted in removals:
         _remove(result, dotted)
-    for change in changes:
-        _set(result, change)
+    given = changes.items() if isinstance(changes, Mapping) else (_parsed(change) for change in changes)
+    for dotted, value in given:
+        _set(result, dotted, value)
     return result
 
 
@@ -28,24 +31,22 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def _set(table: dict[str, Any], change: str) -> None:
+def _parsed(change: str) -> tuple[str, Any]:
+    """The dotted key and the value of "key.key=value"."""
     dotted, equals, text = change.partition("=")
     keys = [key.strip() for key in dotted.split(".")]
     if not equals or not all(keys):
         raise ExperimentError(f"A change has the form key.key=value, but got {change!r}.")
-    put(table, keys, parse_value(text.strip()))
+    return ".".join(keys), parse_value(text.strip())
 
 
-def put(table: dict[str, Any], keys: Sequence[str], value: Any) -> None:
-    """Set the value at the end of the keys' path, in place; a changed `name` drops its table's other keys."""
-    *path, last = keys
-    inner: Any = table
+def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
+    *path, last = dotted.split(".")
+    inner = table
     for depth, key in enumerate(path, start=1):
         inner = inner.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise ExperimentError(
-                f"{'.'.join(keys)!r} goes through {'.'.join(path[:depth])}, which is a value, not a table."
-            )
+            raise ExperimentError(f"{dotted!r} goes through {'.'.join(path[:depth])}, which is a value, not a table.")
     if last == "name" and path and inner.get("name") != value:
         # Another choice: the keys of the one it replaces mean nothing to it.
         inner.clear()

@@ -10,6 +10,7 @@ timeline.json            with profile: what driver and workers did when
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -313,6 +314,7 @@ def _round_of(part: Path) -> int:
     return int(part.stem.removeprefix("round-"))
 
 
+@functools.cache
 def _version(package: str) -> str:
     try:
         return metadata.version(package)

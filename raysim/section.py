@@ -7,15 +7,35 @@ only composes. Each default is therefore written once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from raysim import explain
+from raysim.errors import ExperimentError
 
 
 class Section(BaseModel):
     """A table of the experiment. Unknown keys are errors; values cannot change after validation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    @classmethod
+    def checked(cls, given: Any, at: str = "", **kwargs: Any) -> Self:
+        """Validate a mapping.
+
+        Args:
+            given: keys and values, as a TOML file has them.
+            at: the table's dotted name in the file, with which every key in a message begins.
+            kwargs: as for pydantic's `model_validate`.
+
+        Raises:
+            ExperimentError: names every key that is wrong, what was given and what is allowed.
+        """
+        try:
+            return super().model_validate(given, **kwargs)
+        except ValidationError as error:
+            raise ExperimentError(explain.message(error, cls, at)) from None
 
 
 def named_unless_said(choice: type[Section]) -> BeforeValidator:

@@ -6,7 +6,6 @@ keep the seed, so cohorts of different sizes are nested and the others equal, ro
 
 from __future__ import annotations
 
-import copy
 import itertools
 import json
 import re
@@ -97,13 +96,11 @@ def labels(values: Sequence[Any]) -> list[str]:
 
 
 def _point(experiment: Experiment, values: dict[str, Any], sweep: Sweep) -> Point:
-    table = experiment.said()
-    for key in sorted(values, key=lambda key: not key.endswith(".name")):
-        overrides.put(table, key.split("."), copy.deepcopy(values[key]))
+    names_first = {key: values[key] for key in sorted(values, key=lambda key: not key.endswith(".name"))}
     words = {key: labels(sweep[key])[list(sweep[key]).index(value)] for key, value in values.items()}
     folder = ",".join(f"{key}={word}" for key, word in words.items())
     try:
-        return Point(values, folder, Experiment.model_validate(table))
+        return Point(values, folder, experiment.changed(names_first))
     except ExperimentError as error:
         raise ExperimentError(f"{folder}: {error}") from None
 

@@ -15,6 +15,7 @@ import torch
 from typer.main import get_command
 
 import raysim
+import tuning
 from raysim import sweep
 from raysim.cli import app
 
@@ -91,7 +92,9 @@ def test_toml_blocks_are_experiments(page: Path, tmp_path: Path) -> None:
     for number, block in enumerate(blocks(page, "toml")):
         file = tmp_path / f"{number}.toml"
         file.write_text(block, encoding="utf-8")
-        raysim.load(file)
+        exp = raysim.load(file)
+        if exp.tuning is not None:
+            tuning.section_of(exp)
 
 
 def test_the_readmes_experiment_runs(workplace: Path) -> None:
@@ -136,7 +139,8 @@ def check_raysim(arguments: list[str]) -> None:
         assert command is not None
         context = command.make_context(name, list(arguments), parent=context)
     file = context.params.get("file")
-    if file is not None and str(file) != "FILE":
+    # What a command makes is not there yet.
+    if file is not None and str(file) != "FILE" and not str(file).startswith("runs/"):
         exp = raysim.load(ROOT / file, context.params.get("changes") or (), context.params.get("removals") or ())
         if sweeps := context.params.get("sweeps"):
             sweep.points(exp, sweep.parse(sweeps))
@@ -206,7 +210,17 @@ def test_headings_that_code_refers_to_are_there() -> None:
 
 def offered() -> dict[str, set[str]]:
     """Every key of the experiment that is a choice by name, and the names it takes."""
-    schema = raysim.Experiment.model_json_schema()
+    found = choices(raysim.Experiment, "") | choices(tuning.TuningSection, "tuning")
+    # The partition whose sizes a shuffled one takes: one of those listed already.
+    found.pop("data.partition.sizes_of", None)
+    # Likewise the sampler that replayed rounds are laid over.
+    found.pop("cohort.sampler.over", None)
+    return found
+
+
+def choices(record: type[raysim.Section], at: str) -> dict[str, set[str]]:
+    """Likewise of a record, whose keys stand in the table `at`."""
+    schema = record.model_json_schema()
     found: dict[str, set[str]] = {}
 
     def visit(node: dict[str, Any], path: str) -> None:
@@ -221,11 +235,7 @@ def offered() -> dict[str, set[str]]:
                 visit(value, f"{path}.{key}".removeprefix("."))
         return None
 
-    visit(schema, "")
-    # The partition whose sizes a shuffled one takes: one of those listed already.
-    found.pop("data.partition.sizes_of", None)
-    # Likewise the sampler that replayed rounds are laid over.
-    found.pop("cohort.sampler.over", None)
+    visit(schema, at)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,16 @@ def test_the_fingerprint_leaves_placement_and_names_out(file: Path, placement: s
 def test_the_fingerprint_covers_what_determines_numbers(file: Path, numbers: str) -> None:
     assert raysim.load(file, [numbers]).fingerprint("data") != raysim.load(file).fingerprint("data")
     assert raysim.load(file).fingerprint("other data") != raysim.load(file).fingerprint("data")
+
+
+def test_changes_by_dotted_keys_are_values_and_no_text(experiment: Callable[..., raysim.Experiment]) -> None:
+    changed = experiment().changed({"client.optimizer.lr": 0.25, "server.optimizer": {"name": "adam", "lr": 0.5}})
+    assert (changed.client.optimizer.lr, changed.server.optimizer.lr) == (0.25, 0.5)
+    with pytest.raises(raysim.ExperimentError, match=r"unknown key 'client\.rate'"):
+        experiment().changed({"client.rate": 1})
+
+
+def test_a_run_takes_no_notice_of_tuning(experiment: Callable[..., raysim.Experiment]) -> None:
+    tuned = experiment(tuning={"space": {"client": {"lr": {"grid": [1]}}}})
+    assert tuned.fingerprint("data") == experiment().fingerprint("data")
+    assert raysim.Experiment.model_validate(json.loads(tuned.to_json())) == tuned

@@ -22,3 +22,9 @@ def test_tables_that_are_not_there_are_added() -> None:
 def test_inline_tables_stay_inline() -> None:
     text = 'client.optimizer = { name = "sgd", lr = 0.1 } # tuned\n'
     assert rewritten(text, {"client.optimizer.lr": 0.5}) == 'client.optimizer = { name = "sgd", lr = 0.5 } # tuned\n'
+
+
+def test_keys_and_tables_can_go() -> None:
+    text = '# mine\nname = "x"\n[tuning]\ntrials = 3\n[tuning.space]\na.b = 1\n[cohort] # who\nsize = 3\nseed = 4\n'
+    got = rewritten(text, {"name": "y"}, ["tuning", "cohort.seed", "nothing.here"])
+    assert got == '# mine\nname = "y"\n[cohort] # who\nsize = 3\n'

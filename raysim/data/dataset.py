@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,9 +12,11 @@ import numpy.typing as npt
 from raysim.data.array_split import ArraySplit
 from raysim.data.arrow_split import ArrowSplit
 from raysim.data.field import Field
-from raysim.data.fingerprint import SPLITS, SplitDigest, fingerprint
+from raysim.data.fingerprint import SPLITS, SplitDigest, address_digest, fingerprint
 from raysim.data.gather import Clients, gather
+from raysim.data.holdout import Holdout, check_holdout
 from raysim.data.manifest import read_manifest
+from raysim.data.subset import Subset
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
@@ -61,7 +63,8 @@ class FederatedDataset:
         y: the targets' field.
         num_classes: labels are in 0..num_classes - 1; None: regression on floating targets.
         fingerprint: content address in hex. It is the same for the same content (fields, num_classes, ids, order, x, y,
-            splits) in memory and on disk; a generated dataset is addressed by its parameters instead.
+            splits) in memory and on disk; a generated dataset is addressed by its parameters instead, and one with
+            clients held out by what it was before, share and seed.
     """
 
     train: Split
@@ -83,6 +86,34 @@ class FederatedDataset:
         if name not in self.splits:
             raise DataError(f"no split {name!r} in this dataset; it has: {', '.join(self.splits)}")
         return self.splits[name]
+
+    def hold_out(self, share: float, seed: int = 0) -> FederatedDataset:
+        """Some training clients become the validation split, chosen as `data.holdout` would choose them.
+
+        Args:
+            share: of the training clients, in (0, 1).
+            seed: addresses the choice.
+
+        Raises:
+            DataError: there is a validation split already, or the share leaves no client on one side.
+        """
+        if self.validation is not None:
+            raise DataError(
+                "this dataset has validation clients of its own, so none of the training clients is held out"
+            )
+        if not 0 < share < 1:
+            raise DataError(f"the share to hold out must be in (0, 1), but got {share}")
+        try:
+            check_holdout(len(self.train), share, 0.0)
+        except ValueError as error:
+            raise DataError(str(error)) from None
+        holdout = Holdout(len(self.train), share, seed)
+        return replace(
+            self,
+            train=Subset(self.train, holdout.train()),
+            validation=Subset(self.train, holdout.validation()),
+            fingerprint=address_digest({"of": self.fingerprint, "holdout": share, "seed": seed}),
+        )
 
     @classmethod
     def from_clients(

@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.errors import ExperimentError
 from raysim.seeds import Int64s, key, permutation
 
 Share = Annotated[float, Key(ge=0, lt=1)]
@@ -44,14 +45,14 @@ class Holdout:
 
 
 def check_holdout(num_clients: int, clients: float, examples: float) -> None:
-    """Raise ValueError unless at most one kind is asked for, and a holdout of clients leaves some on both sides."""
+    """Raise ExperimentError unless at most one kind is asked for, and clients are left on both sides."""
     if clients and examples:
-        raise ValueError(
+        raise ExperimentError(
             f"holdout (clients) and holdout_examples cannot both be set, but are {clients} and {examples}: "
             "there is one validation split"
         )
     if clients and not 0 < _rounded(clients, num_clients) < num_clients:
-        raise ValueError(
+        raise ExperimentError(
             f"holdout must leave at least one training and one validation client, "
             f"but {clients} of {num_clients} clients is {_rounded(clients, num_clients)}"
         )

@@ -17,7 +17,6 @@ from raysim.client.load import load
 from raysim.client.work import Between
 from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pooled
-from raysim.data.prepare import prepare
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError, ModelError
@@ -25,6 +24,7 @@ from raysim.experiment import Experiment
 from raysim.models import section as models
 from raysim.models.model import Model, ModuleFactory, bind, create, replace_params
 from raysim.models.task import Loss, Task, check_fit, task_for
+from raysim.prepared import dataset_of
 from raysim.server.aggregators import fewest, refusal
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -48,9 +48,7 @@ def resolve(
         ExperimentError, DataError, ModelError: what does not fit, with what was given and what is allowed.
     """
     if dataset is None:
-        if experiment.data is None:
-            raise ExperimentError("The experiment has no [data] section, so dataset= must be passed.")
-        dataset = prepare(experiment.data, experiment.seed)
+        dataset = dataset_of(experiment)
     if experiment.pooled:
         dataset = pooled(dataset)
     outputs = dataset.num_classes if dataset.num_classes is not None else math.prod(dataset.y.shape)

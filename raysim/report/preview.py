@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,11 @@ Line = tuple[str, str]
 def text(plan: Plan, path: Path) -> str:
     """The preview of a resolved run that would write to `path`."""
     lines = [*_data(plan), *_model(plan), *_round(plan), *_schedule(plan), *_engine(plan), *_folder(plan, path)]
+    return aligned(lines)
+
+
+def aligned(lines: Sequence[Line]) -> str:
+    """Labels in a column, and what is said beside them."""
     width = max(len(label) for label, _ in lines)
     return "\n".join(f"{label:<{width}}  {said}".rstrip() for label, said in lines)
 

@@ -1,4 +1,4 @@
-"""What every split promises, held by all three: in memory, memory-mapped, generated."""
+"""What every split promises, held by all: in memory, memory-mapped, generated, and some clients of another."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from raysim.data import DatasetWriter, FederatedDataset, Field, Split
 from raysim.data.generated_split import GeneratedSplit
+from raysim.data.subset import Subset
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
@@ -67,11 +68,21 @@ def generated_members(tmp_path: Path) -> Split:
     return GeneratedSplit(Arithmetic(), NUM_CLIENTS, partial(members, NUM_CLIENTS))
 
 
+def subset(tmp_path: Path) -> Split:
+    """The clients whose numbers are even, of twice as many with every one in between empty."""
+    clients: dict[str, Any] = {}
+    for k in range(NUM_CLIENTS):
+        clients[str(k)], clients[f"between {k}"] = rows_of(k), (np.zeros((0, 2, 3), np.float32), np.zeros(0, np.int64))
+    whole = FederatedDataset.from_clients(train={"t": rows_of(1)}, test=clients).split("test")
+    return Subset(whole, 2 * members(NUM_CLIENTS))
+
+
 SPLITS: dict[str, Callable[[Path], Split]] = {
     "array": in_memory,
     "arrow, one batch": partial(mapped, rows_per_batch=1000),
     "arrow, clients across batches": partial(mapped, rows_per_batch=2),
     "generated": generated,
+    "subset": subset,
     "generated, of members": generated_members,
 }
 

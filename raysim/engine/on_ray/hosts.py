@@ -31,9 +31,11 @@ class HostActor:
     Args:
         index: the worker's number, for messages.
         gpus: the share of a card that Ray gave; it caps this process's share of the card's memory.
+        level: from which on raysim's log says something, as where the runs were started.
     """
 
-    def __init__(self, index: int, gpus: float) -> None:
+    def __init__(self, index: int, gpus: float, level: int) -> None:
+        log.setLevel(level)
         if torch.cuda.is_available() and 0 < gpus < 1:
             torch.cuda.set_per_process_memory_fraction(gpus)
         self._name = f"worker {index} (process {os.getpid()})"
@@ -140,7 +142,7 @@ class OnRayHosts:
         options = ray.remote(HostActor).options(
             num_cpus=place.cpus, num_gpus=place.gpus, max_restarts=0, max_task_retries=0
         )
-        actor = options.remote(next(self._indices), place.gpus)
+        actor = options.remote(next(self._indices), place.gpus, log.getEffectiveLevel())
         self._told[actor] = set()
         self._free.append(actor)
 

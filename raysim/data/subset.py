@@ -1,0 +1,57 @@
+"""Some of a split's clients, as a split of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.data.lookup import check_position, unknown_client
+from raysim.errors import DataError
+from raysim.seeds import Int64s
+
+if TYPE_CHECKING:
+    from raysim.data.dataset import Split
+
+
+@dataclass(frozen=True, eq=False)
+class Subset:
+    """A view: clients keep their ids and rows, and get new positions.
+
+    Attributes:
+        whole: the split they are of.
+        members: their positions in it, rising, int64, (clients,).
+    """
+
+    whole: Split
+    members: Int64s
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def sizes(self, positions: Int64s | None = None) -> Int64s:
+        """Examples per client, int64."""
+        return self.whole.sizes(self.members if positions is None else self.members[positions])
+
+    def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The client's rows, as the whole split has them."""
+        check_position(position, len(self))
+        return self.whole.client(int(self.members[position]))
+
+    def id_of(self, position: int) -> str:
+        """The client's id."""
+        check_position(position, len(self))
+        return self.whole.id_of(int(self.members[position]))
+
+    def position_of(self, client_id: str) -> int:
+        """The client's position, or DataError with the nearest id."""
+        try:
+            member = self.whole.position_of(client_id)
+        except DataError:
+            member = -1
+        position = int(np.searchsorted(self.members, member))
+        if position == len(self) or self.members[position] != member:
+            raise unknown_client(client_id, (self.id_of(p) for p in range(len(self))), len(self))
+        return position

@@ -1,0 +1,128 @@
+"""Shared by the tests of studies: storages of every kind, and the smallest study there is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raysim
+from tests.conftest import make_clients
+
+POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+USER = "postgres"
+"""PostgreSQL does not run as root: where the tests do, Debian's user has to."""
+
+
+@pytest.fixture
+def small() -> raysim.FederatedDataset:
+    """Ten training clients and two test clients."""
+    return raysim.FederatedDataset.from_clients(
+        train=make_clients([8 + i for i in range(10)]), test=make_clients([25] * 2, seed=1, prefix="t")
+    )
+
+
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures take longer than the smallest study."""
+    monkeypatch.setattr("tuning.study.pictures.draw_all", lambda *given: None)
+
+
+@pytest.fixture
+def tuned(experiment: Callable[..., raysim.Experiment]) -> Callable[..., raysim.Experiment]:
+    """An experiment of four rounds in-process whose client rate is tuned; keyword arguments are keys of [tuning]."""
+
+    def make(**keys: Any) -> raysim.Experiment:
+        space = {"client.optimizer.lr": {"grid": [0.01, 0.1, 1.0]}}
+        return experiment(cohort={"size": 4}, model={"name": "linear"}, tuning={"space": space, **keys})
+
+    return make
+
+
+@dataclass
+class Postgres:
+    """A server on this machine, with an empty database of its own."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{USER}"
+
+    def start(self) -> None:
+        where = ["-D", str(self.folder / "data"), "-k", str(self.folder)]
+        network = ["-c", "listen_addresses=127.0.0.1", "-p", str(self.port)]
+        with (self.folder / "log").open("ab") as log:
+            command = [str(POSTGRES[-1] / "postgres"), *where, *network, "-c", "fsync=off"]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, **_as_user())
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0 and self._answers():
+                    return
+            time.sleep(0.1)
+        raise AssertionError((self.folder / "log").read_text())
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        try:
+            psycopg.connect(self.url).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+@pytest.fixture
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL of the test's own, on loopback."""
+    if not POSTGRES:
+        pytest.skip("needs PostgreSQL: apt-get install postgresql")
+    pytest.importorskip("psycopg", reason="needs PostgreSQL's driver: pip install 'psycopg[binary]'")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # Its user must be able to go there, which pytest's own folders do not allow.
+    folder = Path(tempfile.mkdtemp(prefix="raysim-postgres-"))
+    if os.geteuid() == 0:
+        shutil.chown(folder, USER, USER)
+    make = [str(POSTGRES[-1] / "initdb"), "-D", str(folder / "data"), "-U", USER, "-A", "trust", "--no-sync"]
+    subprocess.run(make, check=True, capture_output=True, **_as_user())
+    server = Postgres(folder, port)
+    server.start()
+    yield server
+    assert server.process is not None
+    server.process.terminate()
+    server.process.wait(timeout=30)
+    shutil.rmtree(folder)
+
+
+def _as_user() -> dict[str, Any]:
+    return {"user": USER, "group": USER, "cwd": "/"} if os.geteuid() == 0 else {}
+
+
+@pytest.fixture(params=["sqlite", "journal", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A storage of every kind."""
+    match request.param:
+        case "sqlite":
+            return f"sqlite:///{tmp_path / 'shared.db'}"
+        case "journal":
+            return f"journal:{tmp_path / 'journal.log'}"
+    server: Postgres = request.getfixturevalue("postgres")
+    return server.url

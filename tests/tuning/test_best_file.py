@@ -1,0 +1,52 @@
+"""best.toml means the best configuration, and is the user's file where there was one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import raysim
+from tuning import best_file
+
+SOURCE = """# mine
+name = "x"
+rounds = 5
+[client]
+optimizer = { name = "sgd", lr = 0.1 } # where I began
+[cohort]
+size = 3
+[server]
+optimizer = { name = "adam", lr = 0.01, beta2 = 0.9 }
+[tuning]
+seeds = 2
+[tuning.space]
+client.optimizer.lr = { grid = [0.1, 1] }
+"""
+
+
+def loaded(text: str, folder: Path) -> raysim.Experiment:
+    (folder / "best.toml").write_text(text)
+    return raysim.load(folder / "best.toml")
+
+
+def best(values: dict[str, object], folder: Path) -> raysim.Experiment:
+    (folder / "source.toml").write_text(SOURCE)
+    return raysim.load(folder / "source.toml", unset=["tuning"]).changed(values)
+
+
+def test_the_file_keeps_what_people_wrote(tmp_path: Path) -> None:
+    wanted = best({"client.optimizer.lr": 1.0, "name": "x-best", "rounds": 7}, tmp_path)
+    text = best_file.text(wanted, SOURCE, "one\ntwo")
+    assert loaded(text, tmp_path) == wanted
+    assert text.startswith('# one\n# two\n# mine\nname = "x-best"\nrounds = 7\n')
+    assert 'optimizer = { name = "sgd", lr = 1.0 } # where I began' in text
+    assert "tuning" not in text
+
+
+def test_another_choice_takes_its_keys_along(tmp_path: Path) -> None:
+    wanted = best({"server.optimizer": {"name": "momentum", "lr": 0.5}}, tmp_path)
+    assert loaded(best_file.text(wanted, SOURCE, ""), tmp_path) == wanted
+
+
+def test_without_a_file_the_record_is_complete(tmp_path: Path) -> None:
+    wanted = best({"client.optimizer.lr": 0.25}, tmp_path)
+    assert loaded(best_file.text(wanted, None, "found"), tmp_path) == wanted

@@ -1,0 +1,108 @@
+"""The pictures of a study: which there are, and what stands in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import raysim
+import tuning
+from tuning.objective import Objective
+from tuning.pictures import heat_map
+from tuning.pictures.colours import DARK, LIGHT, Colours
+from tuning.pictures.recorded import mean_curve
+from tuning.result import Configuration, Study
+from tuning.space import Space, parse
+
+X, Y = "client.optimizer.lr", "server.optimizer.lr"
+
+
+def study(rows: list[tuple[float, float, str, float | None]], objective: Objective, **other: Any) -> Study:
+    columns = ["trial", X, Y, "outcome", "value"]
+    table = pa.table(dict(zip(columns, zip(*((i, *row) for i, row in enumerate(rows)), strict=True), strict=True)))
+    done = [(row[3], i) for i, row in enumerate(rows) if row[3] is not None]
+    value, best = max(done) if objective.is_maximised else min(done)
+    values = {X: rows[best][0], Y: rows[best][1]}
+    first = Configuration(best, values, value, (value,), None, None, {})
+    return Study("study", objective, first, None, table, {}, (), Path())
+
+
+def texts(found: Study, space: Space) -> list[str]:
+    picture = heat_map.figure(found, space)
+    assert picture is not None
+    return [text.get_text() for text in picture.axes[0].texts]
+
+
+def test_a_cell_for_every_pair() -> None:
+    space = parse({X: {"grid": [0.1, 1.0]}, Y: {"grid": [0.01, 0.1]}})
+    rows = [(0.1, 0.01, "finished", 0.5), (1.0, 0.01, "finished", 0.75), (0.1, 0.1, "diverged", None)]
+    assert sorted(texts(study(rows, Objective()), space)) == ["50.0", "75.0", "diverged", "not tried"]
+
+
+def test_of_more_keys_a_cell_has_the_best() -> None:
+    space = parse({X: {"grid": [0.1]}, Y: {"grid": [0.1]}, "client.epochs": {"grid": [1, 2]}})
+    rows = [(0.1, 0.1, "finished", 2.5), (0.1, 0.1, "finished", 1.5), (0.1, 0.1, "failed", None)]
+    assert texts(study(rows, Objective(name="loss")), space) == ["1.5"]
+
+
+def test_a_point_for_every_trial_where_there_is_no_grid() -> None:
+    space = parse({X: {"log": [0.01, 1.0]}, Y: {"uniform": [0, 1]}})
+    rows = [(0.1, 0.2, "finished", 0.5), (0.3, 0.4, "finished", 0.6), (0.9, 0.9, "diverged", None)]
+    picture = heat_map.figure(study(rows, Objective()), space)
+    assert picture is not None
+    axes = picture.axes[0]
+    assert [len(drawn.get_offsets()) for drawn in axes.collections] == [2, 1, 1]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
+
+
+def test_one_number_makes_no_map() -> None:
+    space = parse({X: {"grid": [0.1, 1]}, "server.weighting": {"choices": ["uniform", "examples"]}})
+    assert heat_map.figure(study([(0.1, 0, "finished", 0.5)], Objective()), space) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "ends"),
+    [
+        ("accuracy", [0.1, 0.5, 0.9], (0.5, 0.9)),
+        ("accuracy", [0.5] * 3, (0.45, 0.5)),
+        ("loss", [1.0, 2.0, 90.0], (1.0, 2.0)),
+    ],
+)
+def test_what_is_far_off_does_not_take_the_colours(name: Any, values: list[float], ends: tuple[float, float]) -> None:
+    colours = Colours.of(values, Objective(name=name))
+    assert (colours.low, colours.high) == pytest.approx(ends)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "loss"])
+def test_light_is_good(name: Any) -> None:
+    colours = Colours.of([0.2, 0.4, 0.6, 0.8], Objective(name=name))
+    good, bad = (0.8, 0.2) if name == "accuracy" else (0.2, 0.8)
+    assert (colours.ink(good), colours.ink(bad)) == (DARK, LIGHT)
+
+
+def test_a_curve_is_the_mean_of_the_rounds_that_all_seeds_have(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    for place, values in enumerate([[1.0, None, 3.0], [2.0, None, None]]):
+        (tmp_path / f"seed-{place}").mkdir()
+        rounds = pa.table({"round": [0, 1, 2], "eval/validation/accuracy": values})
+        pq.write_table(rounds, tmp_path / f"seed-{place}" / "rounds.parquet")
+    curve = mean_curve(tmp_path, "eval/validation/accuracy")
+    assert curve is not None
+    assert (curve.rounds, curve.values) == ([1], [1.5])
+    assert mean_curve(tmp_path, "eval/validation/loss") is None
+    assert mean_curve(tmp_path / "nowhere", "loss") is None
+
+
+def test_a_study_draws_what_it_has(
+    small: raysim.FederatedDataset, tuned: Callable[..., raysim.Experiment], tmp_path: Path
+) -> None:
+    space = {X: {"grid": [0.01, 1.0]}, Y: {"grid": [0.5, 1.0]}}
+    tuning.tune(tuned(), space, dataset=small, path=tmp_path)
+    names = ["curves", "gap", "heat_map", "importance"]
+    assert sorted(file.stem for file in tmp_path.glob("*.png")) == names
+    assert all((tmp_path / f"{name}.png").stat().st_size > 5_000 for name in names)

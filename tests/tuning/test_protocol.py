@@ -1,0 +1,105 @@
+"""What a study's trials are measured on, and that the test split is no part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import pytest
+
+import raysim
+from tuning import protocol, section_of
+
+Make = Callable[..., raysim.Experiment]
+DIGITS = {"name": "digits", "clients": 20}
+KEYS = {"space": {"client.optimizer.lr": {"grid": [0.1, 1]}}}
+
+
+def of(experiment: raysim.Experiment) -> raysim.Experiment:
+    return protocol.measured(experiment, section_of(experiment), None)
+
+
+def test_a_fifth_of_the_training_clients_validate(experiment: Make) -> None:
+    measured = of(experiment(data=DIGITS, tuning=KEYS))
+    assert measured.data is not None
+    assert (measured.data.holdout, measured.evaluation.split) == (0.2, "validation")
+    made = raysim.dataset_of(measured)
+    assert made.validation is not None
+    assert (len(made.train), len(made.validation)) == (16, 4)
+
+
+@pytest.mark.parametrize("held", [{"holdout": 0.5}, {"holdout_examples": 0.25}])
+def test_what_the_file_holds_out_stays(held: dict[str, float], experiment: Make) -> None:
+    measured = of(experiment(data={**DIGITS, **held}, tuning=KEYS))
+    assert measured.data is not None
+    kept = {"holdout": measured.data.holdout, "holdout_examples": measured.data.holdout_examples}
+    assert kept == {"holdout": 0.0, "holdout_examples": 0.0, **held}
+
+
+def test_a_script_s_dataset_is_divided_by_clients(small: raysim.FederatedDataset, tuned: Make) -> None:
+    held = protocol.divided(tuned(), section_of(tuned()), small)
+    assert held is not None
+    assert held.validation is not None
+    assert (len(held.train), len(held.validation)) == (8, 2)
+    assert protocol.divided(tuned(), section_of(tuned()), held) is held
+
+
+def test_the_objective_s_percentile_is_computed(experiment: Make) -> None:
+    keys = {**KEYS, "objective": {"name": "percentile", "percentile": 12.5}}
+    assert 12.5 in of(experiment(data=DIGITS, tuning=keys)).evaluation.percentiles
+
+
+def test_every_configuration_has_the_same_seeds(experiment: Make) -> None:
+    exp = experiment(data=DIGITS, seed=5, tuning={**KEYS, "seeds": 3})
+    tuning = section_of(exp)
+    one, other = (protocol.runs_of(of(exp), tuning, {"client.optimizer.lr": lr}) for lr in (0.1, 1.0))
+    assert [run.seed for run in one] == [run.seed for run in other] == [5, 6, 7]
+    # What is training and what validation is the same for all seeds.
+    assert {run.data.seed for run in one if run.data} == {5}
+    assert [run.client.optimizer.lr for run in one] == [0.1] * 3
+
+
+def test_the_end_is_on_all_training_clients(experiment: Make) -> None:
+    exp = experiment(data={**DIGITS, "holdout": 0.3}, evaluation={"split": "validation"}, tuning=KEYS)
+    final = protocol.concluding(exp, {"client.optimizer.lr": 1.0})
+    assert final.data is not None
+    assert (final.data.holdout, final.evaluation.split, final.tuning) == (0.0, "test", None)
+    several = experiment(data=DIGITS, evaluation={"split": ["validation", "train", "test"]}, tuning=KEYS)
+    assert protocol.concluding(several, {}).evaluation.split == ("train", "test")
+
+
+@pytest.mark.parametrize(("clients", "share", "left"), [(2, 0.1, "0"), (2, 0.9, "2")])
+def test_clients_are_left_on_both_sides(clients: int, share: float, left: str, experiment: Make) -> None:
+    exp = experiment(data={**DIGITS, "clients": clients}, cohort={"size": 1}, tuning={**KEYS, "holdout": share})
+    with pytest.raises(raysim.ExperimentError, match=f"at least one training and one validation client.* is {left}"):
+        of(exp)
+
+
+def test_regression_has_no_accuracy(tuned: Make) -> None:
+    data = raysim.FederatedDataset.from_clients(train={k: ([[1.0]] * 3, [0.5] * 3) for k in "abcde"})
+    with pytest.raises(raysim.ExperimentError, match="accuracy needs classes"):
+        protocol.measured(tuned(), section_of(tuned()), data)
+
+
+class Untouchable:
+    """A split that nobody may look into."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def sizes(self, positions: Any = None) -> NoReturn:
+        raise AssertionError("the test split was touched")
+
+    client = id_of = position_of = sizes
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_study_never_touches_the_test_split(small: raysim.FederatedDataset, tuned: Make, tmp_path: Any) -> None:
+    import tuning
+
+    guarded = replace(small, test=Untouchable())
+    exp = tuned(final=0, objective={"name": "loss"})
+    study = tuning.tune(exp, dataset=guarded, path=tmp_path)
+    assert study.counts == {"finished": 3}
+    assert not any("test" in name for name in study.trials.column_names)

@@ -1,0 +1,66 @@
+"""`[tuning]`: its defaults, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import raysim
+from tuning import pruners, section_of
+
+Make = Callable[..., raysim.Experiment]
+GRID = {"client.optimizer.lr": {"grid": [0.1, 1]}, "server.optimizer.lr": {"grid": [0.1, 1, 10]}}
+RANGE = {"client.optimizer.lr": {"log": [0.1, 1]}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "name", "trials", "at_a_time"),
+    [
+        ({"space": GRID}, "grid", 6, 64),
+        ({"space": GRID, "trials": 4}, "grid", 4, 64),
+        ({"space": GRID, "trials": 40}, "grid", 6, 64),
+        ({"space": GRID, "sampler": {"name": "random"}, "trials": 40}, "random", 40, 64),
+        ({"space": RANGE}, "tpe", 50, 3),
+        ({"space": RANGE, "concurrent": 7}, "tpe", 50, 7),
+    ],
+)
+def test_what_is_not_said_follows_from_the_space(
+    keys: dict[str, Any], name: str, trials: int, at_a_time: int, experiment: Make
+) -> None:
+    tuning = section_of(experiment(tuning=keys))
+    assert (tuning.chosen_sampler().name, tuning.num_trials(), tuning.at_a_time(3)) == (name, trials, at_a_time)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"trials": 5}, r"tuning\.space must be given"),
+        ({"space": GRID, "trails": 5}, r"unknown key 'tuning\.trails'.*did you mean 'trials'"),
+        ({"space": GRID, "sampler": {"name": "tpe", "startups": 1}}, r"unknown key 'tuning\.sampler\.startups'"),
+        ({"space": GRID, "sampler": {"name": "bayes"}}, r"tuning\.sampler\.name must be one of grid, random"),
+        ({"space": GRID, "holdout": 1.0}, r"tuning\.holdout must be less than 1, but got 1"),
+        ({"space": GRID, "objective": {"name": "percentile", "percentile": 101}}, r"tuning\.objective\.percentile"),
+        ({"space": GRID, "objective": {"window": [0, 0]}}, "none of rounds 0 to 0 is evaluated"),
+        ({"space": GRID, "final": 3}, r"tuning\.final must be less than or equal to 2"),
+        ({"space": GRID, "pruner": {"name": "wilcoxon"}, "seeds": 4}, r"cannot stop a trial of 4 seeds.*= 0\.125"),
+    ],
+)
+def test_what_is_refused(keys: dict[str, Any], said: str, experiment: Make) -> None:
+    with pytest.raises(raysim.ExperimentError, match=said):
+        section_of(experiment(tuning=keys))
+
+
+def test_a_pruner_that_meets_no_round_is_refused(experiment: Make) -> None:
+    with pytest.raises(raysim.ExperimentError, match="only the last of 4 rounds"):
+        section_of(experiment(tuning={"space": GRID, "pruner": {"name": "median"}}, evaluation={"every": 4}))
+
+
+def test_no_section_is_said(experiment: Make) -> None:
+    with pytest.raises(raysim.ExperimentError, match=r"no \[tuning\] section"):
+        section_of(experiment())
+
+
+def test_wilcoxon_is_taken_where_it_can_stop_a_trial() -> None:
+    pruners.check(pruners.Wilcoxon(p=0.1), seeds=5, rounds=10, every=5)

@@ -1,0 +1,103 @@
+"""A study's space: what can be written, what it means, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import optuna
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import raysim
+from tuning import space
+
+RATES = {"client": {"optimizer": {"lr": {"grid": [0.01, 0.1, 1]}}}}
+
+
+def test_tables_within_tables_are_dotted_keys() -> None:
+    assert space.parse(RATES) == space.parse({"client.optimizer.lr": {"grid": [0.01, 0.1, 1]}})
+    assert space.parse(RATES).plain() == {"client.optimizer.lr": {"grid": [0.01, 0.1, 1.0]}}
+
+
+def test_the_size_is_the_product_of_what_is_listed() -> None:
+    listed = space.parse(
+        {**RATES, "cohort.size": {"int": [4, 7]}, "server.weighting": {"choices": ["examples", "ida"]}}
+    )
+    assert listed.size == 3 * 4 * 2
+    assert listed.grid is not None
+    assert listed.grid["cohort.size"] == [4, 5, 6, 7]
+    assert space.parse({**RATES, "client.correction.mu": {"uniform": [0, 1]}}).size is None
+
+
+def test_a_whole_table_can_be_a_choice() -> None:
+    tables = [{"name": "sgd", "lr": 1.0}, {"name": "adam", "lr": 0.01}]
+    read = space.parse({"server.optimizer": {"choices": tables}})
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
+    met = []
+    for _ in range(8):
+        trial = study.ask()
+        read.suggest(trial)
+        met.append(read.values(trial.params)["server.optimizer"])
+    assert all(table in met for table in tables)
+
+
+@given(st.floats(1e-6, 1e3), st.floats(1.001, 1e6), st.sampled_from(["log", "uniform"]))
+def test_what_is_proposed_lies_between_the_ends(low: float, factor: float, kind: str) -> None:
+    read = space.parse({"client.optimizer.lr": {kind: [low, low * factor]}})
+    trial = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0)).ask()
+    read.suggest(trial)
+    assert low <= read.values(trial.params)["client.optimizer.lr"] <= low * factor
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({}, "at least one key"),
+        ({"client": {"optimizer": {"lr": 0.1}}}, r"client\.optimizer\.lr must be a table with one of grid.* got 0\.1"),
+        ({"a": {"grid": [1], "log": [1, 2]}}, "one of grid.* and nothing else, but got grid, log"),
+        ({"a": {"grid": 3}}, r"a\.grid must be a list, but got 3"),
+        ({"a": {"grid": []}}, "values that differ"),
+        ({"a": {"grid": [1, 2, 1.0]}}, "values that differ"),
+        ({"a": {"grid": ["x"]}}, "list of numbers, .* or take choices"),
+        ({"a": {"log": [0, 1]}}, "low > 0"),
+        ({"a": {"log": [1, 1]}}, "low < high"),
+        ({"a": {"uniform": [1, 2, 3]}}, r"\[low, high\]"),
+        ({"a": {"uniform": [True, 2]}}, r"\[low, high\]"),
+        ({"a": {"int": [1, 2.5]}}, "both whole numbers"),
+    ],
+)
+def test_what_is_no_space(table: dict[str, Any], said: str) -> None:
+    with pytest.raises(raysim.ExperimentError, match=said):
+        space.parse(table)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"client.optimizer.rate": {"grid": [1.0]}}, r"unknown key 'client\.optimizer\.rate'"),
+        (
+            {"client.optimizer.lr": {"choices": ["fast"]}},
+            r"with the value 'fast': client\.optimizer\.lr must be a number",
+        ),
+        ({"client.optimizer.lr": {"uniform": [-1, 1]}}, r"with the value -1: client\.optimizer\.lr"),
+        ({"client.epochs": {"uniform": [1, 4]}}, r"client\.epochs with the value 2\.85"),
+        ({"rounds.x": {"grid": [1]}}, "goes through rounds"),
+        ({"seed": {"int": [0, 9]}}, "cannot vary within a study"),
+        ({"data.holdout": {"grid": [0.1, 0.2]}}, "cannot vary within a study"),
+        ({"evaluation.every": {"grid": [1, 2]}}, "cannot vary within a study"),
+    ],
+)
+def test_what_does_not_fit_the_experiment(
+    table: dict[str, Any], said: str, experiment: Callable[..., raysim.Experiment]
+) -> None:
+    with pytest.raises(raysim.ExperimentError, match=said):
+        space.check(space.parse(table), experiment())
+
+
+def test_keys_that_belong_together_are_tried_together(experiment: Callable[..., raysim.Experiment]) -> None:
+    space.check(
+        space.parse({"server.optimizer.name": {"choices": ["adam"]}, "server.optimizer.beta2": {"grid": [0.9, 0.99]}}),
+        experiment(),
+    )

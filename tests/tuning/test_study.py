@@ -1,0 +1,255 @@
+"""Studies of real, tiny runs: what they find, what they record, and how they go on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import raysim
+import tuning
+
+Make = Callable[..., raysim.Experiment]
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+
+@pytest.fixture
+def study(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> Callable[..., tuning.Study]:
+    """Tune the smallest study with keys of [tuning], in the same folder each time."""
+
+    def run(**keys: Any) -> tuning.Study:
+        return tuning.tune(tuned(**keys), dataset=small, path=tmp_path / "study")
+
+    return run
+
+
+def outcomes(found: tuning.Study) -> list[str]:
+    outcome: list[str] = found.trials["outcome"].to_pylist()
+    return outcome
+
+
+def alone(exp: raysim.Experiment, small: raysim.FederatedDataset, lr: float, seed: int) -> float:
+    """A trial's figure from a run of its own."""
+    changes = {"client.optimizer.lr": lr, "seed": seed, "cohort.seed": seed, "evaluation.split": "validation"}
+    *_, last = raysim.rounds(exp.changed(changes), dataset=small.hold_out(0.2, 0), executor="local")
+    value = last.metrics["eval/validation/accuracy"]
+    assert value is not None
+    return value
+
+
+def test_a_trial_s_value_is_the_mean_over_seeds_of_runs_by_themselves(
+    study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make
+) -> None:
+    found = study(seeds=2)
+    for row in found.trials.to_pylist():
+        expected = [alone(tuned(), small, row["client.optimizer.lr"], seed) for seed in (0, 1)]
+        assert [row["value/0"], row["value/1"]] == expected
+        assert row["value"] == pytest.approx(np.mean(expected))
+        assert row["standard_error/seeds"] == pytest.approx(abs(expected[0] - expected[1]) / 2)
+    values = [row["value"] for row in found.trials.to_pylist()]
+    assert found.best.value == max(values)
+    assert found.second is not None
+    assert found.second.value == sorted(values)[-2]
+
+
+def test_what_lies_in_the_folder(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+    found = study()
+    where = tmp_path / "study"
+    assert pq.read_table(where / "trials.parquet").num_rows == 3
+    assert {"best.toml", "study.db", "trials", "final", "trials.parquet"} <= {path.name for path in where.iterdir()}
+    best = raysim.load(where / "best.toml")
+    assert best.client.optimizer.lr == found.best.values["client.optimizer.lr"]
+    assert best.name == "test-best"
+    stored = optuna.load_study(study_name="test", storage=f"sqlite:///{where / 'study.db'}")
+    assert stored.best_params == {"client.optimizer.lr": found.best.values["client.optimizer.lr"]}
+    assert [sorted(trial.intermediate_values) for trial in stored.trials] == [[2, 4]] * 3
+    stored._storage.remove_session()
+    stored._storage._backend.engine.dispose()  # type: ignore[attr-defined]
+
+
+def test_the_best_two_are_evaluated_on_test_after_all_training_clients(
+    study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make
+) -> None:
+    found = study()
+    assert found.second is not None
+    for one in (found.best, found.second):
+        exp = tuned().changed(one.values)
+        *_, last = raysim.rounds(exp, dataset=small, executor="local")
+        assert one.test["eval/test/accuracy"]["mean"] == last.metrics["eval/test/accuracy"]
+
+
+def test_a_study_that_is_done_is_read(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+    first = study()
+    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "study").rglob("rounds.parquet")}
+    again = study()
+    assert again.best == first.best
+    assert again.trials == first.trials
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "study").rglob("rounds.parquet")} == written
+
+
+def test_a_folder_that_was_half_made_is_made_anew(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+    first = study(final=1)
+    assert first.second is not None
+    (tmp_path / "study" / "final" / f"{first.second.number:04d}" / "seed-0" / "checkpoints").mkdir(parents=True)
+    whole = study(final=2)
+    assert whole.second is not None
+    assert "eval/test/accuracy" in whole.second.test
+
+
+def test_a_study_can_have_more_trials_than_before(study: Callable[..., tuning.Study]) -> None:
+    first = study(trials=1)
+    assert first.trials.num_rows == 1
+    whole = study()
+    assert whole.trials.num_rows == 3
+    assert sorted(whole.trials["client.optimizer.lr"].to_pylist()) == [0.01, 0.1, 1.0]
+    assert whole.trials.slice(0, 1)["value"] == first.trials["value"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"space": {"client.optimizer.lr": {"grid": [0.1, 1.0]}}},
+            r"space\.client\.optimizer\.lr\.grid was \[0\.01, 0\.1, 1\.0\]",
+        ),
+        ({"seeds": 2}, r"tuning\.seeds was 1, and is 2"),
+        ({"objective": {"name": "loss"}}, r"tuning\.objective\.name was 'accuracy', and is 'loss'"),
+        ({"sampler": {"name": "random"}}, r"tuning\.sampler\.name was 'grid', and is 'random'"),
+        ({"holdout": 0.4}, "content of the data was"),
+    ],
+)
+def test_another_study_is_not_gone_on_with(
+    changes: dict[str, Any], said: str, study: Callable[..., tuning.Study]
+) -> None:
+    study(trials=1, final=0)
+    with pytest.raises(tuning.StudyError, match=said):
+        study(trials=1, final=0, **changes)
+
+
+def test_another_experiment_is_another_study(
+    study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    study(trials=1, final=0)
+    with pytest.raises(tuning.StudyError, match="rounds was 4, and is 3"):
+        tuning.tune(tuned().changed(["rounds=3"]), dataset=small, path=tmp_path / "study")
+    with pytest.raises(tuning.StudyError, match=r"client\.batch_size was 4, and is 5"):
+        tuning.tune(tuned().changed(["client.batch_size=5"]), dataset=small, path=tmp_path / "study")
+
+
+def exploding(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss whose gradient has no number, once the model has moved."""
+    loss = torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+    return loss * math.nan if outputs.abs().max() > 1e3 else loss
+
+
+def test_what_diverges_is_stopped_and_said_to(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
+    space = {"client.optimizer.lr": {"grid": [0.01, 1e6]}}
+    found = tuning.tune(tuned(), space, dataset=small, loss=exploding, path=tmp_path)
+    assert found.counts == {"diverged": 1, "finished": 1}
+    (row,) = [row for row in found.trials.to_pylist() if row["outcome"] == "diverged"]
+    assert row["client.optimizer.lr"] == 1e6
+    assert row["value"] is None
+    assert "in round" in row["why"]
+    assert row["rounds"] < 4
+    assert found.best.values == {"client.optimizer.lr": 0.01}
+
+
+def test_where_all_diverge_it_says_what_to_try(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
+    space = {"client.optimizer.lr": {"grid": [1e5, 1e6]}}
+    with pytest.raises(tuning.StudyError, match=r"All 2 trials diverged.*smaller values of client\.opt.*clip"):
+        tuning.tune(tuned(), space, dataset=small, loss=exploding, path=tmp_path)
+    assert pq.read_table(tmp_path / "trials.parquet")["outcome"].to_pylist() == ["diverged", "diverged"]
+
+
+def test_a_configuration_that_cannot_be_run_is_one_trial_less(study: Callable[..., tuning.Study]) -> None:
+    # Eight clients are left to train.
+    found = study(space={"cohort.size": {"grid": [4, 9]}})
+    assert found.counts == {"failed": 1, "finished": 1}
+    (why,) = [row["why"] for row in found.trials.to_pylist() if row["outcome"] == "failed"]
+    assert "9" in why
+
+
+def test_a_users_error_is_kept_with_the_trial(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
+    def broken(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if outputs.requires_grad:
+            raise RuntimeError("my own mistake")
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    with pytest.raises(tuning.StudyError, match=r"No trial finished \(3 failed\)(?s:.*)my own mistake"):
+        tuning.tune(tuned(), dataset=small, loss=broken, path=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"sampler": {"name": "random"}},
+        {"sampler": {"name": "tpe", "startup": 2}, "pruner": {"name": "median", "startup": 1}},
+        {"sampler": {"name": "gp", "startup": 2}},
+        {"sampler": {"name": "random"}, "pruner": {"name": "halving", "min_rounds": 2}},
+        {"sampler": {"name": "random"}, "pruner": {"name": "hyperband", "min_rounds": 2}},
+    ],
+)
+def test_every_sampler_and_pruner_carries_a_study(keys: dict[str, Any], study: Callable[..., tuning.Study]) -> None:
+    found = study(space={"client.optimizer.lr": {"log": [1e-3, 1]}}, trials=5, final=0, concurrent=2, **keys)
+    assert found.trials.num_rows == 5
+    assert set(outcomes(found)) <= {"finished", "pruned"}
+    assert len(set(found.trials["client.optimizer.lr"].to_pylist())) == 5
+
+
+def test_a_pruned_trial_is_stopped_before_its_end(study: Callable[..., tuning.Study]) -> None:
+    rates = [1.0, 0.5, 1e-5, 1e-6]
+    keys: dict[str, Any] = {"space": {"client.optimizer.lr": {"grid": rates}}, "concurrent": 1}
+    found = study(**keys, sampler={"name": "grid", "seed": 3}, pruner={"name": "median", "startup": 1}, final=0)
+    for row in found.trials.to_pylist():
+        assert row["rounds"] == {"finished": 4, "pruned": 2}[row["outcome"]]
+        assert (row["value"] is None) == (row["outcome"] == "pruned")
+    assert outcomes(found)[0] == "finished"
+    assert "pruned" in outcomes(found)
+
+
+def test_wilcoxon_compares_seeds_and_spares_the_last(study: Callable[..., tuning.Study]) -> None:
+    space = {"client.optimizer.lr": {"grid": [1.0, 1e-6]}}
+    found = study(space=space, seeds=6, pruner={"name": "wilcoxon", "p": 0.1}, concurrent=1, final=0)
+    rows = {row["client.optimizer.lr"]: row for row in found.trials.to_pylist()}
+    # The good rate runs all its seeds; the bad one is given up once enough of its seeds were worse, if it came second.
+    assert rows[1.0]["rounds"] == 6 * 4
+    assert rows[1e-6]["rounds"] <= 6 * 4
+
+
+def test_the_best_on_the_edge_is_said(study: Callable[..., tuning.Study]) -> None:
+    found = study(space={"client.optimizer.lr": {"grid": [1e-6, 1e-5, 0.3]}}, final=0)
+    assert found.edges == ("client.optimizer.lr = 0.3 is the largest that was tried: extend it up",)
+
+
+def test_a_run_s_folder_is_not_a_study_s(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
+    raysim.run(tuned(), dataset=small, path=tmp_path / "run")
+    with pytest.raises(tuning.StudyError, match="is a run's folder"):
+        tuning.tune(tuned(), dataset=small, path=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("storage", "said"),
+    [
+        ("postgresql://me:secret@127.0.0.1:1/x", r"postgresql://me:\*\*\*@127\.0\.0\.1:1/x cannot be opened"),
+        ("sqlite:////nowhere/at/all/study.db", "cannot be opened: .*unable to open database file"),
+        ("journal:/nowhere/at/all/journal.log", "cannot be opened"),
+        ("study.db", "A storage is journal:PATH or a database's URL"),
+    ],
+)
+def test_a_storage_that_cannot_be_reached(
+    storage: str, said: str, small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    if storage.startswith("postgresql"):
+        pytest.importorskip("psycopg", reason="needs PostgreSQL's driver: pip install 'psycopg[binary]'")
+    with pytest.raises(tuning.StorageError, match=said) as caught:
+        tuning.tune(tuned(storage=storage), dataset=small, path=tmp_path / "study")
+    assert "secret" not in str(caught.value)
+    assert not (tmp_path / "study").exists()

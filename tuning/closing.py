@@ -1,0 +1,96 @@
+"""What a study would do, and what it came to, as the lines of a table: label and text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from raysim import Experiment
+from raysim.report.figures import counted, loss, share
+from tuning import samplers
+from tuning.result import Configuration, Study
+from tuning.section import TuningSection, section_of
+from tuning.space import Listed
+from tuning.storage import default_url, shown
+from tuning.writing import number, settings, with_error
+
+Line = tuple[str, str]
+
+
+def preview(experiment: Experiment, path: Path) -> list[Line]:
+    """What `raysim check` says of `[tuning]`, which it thereby checks.
+
+    Args:
+        experiment: with a `[tuning]` section.
+        path: the study's folder.
+
+    Raises:
+        ExperimentError: a key or value of the section does not fit.
+    """
+    tuning = section_of(experiment)
+    trials, space = tuning.num_trials(), tuning.parsed_space()
+    at_a_time = "as many as there are workers"
+    if tuning.concurrent != "auto" or samplers.asks_in_batches(tuning.chosen_sampler()):
+        at_a_time = f"up to {tuning.at_a_time(1)}"
+    each = f" of {tuning.seeds} seeds" if tuning.seeds > 1 else ""
+    pruner = "" if tuning.pruner.name == "none" else f", stopped early by {tuning.pruner.name}"
+    return [
+        ("tuning", f"{counted(trials, 'trial')}{each} by {tuning.chosen_sampler().name}{pruner}"),
+        *((f"  {key}", _tried(tuning, key)) for key in space.dimensions),
+        ("objective", f"{tuning.objective.label}, {_rounds(experiment, tuning)}"),
+        ("at a time", at_a_time),
+        ("study", f"{path}, kept in {shown(tuning.storage or default_url(path))}"),
+    ]
+
+
+def lines(study: Study) -> list[Line]:
+    """What `raysim tune` prints at the end."""
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in study.counts.items())
+    best = study.path / "best.toml"
+    return [
+        ("study", study.name),
+        ("trials", f"{study.trials.num_rows:,}: {outcomes}"),
+        ("best", _said(study, study.best)),
+        *([("second best", _said(study, study.second))] if study.second is not None else []),
+        *(("edge", said) for said in study.edges),
+        *_tested(study),
+        ("folder", f"{study.path} (trials.parquet, a run's folder for each seed of each trial)"),
+        *(("picture", str(picture)) for picture in sorted(study.path.glob("*.png"))),
+        ("next", f"raysim run {best}"),
+    ]
+
+
+def _said(study: Study, one: Configuration) -> str:
+    value = with_error(study.objective, one.value, one.error)
+    return f"{settings(one.values)}: {study.objective.label} {value} (trial {one.number})"
+
+
+def _tested(study: Study) -> Iterator[Line]:
+    """The headline of each split that the final runs were evaluated on."""
+    for name in study.best.test:
+        split, _, kind = name.removeprefix("eval/").rpartition("/")
+        if kind != "accuracy" and not (kind == "loss" and f"eval/{split}/accuracy" not in study.best.test):
+            continue
+        for label, one in (("best", study.best), ("second best", study.second)):
+            if one is not None and name in one.test:
+                found = one.test[name]
+                write = share if kind == "accuracy" else loss
+                mean, error = found["mean"], found["standard_error"]
+                assert mean is not None
+                said = write(mean) + ("" if error is None else f" +- {write(error)}")
+                yield f"{split}, {label}", f"{kind} {said}, after training on all training clients"
+
+
+def _tried(tuning: TuningSection, key: str) -> str:
+    dimension = tuning.parsed_space().dimensions[key]
+    if isinstance(dimension, Listed):
+        return ", ".join(number(value) for value in dimension.values)
+    kinds = {"log": "uniform in its logarithm", "uniform": "uniform", "int": "whole numbers"}
+    return f"{number(dimension.low)} to {number(dimension.high)}, {kinds[dimension.kind]}"
+
+
+def _rounds(experiment: Experiment, tuning: TuningSection) -> str:
+    chosen = tuning.objective.rounds(experiment.rounds)
+    if len(chosen) == 1:
+        return f"of round {chosen.start}"
+    return f"mean of rounds {chosen.start} to {chosen.stop - 1}"

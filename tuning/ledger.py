@@ -1,0 +1,188 @@
+"""The study as its storage has it: which trials there are, whose they are, and what they came to.
+
+Trial i of the study fills slot i of `processes`, and says so from its first moment on. A process that finds a slot its
+own, taken or inherited, makes the trial where there is none yet, and else goes on with it. So no trial is lost and none
+is counted twice, wherever a process is killed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.pruners import BasePruner
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from raysim import differing
+from tuning.errors import StudyError
+from tuning.processes import Log, Processes
+from tuning.space import Space
+
+FINISHED, DIVERGED, PRUNED, FAILED = "finished", "diverged", "pruned", "failed"
+"""What a trial came to: its attribute "outcome"."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A trial that this process works on.
+
+    values: the experiment's, by dotted key. resumed: it was begun before, here or elsewhere. reported: the steps of
+    which the storage has a value already.
+    """
+
+    slot: int
+    trial: optuna.Trial
+    values: Mapping[str, Any]
+    resumed: bool
+    reported: tuple[int, ...]
+
+    @property
+    def number(self) -> int:
+        """Its number in the study."""
+        return self.trial.number
+
+
+class Ledger:
+    """One study in a storage, for one process among possibly several."""
+
+    def __init__(
+        self,
+        storage: BaseStorage,
+        name: str,
+        processes: Processes,
+        space: Space,
+        total: int,
+        sampler: Callable[[int], BaseSampler],
+        pruner: BasePruner,
+    ) -> None:
+        """`sampler` makes the sampler of a slot; the study is there already, see `open_study`."""
+        self._storage, self._name, self._processes = storage, name, processes
+        self._space, self._total, self._sampler, self._pruner = space, total, sampler, pruner
+        self._id = storage.get_study_id_from_name(name)
+        self._begun: set[int] = set()
+        self._dealt = False
+        self.study = self._handle()
+        """Optuna's handle."""
+
+    def by_slot(self) -> dict[int, FrozenTrial]:
+        """The study's trials so far, as many as there are to be at most."""
+        trials = self.study.get_trials(deepcopy=False)
+        found = {trial.user_attrs["slot"]: trial for trial in trials if "slot" in trial.user_attrs}
+        return {slot: found[slot] for slot in sorted(found) if slot < self._total}
+
+    def take(self, most: int) -> list[Held]:
+        """Up to so many trials for this process to work on: its own that are open, then new ones."""
+        rows, trials = self._processes.read(), self.by_slot()
+        own = self._open(rows, trials)
+        more = min(most - len(own), self._total - len(rows.slots))
+        if more > 0:
+            self._processes.take_slots(more)
+            rows = self._processes.read()
+            own = self._open(rows, trials)
+        chosen = own[:most]
+        self._dealt = len(chosen) == len(own) and len(rows.slots) >= self._total
+        fresh = [slot for slot in chosen if slot not in trials]
+        for slot in fresh:
+            self._storage.create_new_trial(self._id, create_trial(state=TrialState.RUNNING, user_attrs={"slot": slot}))
+        if fresh:
+            trials = self.by_slot()
+        self._begun.update(chosen)
+        # A new handle each time: Optuna's keeps what it read of other trials until it is told of one.
+        handle = self._handle()
+        return [self._held(handle, slot, trials[slot], resumed=slot not in fresh) for slot in chosen]
+
+    @property
+    def is_dealt(self) -> bool:
+        """Whether every slot of the study is taken, and none of this process' waits to be begun."""
+        return self._dealt
+
+    def num_open(self) -> int:
+        """How many trials of the study are not finished yet, by whichever process."""
+        return self._total - sum(trial.state.is_finished() for trial in self.by_slot().values())
+
+    def inherit(self) -> bool:
+        """Take over the open trials of processes that have ended; whether there were any."""
+        rows, trials = self._processes.read(), self.by_slot()
+        open_slots = [slot for slot in range(min(self._total, len(rows.slots))) if not _is_finished(trials.get(slot))]
+        return self._processes.inherit(rows, (rows.owner(rows.slots[slot]) for slot in open_slots))
+
+    def tell(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
+        """End a trial, and keep these facts with it, in its attribute "facts".
+
+        Raises:
+            StudyError: another process has taken over this one's trials.
+        """
+        self._processes.check()
+        held.trial.set_user_attr("facts", dict(facts))
+        held.trial.set_user_attr("outcome", outcome)
+        self.study.sampler = self._sampler(held.slot)
+        self.study.tell(held.number, value, state)
+
+    def is_mine(self, what: str) -> bool:
+        """Take something by its name, once for the whole study; whether it is this process' to do.
+
+        What an ended process had taken is inherited first.
+        """
+        rows = self._processes.read()
+        if what in rows.taken:
+            self._processes.inherit(rows, [rows.owner(rows.taken[what])])
+        else:
+            self._processes.take(what)
+        rows = self._processes.read()
+        return rows.owner(rows.taken[what]) == self._processes.number
+
+    def _open(self, rows: Log, trials: Mapping[int, FrozenTrial]) -> list[int]:
+        """This process' slots that are neither finished nor begun in it."""
+        return [
+            slot
+            for slot, process in enumerate(rows.slots[: self._total])
+            if rows.owner(process) == self._processes.number
+            and slot not in self._begun
+            and not _is_finished(trials.get(slot))
+        ]
+
+    def _held(self, handle: optuna.Study, slot: int, trial: FrozenTrial, resumed: bool) -> Held:
+        trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
+        handle.sampler = self._sampler(slot)
+        live = optuna.Trial(handle, trial_id)
+        self._space.suggest(live)
+        return Held(slot, live, self._space.values(live.params), resumed, tuple(trial.intermediate_values))
+
+    def _handle(self) -> optuna.Study:
+        # Its sampler is set for each trial.
+        sampler = RandomSampler()
+        return optuna.load_study(study_name=self._name, storage=self._storage, sampler=sampler, pruner=self._pruner)
+
+
+def open_study(storage: BaseStorage, name: str, is_maximised: bool, identity: Mapping[str, Any], where: str) -> None:
+    """Make the study, or see that the one that is there is the same.
+
+    Args:
+        identity: all that its trials must have in common, as plain values.
+        where: the storage, as people read it.
+
+    Raises:
+        StudyError: there is another study of that name; says what differs.
+    """
+    direction = StudyDirection.MAXIMIZE if is_maximised else StudyDirection.MINIMIZE
+    study = optuna.create_study(study_name=name, storage=storage, direction=direction, load_if_exists=True)
+    asked = json.loads(json.dumps(identity))
+    if "identity" not in study.user_attrs:
+        if study.trials:
+            raise StudyError(f"{where} has a study {name!r} that was not made here: give this one another name.")
+        study.set_user_attr("identity", asked)
+    if found := differing(study.user_attrs["identity"], asked):
+        raise StudyError(
+            f"{where} has a study {name!r} with other settings: {'; '.join(found)}. Give this one another name, folder "
+            f"(--path, path=) or storage."
+        )
+
+
+def _is_finished(trial: FrozenTrial | None) -> bool:
+    return trial is not None and trial.state.is_finished()

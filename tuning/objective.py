@@ -1,0 +1,131 @@
+"""What a study looks for: one number of a run, from the rows of its rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from raysim import Section
+
+Row = Mapping[str, Any]
+
+VALIDATION = "eval/validation"
+"""How the columns begin that a study may look at."""
+
+
+class Objective(Section):
+    """The mean, over some rounds, of a figure of each.
+
+    name: "accuracy" and "loss" are those of the validation clients' examples; "percentile" is one of the accuracies of
+        validation clients; "train_loss" is the loss of the cohort as it trains.
+    percentile: which one, from 0 to 100.
+    last: the rounds are the last so many. window: or they are these, first and last one included, counted from 0 as
+        the column `round` is. Of them, those count in which the figure is known: in evaluated ones, or for
+        "train_loss" in all.
+
+    Source: Reddi et al. (2021) and Yang et al. (2023) tune by the training loss, averaged over a window of rounds.
+    """
+
+    name: Literal["accuracy", "loss", "percentile", "train_loss"] = "accuracy"
+    percentile: Annotated[float, Field(ge=0, le=100)] | None = None
+    last: PositiveInt | None = None
+    window: tuple[NonNegativeInt, NonNegativeInt] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.name == "percentile") != (self.percentile is not None):
+            raise ValueError(
+                f"percentile is the number that name = 'percentile' needs and no other takes, but got name = "
+                f"{self.name!r} and percentile = {self.percentile}"
+            )
+        if self.last is not None and self.window is not None:
+            raise ValueError(f"last and window both say which rounds: give one, but got {self.last} and {self.window}")
+        if self.window is not None and self.window[0] > self.window[1]:
+            raise ValueError(f"window must be [first, last] with first <= last, but got {list(self.window)}")
+        return self
+
+    @property
+    def column(self) -> str:
+        """Where a row has the figure."""
+        match self.name:
+            case "percentile":
+                return f"{VALIDATION}/p{self.percentile:g}"
+            case "train_loss":
+                return "loss"
+        return f"{VALIDATION}/{self.name}"
+
+    @property
+    def is_maximised(self) -> bool:
+        """Accuracies are, losses are not."""
+        return self.name in ("accuracy", "percentile")
+
+    @property
+    def worst(self) -> float:
+        """What no trial can be worse than."""
+        return 0.0 if self.is_maximised else math.inf
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is written in percent."""
+        return self.is_maximised
+
+    @property
+    def label(self) -> str:
+        """What people read."""
+        match self.name:
+            case "percentile":
+                return f"percentile {self.percentile:g} of validation accuracy by client"
+            case "train_loss":
+                return "training loss"
+        return f"validation {self.name}"
+
+    def rounds(self, total: int) -> range:
+        """The rounds that count, of a run of so many."""
+        if self.window is not None:
+            return range(self.window[0], self.window[1] + 1)
+        return range(max(0, total - (self.last or 1)), total)
+
+    def value(self, rows: Iterable[Row], total: int) -> float:
+        """The figure of a run with `total` rounds, from its rows."""
+        chosen = self.rounds(total)
+        return _mean([row[self.column] for row in rows if row["round"] in chosen and self.is_known(row)])
+
+    def is_known(self, row: Row) -> bool:
+        """Whether the round has the figure."""
+        return row.get(self.column) is not None
+
+
+def reports(objective: Objective, runs: Sequence[Sequence[Row]]) -> dict[int, float]:
+    """What a trial's runs came to on the way: rounds behind them -> the figure's mean over the runs.
+
+    Only evaluated rounds that every run has behind it.
+    """
+    evaluated = [
+        {row["round"]: row[objective.column] for row in rows if _is_evaluated(row) and objective.is_known(row)}
+        for rows in runs
+    ]
+    common = set.intersection(*(set(values) for values in evaluated)) if evaluated else set()
+    return {index + 1: _mean([values[index] for values in evaluated]) for index in sorted(common)}
+
+
+def divergence(rows: Iterable[Row]) -> str | None:
+    """Why a run has diverged by one of these rounds; None where it has not."""
+    for row in rows:
+        for column, what in (("loss", "the training loss"), (f"{VALIDATION}/loss", "the validation loss")):
+            value = row.get(column)
+            if value is not None and not math.isfinite(value):
+                return f"{what} was {value} in round {row['round']}"
+        if row.get("rejected") and not row.get("clients"):
+            return f"every update was rejected in round {row['round']}"
+    return None
+
+
+def _is_evaluated(row: Row) -> bool:
+    return row.get(f"{VALIDATION}/loss") is not None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,59 @@
+"""Learning curves of all trials: the best ones in colour, the others behind them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raysim.report.curve import spread
+from raysim.report.palette import GREY, INK, SERIES
+from tuning.pictures.axes import plain, write_values
+from tuning.pictures.recorded import Mean, mean_curve
+from tuning.result import Study
+from tuning.search import trial_folder
+from tuning.writing import figure as written
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NAMED = 3
+"""So many of the best trials have a colour and a label."""
+_GAP = 0.06
+
+
+def figure(study: Study) -> Figure | None:
+    """The picture of the objective's figure by round, the mean over the seeds; None where no trial has two points."""
+    rows = study.trials.to_pylist()
+    sign = -1 if study.objective.is_maximised else 1
+    order = sorted(rows, key=lambda row: (row["value"] is None, sign * (row["value"] or 0), row["trial"]))
+    curves: list[tuple[int, Mean]] = []
+    for row in order:
+        curve = mean_curve(trial_folder(study.path, row["trial"]), study.objective.column)
+        if curve is not None and len(curve.rounds) > 1:
+            curves.append((row["trial"], curve))
+    if not curves:
+        return None
+    from matplotlib.figure import Figure
+
+    picture = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
+    axes = picture.add_subplot()
+    plain(axes)
+    named = curves[:_NAMED]
+    for _, curve in curves[_NAMED:]:
+        axes.plot(curve.rounds, curve.values, color=GREY, linewidth=0.9)
+    for (_, curve), colour in reversed(list(zip(named, SERIES, strict=False))):
+        axes.plot(curve.rounds, curve.values, color=colour, linewidth=2)
+    if not study.objective.is_share:
+        # Trials on their way out would leave no room for the others.
+        shown = [value for _, curve in named for value in curve.values]
+        low, high = min(shown), max(shown)
+        axes.set_ylim(low - 0.05 * (high - low), high + 0.3 * (high - low))
+    low, high = axes.get_ylim()
+    heights = spread([(curve.values[-1] - low) / (high - low) for _, curve in named], _GAP)
+    for (trial, curve), colour, height in zip(named, SERIES, heights, strict=False):
+        said = f"{written(study.objective, curve.values[-1])}  trial {trial}"
+        axes.text(1.02, height, said, transform=axes.transAxes, va="center", fontsize=10, color=colour, weight="bold")
+    write_values(axes.yaxis, study.objective)
+    axes.set_xlabel("rounds", color=INK)
+    axes.margins(x=0.01)
+    axes.set_title(f"{study.name}: {study.objective.label}, {len(curves)} trials", loc="left", fontsize=12, color=INK)
+    return picture

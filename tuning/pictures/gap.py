@@ -1,0 +1,80 @@
+"""The best configuration against the second best, the gap between them shaded (the Field Guide's figure 1): how much
+depends on the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from raysim.report.curve import spread
+from raysim.report.figures import loss, share
+from raysim.report.palette import GREY, INK, SERIES
+from tuning.conclude import folder_of
+from tuning.objective import Objective
+from tuning.pictures.axes import plain, write_values
+from tuning.pictures.recorded import Mean, mean_curve
+from tuning.result import Study
+from tuning.search import trial_folder
+from tuning.writing import number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_GAP = 0.12
+"""Least distance of the two labels, as a share of the axis' height."""
+
+
+def figure(study: Study) -> Figure | None:
+    """The picture, of the final runs on test, or where there are none of the study's own on validation clients."""
+    if study.second is None:
+        return None
+    numbers = (study.best.number, study.second.number)
+    tested = next(
+        (name for kind in ("accuracy", "loss") for name in study.best.test if name.endswith(f"/{kind}")), None
+    )
+    sources = [(folder_of, tested)] if tested is not None else []
+    for folder, column in (*sources, (trial_folder, study.objective.column)):
+        curves = [mean_curve(folder(study.path, number), column) for number in numbers]
+        known = [curve for curve in curves if curve is not None and len(curve.rounds) > 1]
+        if len(known) == len(curves):
+            return _drawn(study, known[0], known[1], column)
+    return None
+
+
+def _drawn(study: Study, best: Mean, second: Mean, column: str) -> Figure:
+    from matplotlib.figure import Figure
+
+    assert study.second is not None
+    is_share = not column.endswith("loss")
+    write = share if is_share else loss
+    picture = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
+    axes = picture.add_subplot()
+    plain(axes)
+    common = sorted(set(best.rounds) & set(second.rounds))
+    first, other = ([curve.values[curve.rounds.index(r)] for r in common] for curve in (best, second))
+    axes.fill_between(common, first, other, color=GREY, alpha=0.6, linewidth=0)
+    for curve, colour in zip((best, second), SERIES, strict=False):
+        axes.plot(curve.rounds, curve.values, color=colour, linewidth=2)
+    low, high = axes.get_ylim()
+    ends = spread([(curve.values[-1] - low) / (high - low) for curve in (best, second)], _GAP)
+    # Labels of two lines must not reach into the title.
+    heights = [end - max(0.0, max(ends) - 1 + _GAP / 2) for end in ends]
+    named = (("best", best, study.best.values), ("second best", second, study.second.values))
+    for (name, curve, values), colour, height in zip(named, SERIES, heights, strict=False):
+        said = f"{write(curve.values[-1])}  {name}\n{_short(values)}"
+        axes.text(1.02, height, said, transform=axes.transAxes, va="center", fontsize=9, color=colour, weight="bold")
+    write_values(axes.yaxis, Objective() if is_share else Objective(name="loss"))
+    axes.set_xlabel("rounds", color=INK)
+    axes.margins(x=0.01)
+    gap = float(np.abs(np.array(first) - np.array(other)).mean())
+    mean = f"{100 * gap:.1f} points" if is_share else loss(gap)
+    what = column.removeprefix("eval/").replace("/", " ")
+    axes.set_title(f"{study.name}: {what}; the gap is {mean} on average", loc="left", fontsize=12, color=INK)
+    return picture
+
+
+def _short(values: Mapping[str, Any]) -> str:
+    """Settings in few words: "client 0.1, server 0.01" where they are learning rates."""
+    return ", ".join(f"{key.removesuffix('.optimizer.lr')} {number(value)}" for key, value in values.items())

@@ -1,0 +1,50 @@
+"""Trials as points over two keys, coloured by the objective: for spaces without a grid."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from raysim.report.palette import FAINT, INK
+from tuning.pictures.axes import write_values
+from tuning.pictures.colours import BEST, Colours
+from tuning.result import Study
+from tuning.space import Dimension, Range
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def scatter(
+    picture: Figure, axes: Axes, study: Study, keys: tuple[str, str], dimensions: tuple[Dimension, Dimension]
+) -> None:
+    """Draw them; trials without a value are crosses, the best one has a ring."""
+    rows = study.trials.to_pylist()
+    done = [row for row in rows if row["value"] is not None]
+    rest = [row for row in rows if row["value"] is None]
+    shades = [row["value"] for row in done]
+    colours = Colours.of(shades, study.objective)
+    x, y = ([row[key] for row in done] for key in keys)
+    drawn = axes.scatter(
+        x, y, c=shades, cmap=colours.name, vmin=colours.low, vmax=colours.high, s=80, edgecolors="black", linewidths=0.5
+    )
+    drawn.set_zorder(3)
+    x, y = ([row[key] for row in rest] for key in keys)
+    axes.scatter(x, y, marker="x", c=INK, s=40)
+    x, y = ([study.best.values[key]] for key in keys)
+    axes.scatter(x, y, s=260, facecolors="none", edgecolors=BEST, linewidths=3, zorder=4)
+    for dimension, scale in zip(dimensions, (axes.set_xscale, axes.set_yscale), strict=True):
+        if _spans_decades(dimension):
+            scale("log")
+    axes.grid(color=FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    bar = picture.colorbar(drawn, ax=axes)
+    write_values(bar.ax.yaxis, study.objective)
+
+
+def _spans_decades(dimension: Dimension) -> bool:
+    if isinstance(dimension, Range):
+        return dimension.kind == "log"
+    low, high = min(dimension.values), max(dimension.values)
+    return low > 0 and math.log10(high / low) >= 1

@@ -1,0 +1,123 @@
+"""What a study says while it goes on: a line for each trial that ends, and on a terminal a bar below them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from tuning.objective import Objective
+from tuning.writing import figure, settings
+
+
+class Progress(AbstractContextManager[Any], Protocol):
+    """Told of a study from its first trial to its last."""
+
+    def expects(self, rounds: int) -> None:
+        """So many rounds are to come, in all runs of all trials, beyond those said before."""
+        ...
+
+    def finished(self, rounds: int) -> None:
+        """So many rounds are done, or will not be run."""
+        ...
+
+    def ended(self, number: int, outcome: str, value: float | None, values: Mapping[str, Any]) -> None:
+        """A trial has ended, with the objective where it has one."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Something else that happened."""
+        ...
+
+
+class Silent:
+    """Says nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def expects(self, rounds: int) -> None:
+        """Nothing is said."""
+
+    def finished(self, rounds: int) -> None:
+        """Nothing is said."""
+
+    def ended(self, number: int, outcome: str, value: float | None, values: Mapping[str, Any]) -> None:
+        """Nothing is said."""
+
+    def say(self, text: str) -> None:
+        """Nothing is said."""
+
+
+class Terminal:
+    """Progress on standard error."""
+
+    def __init__(self, objective: Objective, console: Console, has_bar: bool) -> None:
+        self._objective, self._best = objective, objective.worst
+        # A file has no width at which lines would have to be folded.
+        self._console = console
+        self._bar = Bar(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not has_bar,
+        )
+        self._task = self._bar.add_task("rounds", total=0)
+
+    @classmethod
+    def where_wanted(cls, progress: bool | None, objective: Objective) -> Progress:
+        """The terminal, or silence.
+
+        Args:
+            progress: False says nothing; True always, in lines where standard error is no terminal; None only where
+                it is one.
+            objective: how values are written.
+        """
+        is_terminal = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        if progress is False or (progress is None and not is_terminal):
+            return Silent()
+        return cls(objective, Console(stderr=True, soft_wrap=not is_terminal), has_bar=is_terminal)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def expects(self, rounds: int) -> None:
+        """Make the bar longer."""
+        self._bar.update(self._task, total=(self._bar.tasks[0].total or 0) + rounds)
+
+    def finished(self, rounds: int) -> None:
+        """Move the bar on."""
+        self._bar.advance(self._task, rounds)
+
+    def ended(self, number: int, outcome: str, value: float | None, values: Mapping[str, Any]) -> None:
+        """A line: what the trial came to, its settings, and whether it is the best so far."""
+        said = outcome if value is None else figure(self._objective, value)
+        is_best = value is not None and (value > self._best if self._objective.is_maximised else value < self._best)
+        if is_best and value is not None:
+            self._best = value
+        self.say(f"trial {number:<4} {said:<9}  {settings(values)}{'  (best so far)' if is_best else ''}")
+
+    def say(self, text: str) -> None:
+        """A line."""
+        self._console.print(text, markup=False, highlight=False)

@@ -1,0 +1,94 @@
+"""Who stops trials early: Optuna's pruners, by name. They are asked after every evaluated round; Wilcoxon by seed."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Annotated, Literal
+
+import optuna
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner, WilcoxonPruner
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from raysim import ExperimentError, Section
+
+
+class NoPruner(Section):
+    """Every trial is run to its end, unless it diverges."""
+
+    name: Literal["none"] = "none"
+
+
+class Median(Section):
+    """Stop what is worse than the median of finished trials at the same round.
+
+    Not before `startup` trials are finished, nor in a trial's first `warmup_rounds`.
+    """
+
+    name: Literal["median"] = "median"
+    startup: NonNegativeInt = 5
+    warmup_rounds: NonNegativeInt = 0
+
+
+class Halving(Section):
+    """Successive halving, asynchronous: of the trials that reach min_rounds * factor^k, the best 1 / factor go on.
+
+    min_rounds: by default `evaluation.every`.
+    """
+
+    name: Literal["halving"] = "halving"
+    min_rounds: PositiveInt | None = None
+    factor: Annotated[int, Field(ge=2)] = 3
+
+
+class Hyperband(Section):
+    """Successive halving in several brackets, which begin at different rounds."""
+
+    name: Literal["hyperband"] = "hyperband"
+    min_rounds: PositiveInt | None = None
+    factor: Annotated[int, Field(ge=2)] = 3
+
+
+class Wilcoxon(Section):
+    """Seeds are run one after the other; stop where the best trial is better, seed by seed, at level p."""
+
+    name: Literal["wilcoxon"] = "wilcoxon"
+    p: Annotated[float, Field(gt=0, lt=1)] = 0.1
+
+
+Pruner = Annotated[NoPruner | Median | Halving | Hyperband | Wilcoxon, Field(discriminator="name")]
+
+
+def check(pruner: Pruner, seeds: int, rounds: int, every: int) -> None:
+    """Raise ExperimentError where the pruner could never stop a trial."""
+    if isinstance(pruner, Wilcoxon) and 2.0 ** -(seeds - 1) >= pruner.p:
+        # n pairs that all point one way have the one-sided p-value 2^-n; after the last seed there is nothing to stop.
+        raise ExperimentError(
+            f"tuning.pruner: wilcoxon with p = {pruner.p:g} cannot stop a trial of {seeds} seeds, because before the "
+            f"last of n the p-value is at least 2^-(n-1) = {2.0 ** -(seeds - 1):g}: raise tuning.seeds or p."
+        )
+    if not isinstance(pruner, NoPruner | Wilcoxon) and every >= rounds:
+        raise ExperimentError(
+            f"tuning.pruner: {pruner.name} looks at evaluated rounds, but with evaluation.every = {every} only the "
+            f"last of {rounds} rounds is one: lower it."
+        )
+
+
+def looks_at_seeds(pruner: Pruner) -> bool:
+    """Whether seeds are compared, and not rounds."""
+    return isinstance(pruner, Wilcoxon)
+
+
+def make(pruner: Pruner, rounds: int, every: int) -> BasePruner:
+    """Optuna's pruner for runs of so many rounds, evaluated `every` so many."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        match pruner:
+            case Median():
+                return MedianPruner(pruner.startup, pruner.warmup_rounds)
+            case Halving():
+                return SuccessiveHalvingPruner(pruner.min_rounds or every, pruner.factor)
+            case Hyperband():
+                return HyperbandPruner(pruner.min_rounds or every, rounds, pruner.factor)
+            case Wilcoxon():
+                return WilcoxonPruner(p_threshold=pruner.p)
+        return NopPruner()

@@ -1,0 +1,165 @@
+"""What a study came to, read from its storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from optuna.trial import FrozenTrial
+
+from tuning.conclude import results
+from tuning.ledger import DIVERGED, FAILED, FINISHED
+from tuning.objective import Objective
+from tuning.space import Listed, Space
+from tuning.writing import number
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A finished trial.
+
+    number: its place in the study. values: the experiment's, by dotted key. value: the objective, the mean over the
+    seeds. by_seed: of each. seeds_error, clients_error: standard errors over seeds, and over validation clients, where
+    they are defined. test: column -> mean and standard error over the seeds, after the final runs.
+    """
+
+    number: int
+    values: Mapping[str, Any]
+    value: float
+    by_seed: tuple[float, ...]
+    seeds_error: float | None
+    clients_error: float | None
+    test: Mapping[str, Mapping[str, float | None]]
+
+    @property
+    def error(self) -> float | None:
+        """The standard error to state: the larger of the two."""
+        return max((e for e in (self.seeds_error, self.clients_error) if e is not None), default=None)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study leaves.
+
+    name: of the study in its storage. objective: what was looked for. best, second: the best two configurations.
+    trials: a row for each trial. counts: outcome -> trials. edges: the best values that lie on the edge of what was
+    tried, a sentence each. path: the study's folder, with best.toml, trials.parquet and the pictures.
+    """
+
+    name: str
+    objective: Objective
+    best: Configuration
+    second: Configuration | None
+    trials: pa.Table
+    counts: Mapping[str, int]
+    edges: tuple[str, ...]
+    path: Path
+
+
+def ranked(
+    trials: Sequence[FrozenTrial], space: Space, objective: Objective, attributes: Mapping[str, Any] = {}
+) -> list[Configuration]:
+    """The trials that finished, the best first; of equal ones the earlier.
+
+    Args:
+        trials: of the storage. attributes: the study's, which hold what the final runs came to.
+    """
+    finished = [trial for trial in trials if trial.user_attrs.get("outcome") == FINISHED]
+    sign = -1 if objective.is_maximised else 1
+    order = sorted(finished, key=lambda trial: (sign * _value(trial), trial.number))
+    tested = results(attributes)
+    return [
+        Configuration(
+            trial.number,
+            space.values(trial.params),
+            _value(trial),
+            tuple(trial.user_attrs["facts"]["values"]),
+            trial.user_attrs["facts"]["standard_error/seeds"],
+            trial.user_attrs["facts"]["standard_error/clients"],
+            tested.get(trial.number, {}),
+        )
+        for trial in order
+    ]
+
+
+def table(trials: Sequence[FrozenTrial], space: Space) -> pa.Table:
+    """A row for each trial, in order.
+
+    Columns: trial, outcome, value (null unless finished), standard errors, the space's keys, value/<i> of seed i, how
+    many rounds its seeds ran, the mean figures of their last rows, seconds, why it diverged or failed.
+    """
+    rows = [_row(trial, space) for trial in trials]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+
+
+def counts(trials: Sequence[FrozenTrial]) -> dict[str, int]:
+    """Outcome -> how many trials came to it, the most first."""
+    outcomes = [trial.user_attrs["outcome"] for trial in trials]
+    return {
+        outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes), key=lambda o: (-outcomes.count(o), o))
+    }
+
+
+def edges(best: Configuration, space: Space) -> tuple[str, ...]:
+    """A sentence for each key whose best value is the smallest or largest that was tried."""
+    said = []
+    for key, dimension in space.dimensions.items():
+        if isinstance(dimension, Listed):
+            if not dimension.ordered or len(dimension.values) < 2:
+                continue
+            low, high = min(dimension.values), max(dimension.values)
+        else:
+            low, high = dimension.low, dimension.high
+        if best.values[key] in (low, high):
+            which, way = ("smallest", "down") if best.values[key] == low else ("largest", "up")
+            said.append(f"{key} = {number(best.values[key])} is the {which} that was tried: extend it {way}")
+    return tuple(said)
+
+
+def no_result(trials: Sequence[FrozenTrial], space: Space) -> str:
+    """Why a study without a finished trial has none, and what to try."""
+    found = counts(trials)
+    failed = next((t for t in trials if t.user_attrs["outcome"] == FAILED), None)
+    if failed is not None:
+        return (
+            f"No trial finished ({', '.join(f'{n} {outcome}' for outcome, n in found.items())}). Trial {failed.number} "
+            f"failed with: {failed.user_attrs['facts']['why']}"
+        )
+    diverged = next((t for t in trials if t.user_attrs["outcome"] == DIVERGED), None)
+    if diverged is None:
+        return "No trial finished: all were stopped early. Take another pruner, or none."
+    why = diverged.user_attrs["facts"]["why"]
+    rates = [key for key in space.dimensions if key.endswith("lr")]
+    lower = f"smaller values of {' and '.join(rates)}" if rates else "smaller learning rates"
+    return (
+        f"All {len(trials)} trials diverged; in trial {diverged.number} {why}. Try {lower}, "
+        f"clip gradients (client.max_grad_norm) or updates (server.clip), or normalise the inputs."
+    )
+
+
+def _value(trial: FrozenTrial) -> float:
+    assert trial.value is not None
+    return trial.value
+
+
+def _row(trial: FrozenTrial, space: Space) -> dict[str, Any]:
+    outcome, kept = trial.user_attrs["outcome"], trial.user_attrs["facts"]
+    values = {key: space.values(trial.params)[key] for key in space.dimensions} if trial.params else {}
+    took = trial.duration
+    return {
+        "trial": trial.number,
+        "outcome": outcome,
+        "value": trial.value if outcome == FINISHED else None,
+        "standard_error/seeds": kept.get("standard_error/seeds"),
+        "standard_error/clients": kept.get("standard_error/clients"),
+        **{key: v if isinstance(v, str | int | float) else str(v) for key, v in values.items()},
+        **{f"value/{place}": value for place, value in enumerate(kept.get("values", ()))},
+        "rounds": sum(kept.get("rounds", ())),
+        **kept.get("figures", {}),
+        "seconds": None if took is None else took.total_seconds(),
+        "why": kept["why"],
+    }

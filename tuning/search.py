@@ -1,0 +1,183 @@
+"""The study's loop: take trials, run their seeds, listen, and tell the storage what they came to."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from optuna.trial import TrialState
+
+from raysim import ClientError, DataError, Experiment, ExperimentError, ModelError, RaysimError, Report, Runs
+from tuning import pruners, samplers
+from tuning.files import clear_half_made
+from tuning.ledger import DIVERGED, FAILED, FINISHED, PRUNED, Held, Ledger
+from tuning.objective import divergence
+from tuning.progress import Progress
+from tuning.protocol import runs_of
+from tuning.pruners import NoPruner
+from tuning.section import TuningSection
+from tuning.under_way import UnderWay
+
+OWN_FAULTS = (ClientError, ModelError, ExperimentError, DataError)
+"""Errors of a configuration or of a user's code: the trial fails. Any other ends the process, and no trial."""
+
+POLL_S, INHERIT_S = 1.0, 10.0
+"""How often a process asks after the others: with nothing to do, and while it works."""
+
+
+def trial_folder(folder: Path, number: int) -> Path:
+    """Where a trial's runs lie, a folder a seed."""
+    return folder / "trials" / f"{number:04d}"
+
+
+class Search:
+    """One process' part in a study."""
+
+    def __init__(
+        self,
+        tuning: TuningSection,
+        measured: Experiment,
+        ledger: Ledger,
+        runs: Runs,
+        folder: Path,
+        progress: Progress,
+    ) -> None:
+        self._tuning, self._measured, self._ledger, self._runs = tuning, measured, ledger, runs
+        self._folder, self._progress = folder, progress
+        self._by_seed = pruners.looks_at_seeds(tuning.pruner)
+        self._trials: dict[int, UnderWay] = {}
+        """By the numbers of their runs."""
+        self._inherited_s = -math.inf
+
+    def run(self) -> None:
+        """Until every trial of the study is finished, here or by another process.
+
+        Raises:
+            RaysimError: what is no trial's own fault; what is under way goes on when the study is continued.
+        """
+        self._progress.expects(self._ledger.num_open() * self._tuning.seeds * self._measured.rounds)
+        self._fill()
+        while True:
+            for report in self._runs.reports():
+                if self._hear(report):
+                    self._fill()
+            if not self._ledger.num_open():
+                return
+            self._inherited_s = -math.inf
+            if not self._fill():
+                time.sleep(POLL_S)
+
+    def _fill(self) -> bool:
+        """Begin trials, as many as there is room for; whether there were any."""
+        room = self._tuning.at_a_time(self._runs.workers) - len({id(trial) for trial in self._trials.values()})
+        if room <= 0:
+            return False
+        taken = [] if self._ledger.is_dealt else self._ledger.take(room)
+        if len(taken) < room and time.monotonic() - self._inherited_s > INHERIT_S:
+            self._inherited_s = time.monotonic()
+            if self._ledger.inherit():
+                taken += self._ledger.take(room - len(taken))
+        for resumed in (True, False):
+            chosen = [held for held in taken if held.resumed == resumed]
+            self._begin([trial for held in chosen if (trial := self._prepared(held)) is not None], resumed)
+        return bool(taken)
+
+    def _prepared(self, held: Held) -> UnderWay | None:
+        try:
+            experiments = runs_of(self._measured, self._tuning, held.values)
+        except ExperimentError as error:
+            self._end(held, FAILED, TrialState.FAIL, None, {"why": str(error)})
+            return None
+        path = trial_folder(self._folder, held.number)
+        return UnderWay(held, [(seed, path / f"seed-{place}") for place, seed in enumerate(experiments)])
+
+    def _begin(self, trials: Sequence[UnderWay], resume: bool) -> None:
+        places = [(trial, place) for trial in trials for place in range(1 if self._by_seed else len(trial.runs))]
+        try:
+            self._start(places, resume)
+        except OWN_FAULTS:
+            # One of them cannot be run: by themselves they say which.
+            for trial in trials:
+                try:
+                    self._start([pair for pair in places if pair[0] is trial], resume)
+                except OWN_FAULTS as error:
+                    self._fail(trial, error)
+
+    def _start(self, places: Sequence[tuple[UnderWay, int]], resume: bool) -> None:
+        if not places:
+            return
+        if resume:
+            for trial, place in places:
+                clear_half_made(trial.runs[place][1])
+        # The folder of a trial that is new belongs to no study that is still there.
+        numbers = self._runs.start([trial.runs[place] for trial, place in places], resume=resume, overwrite=not resume)
+        for number, (trial, place) in zip(numbers, places, strict=True):
+            trial.numbers[number] = place
+            self._trials[number] = trial
+
+    def _hear(self, report: Report) -> bool:
+        """Take in what a run says; whether its trial has ended by it."""
+        trial = self._trials.get(report.run)
+        if trial is None:
+            # It was done already when its trial was stopped.
+            return False
+        place = trial.hear(report)
+        self._progress.finished(len(report.rows))
+        if report.error is not None:
+            if not isinstance(report.error, OWN_FAULTS):
+                raise report.error
+            self._fail(trial, report.error)
+            return True
+        if (why := divergence(report.rows)) is not None:
+            self._diverged(trial, why)
+            return True
+        steps = trial.steps(self._tuning.objective, self._by_seed)
+        for step, value in steps.items():
+            if step not in trial.known_steps:
+                trial.held.trial.report(value, step)
+        if trial.is_complete:
+            values = trial.values(self._tuning.objective)
+            self._close(trial, FINISHED, TrialState.COMPLETE, statistics.fmean(values))
+            return True
+        if steps and self._may_prune(trial) and trial.held.trial.should_prune():
+            self._close(trial, PRUNED, TrialState.PRUNED, None)
+            return True
+        if report.finished:
+            del self._trials[report.run]
+            if self._by_seed:
+                self._start([(trial, place + 1)], resume=trial.held.resumed)
+        return False
+
+    def _may_prune(self, trial: UnderWay) -> bool:
+        """Whether a pruner is asked: not where nothing is left to spare."""
+        return not isinstance(self._tuning.pruner, NoPruner) and (self._by_seed or not trial.has_all_rounds)
+
+    def _diverged(self, trial: UnderWay, why: str) -> None:
+        worst = self._tuning.objective.worst
+        if samplers.learns_from_finished_only(self._tuning.chosen_sampler()):
+            self._close(trial, DIVERGED, TrialState.COMPLETE, worst, why)
+            return
+        # What Optuna takes for the value of a trial that was stopped is the last one reported.
+        trial.held.trial.report(worst, 1 + max((*trial.reported, *trial.known_steps), default=0))
+        self._close(trial, DIVERGED, TrialState.PRUNED, None, why)
+
+    def _fail(self, trial: UnderWay, error: RaysimError) -> None:
+        self._close(trial, FAILED, TrialState.FAIL, None, str(error))
+
+    def _close(
+        self, trial: UnderWay, outcome: str, state: TrialState, value: float | None, why: str | None = None
+    ) -> None:
+        for number in [number for number, other in self._trials.items() if other is trial]:
+            if number in trial.numbers:
+                self._runs.stop(number)
+            del self._trials[number]
+        self._progress.finished(len(trial.runs) * trial.total - sum(len(rows) for rows in trial.rows))
+        self._end(trial.held, outcome, state, value, {**trial.facts(self._tuning.objective), "why": why})
+
+    def _end(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
+        self._ledger.tell(held, outcome, state, value, facts)
+        self._progress.ended(held.number, outcome, value if outcome == FINISHED else None, held.values)

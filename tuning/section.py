@@ -1,0 +1,108 @@
+"""The section `[tuning]` of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveInt
+
+from raysim import Experiment, ExperimentError, Section
+from tuning import pruners, samplers, space
+from tuning.objective import Objective
+from tuning.pruners import NoPruner, Pruner
+from tuning.samplers import Grid, Sampler, Tpe
+from tuning.space import Space
+
+BATCH = 64
+"""Trials under way at a time that are asked for in batches: enough to be trained together."""
+
+TRIALS = 50
+"""How many trials, where the space has no end and nobody says."""
+
+
+class TuningSection(Section):
+    """What a study tries, and how it measures.
+
+    space: dotted keys of the experiment, and their values (tuning/space.py).
+    sampler: absent: "grid" where every key has a list, else "tpe". pruner: stops trials early.
+    trials: configurations that are tried; absent: the whole grid, else 50.
+    seeds: runs of each configuration. They are `seed`, `seed + 1`, ... for every configuration alike, so that cohorts
+        are paired. vary: what moves with them beside the clients' own draws. The data do not, unless said: where a
+        source has no test set of its own, another seed's training examples would be among the test examples.
+    concurrent: trials at a time; "auto": up to 64 where proposals do not depend on results, else one for each worker.
+    objective: what is looked for.
+    holdout: share of the training clients that become validation clients, where there are none yet and `[data]` does
+        not say otherwise.
+    storage: of Optuna. Absent: SQLite, in the study's folder. "journal:PATH" is a journal file, anything else a URL.
+    final: so many of the best configurations are run on all training clients, and evaluated on the test split.
+    """
+
+    space: dict[str, Any]
+    sampler: Sampler | None = None
+    pruner: Pruner = NoPruner()
+    trials: PositiveInt | None = None
+    seeds: PositiveInt = 1
+    vary: tuple[Literal["data", "model", "cohort"], ...] = ("model", "cohort")
+    concurrent: PositiveInt | Literal["auto"] = "auto"
+    objective: Objective = Objective()
+    holdout: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    storage: str | None = None
+    final: Annotated[int, Field(ge=0, le=2)] = 2
+
+    def parsed_space(self) -> Space:
+        """The space, read."""
+        return space.parse(self.space)
+
+    def chosen_sampler(self) -> Sampler:
+        """The sampler, or the one that suits the space."""
+        if self.sampler is not None:
+            return self.sampler
+        return Tpe() if self.parsed_space().grid is None else Grid()
+
+    def at_a_time(self, workers: int) -> int:
+        """Trials under way at once, where so many workers work."""
+        if self.concurrent != "auto":
+            return self.concurrent
+        return BATCH if samplers.asks_in_batches(self.chosen_sampler()) else max(1, workers)
+
+    def num_trials(self) -> int:
+        """Trials of the whole study."""
+        size = self.parsed_space().size
+        if isinstance(self.chosen_sampler(), Grid) and size is not None:
+            return min(size, self.trials or size)
+        return self.trials or TRIALS
+
+
+def section_of(experiment: Experiment) -> TuningSection:
+    """The experiment's `[tuning]`, checked against the rest of it.
+
+    Raises:
+        ExperimentError: there is none, or a key or value of it does not fit.
+    """
+    if experiment.tuning is None:
+        raise ExperimentError(
+            "The experiment has no [tuning] section, so there is nothing to tune. The least is a space, such as "
+            "[tuning.space] with client.optimizer.lr = { grid = [0.01, 0.1, 1.0] }."
+        )
+    return checked(experiment.tuning, experiment)
+
+
+def checked(given: Mapping[str, Any], experiment: Experiment) -> TuningSection:
+    """`[tuning]` from a mapping, checked against the rest of the experiment; see `section_of`."""
+    section = TuningSection.checked(given, at="tuning")
+    read = section.parsed_space()
+    space.check(read, experiment)
+    samplers.check(section.chosen_sampler(), read)
+    rounds, every = experiment.rounds, experiment.evaluation.every
+    pruners.check(section.pruner, section.seeds, rounds, every)
+    objective = section.objective
+    evaluated = {index for index in range(rounds) if (index + 1) % every == 0 or index + 1 == rounds}
+    known = range(rounds) if objective.name == "train_loss" else evaluated
+    if not any(index in known for index in objective.rounds(rounds)):
+        chosen = objective.rounds(rounds)
+        raise ExperimentError(
+            f"tuning.objective: none of rounds {chosen.start} to {chosen.stop - 1} is evaluated: there are "
+            f"rounds 0 to {rounds - 1}, and evaluation.every = {every}. Choose others, or evaluate more often."
+        )
+    return section

@@ -1,0 +1,49 @@
+"""How sure a trial's figure is: standard errors over validation clients, and over seeds.
+
+Over clients: those evaluated are taken for a simple random sample of many more. Accuracy and loss are ratios of sums
+over clients, R = sum_k a_k / sum_k n_k, and so
+
+    se = sqrt( K / (K - 1) * sum_k (a_k - R n_k)^2 ) / sum_k n_k
+
+with a_k the hits (or summed loss) and n_k the examples of client k, K clients. Source: Cochran, Sampling Techniques,
+1977, equation 6.13 without the correction for finite populations: also where all validation clients are evaluated it
+says how much other clients would have changed the figure.
+
+Over seeds: s / sqrt(R), with s the sample standard deviation of the R seeds' values.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+
+def over_clients(sums: Sequence[float], sizes: Sequence[int]) -> float | None:
+    """The standard error of sum(sums) / sum(sizes), a row a client; None for fewer than two clients."""
+    clients, total = len(sizes), sum(sizes)
+    if clients < 2 or not total:
+        return None
+    ratio = math.fsum(sums) / total
+    squares = math.fsum((a - ratio * n) ** 2 for a, n in zip(sums, sizes, strict=True))
+    return math.sqrt(clients / (clients - 1) * squares) / total
+
+
+def over_seeds(values: Sequence[float]) -> float | None:
+    """The standard error of the mean of the seeds' values; None for one seed."""
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+
+
+def of_run(run: Path, column: str) -> float | None:
+    """Over clients, of "accuracy" or "loss" at the last evaluation that the run's folder holds."""
+    parts = sorted((run / "clients").glob("round-*.parquet"))
+    if not parts:
+        return None
+    rows = [row for row in pq.read_table(parts[-1]).to_pylist() if row["split"] == "validation" and row["examples"]]
+    if any(row[column] is None for row in rows):
+        return None
+    sizes = [row["examples"] for row in rows]
+    return over_clients([row[column] * size for row, size in zip(rows, sizes, strict=True)], sizes)

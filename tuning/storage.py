@@ -1,0 +1,89 @@
+"""Where a study is kept: SQLite, a journal file, or any database that Optuna knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from optuna import storages
+from optuna.storages import BaseStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from tuning.errors import StorageError
+
+JOURNAL = "journal:"
+
+_BUSY_S = 60
+"""How long a SQLite file may be busy with another process."""
+
+
+def default_url(folder: Path) -> str:
+    """The SQLite file of a study's folder."""
+    return f"sqlite:///{folder / 'study.db'}"
+
+
+def shown(url: str) -> str:
+    """The URL without its password."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return url
+
+
+@contextmanager
+def opened(url: str) -> Iterator[BaseStorage]:
+    """Open, and where it is new make, a storage; close its connections at the end.
+
+    Args:
+        url: "journal:PATH", or a database's URL such as "sqlite:///study.db" or "postgresql://user@host/name".
+
+    Raises:
+        StorageError: it cannot be reached, or its driver is missing; the message has no password.
+    """
+    if url.startswith(JOURNAL):
+        yield _journal(url.removeprefix(JOURNAL))
+        return
+    database = _database(url)
+    try:
+        yield storages._CachedStorage(database)
+    finally:
+        database.engine.dispose()
+
+
+def _journal(path: str) -> BaseStorage:
+    try:
+        return storages.JournalStorage(JournalFileBackend(path))
+    except (OSError, ValueError) as error:
+        raise StorageError(f"The journal file {path} cannot be opened: {first_line(error)}") from None
+
+
+def _database(url: str) -> RDBStorage:
+    try:
+        address = make_url(url)
+        arguments = {"timeout": _BUSY_S} if address.get_backend_name() == "sqlite" else {}
+        if address.drivername == "postgresql":
+            # Without a name this means another driver in every version of SQLAlchemy.
+            address = address.set(drivername="postgresql+psycopg")
+        full = address.render_as_string(hide_password=False)
+        # A connection that the database dropped meanwhile is opened anew, unseen.
+        return RDBStorage(full, engine_kwargs={"connect_args": arguments, "pool_pre_ping": True})
+    except ArgumentError:
+        raise StorageError(
+            f"A storage is journal:PATH or a database's URL, such as sqlite:///study.db or "
+            f"postgresql://user@host/name, but got {url!r}."
+        ) from None
+    except ImportError as error:
+        raise StorageError(
+            f"The storage {shown(url)} needs a driver that is not installed ({error.__cause__ or error}): for "
+            f"PostgreSQL, pip install 'raysim[postgresql]'."
+        ) from None
+    except (SQLAlchemyError, OSError, RuntimeError) as error:
+        raise StorageError(f"The storage {shown(url)} cannot be opened: {first_line(error)}") from None
+
+
+def first_line(error: BaseException) -> str:
+    """What a database's error says before it goes into detail."""
+    return str(error).strip().partition("\n")[0]

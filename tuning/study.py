@@ -1,0 +1,223 @@
+"""`tune`: a study from an experiment to its result."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy.typing as npt
+import optuna
+import pyarrow.parquet as pq
+from optuna.exceptions import StorageInternalError
+from optuna.trial import FrozenTrial
+from sqlalchemy.exc import SQLAlchemyError
+
+from raysim import Experiment, FederatedDataset, Runs, dataset_of
+from tuning import best_file, pictures, protocol, pruners, result, samplers
+from tuning import section as sections
+from tuning.conclude import conclude
+from tuning.errors import StorageError, StudyError
+from tuning.files import write_whole
+from tuning.ledger import Ledger, open_study
+from tuning.processes import Processes
+from tuning.progress import Progress, Terminal
+from tuning.result import Configuration, Study
+from tuning.search import Search
+from tuning.section import TuningSection
+from tuning.space import Space
+from tuning.storage import default_url, first_line, opened, shown
+from tuning.writing import figure
+
+
+def tune(
+    experiment: Experiment,
+    space: Mapping[str, Any] | None = None,
+    *,
+    dataset: FederatedDataset | None = None,
+    model: Any = None,
+    loss: Any = None,
+    params: Mapping[str, npt.ArrayLike] | None = None,
+    executor: Literal["local", "ray"] | None = None,
+    address: str | None = None,
+    path: str | Path | None = None,
+    progress: bool | None = None,
+    source: str | None = None,
+    **settings: Any,
+) -> Study:
+    """Look for the best values of some of the experiment's keys on held-out clients; then evaluate them on test.
+
+    Calling it again goes on with the study: finished trials are kept, and those under way go on from their
+    checkpoints. Several processes may work on one study at a time, with the same storage and the same folder.
+
+    Args:
+        experiment: what is tuned; its `[tuning]` says how.
+        space: dotted key -> values, such as {"client.optimizer.lr": {"log": [1e-3, 1]}}; in place of `[tuning.space]`.
+        dataset, model, loss, params: as for `raysim.run`, the same for every trial. Of a dataset without validation
+            clients some training clients are held out.
+        executor, address: as for `raysim.run`.
+        path: the study's folder, by default runs/<name>-tuning.
+        progress: a line for each trial, and a bar; by default where standard error is a terminal.
+        source: the file that the experiment was read from: best.toml keeps its comments.
+        settings: keys of `[tuning]`, such as trials=20 or storage="sqlite:///study.db".
+
+    Raises:
+        ExperimentError: a key, a value, or a combination that is not defined, before anything runs.
+        StorageError: the storage cannot be reached, or no longer answers.
+        StudyError: the storage has another study of that name; or no trial finished.
+        RaysimError: as `raysim.run`; what is under way goes on when it is called again.
+    """
+    given = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
+    tuning = sections.checked(given, experiment) if given else sections.section_of(experiment)
+    where = Path(path) if path is not None else default_folder(experiment)
+    if (where / "experiment.json").exists():
+        raise StudyError(f"{where} is a run's folder: give the study another one (--path, path=).")
+    measured = protocol.measured(experiment, tuning, dataset)
+    held = protocol.divided(experiment, tuning, dataset)
+    whole = dataset if dataset is not None else dataset_of(experiment)
+    name, read = experiment.name, tuning.parsed_space()
+    url = tuning.storage or default_url(where)
+    how: dict[str, Any] = {"model": model, "loss": loss, "params": params, "executor": executor, "address": address}
+    with ExitStack() as stack:
+        stack.enter_context(_quiet())
+        stack.enter_context(_named_storage(url))
+        if tuning.storage is None:
+            where.mkdir(parents=True, exist_ok=True)
+        storage = stack.enter_context(opened(url))
+        where.mkdir(parents=True, exist_ok=True)
+        open_study(storage, name, tuning.objective.is_maximised, _identity(measured, tuning, read, held), shown(url))
+        show = stack.enter_context(Terminal.where_wanted(progress, tuning.objective))
+        processes = stack.enter_context(Processes(storage, name))
+        ledger = _ledger(storage, processes, measured, tuning, read)
+        with Runs(measured, dataset=held, **how) as runs:
+            Search(tuning, measured, ledger, runs, where, show).run()
+            trials = list(ledger.by_slot().values())
+            table = result.table(trials, read)
+            write_whole(where / "trials.parquet", lambda file: pq.write_table(table, file))
+            best = result.ranked(trials, read, tuning.objective)
+            if not best:
+                raise StudyError(result.no_result(trials, read))
+            chosen = best[: tuning.final] if whole.test is not None else []
+            if dataset is None:
+                _conclude(experiment, tuning, ledger, runs, chosen, where, show)
+        if dataset is not None:
+            with Runs(experiment, dataset=dataset, **how) as runs:
+                _conclude(experiment, tuning, ledger, runs, chosen, where, show)
+        study = ledger.study
+        found = result.ranked(trials, read, tuning.objective, study.user_attrs)
+        made = _result(name, tuning, read, trials, found, where)
+        _write_best(experiment, made, source)
+        pictures.draw_all(made, read, study)
+    return made
+
+
+def default_folder(experiment: Experiment) -> Path:
+    """Where a study of the experiment lies, unless said otherwise."""
+    return Path("runs") / f"{experiment.name}-tuning"
+
+
+def _conclude(
+    experiment: Experiment,
+    tuning: TuningSection,
+    ledger: Ledger,
+    runs: Runs,
+    chosen: list[Configuration],
+    where: Path,
+    show: Progress,
+) -> None:
+    conclude(experiment, tuning, ledger, runs, {c.number: c.values for c in chosen}, where, show)
+
+
+def _ledger(
+    storage: optuna.storages.BaseStorage,
+    processes: Processes,
+    measured: Experiment,
+    tuning: TuningSection,
+    space: Space,
+) -> Ledger:
+    sampler, rounds, every = tuning.chosen_sampler(), measured.rounds, measured.evaluation.every
+    return Ledger(
+        storage,
+        measured.name,
+        processes,
+        space,
+        tuning.num_trials(),
+        lambda slot: samplers.make(sampler, space, measured.seed, slot),
+        pruners.make(tuning.pruner, rounds, every),
+    )
+
+
+def _identity(
+    measured: Experiment, tuning: TuningSection, space: Space, held: FederatedDataset | None
+) -> dict[str, Any]:
+    """What all trials of a study have in common."""
+    kept = tuning.model_dump(mode="json", include={"objective", "seeds", "vary"})
+    data = held if held is not None else dataset_of(measured)
+    return {
+        **measured.determining(),
+        "rounds": measured.rounds,
+        "content of the data": data.fingerprint,
+        "tuning": {
+            **kept,
+            "space": space.plain(),
+            "sampler": json.loads(tuning.chosen_sampler().model_dump_json()),
+            "pruner": json.loads(tuning.pruner.model_dump_json()),
+        },
+    }
+
+
+def _result(
+    name: str,
+    tuning: TuningSection,
+    space: Space,
+    trials: list[FrozenTrial],
+    found: list[Configuration],
+    where: Path,
+) -> Study:
+    return Study(
+        name=name,
+        objective=tuning.objective,
+        best=found[0],
+        second=found[1] if len(found) > 1 else None,
+        trials=result.table(trials, space),
+        counts=result.counts(trials),
+        edges=result.edges(found[0], space),
+        path=where,
+    )
+
+
+def _write_best(experiment: Experiment, study: Study, source: str | None) -> None:
+    best = protocol.concluding(experiment, {"name": f"{experiment.name}-best", **study.best.values})
+    value = figure(study.objective, study.best.value)
+    heading = f"The best of {study.trials.num_rows} trials of {study.name}: {study.objective.label} {value}."
+    text = best_file.text(best, source, heading)
+    write_whole(study.path / "best.toml", lambda file: file.write_text(text, encoding="utf-8"))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A line for every trial is said by `progress`, and that some of them go wrong is what a study is for."""
+    before, log = optuna.logging.get_verbosity(), logging.getLogger("raysim")
+    level = log.level
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+        log.setLevel(level)
+
+
+@contextmanager
+def _named_storage(url: str) -> Iterator[None]:
+    """A storage that fails in the middle is named, and how to go on."""
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError) as error:
+        raise StorageError(
+            f"The storage {shown(url)} no longer answers: {first_line(error.__cause__ or error)}. Finished rounds are "
+            f"kept: once it is there, the same command goes on."
+        ) from error

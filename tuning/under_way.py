@@ -1,0 +1,111 @@
+"""A trial under way: its runs, one for each seed, and what they reported so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from raysim import Experiment, Report
+from tuning import objective as objectives
+from tuning import standard_error
+from tuning.ledger import Held
+from tuning.objective import Objective, Row
+
+
+@dataclass
+class UnderWay:
+    """What is known of a trial while it runs.
+
+    runs: its experiments, a seed each, and the folders in which they are recorded.
+    rows: of each run. finished: the runs that are done. numbers: of those under way, run number -> seed's place.
+    reported: steps that `steps` gave. known_steps: those that the storage had before.
+    """
+
+    held: Held
+    runs: Sequence[tuple[Experiment, Path]]
+    rows: list[list[Row]] = field(default_factory=list)
+    finished: set[int] = field(default_factory=set)
+    numbers: dict[int, int] = field(default_factory=dict)
+    reported: set[int] = field(default_factory=set)
+    known_steps: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Nothing has come in."""
+        self.rows = [[] for _ in self.runs]
+        self.known_steps = frozenset(self.held.reported)
+
+    @property
+    def total(self) -> int:
+        """Rounds of each run."""
+        return self.runs[0][0].rounds
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every seed is done."""
+        return len(self.finished) == len(self.runs)
+
+    @property
+    def has_all_rounds(self) -> bool:
+        """Whether the last round of every seed is known."""
+        return all(len(rows) == self.total for rows in self.rows)
+
+    def hear(self, report: Report) -> int:
+        """Take in a report; the place of its seed."""
+        place = self.numbers[report.run]
+        self.rows[place].extend(report.rows)
+        if report.finished:
+            self.finished.add(place)
+        if report.finished or report.error is not None:
+            del self.numbers[report.run]
+        return place
+
+    def steps(self, objective: Objective, by_seed: bool) -> dict[int, float]:
+        """What a pruner is to see and has not yet: rounds behind the runs -> mean figure; or seed's place -> value."""
+        if by_seed:
+            found = {place: self._value(objective, place) for place in sorted(self.finished)}
+        else:
+            found = objectives.reports(objective, self.rows)
+        fresh = {step: value for step, value in found.items() if step not in self.reported}
+        self.reported |= fresh.keys()
+        return fresh
+
+    def values(self, objective: Objective) -> list[float]:
+        """The objective of every seed, in order; once all are done."""
+        return [self._value(objective, place) for place in range(len(self.runs))]
+
+    def facts(self, objective: Objective) -> dict[str, Any]:
+        """What is kept with the trial: where its runs lie, how far they came, and the figures of their last rows."""
+        known: dict[str, Any] = {
+            "seeds": [experiment.seed for experiment, _ in self.runs],
+            "rounds": [len(rows) for rows in self.rows],
+            "figures": _means([rows[-1] for rows in self.rows if rows]),
+        }
+        if self.is_complete:
+            values = self.values(objective)
+            known["values"] = values
+            known["standard_error/seeds"] = standard_error.over_seeds(values)
+            known["standard_error/clients"] = self._over_clients(objective)
+        return known
+
+    def _value(self, objective: Objective, place: int) -> float:
+        return objective.value(self.rows[place], self.total)
+
+    def _over_clients(self, objective: Objective) -> float | None:
+        """Root mean square over the seeds, of each last evaluation: their clients may be the same ones."""
+        if objective.name not in ("accuracy", "loss"):
+            return None
+        errors = [standard_error.of_run(path, objective.name) for _, path in self.runs]
+        known = [error for error in errors if error is not None]
+        return (sum(error**2 for error in known) / len(known)) ** 0.5 if len(known) == len(errors) else None
+
+
+def _means(rows: Sequence[Row]) -> Mapping[str, float]:
+    """Loss, accuracy and evaluations of the last rows, where all have them."""
+    names = [name for name in (rows[0] if rows else ()) if name in ("loss", "accuracy") or name.startswith("eval/")]
+    return {
+        name: sum(row[name] for row in rows) / len(rows)
+        for name in names
+        if all(row.get(name) is not None for row in rows)
+    }
