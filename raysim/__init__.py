@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raysim.api import Result, Round, replay, resume, rounds, run
+    from raysim.central_training import centralized
     from raysim.data.dataset import FederatedDataset
     from raysim.differences import differing
     from raysim.engine.replay import ClientUpdate
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from raysim.rewrite import rewritten
     from raysim.runs import Report, Runs
     from raysim.section import Section
+    from raysim.sweep_runs import SweepPoint, SweepResult, run_sweep
     from raysim.trial_runs import TrialsResult, run_trials
     from raysim.trials import trials_of
 
@@ -46,8 +48,11 @@ __all__ = [
     "RunFolderError",
     "Runs",
     "Section",
+    "SweepPoint",
+    "SweepResult",
     "TrialsResult",
     "WorkerLostError",
+    "centralized",
     "dataset_of",
     "differing",
     "load",
@@ -56,6 +61,7 @@ __all__ = [
     "rewritten",
     "rounds",
     "run",
+    "run_sweep",
     "run_trials",
     "trials_of",
 ]
@@ -70,10 +76,12 @@ _HOMES = {
     "Report": "raysim.runs",
     "Runs": "raysim.runs",
     "TrialsResult": "raysim.trial_runs",
+    "centralized": "raysim.central_training",
     "load": "raysim.experiment",
     "rewritten": "raysim.rewrite",
     "run_trials": "raysim.trial_runs",
     "trials_of": "raysim.trials",
+    **dict.fromkeys(("SweepPoint", "SweepResult", "run_sweep"), "raysim.sweep_runs"),
     **dict.fromkeys(("Result", "Round", "replay", "resume", "rounds", "run"), "raysim.api"),
 }
 

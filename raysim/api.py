@@ -231,7 +231,12 @@ def rounds(
 
 
 def check_one(experiment: Experiment, path: Path | None = None) -> None:
-    """Refuse an experiment of several trials, or a folder that holds them."""
+    """Refuse an experiment of several trials, or a folder that holds them or a sweep."""
+    if path is not None and experiment.trials.count < 2 and not records.stored_fingerprint(path):
+        raise RunFolderError(
+            f"{path} holds a sweep, and this is for one run: take one of its folders, or go on with all by `raysim "
+            f"resume {path}` or raysim.run_sweep(experiment, values, path=..., resume=True)."
+        )
     if experiment.trials.count < 2:
         return
     if path is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from raysim.data.dataset import FederatedDataset
     from raysim.engine.plan import Plan
     from raysim.experiment import Experiment
+    from raysim.series import Member
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 """Exit codes: something broke; what was asked for cannot be done; Ctrl-C."""
@@ -106,15 +107,31 @@ def run(
         bool, typer.Option("--profile", help="Write timeline.json: what driver and workers did, for Perfetto.")
     ] = False,
     loggers: Loggers = None,
+    sweeps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sweep",
+            metavar="KEY=VALUE,VALUE",
+            help="Run every value, such as cohort.size=10,50; of several --sweep every combination.",
+        ),
+    ] = None,
+    centralized: Annotated[
+        bool, typer.Option("--centralized", help="Train on the pooled data of all training clients instead.")
+    ] = False,
 ) -> None:
     """Run an experiment, and record it in a folder."""
     if resume and overwrite:
         raise typer.BadParameter("--resume goes on with a folder and --overwrite starts it afresh: choose one.")
+    from raysim import sweep
+    from raysim.central_training import centralized as pooled
+
     experiment = _load(file, changes, removals)
+    if centralized:
+        experiment = pooled(experiment)
     where = path or _default_folder(experiment)
     how: dict[str, Any] = {"address": address, "overwrite": overwrite, "resume": resume, "progress": progress}
     how |= {"profile": profile, "loggers": loggers or ()}
-    _carry_out(experiment, where, how)
+    _carry_out(experiment, sweep.parse(sweeps or ()), where, how)
 
 
 @app.command("resume")
@@ -132,15 +149,15 @@ def resume_(
 
     The numbers are the same as if it had never stopped.
     """
-    from raysim import api, records
+    from raysim import api, records, sweep_runs
     from raysim.report import closing
 
-    stored = records.stored_experiment(folder)
-    if stored.trials.count > 1:
+    stored, values = sweep_runs.stored_sweep(folder) or (records.stored_experiment(folder), {})
+    if values or stored.trials.count > 1:
         changes = [f"rounds={rounds}"] if rounds else []
         changes += [f"trials.count={trials}"] if trials else []
         how = {"address": address, "resume": True, "progress": progress, "loggers": loggers or ()}
-        _carry_out(stored.changed(changes), folder, how)
+        _carry_out(stored.changed(changes), values, folder, how)
         return
     if trials is not None:
         raise RunFolderError(f"{folder} holds one run and no trials; run its experiment with --set trials={trials}.")
@@ -353,7 +370,7 @@ def prepare_(
     else:
         experiment = experiments.of_source(source, root, changes or ())
     if download and experiment.data is not None:
-        for path in downloads.download(experiment.data.name, getattr(experiment.data, "root", None)):
+        for path in downloads.download(experiment.data):
             _say(f"fetched {path}")
     dataset = _prepared(experiment, Path(source))
     took = figures.duration(time.monotonic() - start_s)
@@ -411,31 +428,35 @@ def _interruptible(path: Path) -> Iterator[None]:
 
         done = records.read_rounds(path).num_rows
         after = f"after round {done:,}" if done else "before the first round was finished"
-        if (path / "trial-0").exists():
-            after = "among the trials"
+        if (path / "experiment.json").exists() and not (path / "checkpoints").exists():
+            after = "among several runs"
         _say(f"stopped {after}" + (f"; go on with: raysim resume {path}" if path.exists() else ""))
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _carry_out(experiment: Experiment, where: Path, how: dict[str, Any]) -> None:
-    """Run one experiment, or its trials, and print the closing table."""
-    from raysim.report import closing, closing_trials
+def _carry_out(experiment: Experiment, sweep: Mapping[str, list[Any]], where: Path, how: dict[str, Any]) -> None:
+    """Run one experiment, its trials, or the points of a sweep, and print the closing table."""
+    from raysim.report import closing, closing_sweep, closing_trials
+
+    def started(member: Member) -> None:
+        _say(f"{member.path.relative_to(where)}, seed {member.experiment.seed}")
 
     with _interruptible(where):
-        if experiment.trials.count > 1:
+        if sweep:
+            from raysim.sweep_runs import run_sweep
+
+            swept = run_sweep(experiment, sweep, path=where, started=started, **how)
+            lines = closing_sweep.lines(experiment, [(p.path.name, p.rounds) for p in swept.points], where)
+        elif experiment.trials.count > 1:
             from raysim.trial_runs import run_trials
 
-            found = run_trials(experiment, path=where, started=_say_trial, **how)
-            lines = closing_trials.lines(experiment, found.summary, where)
+            tried = run_trials(experiment, path=where, started=started, **how)
+            lines = closing_trials.lines(experiment, tried.summary, where)
         else:
             from raysim import api
 
             lines = closing.lines(experiment, api.run(experiment, path=where, **how).rounds, where)
     _print(lines)
-
-
-def _say_trial(number: int, trial: Experiment) -> None:
-    _say(f"trial {number}, seed {trial.seed}")
 
 
 def _print(lines: Sequence[tuple[str, str]]) -> None:

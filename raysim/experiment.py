@@ -90,6 +90,7 @@ class CheckpointSection(Section):
 class Experiment(Section):
     """Everything that determines a run. `data` and `model` may be absent where a script passes its own.
 
+    `pooled`: one client, "pooled", holds the training examples of all.
     `tuning` is for the package of that name: a run takes no notice of it.
     """
 
@@ -97,6 +98,7 @@ class Experiment(Section):
     seed: int = 0
     rounds: PositiveInt = 100
     trials: Trials = TrialsSection()
+    pooled: bool = False
     data: Data | None = None
     model: ModelSection | None = None
     client: ClientSection = ClientSection()
@@ -150,9 +152,13 @@ class Experiment(Section):
         """The complete record, defaults included; `Experiment.model_validate(json.loads(...))` gives it back."""
         return self.model_dump_json(indent=2, by_alias=True)
 
+    def said(self) -> dict[str, Any]:
+        """The keys that were given, as plain values, without defaults: a default may depend on what is changed."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
     def changed(self, set: Iterable[str] | Mapping[str, Any]) -> Experiment:
         """A copy with changes as `load` takes them, or with values by their dotted keys; validated anew."""
-        return Experiment.model_validate(overrides.apply(json.loads(self.to_json()), set, ()))
+        return Experiment.model_validate(overrides.apply(self.said(), set, ()))
 
     def fingerprint(self, data_fingerprint: str) -> str:
         """Hex digest of what determines the numbers of a round: never names, paths, placement or how long to go on."""

@@ -178,11 +178,16 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, data:
         "data_fingerprint": data,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
-    temporary = path / f".experiment.json.{os.getpid()}"
-    temporary.write_text(json.dumps(record, indent=2) + "\n")
+    write_text(json.dumps(record, indent=2) + "\n", path / "experiment.json")
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a file, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
     _bring_to_disk(temporary)
-    temporary.replace(path / "experiment.json")
-    checkpoint.sync_folder(path)
+    temporary.replace(path)
+    checkpoint.sync_folder(path.parent)
 
 
 def stored_experiment(path: Path) -> Experiment:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 MEAN, DEVIATION = "mean", "std"
 
@@ -45,6 +46,14 @@ def summarise(trials: Sequence[pa.Table]) -> pa.Table:
             [statistics.stdev(v) if len(v) > 1 else None for v in found], pa.float64()
         )
     return pa.table(columns)
+
+
+def by_trial(rounds: pa.Table) -> list[pa.Table]:
+    """The rounds of each trial, from a table of all with the column `trial`; without it, the one run that it is."""
+    if "trial" not in rounds.column_names:
+        return [rounds]
+    numbers = pc.unique(rounds["trial"]).to_pylist()
+    return [rounds.filter(pc.equal(rounds["trial"], number)).drop_columns(["trial"]) for number in numbers]
 
 
 def part(summary: pa.Table, which: str) -> pa.Table:

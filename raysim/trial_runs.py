@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy.typing as npt
 import pyarrow as pa
 
-from raysim import api, differences, records, summary
+from raysim import differences, records, series, summary
 from raysim.api import ExecutorName, Result
 from raysim.data.dataset import FederatedDataset
-from raysim.engine.resolve import resolve
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, check
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
-from raysim.records import RunFolder
+from raysim.series import Arguments, Member
+from raysim.tagged import tagged
 from raysim.trials import trials_of
 
 
@@ -74,7 +74,7 @@ def run_trials(
     progress: bool | None = None,
     profile: bool = False,
     loggers: Sequence[LoggerName | Log] = (),
-    started: Callable[[int, Experiment], None] = lambda number, trial: None,
+    started: Callable[[Member], None] = lambda member: None,
 ) -> TrialsResult:
     """Run all trials of an experiment, one after the other, in one connection to Ray.
 
@@ -86,7 +86,7 @@ def run_trials(
         path: the folder of all, by default runs/<name>.
         overwrite: start afresh where the folder exists.
         resume: go on with the folder: finished trials are read, others continued, and there may be more than before.
-        started: told the number of a trial, from 0, and its experiment, when it begins.
+        started: told of a trial, its folder and its experiment, when it begins.
 
     Raises:
         RaysimError: as `run`; trials that were finished before are kept.
@@ -95,46 +95,51 @@ def run_trials(
         raise ExperimentError("The experiment asks for one trial: set `trials` to a number, or call raysim.run.")
     check(loggers)
     where = Path(path) if path is not None else Path("runs") / experiment.name
-    goes_on = resume and where.exists()
-    if goes_on:
-        _check_same(experiment, where)
-    else:
-        RunFolder.check_free(where, overwrite)
-    placed = api.with_executor(experiment, executor)
-    # What is wrong with the first trial is wrong before anything on the disk is touched.
-    resolve(trials_of(placed)[0], dataset, model, loss, params)
-    results = []
-    with _one_connection(placed, address):
-        if where.exists() and not goes_on:
-            records.remove(where)
-        where.mkdir(parents=True, exist_ok=True)
-        records.write_experiment(where, experiment, "")
-        for number, trial in enumerate(trials_of(experiment)):
-            started(number, trial)
-            result = api.run(
-                trial,
-                dataset=dataset,
-                model=model,
-                loss=loss,
-                params=params,
-                executor=executor,
-                address=address,
-                path=where / f"trial-{number}",
-                resume=goes_on,
-                progress=progress,
-                profile=profile,
-                loggers=loggers,
-            )
-            results.append(result)
-            # After every trial: what there is can be looked at while the others run.
-            table = summary.summarise([done.rounds for done in results])
-            records.write_table(table, where / "summary.parquet")
-            _draw(table, where, f"{experiment.name}, {len(results)} trials")
-    return TrialsResult(tuple(results), table, where)
+    resume = series.goes_on(where, overwrite, resume, partial(check_same, experiment))
+    arguments = Arguments(dataset, model, loss, params, executor, address, progress, profile, tuple(loggers))
+    members = members_of(experiment, where)
+    arguments.check(members[:1])
+    results: list[Result] = []
+
+    def done(_: Member, result: Result) -> None:
+        results.append(result)
+        # After every trial: what there is can be looked at while the others run.
+        write_summary(experiment, results, where)
+
+    with arguments.connection(experiment):
+        series.make_folder(where, experiment, resume)
+        series.carry_out(members, arguments, resume, started, done)
+    return together(results, where)
 
 
-def _check_same(experiment: Experiment, path: Path) -> None:
-    """The folder holds trials of this experiment, no more of them than it asks for."""
+def together(results: Sequence[Result], path: Path) -> TrialsResult:
+    """The trials' results as one, from the folder `path`."""
+    return TrialsResult(tuple(results), _summarised(results), path)
+
+
+def members_of(experiment: Experiment, path: Path) -> list[Member]:
+    """The trials of an experiment, each in its folder within `path`."""
+    return [Member(path / f"trial-{number}", trial) for number, trial in enumerate(trials_of(experiment))]
+
+
+def _summarised(results: Sequence[Result]) -> pa.Table:
+    """Mean and standard deviation of the trials so far; see raysim/summary.py."""
+    return summary.summarise([result.rounds for result in results])
+
+
+def write_summary(experiment: Experiment, results: Sequence[Result], path: Path) -> None:
+    """Write the trials' table and picture."""
+    table = _summarised(results)
+    records.write_table(table, path / "summary.parquet")
+    # Workers import raysim too: what draws is imported only where it draws.
+    from raysim.report import curve
+
+    means, deviations = summary.part(table, summary.MEAN), summary.part(table, summary.DEVIATION)
+    curve.draw(means, path / "curve.png", f"{experiment.name}, {len(results)} trials", deviations)
+
+
+def check_same(experiment: Experiment, path: Path) -> None:
+    """RunFolderError unless the folder holds trials of this experiment, no more of them than it asks for."""
     stored = records.stored_experiment(path)
     if stored.trials.count < 2:
         raise RunFolderError(f"{path} holds one run and no trials: give the trials another folder (--path, path=).")
@@ -152,22 +157,5 @@ def _check_same(experiment: Experiment, path: Path) -> None:
         )
 
 
-def _one_connection(experiment: Experiment, address: str | None) -> AbstractContextManager[None]:
-    """Ray starts once for all trials, where it is wanted."""
-    if experiment.engine.workers == 0:
-        return nullcontext()
-    from raysim.engine.on_ray.cluster import connected
-
-    return connected(address)
-
-
-def _draw(table: pa.Table, where: Path, title: str) -> None:
-    from raysim.report import curve
-
-    means, deviations = summary.part(table, summary.MEAN), summary.part(table, summary.DEVIATION)
-    curve.draw(means, where / "curve.png", title, deviations)
-
-
-def _numbered(tables: list[pa.Table]) -> pa.Table:
-    numbered = [t.add_column(0, "trial", pa.array([i] * t.num_rows, pa.int64())) for i, t in enumerate(tables)]
-    return pa.concat_tables(numbered, promote_options="default")
+def _numbered(tables: Sequence[pa.Table]) -> pa.Table:
+    return tagged([({"trial": number}, table) for number, table in enumerate(tables)])

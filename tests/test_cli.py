@@ -111,7 +111,7 @@ def test_run_records_and_closes_with_a_table(raysim: Raysim) -> None:
 
 def test_trials_are_run_closed_and_added_to(raysim: Raysim) -> None:
     assert raysim("run", "tiny.toml", "--set", "trials=2", "--no-progress") == 0
-    assert raysim.err.splitlines() == ["trial 0, seed 0", "trial 1, seed 1"]
+    assert raysim.err.splitlines() == ["trial-0, seed 0", "trial-1, seed 1"]
     table = dict(line.split(maxsplit=1) for line in raysim.out.splitlines())
     assert table["trials"] == "2, seeds 0 to 1, varying data, model, cohort"
     assert re.fullmatch(r"accuracy \d+\.\d % \+- \d+\.\d % \(after round 2\)", table["test"])
@@ -120,6 +120,29 @@ def test_trials_are_run_closed_and_added_to(raysim: Raysim) -> None:
     assert [raysim.rounds(f"tiny/trial-{i}") for i in range(3)] == [3, 3, 3]
     summary = pq.read_table("runs/tiny/summary.parquet")
     assert summary["trials"].to_pylist() == [3, 3, 3]
+
+
+def test_a_sweep_is_run_closed_and_gone_on_with(raysim: Raysim) -> None:
+    sweep = ("--sweep", "cohort.size=2,5", "--no-progress")
+    assert raysim("run", "tiny.toml", *sweep) == 0
+    assert raysim.err.splitlines() == ["cohort.size=2, seed 0", "cohort.size=5, seed 0"]
+    table = dict(line.split(maxsplit=1) for line in raysim.out.splitlines())
+    assert table["points"] == "2"
+    assert re.match(r"training accuracy \d.* %.*; test accuracy \d.* % \(after round 2\)", table["cohort.size=5"])
+    assert Path(table["picture"]).exists()
+    assert table["next"] == "raysim resume runs/tiny --rounds 4"
+    assert raysim("resume", "runs/tiny", "--rounds", "3", "--no-progress") == 0
+    assert [raysim.rounds(f"tiny/cohort.size={size}") for size in (2, 5)] == [3, 3]
+    assert pq.read_table("runs/tiny/sweep.parquet")["cohort.size"].to_pylist() == [2] * 3 + [5] * 3
+    assert raysim("run", "tiny.toml", "--sweep", "cohort.size", "--overwrite") == 2
+    assert raysim.err == "error: A sweep has the form key.key=value,value, but got 'cohort.size'.\n"
+
+
+def test_centralized_trains_on_what_all_clients_have(raysim: Raysim) -> None:
+    assert raysim("run", "tiny.toml", "--centralized", "--no-progress") == 0
+    rounds = pq.read_table("runs/tiny-centralized/rounds.parquet")
+    assert rounds["clients"].to_pylist() == [1, 1]
+    assert rounds["examples"].to_pylist() == [1438, 1438]
 
 
 def test_one_run_has_no_trials_to_add_to(raysim: Raysim) -> None:
@@ -363,16 +386,16 @@ def test_a_source_is_prepared_by_its_name(raysim: Raysim) -> None:
     assert "there is no folder nowhere" in raysim.err
 
 
-def test_a_download_is_refused_where_files_must_be_unpacked(raysim: Raysim) -> None:
-    assert raysim("data", "prepare", "stackoverflow", "--download") == 2
-    assert "--download is for files that are used as they are published" in raysim.err
+def test_a_download_is_refused_where_nobody_offers_the_files(raysim: Raysim) -> None:
+    assert raysim("data", "prepare", "shakespeare", "--download", "--set", "data.form=leaf") == 2
+    assert "--download has no address for data.name = 'shakespeare' as it is set here" in raysim.err
 
 
 def test_what_is_missing_is_fetched_first(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
     served = raysim.folder / "served.csv"
     served.write_text('"3","Oil","goes up"\n"1","Talks","go on"\n')
     files = tuple(Published(name, served.as_uri()) for name in ("train.csv", "test.csv"))
-    monkeypatch.setitem(downloads._FILES, "ag_news", ("ag_news_csv", files))
+    monkeypatch.setattr(downloads, "_offered", lambda section: ("ag_news_csv", files))
     arguments = ("data", "prepare", "ag_news", "--root", str(raysim.folder / "ag"), "--set", "data.clients=2")
     assert raysim(*arguments, "--download") == 0
     assert f"fetched {raysim.folder / 'ag' / 'test.csv'}" in raysim.err

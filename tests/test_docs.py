@@ -16,6 +16,7 @@ from typer.main import get_command
 
 import raysim
 import tuning
+from raysim import sweep
 from raysim.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -140,7 +141,9 @@ def check_raysim(arguments: list[str]) -> None:
     file = context.params.get("file")
     # What a command makes is not there yet.
     if file is not None and str(file) != "FILE" and not str(file).startswith("runs/"):
-        raysim.load(ROOT / file, context.params.get("changes") or (), context.params.get("removals") or ())
+        exp = raysim.load(ROOT / file, context.params.get("changes") or (), context.params.get("removals") or ())
+        if sweeps := context.params.get("sweeps"):
+            sweep.points(exp, sweep.parse(sweeps))
 
 
 def test_a_command_that_is_wrong_is_found() -> None:
@@ -153,7 +156,11 @@ def test_a_command_that_is_wrong_is_found() -> None:
     ):
         with pytest.raises(Exception, match=r"No such (command|option)|valid integer"):
             check_raysim(wrong)
-    for wrong in (["check", "configs/nothing.toml"], ["run", "configs/quickstart.toml", "--set", "client.rate=1"]):
+    for wrong in (
+        ["check", "configs/nothing.toml"],
+        ["run", "configs/quickstart.toml", "--set", "client.rate=1"],
+        ["run", "configs/quickstart.toml", "--sweep", "cohort.size=5,none"],
+    ):
         with pytest.raises(raysim.ExperimentError):
             check_raysim(wrong)
 

@@ -16,6 +16,7 @@ from raysim.client.forms.choose import Way, choose
 from raysim.client.load import load
 from raysim.client.work import Between
 from raysim.data.dataset import FederatedDataset
+from raysim.data.pooled import pooled
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError, ModelError
@@ -48,6 +49,8 @@ def resolve(
     """
     if dataset is None:
         dataset = dataset_of(experiment)
+    if experiment.pooled:
+        dataset = pooled(dataset)
     outputs = dataset.num_classes if dataset.num_classes is not None else math.prod(dataset.y.shape)
     seed = experiment.seed
     if model is None:

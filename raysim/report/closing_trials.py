@@ -22,21 +22,21 @@ def lines(experiment: Experiment, summary: pa.Table, path: Path) -> list[Line]:
         summary: mean and standard deviation of every figure, one row per round.
         path: the folder of all trials.
     """
-    means = {name: newest(part(summary, MEAN), name) for name in part(summary, MEAN).column_names}
-    deviations = {name: newest(part(summary, DEVIATION), name) for name in part(summary, DEVIATION).column_names}
     count, first = experiment.trials.count, experiment.seed
     return [
         ("experiment", experiment.name),
         ("trials", f"{count:,}, seeds {first} to {first + count - 1}, varying {', '.join(experiment.trials.vary)}"),
         ("rounds", f"{summary.num_rows:,}"),
-        *_figures(means, deviations),
+        *headlined(summary),
         ("folder", f"{path} (trial-0 to trial-{count - 1}, each a run's folder; summary.parquet)"),
         *pictures(path),
         ("next", f"raysim resume {path} --trials {2 * count}"),
     ]
 
 
-def _figures(means: Columns, deviations: Columns) -> Iterator[Line]:
+def headlined(summary: pa.Table) -> Iterator[Line]:
+    """The newest figures of training and of each evaluated split: mean, and deviation where several trials have it."""
+    means, deviations = _newest(part(summary, MEAN)), _newest(part(summary, DEVIATION))
     named = {"training": "accuracy" if "accuracy" in means else "loss", **headlines(means)}
     for label, name in named.items():
         index, mean = means.get(name, (0, None))
@@ -46,3 +46,7 @@ def _figures(means: Columns, deviations: Columns) -> Iterator[Line]:
         _, deviation = deviations[name]
         around = "" if deviation is None else f" +- {write(deviation)}"
         yield label, f"{name.rpartition('/')[2]} {write(mean)}{around} (after round {index + 1:,})"
+
+
+def _newest(table: pa.Table) -> Columns:
+    return {name: newest(table, name) for name in table.column_names}

@@ -97,7 +97,7 @@ def figure(rounds: pa.Table, title: str, deviations: pa.Table | None = None) -> 
         if line.deviations:
             low, high = zip(*((v - d, v + d) for v, d in zip(line.values, line.deviations, strict=True)), strict=True)
             axes.fill_between(line.rounds, low, high, color=colour, alpha=0.2, linewidth=0)
-    _frame(axes, lines)
+    frame(axes, lines)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     if is_accuracy:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
@@ -113,13 +113,17 @@ def figure(rounds: pa.Table, title: str, deviations: pa.Table | None = None) -> 
 
 
 def draw(rounds: pa.Table, path: Path, title: str, deviations: pa.Table | None = None) -> None:
-    """Write the learning curve as a PNG; no file where no round has a figure to draw.
-
-    A picture that cannot be written is a warning in the log: the run that it shows is not in question.
-    """
+    """Write the learning curve as a PNG; no file where no round has a figure to draw."""
     picture = figure(rounds, title, deviations)
-    if picture is None:
-        return
+    if picture is not None:
+        save(picture, path)
+
+
+def save(picture: Figure, path: Path) -> None:
+    """Write a picture as a PNG, whole or not at all.
+
+    One that cannot be written is a warning in the log: the run that it shows is not in question.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         picture.savefig(temporary, format="png")
@@ -130,7 +134,8 @@ def draw(rounds: pa.Table, path: Path, title: str, deviations: pa.Table | None =
         temporary.unlink(missing_ok=True)
 
 
-def _frame(axes: Axes, lines: Sequence[Curve]) -> None:
+def frame(axes: Axes, lines: Sequence[Curve]) -> None:
+    """Only what is needed to read values off: a ground line, a faint grid, and rounds from the first to the last."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(INK)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +14,9 @@ from raysim.data.prepare import prepare
 from raysim.data.section import FashionMnist, Mnist
 from raysim.data.sources.mnist import MnistFiles
 from raysim.errors import DataError
+from tests.data.sources.archives import idx
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-
-
-def idx(values: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
-    return struct.pack(f">{1 + values.ndim}I", 2048 + values.ndim, *values.shape) + values.tobytes()
 
 
 def tiny(folder: Path, packed: bool = True) -> Path:

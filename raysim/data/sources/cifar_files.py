@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.sources import array_pickle
+from raysim.data.sources import array_pickle, tar_gz
 from raysim.data.sources.published import Published, SourceFile
 from raysim.errors import DataError
 from raysim.seeds import Int64s
@@ -159,16 +158,7 @@ class CifarFiles:
 
 def _members(path: Path, names: set[str]) -> dict[str, bytes]:
     """The content of an archive's members by their last name; DataError if one is missing or the archive is broken."""
-    found: dict[str, bytes] = {}
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            for member in archive:
-                name = Path(member.name).name
-                content = archive.extractfile(member) if member.isfile() and name in names else None
-                if content is not None:
-                    found[name] = content.read()
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"{path}: expected a whole tar.gz archive: {error}") from error
+    found = {Path(name).name: content for name, content in tar_gz.members(path, lambda name: Path(name).name in names)}
     if missing := sorted(names - set(found)):
         raise DataError(
             f"{path}: expected the members {', '.join(missing)}, found {', '.join(sorted(found)) or 'none'}"

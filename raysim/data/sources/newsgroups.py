@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tarfile
 from typing import Literal
 
 import numpy as np
 
 from raysim.data.partitioned import Partitioned
+from raysim.data.sources import tar_gz
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.data.sources.source import Source
@@ -56,16 +56,9 @@ def read(file: SourceFile, headers: bool = True, quotes: bool = True) -> Texts:
         DataError: not a whole archive, or one without twenty groups on both sides.
     """
     messages: dict[str, list[tuple[str, str]]] = {"train": [], "test": []}
-    try:
-        with tarfile.open(file.path, "r:gz") as archive:
-            for member in archive:
-                parts = member.name.split("/")
-                content = archive.extractfile(member) if member.isfile() and len(parts) == 3 else None
-                if content is not None and parts[0] in _SIDES:
-                    text = content.read().decode("latin-1")
-                    messages[_SIDES[parts[0]]].append((parts[1], _body(text, headers, quotes)))
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"{file.path}: expected a whole tar.gz archive: {error}") from error
+    for name, content in tar_gz.members(file.path, lambda name: _side_and_group(name) is not None):
+        side, group = _side_and_group(name) or ("", "")
+        messages[side].append((group, _body(content.decode("latin-1"), headers, quotes)))
     groups = {side: sorted({group for group, _ in found}) for side, found in messages.items()}
     if len(groups["train"]) != _CLASSES or groups["test"] != groups["train"]:
         raise DataError(
@@ -81,6 +74,14 @@ def read(file: SourceFile, headers: bool = True, quotes: bool = True) -> Texts:
         test=[text for _, text in test],
         test_y=np.array([number[group] for group, _ in test], np.int64),
     )
+
+
+def _side_and_group(name: str) -> tuple[str, str] | None:
+    """Of a message's path; None for what is no message."""
+    match name.split("/"):
+        case [folder, group, _] if folder in _SIDES:
+            return _SIDES[folder], group
+    return None
 
 
 def _body(text: str, headers: bool, quotes: bool) -> str:

@@ -90,16 +90,25 @@ def vocabulary(file: SourceFile, size: int) -> dict[str, int]:
 def _from_hdf5(files: dict[str, SourceFile], sentences: Sentences) -> Iterator[ClientRows]:
     for split, file in files.items():
         for client, columns in hdf5.clients(file, ["tokens"]):
-            yield ClientRows(split, client, *sentences.rows([text.decode() for text in columns["tokens"].tolist()]))
+            where = f"{file.path}, client {client!r}"
+            texts = [_decoded(text, where) for text in columns["tokens"].tolist()]
+            yield ClientRows(split, client, *sentences.rows(texts))
 
 
 def _from_sqlite(file: SourceFile, sentences: Sentences) -> Iterator[ClientRows]:
     for split, name in _FILE_SPLITS.items():
         for client, examples in tff_sqlite.clients(file, name):
-            texts = []
+            where, texts = f"{file.path}, client {client!r}", []
             for example in examples:
                 found = example.get("tokens", [])
                 if len(found) != 1 or not isinstance(found[0], bytes):
-                    raise DataError(f"{file.path}, client {client!r}: expected one text as tokens, found {found!r:.60}")
-                texts.append(found[0].decode())
+                    raise DataError(f"{where}: expected one text as tokens, found {found!r:.60}")
+                texts.append(_decoded(found[0], where))
             yield ClientRows(split, client, *sentences.rows(texts))
+
+
+def _decoded(text: bytes, where: str) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: expected text in UTF-8: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from raysim.data.sources import tf_example
 from raysim.data.sources.published import SourceFile
 from raysim.data.sources.tf_example import Values
 from raysim.errors import DataError
+
+_MAGIC, _HEADER_BYTES = b"SQLite format 3\0", 100
 
 PIECE = 4096
 """Examples of a client that are in memory together."""
@@ -59,7 +62,21 @@ def clients(file: SourceFile, split: str) -> Iterator[ClientExamples]:
         yield ClientExamples(current, piece)
 
 
+def _check_whole(file: SourceFile) -> None:
+    """DataError where the file has not as many pages as its header says: SQLite reads a part without complaint."""
+    found = file.path.stat().st_size
+    with file.path.open("rb") as opened:
+        header = opened.read(_HEADER_BYTES)
+    if len(header) == _HEADER_BYTES and header.startswith(_MAGIC):
+        # The page's size, 1 standing for 65,536, and the number of pages, big-endian (the format's section 1.3).
+        page_bytes, pages = struct.unpack_from(">H10xI", header, 16)
+        expected = (65_536 if page_bytes == 1 else page_bytes) * pages
+        if found < expected:
+            raise DataError(f"{file.path}: expected {expected} bytes, as its header says, found {found}")
+
+
 def _connected(file: SourceFile) -> sqlite3.Connection:
+    _check_whole(file)
     return sqlite3.connect(f"{file.path.absolute().as_uri()}?mode=ro", uri=True)
 
 

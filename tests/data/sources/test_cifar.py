@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from raysim.data.section import Cifar10, Cifar100
 from raysim.data.sources import array_pickle, cifar
 from raysim.data.sources.image_form import central_crop, standardised
 from raysim.errors import DataError, ExperimentError
+from tests.data.sources.archives import packed, records
 
 PER_FILE = 4
 TEN = np.random.default_rng(0).integers(0, 256, (6 * PER_FILE, 3072)).astype(np.uint8)
@@ -28,20 +27,6 @@ LABELS = np.arange(6 * PER_FILE) % 10
 HUNDRED = np.random.default_rng(1).integers(0, 256, (200, 3072)).astype(np.uint8)
 FINE = np.tile(np.arange(100), 2)
 COARSE = FINE % 20
-
-
-def packed(path: Path, members: dict[str, bytes]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w:gz") as tar:
-        for name, content in members.items():
-            member = tarfile.TarInfo(f"cifar/{name}")
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-    return path
-
-
-def records(*columns: np.ndarray[tuple[int, ...], np.dtype[np.integer]]) -> bytes:
-    return np.hstack([c[:, None] if c.ndim == 1 else c for c in columns]).astype(np.uint8).tobytes()
 
 
 NAMES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]

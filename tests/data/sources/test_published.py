@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
+from raysim.data.downloads import download
+from raysim.data.section import Data
+from raysim.data.sources.packed import Packed
 from raysim.data.sources.published import Published, SourceFile
 from raysim.errors import DataError
 
@@ -76,3 +84,67 @@ def test_equal_content_has_an_equal_digest_and_other_content_another(tmp_path: P
         (tmp_path / name).write_bytes(content)
         digests.append(SourceFile(tmp_path / name).digest)
     assert digests[0] == digests[1] != digests[2]
+
+
+def served(tmp_path: Path, kind: str) -> Path:
+    """An archive with two wanted files in a folder, and another."""
+    archive = tmp_path / "served" / f"all.{kind}"
+    contents = {"gzip/a.gz": b"first", "gzip/b.gz": b"second", "readme.txt": b"words"}
+    if kind == "zip":
+        with zipfile.ZipFile(archive, "w") as opened:
+            for name, content in contents.items():
+                opened.writestr(name, content)
+    else:
+        with tarfile.open(archive, "w:bz2") as tar:
+            for name, content in contents.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    return archive
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.bz2"])
+def test_what_is_wanted_of_an_archive_is_unpacked(tmp_path: Path, address: str, kind: str) -> None:
+    archive = served(tmp_path, kind)
+    checksum = f"md5:{hashlib.md5(archive.read_bytes()).hexdigest()}"
+    packed, new = Packed(f"{address}/{archive.name}", ("a.gz", "b.gz"), checksum), tmp_path / "new"
+    assert packed.fetch(new) == [new / "a.gz", new / "b.gz"]
+    assert (new / "b.gz").read_bytes() == b"second"
+    assert sorted(path.name for path in new.iterdir()) == ["a.gz", "b.gz"]
+    assert packed.fetch(new) == []
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.bz2"])
+def test_a_damaged_or_another_archive_leaves_nothing_behind(tmp_path: Path, address: str, kind: str) -> None:
+    archive, new = served(tmp_path, kind), tmp_path / "new"
+    with pytest.raises(DataError, match=r"expected the files c\.gz in it"):
+        Packed(f"{address}/{archive.name}", ("a.gz", "c.gz")).fetch(new)
+    archive.write_bytes(archive.read_bytes()[:-40])
+    with pytest.raises(DataError, match=rf"all\.{kind}: expected a whole archive"):
+        Packed(f"{address}/{archive.name}", ("a.gz", "b.gz")).fetch(new)
+    assert list(new.iterdir()) == []
+
+
+OFFERED: list[tuple[dict[str, Any], str, set[str]]] = [
+    ({"name": "mnist", "clients": 1}, "mnist", {"train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"}),
+    ({"name": "emnist"}, "emnist", {"fed_emnist_train.h5", "fed_emnist_test.h5"}),
+    ({"name": "emnist_idx", "clients": 1, "split": "letters"}, "emnist", {"emnist-letters-train-images-idx3-ubyte.gz"}),
+    ({"name": "shakespeare", "form": "tff"}, "shakespeare", {"shakespeare_train.h5"}),
+    ({"name": "shakespeare", "form": "tiny"}, "tinyshakespeare", {"input.txt"}),
+    ({"name": "stackoverflow"}, "stackoverflow", {"stackoverflow_held_out.h5", "stackoverflow.word_count"}),
+]
+
+
+@pytest.mark.parametrize(("section", "folder", "names"), OFFERED)
+def test_what_is_fetched_is_what_the_source_looks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], folder: str, names: set[str]
+) -> None:
+    def named(file: Published | Packed, where: Path) -> Any:
+        assert where == tmp_path / folder
+        return where / file.name if isinstance(file, Published) else [where / name for name in file.names]
+
+    monkeypatch.setenv("RAYSIM_DATA", str(tmp_path))
+    for kind in (Published, Packed):
+        monkeypatch.setattr(kind, "fetch", named)
+    fetched = download(TypeAdapter(Data).validate_python(section))
+    assert names <= {path.name for path in fetched}

@@ -106,7 +106,12 @@ def test_the_vocabulary_is_the_beginning_of_the_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("example", "problem"), [({"text": b"a"}, r"expected one text as tokens, found \[\]"), ({"tokens": [1]}, "found")]
+    ("example", "problem"),
+    [
+        ({"text": b"a"}, r"expected one text as tokens, found \[\]"),
+        ({"tokens": [1]}, "found"),
+        ({"tokens": b"\xff"}, "expected text in UTF-8"),
+    ],
 )
 def test_an_example_without_text_is_named(tmp_path: Path, example: dict[str, Any], problem: str) -> None:
     word_counts(tmp_path)

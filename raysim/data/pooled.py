@@ -1,0 +1,60 @@
+"""All training clients as one: what centralised training looks at."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.data.dataset import FederatedDataset, Split
+from raysim.data.fingerprint import address_digest
+from raysim.data.lookup import check_position, position_in
+from raysim.seeds import Int64s
+
+CLIENT = "pooled"
+
+
+@dataclasses.dataclass(frozen=True)
+class PooledSplit:
+    """One client with the examples of all of `split`'s, in order of position."""
+
+    split: Split
+
+    def __len__(self) -> int:
+        return 1
+
+    def sizes(self, positions: Int64s | None = None) -> Int64s:
+        """How many examples there are, int64, once for each position asked for."""
+        whole = np.array([self.split.sizes().sum()], np.int64)
+        return whole if positions is None else whole[positions]
+
+    def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """All examples, copied into memory."""
+        check_position(position, 1)
+        pairs = [self.split.client(k) for k in range(len(self.split))]
+        x, y = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
+        x.flags.writeable = y.flags.writeable = False
+        return x, y
+
+    def id_of(self, position: int) -> str:
+        """The client's id."""
+        check_position(position, 1)
+        return CLIENT
+
+    def position_of(self, client_id: str) -> int:
+        """0; DataError for another id."""
+        return position_in({CLIENT: 0}, client_id)
+
+
+def pooled(dataset: FederatedDataset) -> FederatedDataset:
+    """The dataset with its training clients as one; the other splits stay. Nothing is read yet.
+
+    Whoever trains on it holds all training examples in memory.
+    """
+    return dataclasses.replace(
+        dataset,
+        train=PooledSplit(dataset.train),
+        fingerprint=address_digest({"pooled": dataset.fingerprint}),
+    )

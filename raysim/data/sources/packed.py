@@ -1,0 +1,83 @@
+"""Archives as their publishers offer them, of which a source uses files within: fetched, unpacked, and let go of."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from raysim.data.sources.published import Published
+from raysim.errors import DataError
+
+_PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Files of one archive.
+
+    Attributes:
+        address: where its publisher offers the archive, a .zip, .tar.gz or .tar.bz2.
+        names: the files wanted, by their last name wherever they are in the archive.
+        checksum: of the archive, as for `Published`.
+    """
+
+    address: str
+    names: tuple[str, ...]
+    checksum: str | None = None
+
+    def fetch(self, folder: Path) -> list[Path]:
+        """Download the archive and unpack what is wanted into `folder`, each file whole; [] where all are there.
+
+        Raises:
+            DataError: the address does not answer, or the archive is damaged or holds other files.
+        """
+        if all((folder / name).is_file() for name in self.names):
+            return []
+        folder.mkdir(parents=True, exist_ok=True)
+        # Within the folder, because only there a rename is one step.
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as scratch:
+            place = Path(scratch)
+            archive = Published(self.address.rpartition("/")[2], self.address, self.checksum).fetch(place)
+            assert archive is not None
+            found = self._unpack(archive, place)
+            if missing := sorted(set(self.names) - set(found)):
+                raise DataError(
+                    f"{self.address}: expected the files {', '.join(missing)} in it, found none of that name"
+                )
+            for name in self.names:
+                os.replace(found[name], folder / name)
+        return [folder / name for name in self.names]
+
+    def _unpack(self, archive: Path, place: Path) -> dict[str, Path]:
+        found: dict[str, Path] = {}
+        try:
+            for name, content in _members(archive):
+                if Path(name).name in self.names:
+                    found[Path(name).name] = target = place / f"{len(found)}.unpacked"
+                    with content, target.open("wb") as file:
+                        shutil.copyfileobj(content, file, _PIECE_BYTES)
+        except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
+            raise DataError(f"{self.address}: expected a whole archive: {error}") from error
+        return found
+
+
+def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as opened:
+            for name in opened.namelist():
+                yield name, opened.open(name)
+        return
+    with closing(tarfile.open(archive, "r:*")) as tar:
+        for member in tar:
+            content = tar.extractfile(member) if member.isfile() else None
+            if content is not None:
+                yield member.name, content
