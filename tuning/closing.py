@@ -8,9 +8,9 @@ from pathlib import Path
 from raysim import Experiment
 from raysim.report.figures import counted, loss, share
 from tuning import samplers
+from tuning.dimension import Listed
 from tuning.result import Configuration, Study
 from tuning.section import TuningSection, section_of
-from tuning.space import Listed
 from tuning.storage import default_url, shown
 from tuning.writing import number, settings, with_error
 

@@ -6,11 +6,13 @@ At the end the best configuration is trained on all of them, and evaluated on th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from raysim import Experiment, ExperimentError, FederatedDataset, dataset_of, trials_of
 from tuning.section import TuningSection
+from tuning.space import Space
 
 
 def divided(experiment: Experiment, tuning: TuningSection, dataset: FederatedDataset | None) -> FederatedDataset | None:
@@ -75,3 +77,26 @@ def concluding(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
 def seeded(experiment: Experiment, tuning: TuningSection) -> tuple[Experiment, ...]:
     """The experiment with each of the study's seeds."""
     return trials_of(experiment.changed({"trials": {"count": tuning.seeds, "vary": list(tuning.vary)}}))
+
+
+def identity(
+    measured: Experiment, tuning: TuningSection, space: Space, held: FederatedDataset | None
+) -> dict[str, Any]:
+    """What all trials of a study have in common, as plain values: where one differs, it is another study.
+
+    Args:
+        measured: see there. held: the dataset that a script passed, divided; None: the experiment's own.
+    """
+    kept = tuning.model_dump(mode="json", include={"objective", "seeds", "vary"})
+    data = held if held is not None else dataset_of(measured)
+    return {
+        **measured.determining(),
+        "rounds": measured.rounds,
+        "content of the data": data.fingerprint,
+        "tuning": {
+            **kept,
+            "space": space.plain(),
+            "sampler": json.loads(tuning.chosen_sampler().model_dump_json()),
+            "pruner": json.loads(tuning.pruner.model_dump_json()),
+        },
+    }

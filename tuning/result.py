@@ -11,9 +11,10 @@ import pyarrow as pa
 from optuna.trial import FrozenTrial
 
 from tuning.conclude import results
+from tuning.dimension import Listed
 from tuning.ledger import DIVERGED, FAILED, FINISHED
 from tuning.objective import Objective
-from tuning.space import Listed, Space
+from tuning.space import Space
 from tuning.writing import number
 
 

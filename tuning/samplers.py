@@ -18,7 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 from pydantic import Field, PositiveInt
 
 from raysim import ExperimentError, Section
-from tuning.space import Listed, Space
+from tuning.dimension import Listed
+from tuning.space import Space
 
 
 class Grid(Section):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from optuna import storages
+from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.engine import make_url
@@ -51,6 +52,18 @@ def opened(url: str) -> Iterator[BaseStorage]:
         yield storages._CachedStorage(database)
     finally:
         database.engine.dispose()
+
+
+@contextmanager
+def answering(url: str) -> Iterator[None]:
+    """Around all that is done with a storage: where it goes away, StorageError names it, and says how to go on."""
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError) as error:
+        raise StorageError(
+            f"The storage {shown(url)} no longer answers: {first_line(error.__cause__ or error)}. Finished rounds are "
+            f"kept: once it is there, the same command goes on."
+        ) from error
 
 
 def _journal(path: str) -> BaseStorage:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -12,15 +11,13 @@ from typing import Any, Literal
 import numpy.typing as npt
 import optuna
 import pyarrow.parquet as pq
-from optuna.exceptions import StorageInternalError
 from optuna.trial import FrozenTrial
-from sqlalchemy.exc import SQLAlchemyError
 
 from raysim import Experiment, FederatedDataset, Runs, dataset_of
 from tuning import best_file, pictures, protocol, pruners, result, samplers
 from tuning import section as sections
 from tuning.conclude import conclude
-from tuning.errors import StorageError, StudyError
+from tuning.errors import StudyError
 from tuning.files import write_whole
 from tuning.ledger import Ledger, open_study
 from tuning.processes import Processes
@@ -29,7 +26,7 @@ from tuning.result import Configuration, Study
 from tuning.search import Search
 from tuning.section import TuningSection
 from tuning.space import Space
-from tuning.storage import default_url, first_line, opened, shown
+from tuning.storage import answering, default_url, opened, shown
 from tuning.writing import figure
 
 
@@ -83,12 +80,14 @@ def tune(
     how: dict[str, Any] = {"model": model, "loss": loss, "params": params, "executor": executor, "address": address}
     with ExitStack() as stack:
         stack.enter_context(_quiet())
-        stack.enter_context(_named_storage(url))
+        stack.enter_context(answering(url))
         if tuning.storage is None:
             where.mkdir(parents=True, exist_ok=True)
         storage = stack.enter_context(opened(url))
         where.mkdir(parents=True, exist_ok=True)
-        open_study(storage, name, tuning.objective.is_maximised, _identity(measured, tuning, read, held), shown(url))
+        open_study(
+            storage, name, tuning.objective.is_maximised, protocol.identity(measured, tuning, read, held), shown(url)
+        )
         show = stack.enter_context(Terminal.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
         ledger = _ledger(storage, processes, measured, tuning, read)
@@ -150,25 +149,6 @@ def _ledger(
     )
 
 
-def _identity(
-    measured: Experiment, tuning: TuningSection, space: Space, held: FederatedDataset | None
-) -> dict[str, Any]:
-    """What all trials of a study have in common."""
-    kept = tuning.model_dump(mode="json", include={"objective", "seeds", "vary"})
-    data = held if held is not None else dataset_of(measured)
-    return {
-        **measured.determining(),
-        "rounds": measured.rounds,
-        "content of the data": data.fingerprint,
-        "tuning": {
-            **kept,
-            "space": space.plain(),
-            "sampler": json.loads(tuning.chosen_sampler().model_dump_json()),
-            "pruner": json.loads(tuning.pruner.model_dump_json()),
-        },
-    }
-
-
 def _result(
     name: str,
     tuning: TuningSection,
@@ -209,15 +189,3 @@ def _quiet() -> Iterator[None]:
     finally:
         optuna.logging.set_verbosity(before)
         log.setLevel(level)
-
-
-@contextmanager
-def _named_storage(url: str) -> Iterator[None]:
-    """A storage that fails in the middle is named, and how to go on."""
-    try:
-        yield
-    except (StorageInternalError, SQLAlchemyError) as error:
-        raise StorageError(
-            f"The storage {shown(url)} no longer answers: {first_line(error.__cause__ or error)}. Finished rounds are "
-            f"kept: once it is there, the same command goes on."
-        ) from error

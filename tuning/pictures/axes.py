@@ -24,6 +24,15 @@ def plain(axes: Axes, grid: str | None = "y") -> None:
         axes.tick_params(axis="y", length=0)
 
 
+def over_rounds(axes: Axes) -> None:
+    """Rounds from left to right, in whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("rounds", color=INK)
+    axes.margins(x=0.01)
+
+
 def write_values(axis: object, objective: Objective) -> None:
     """Ticks of a matplotlib axis as the objective's values are written."""
     from matplotlib.ticker import FuncFormatter

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from raysim.report.curve import spread
 from raysim.report.palette import GREY, INK, SERIES
-from tuning.pictures.axes import plain, write_values
+from tuning.pictures.axes import over_rounds, plain, write_values
 from tuning.pictures.recorded import Mean, mean_curve
 from tuning.result import Study
 from tuning.search import trial_folder
@@ -53,7 +53,6 @@ def figure(study: Study) -> Figure | None:
         said = f"{written(study.objective, curve.values[-1])}  trial {trial}"
         axes.text(1.02, height, said, transform=axes.transAxes, va="center", fontsize=10, color=colour, weight="bold")
     write_values(axes.yaxis, study.objective)
-    axes.set_xlabel("rounds", color=INK)
-    axes.margins(x=0.01)
+    over_rounds(axes)
     axes.set_title(f"{study.name}: {study.objective.label}, {len(curves)} trials", loc="left", fontsize=12, color=INK)
     return picture

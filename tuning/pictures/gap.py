@@ -13,7 +13,7 @@ from raysim.report.figures import loss, share
 from raysim.report.palette import GREY, INK, SERIES
 from tuning.conclude import folder_of
 from tuning.objective import Objective
-from tuning.pictures.axes import plain, write_values
+from tuning.pictures.axes import over_rounds, plain, write_values
 from tuning.pictures.recorded import Mean, mean_curve
 from tuning.result import Study
 from tuning.search import trial_folder
@@ -66,8 +66,7 @@ def _drawn(study: Study, best: Mean, second: Mean, column: str) -> Figure:
         said = f"{write(curve.values[-1])}  {name}\n{_short(values)}"
         axes.text(1.02, height, said, transform=axes.transAxes, va="center", fontsize=9, color=colour, weight="bold")
     write_values(axes.yaxis, Objective() if is_share else Objective(name="loss"))
-    axes.set_xlabel("rounds", color=INK)
-    axes.margins(x=0.01)
+    over_rounds(axes)
     gap = float(np.abs(np.array(first) - np.array(other)).mean())
     mean = f"{100 * gap:.1f} points" if is_share else loss(gap)
     what = column.removeprefix("eval/").replace("/", " ")

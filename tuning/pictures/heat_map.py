@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from raysim.report.palette import FAINT, INK
+from tuning.dimension import Listed
 from tuning.pictures.axes import plain
 from tuning.pictures.colours import BEST, Colours
 from tuning.pictures.scatter import scatter
 from tuning.result import Study
-from tuning.space import Listed, Space
+from tuning.space import Space
 from tuning.writing import figure as written
 from tuning.writing import number
 

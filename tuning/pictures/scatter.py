@@ -6,10 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 from raysim.report.palette import FAINT, INK
+from tuning.dimension import Dimension, Range
 from tuning.pictures.axes import write_values
 from tuning.pictures.colours import BEST, Colours
 from tuning.result import Study
-from tuning.space import Dimension, Range
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
