@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from optuna import storages
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
+from sqlalchemy import NullPool
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from tuning.errors import StorageError
 
 JOURNAL = "journal:"
 
+_WAITS_S = (0.1, 0.3, 1.0, 3.0)
+"""Between attempts, where two processes make the tables of a new database."""
 _BUSY_S = 60
 """How long a SQLite file may be busy with another process."""
 
@@ -82,6 +87,7 @@ def _database(url: str) -> RDBStorage:
             address = address.set(drivername="postgresql+psycopg")
         full = address.render_as_string(hide_password=False)
         # A connection that the database dropped meanwhile is opened anew, unseen.
+        _make_tables(full, {"connect_args": arguments})
         return RDBStorage(full, engine_kwargs={"connect_args": arguments, "pool_pre_ping": True})
     except ArgumentError:
         raise StorageError(
@@ -95,6 +101,19 @@ def _database(url: str) -> RDBStorage:
         ) from None
     except (SQLAlchemyError, OSError, RuntimeError) as error:
         raise StorageError(f"The storage {shown(url)} cannot be opened: {first_line(error)}") from None
+
+
+def _make_tables(url: str, engine: dict[str, Any]) -> None:
+    """Have Optuna make its tables where they are not there, which another process may be doing at this moment."""
+    for wait_s in _WAITS_S:
+        try:
+            # Without a pool: an attempt that fails leaves no connection behind.
+            RDBStorage(url, engine_kwargs={**engine, "poolclass": NullPool})
+            return
+        except (IntegrityError, ProgrammingError, OperationalError) as error:
+            if not isinstance(error, IntegrityError) and "already exists" not in str(error):
+                raise
+            time.sleep(wait_s)
 
 
 def first_line(error: BaseException) -> str:

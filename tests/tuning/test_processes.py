@@ -79,6 +79,23 @@ def test_the_storages_agree_on_who_has_which_slot(url: str) -> None:
     assert whole.left == {number for number, _ in kept}
 
 
+def test_several_processes_can_be_the_first_on_a_storage(url: str) -> None:
+    ready = threading.Barrier(4)
+    met: list[int] = []
+
+    def work() -> None:
+        ready.wait()
+        with opened(url) as storage, Processes(storage, "study") as processes:
+            met.append(processes.number)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(met) == [0, 1, 2, 3]
+
+
 def test_only_what_has_ended_is_inherited_from(url: str) -> None:
     with opened(url) as storage, Processes(storage, "study") as alive, Processes(storage, "study") as heir:
         with Processes(storage, "study") as gone:
