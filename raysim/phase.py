@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from raysim.broadcast import Broadcast
-from raysim.client.form import Client, Form
+from raysim.client.chunk import Trained
+from raysim.client.form import Form
 from raysim.cohort.chunks import Chunk
 from raysim.data.dataset import FederatedDataset
 from raysim.server.state import ServerState
@@ -31,15 +32,15 @@ class Workshop(NamedTuple):
     """What a worker has at hand.
 
     train: the form that trains. gradients: one that sums gradients, where a phase takes full gradients. kept: where
-    updates go that will be looked at again, if they will. states: where clients remember. clients: the chunk's, where
-    they were looked up before.
+    updates go that will be looked at again, if they will. states: where clients remember. trained: the chunk's clients,
+    where they have been trained already, with other runs'.
     """
 
     train: Form
     gradients: Form | None = None
     kept: list[Tensor] | None = None
     states: ClientStates | None = None
-    clients: Sequence[Client] | None = None
+    trained: Trained | None = None
 
 
 class Phase(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -67,13 +67,16 @@ def make(
         remembered = Remembered(correction, workshop, sent, chunk)
         start = None if correction.start is None else correction.start(sent.beside)
         offset = None if correction.offset is None else remembered.offset
-        clients = members.of(dataset, sent, chunk) if workshop.clients is None else workshop.clients
         for position in chunk:
             if position in sent.left_out:
                 sums.reject(position)
-        for trained in local_training.train(
-            workshop.train, sent.weights, clients, sent.lr, model.params, offset, start
-        ):
+        stream: Iterable[local_training.Trained]
+        if workshop.trained is not None:
+            stream = [workshop.trained]
+        else:
+            clients = members.of(dataset, sent, chunk)
+            stream = local_training.train(workshop.train, sent.weights, clients, sent.lr, model.params, offset, start)
+        for trained in stream:
             made, loss, correct = trained.updates, trained.updates.loss.tolist(), trained.updates.correct.tolist()
             squares = trained.squared_norms.sum(-1).tolist()
             included: list[Included | None] = []

@@ -14,6 +14,7 @@ from raysim.client import batches
 from raysim.client.augmentations import augment
 from raysim.client.augmentations.augment import Augmentation
 from raysim.client.form import Client, Form, Updates
+from raysim.client.forms.stacked import Stacked, Start
 from raysim.client.load import load_joined
 from raysim.client.section import ClientSection
 from raysim.data.dataset import FederatedDataset
@@ -98,13 +99,47 @@ def train(
         if offset is not None:
             group = [replace(client, offset=offset(client)) for client in group]
         for together, updates in _watched(form, broadcast, group, lr, start):
-            norms = [torch.linalg.vector_norm(p, dim=-1, dtype=torch.float64) for p in layout.pieces(updates.delta)]
-            squares = torch.stack(norms, dim=-1).square()
-            # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
-            finite = squares.sum(-1).isfinite()
-            if updates.buffers.numel():
-                finite &= updates.buffers.isfinite().all(-1)
-            yield Trained(together, updates, squares, tuple(finite.tolist()))
+            yield _measured(together, updates, layout)
+
+
+def train_each(form: Stacked, starts: Sequence[Start], clients: Sequence[Client], layout: Layout) -> list[Trained]:
+    """The clients trained from each start, in one stack (see `Stacked.train_each`), and measured.
+
+    Raises:
+        ClientFailure: as `train`.
+    """
+    try:
+        updates = form.train_each(starts, clients)
+    except (RaysimError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise ClientFailure(clients[0].position, others=len(clients) - 1) from error
+    whole = _measured(tuple(clients) * len(starts), updates, layout)
+    return [_part(whole, slice(i * len(clients), (i + 1) * len(clients))) for i in range(len(starts))]
+
+
+def _measured(clients: tuple[Client, ...], updates: Updates, layout: Layout) -> Trained:
+    norms = [torch.linalg.vector_norm(p, dim=-1, dtype=torch.float64) for p in layout.pieces(updates.delta)]
+    squares = torch.stack(norms, dim=-1).square()
+    # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
+    finite = squares.sum(-1).isfinite()
+    if updates.buffers.numel():
+        finite &= updates.buffers.isfinite().all(-1)
+    return Trained(clients, updates, squares, tuple(finite.tolist()))
+
+
+def _part(whole: Trained, rows: slice) -> Trained:
+    made = whole.updates
+    updates = Updates(
+        made.delta[rows],
+        made.buffers[rows],
+        made.counters[rows],
+        made.loss[rows],
+        made.correct[rows],
+        made.seen[rows],
+        None if made.gradients is None else made.gradients[rows],
+    )
+    return Trained(whole.clients[rows], updates, whole.squared_norms[rows], whole.finite[rows])
 
 
 def full_gradients(form: Form, broadcast: Weights, clients: Sequence[Client]) -> Iterator[tuple[Client, Tensor]]:

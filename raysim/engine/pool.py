@@ -13,11 +13,11 @@ from torch import Tensor
 
 from raysim import evaluate, personalised
 from raysim.broadcast import Broadcast
+from raysim.client import chunk as local_training
+from raysim.client import fine_tuning
 from raysim.client.augmentations import augment
 from raysim.client.chunk import ClientFailure
-from raysim.client.fine_tuning import local_training
 from raysim.client.form import Form
-from raysim.client.forms.given import Given
 from raysim.client.forms.make import make
 from raysim.client.forms.stacked import Stacked, Start
 from raysim.client.section import ClientSection
@@ -102,9 +102,10 @@ class Pool:
         sent = [replace(broadcast, weights=_to(broadcast.weights, self._device)) for broadcast in broadcasts]
         clients = self._algorithm.members.of(self._plan.dataset, sent[0], chunk)
         try:
-            updates = self._form.train_each([Start(own.weights, own.lr) for own in sent], clients)
-            for mate, own, made in zip(mates, sent, updates, strict=True):
-                workshop = Workshop(Given(made), clients=clients)
+            starts = [Start(own.weights, own.lr) for own in sent]
+            each = local_training.train_each(self._form, starts, clients, self._plan.model.params)
+            for mate, own, trained in zip(mates, sent, each, strict=True):
+                workshop = Workshop(self._form, trained=trained)
                 yield mate._algorithm.phases[own.phase].local(workshop, mate._plan.dataset, own, chunk)
         except ClientFailure as failure:
             raise ClientError(self._describe("train", failure, sent[0].round, index, chunk)) from failure.__cause__
@@ -118,7 +119,7 @@ class Pool:
         plan, tuning = self._plan, self._plan.experiment.evaluation.fine_tuning
         if tuning is None:
             return None
-        section = local_training(plan.experiment.client, tuning)
+        section = fine_tuning.local_training(plan.experiment.client, tuning)
         form = make(plan.way, plan.model, self._loaded, plan.task, section, plan.experiment.engine.precision)
         return personalised.Bench(
             form, section, self._module, self._loaded, plan.model, plan.task, plan.experiment.seed, self._seen

@@ -81,20 +81,19 @@ class Stacked:
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
     ) -> Iterator[Updates]:
         """Train all clients together and yield them in the order given."""
-        yield self._train_all((Start(broadcast, lr),), clients, start)[0]
+        yield self._train_all((Start(broadcast, lr),), clients, start)
 
-    def train_each(self, starts: Sequence[Start], clients: Sequence[Client]) -> list[Updates]:
-        """The clients' updates from each start, in one stack of len(starts) K; no client has an `offset`.
+    def train_each(self, starts: Sequence[Start], clients: Sequence[Client]) -> Updates:
+        """The clients' updates from each start, one start's behind the other's; no client has an `offset`.
 
-        They agree with those of `train`: to the bit under plain SGD, whose rates enter alike, else to rounding. All of
-        them hold until the form trains again.
+        They agree with those of `train`: to the bit under plain SGD, whose rates enter alike, else to rounding.
         """
         return self._train_all(starts, clients, None)
 
     @torch.inference_mode()
     def _train_all(
         self, starts: Sequence[Start], clients: Sequence[Client], start: Mapping[str, Tensor] | None
-    ) -> list[Updates]:
+    ) -> Updates:
         times, num = len(starts), len(starts) * len(clients)
         together = lay_together(clients, times)
         stacks = self._largest(num, starts[0].weights)
@@ -132,18 +131,16 @@ class Stacked:
         delta, gradients = self._turned.turn_back(params.sub_(broadcast)), steps.mean_gradients()
         gradients = None if gradients is None else self._turned.turn_back(gradients)
         seen = tuple(client.batches.bounds[-1] for client in clients)
-        return [
-            Updates(
-                together.in_given_order(delta, i),
-                weights.buffers.expand(len(clients), -1),
-                weights.counters.expand(len(clients), -1),
-                together.in_given_order(loss, i),
-                together.in_given_order(correct, i),
-                seen,
-                None if gradients is None else together.in_given_order(gradients, i),
-            )
-            for i, (weights, _) in enumerate(starts)
-        ]
+        nothing = starts[0].weights
+        return Updates(
+            together.in_given_order(delta),
+            nothing.buffers.expand(num, -1),
+            nothing.counters.expand(num, -1),
+            together.in_given_order(loss),
+            together.in_given_order(correct),
+            seen * times,
+            None if gradients is None else together.in_given_order(gradients),
+        )
 
     def _with_turned_offsets(self, members: list[Client]) -> list[Client]:
         if members[0].offset is None:

@@ -22,16 +22,15 @@ from raysim.client.form import Client
 class Together:
     """A chunk's data in the order of its local steps; a *row* is one example in one local step.
 
-    members: the clients, most local steps first, each `times` times. place: where each client, in the order given,
-    first stands among them; None where they stand in the order given, once each. x: the clients' examples, or their
-    augmented visits, one client behind the other.
+    members: the clients, most local steps first, each `times` times. place: where the clients, in the order given,
+    stand among them for the first time, then for the second, and so on; None where that is the same order. x: the
+    clients' examples, or their augmented visits, one client behind the other.
     rows: int64, which of them, all local steps' one behind the other. y, owners, shares, real: per row, its target, its
     member, 1 / b_i in float64, whether it counts; real is None where every row counts and all batches of a step are
     equally long. steps: (members at work, rows of each) per local step.
     """
 
     members: list[Client]
-    times: int
     place: Tensor | None
     x: Tensor
     rows: Tensor
@@ -41,11 +40,9 @@ class Together:
     real: Tensor | None
     steps: tuple[tuple[int, int], ...]
 
-    def in_given_order(self, per_member: Tensor, which: int = 0) -> Tensor:
-        """(K times, ...) by member -> (K, ...) by client in the order given: each one's occurrence number `which`."""
-        return (
-            per_member if self.place is None else per_member.index_select(0, self.place.to(per_member.device) + which)
-        )
+    def in_given_order(self, per_member: Tensor) -> Tensor:
+        """(times K, ...) by member -> by occurrence, and within it by client in the order given."""
+        return per_member if self.place is None else per_member.index_select(0, self.place.to(per_member.device))
 
 
 def lay_together(clients: Sequence[Client], times: int = 1) -> Together:
@@ -68,10 +65,10 @@ def lay_together(clients: Sequence[Client], times: int = 1) -> Together:
         rows = torch.from_numpy(placed.rows + first[placed.owners // times]).to(y.device)
     shares = torch.from_numpy(work.shares).to(x.device)
     in_order = sorted_already and times == 1
+    first_places = np.argsort(longest_first) * times
     return Together(
         members=[member for member in members for _ in range(times)],
-        times=times,
-        place=None if in_order else torch.from_numpy(np.argsort(longest_first) * times),
+        place=None if in_order else torch.from_numpy((first_places + np.arange(times)[:, None]).reshape(-1)),
         x=x,
         rows=rows,
         y=y.index_select(0, y_rows),

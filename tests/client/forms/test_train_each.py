@@ -66,7 +66,7 @@ def both_ways(
     for own in starts:
         (made,) = form.train(own.weights, members, own.lr)
         alone.append(replace(made, delta=made.delta.clone()))
-    return [form.train_each(starts, members), alone]
+    return [[made.updates for made in chunk.train_each(form, starts, members, model.params)], alone]
 
 
 @pytest.mark.parametrize("work", [*WORK.values(), *MORE.values()], ids=[*WORK, *MORE])
