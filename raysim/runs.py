@@ -7,8 +7,9 @@ folder holds what `raysim.run` would have put there, but for the picture.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -30,12 +31,14 @@ from raysim.engine.mates import mates_key
 from raysim.engine.plan import Plan
 from raysim.engine.resolve import resolve
 from raysim.engine.segment import Advanced
-from raysim.errors import RaysimError, WorkerLostError
+from raysim.errors import RaysimError, ResourceError, RunFolderError, WorkerLostError
 from raysim.experiment import Experiment
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.records import STATES, RunFolder
 from raysim.server.state import ServerState
+
+log = logging.getLogger("raysim")
 
 WRITERS = 4
 """Threads that write records: mostly they wait for the disk, which takes several at a time."""
@@ -58,11 +61,16 @@ class Report:
 
 @dataclass
 class _Run:
-    """A run under way."""
+    """A run under way.
+
+    key: equal for runs that may be trained together. recorded: the state up to which rounds are on record.
+    """
 
     plan: Plan
     folder: RunFolder
     state: ServerState
+    recorded: ServerState
+    key: Hashable | None
     stopped: bool = False
 
 
@@ -99,11 +107,12 @@ class Runs:
         self._datasets: dict[str, FederatedDataset] = {}
         self._runs: dict[int, _Run] = {}
         self._number = 0
+        self._new: list[int] = []
         self._groups: deque[Group] = deque()
         self._under_way: set[Group] = set()
         self._said: deque[Report] = deque()
         self._written: dict[int, Future[None]] = {}
-        self._losses: Counter[int] = Counter()
+        self._failures: Counter[tuple[int, failure.Cause]] = Counter()
         with ExitStack() as opened:
             self._writers = opened.enter_context(ThreadPoolExecutor(WRITERS, thread_name_prefix="records"))
             self._hosts = self._open_hosts(opened, address)
@@ -119,7 +128,7 @@ class Runs:
     def start(
         self, runs: Sequence[tuple[Experiment, str | Path]], *, resume: bool = False, overwrite: bool = False
     ) -> list[int]:
-        """Add runs; those that one call adds may be trained together.
+        """Add runs; those that are added before the next report is waited for may be trained together.
 
         Args:
             runs: experiments of one trial, each with the folder that it is recorded in.
@@ -132,34 +141,18 @@ class Runs:
         Raises:
             RaysimError: as `raysim.run` before its first round; then none of them was added.
         """
+        folders = [Path(path).resolve() for _, path in runs]
+        if twice := [path for path, count in Counter(folders).items() if count > 1]:
+            raise RunFolderError(f"Every run needs a folder of its own, but several were given {twice[0]}.")
         checked = [self._check(experiment, Path(path), resume, overwrite) for experiment, path in runs]
-        added, keys = [], []
-        for plan, path, goes_on in checked:
-            number, self._number = self._number, self._number + 1
-            added.append(number)
-            if not goes_on:
-                RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite, plan.dataset.fingerprint)
-            folder, state = RunFolder.reopen(path, plan.experiment)
-            state = state or plan.initial_state()
-            rows = tuple(records.read_rounds(path).to_pylist()) if state.round else ()
-            finished = state.round >= plan.experiment.rounds
-            if rows:
-                self._said.append(Report(number, path, rows, finished))
-            if not finished:
-                self._runs[number] = _Run(plan, folder, state)
-                self._hosts.learn(number, plan)
-                mates = mates_key(plan) if self._together else None
-                keys.append((number, None if mates is None else (mates, state.round)))
-        self._groups.extend(grouped(keys, self.workers))
-        return added
+        opened = [self._open(plan, path, goes_on, overwrite) for plan, path, goes_on in checked]
+        return [self._add(run) for run in opened]
 
     def reports(self) -> Iterator[Report]:
         """Wait for news of any run; ends when nothing is under way. Between reports runs may be added and stopped."""
         while True:
             while self._said:
-                said = self._said.popleft()
-                if said.run not in self._runs or not self._runs[said.run].stopped:
-                    yield said
+                yield self._said.popleft()
             self._give_out()
             if not self._under_way:
                 return
@@ -167,9 +160,11 @@ class Runs:
 
     def stop(self, run: int) -> None:
         """End a run after the segment that it is in; it is checkpointed, and no further report of it comes."""
+        self._said = deque(said for said in self._said if said.run != run)
         if run in self._runs:
             self._runs[run].stopped = True
             # What waits for a worker goes without it; what has one is settled later.
+            self._new = [number for number in self._new if number != run]
             self._groups = deque(left for group in self._groups if (left := self._still_wanted(group)))
             if not any(run in group for group in self._under_way):
                 self._end(run)
@@ -224,10 +219,32 @@ class Runs:
             self._datasets[key] = prepare(experiment.data, experiment.seed)
         return self._datasets[key]
 
+    def _open(self, plan: Plan, path: Path, goes_on: bool, overwrite: bool) -> _Run:
+        """The run with its folder, made or opened."""
+        if not goes_on:
+            RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite, plan.dataset.fingerprint)
+        folder, state = RunFolder.reopen(path, plan.experiment)
+        state = state or plan.initial_state()
+        mates = mates_key(plan) if self._together else None
+        return _Run(plan, folder, state, state, None if mates is None else (mates, state.round))
+
+    def _add(self, run: _Run) -> int:
+        number, self._number = self._number, self._number + 1
+        path, finished = run.folder.path, run.state.round >= run.plan.experiment.rounds
+        if rows := tuple(records.read_rounds(path).to_pylist()):
+            self._said.append(Report(number, path, rows, finished))
+        if not finished:
+            self._runs[number] = run
+            self._new.append(number)
+            self._hosts.learn(number, run.plan)
+        return number
+
     def _still_wanted(self, group: Group) -> Group:
         return tuple(number for number in group if number in self._runs and not self._runs[number].stopped)
 
     def _give_out(self) -> None:
+        self._groups.extend(grouped([(number, self._runs[number].key) for number in self._new], self.workers))
+        self._new = []
         while self._groups and self._hosts.free():
             group = self._groups.popleft()
             for number in group:
@@ -239,47 +256,57 @@ class Runs:
 
     def _settle(self, ended: Ended) -> None:
         self._under_way.remove(ended.group)
-        if ended.lost:
-            self._settle_lost(ended.group)
-        elif ended.error is None:
-            for number, advanced in zip(ended.group, ended.advanced, strict=True):
-                self._settle_one(number, advanced)
-        elif len(ended.group) > 1:
-            # Whose error it is shows when each goes by itself.
-            self._groups.extend((number,) for number in self._still_wanted(ended.group))
-            return
-        else:
+        whole = ended.error is None and ended.failed is None
+        if ended.failed is not None:
+            self._settle_failed(ended.group, ended.failed)
+        elif ended.error is not None and len(ended.group) == 1:
             self._fail(ended.group, ended.error)
+        for number, advanced in zip(ended.group, ended.advanced, strict=False):
+            self._settle_one(number, advanced)
         for number in ended.group:
             if number in self._runs and self._runs[number].stopped:
                 self._end(number)
-        if left := self._still_wanted(ended.group):
+        left = self._still_wanted(ended.group)
+        if whole and left:
             self._groups.append(left)
+        else:
+            # Whose fault it was shows when each goes by itself.
+            self._groups.extend((number,) for number in left)
 
     def _settle_one(self, number: int, advanced: Advanced) -> None:
         run = self._runs[number]
         run.state = advanced.state
+        for cause in failure.BUDGETS:
+            self._failures.pop((number, cause), None)
         finished = run.state.round >= run.plan.experiment.rounds
         self._wait_for_records(number)
         self._written[number] = self._writers.submit(_record, run, advanced)
         if finished:
+            # Whoever hears of it may look into its folder.
             self._end(number)
         if not run.stopped:
             self._said.append(Report(number, run.folder.path, tuple(told.row for told in advanced.rounds), finished))
 
-    def _settle_lost(self, group: Group) -> None:
-        before = max(self._losses[number] for number in group)
-        decision = failure.decide("worker_lost", before, f"a worker died with {len(group)} run(s)")
-        records.log.warning(decision.reason)
-        self._losses.update(group)
-        if not decision.retry:
+    def _settle_failed(self, group: Group, cause: failure.Cause) -> None:
+        before = max(self._failures[number, cause] for number in group)
+        what = f"a worker with {len(group)} run(s), among them {self._runs[group[0]].folder.path}"
+        decision = failure.decide(cause, before, what)
+        log.warning(decision.reason)
+        self._failures.update((number, cause) for number in group)
+        if decision.retry:
+            return
+        if cause == "worker_lost":
             self._fail(group, WorkerLostError(decision.reason))
+        else:
+            advice = "Lower engine.chunk_size, or give each worker a larger share of the card (engine.gpus_per_worker)."
+            self._fail(group, ResourceError(f"{decision.reason}. {advice}"))
 
     def _fail(self, group: Group, error: RaysimError) -> None:
         for number in group:
-            path = self._runs[number].folder.path
+            run = self._runs[number]
             self._end(number)
-            self._said.append(Report(number, path, (), error=error))
+            if not run.stopped:
+                self._said.append(Report(number, run.folder.path, (), error=error))
 
     def _end(self, number: int) -> None:
         """Checkpoint a run and let go of it."""
@@ -293,19 +320,22 @@ class Runs:
             written.result()
 
     def _checkpoint_all(self) -> None:
-        for number in list(self._written):
-            self._wait_for_records(number)
-        for run in self._runs.values():
-            _checkpoint(run)
+        """Of every run, whatever becomes of the others'; what went wrong is raised at the end."""
+        with ExitStack() as every:
+            # The last one put in is called first.
+            for number, run in self._runs.items():
+                every.callback(_checkpoint, run)
+                every.callback(self._wait_for_records, number)
 
 
 def _record(run: _Run, advanced: Advanced) -> None:
     for told in advanced.rounds:
         run.folder.add(told.row, told.clients, told.spans)
+    run.recorded = advanced.state
     if checkpoint_due(advanced.state, run.plan.experiment):
         run.folder.checkpoint(advanced.state)
 
 
 def _checkpoint(run: _Run) -> None:
-    if run.folder.checkpointed < run.state.round:
-        run.folder.checkpoint(run.state)
+    if run.folder.checkpointed < run.recorded.round:
+        run.folder.checkpoint(run.recorded)

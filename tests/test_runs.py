@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Sequence
 from itertools import product
@@ -126,6 +127,50 @@ def test_what_was_left_goes_on_to_the_same_end(
     assert {name: len(rows) for name, rows in again.items()} == {own.name: 9 for own in wanted}
 
 
+def test_a_study_that_is_killed_finds_what_clients_remembered(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    often = {"evaluation": {"every": 2}, "checkpoint": {"every": 6, "keep": 1}}
+    wanted = experiment(name="own", rounds=14, client=SCAFFOLD, **often)
+    with raysim.Runs(wanted, dataset=dataset) as runs:
+        runs.start([(wanted, tmp_path / "own")])
+        for report in runs.reports():
+            if report.rows[-1]["round"] == 9:
+                # As the disk would be found after a kill: with the checkpoint of round 6 and what it names.
+                shutil.copytree(tmp_path / "own", tmp_path / "killed")
+    (stored,) = (tmp_path / "killed" / "checkpoints").iterdir()
+    assert stored.stem == "round-000006"
+    carry_out([wanted.model_copy(update={"name": "killed"})], tmp_path, dataset=dataset, resume=True)
+    assert figures(tmp_path / "killed") == figures(tmp_path / "own")
+
+
+def test_rounds_that_could_not_be_recorded_are_not_in_a_checkpoint(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = {"broken": False}
+    add = records.RunFolder.add
+
+    def fails_once(folder: records.RunFolder, row: Any, *rest: Any) -> None:
+        if row["round"] == 5 and folder.path.name == "broken" and not full["broken"]:
+            full["broken"] = True
+            raise OSError("no space left on device")
+        add(folder, row, *rest)
+
+    monkeypatch.setattr(records.RunFolder, "add", fails_once)
+    wanted = [experiment(name=name, rounds=9, client=SCAFFOLD) for name in ("broken", "fine")]
+    with pytest.raises(OSError, match="no space"):
+        carry_out(wanted, tmp_path, dataset=dataset)
+    assert [newest_round(tmp_path / own.name) for own in wanted] == [4, 6]
+    carry_out(wanted, tmp_path, dataset=dataset, resume=True)
+    assert figures(tmp_path / "broken") == figures(tmp_path / "fine")
+
+
+def newest_round(path: Path) -> int:
+    newest = records.newest_state(path, records.stored_fingerprint(path))
+    assert newest is not None
+    return newest.round
+
+
 def test_a_run_that_is_stopped_is_heard_of_no_more_and_can_be_resumed(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
@@ -138,6 +183,13 @@ def test_a_run_that_is_stopped_is_heard_of_no_more_and_can_be_resumed(
             if report.run == numbers[1]:
                 runs.stop(report.run)
     assert [heard.count(number) for number in numbers] == [2, 1, 2]
+    with raysim.Runs(wanted[0], dataset=dataset) as runs:
+        first, second, third = runs.start([(own, tmp_path / "again" / own.name) for own in wanted])
+        others = []
+        for report in runs.reports():
+            runs.stop(second)
+            others.append(report.run)
+    assert others == [first, third, first, third], "what was to be said of it is not said"
     stopped = tmp_path / wanted[1].name
     assert records.read_rounds(stopped).num_rows == 2
     result = raysim.resume(stopped, dataset=dataset)
@@ -175,6 +227,8 @@ def test_runs_that_cannot_begin_leave_nothing_behind(
         (tmp_path / "full" / "notes").touch()
         with pytest.raises(raysim.RunFolderError, match="exists already"):
             runs.start([(fine, tmp_path / "fine"), (fine, tmp_path / "full")])
+        with pytest.raises(raysim.RunFolderError, match="a folder of its own"):
+            runs.start([(fine, tmp_path / "fine"), (fine, tmp_path / "x" / ".." / "fine")])
         assert list(runs.reports()) == []
     assert not (tmp_path / "fine").exists()
 
@@ -190,6 +244,8 @@ def test_mates_differ_in_rates_and_servers_only(dataset: raysim.FederatedDataset
     assert key() != key(seed=1)
     assert key() != key(client={**sgd, "epochs": 2})
     assert key() != key(cohort={"size": 6})
+    assert key() == key(model={"name": "mlp", "hidden": [8], "seed": 5}), "weights are sent, whoever drew them"
+    assert key() != key(model={"name": "mlp", "hidden": [8], "activation": "tanh"}), "laid out alike, but not alike"
     assert key() != key(client={**sgd, "correction": {"name": "prox", "mu": 0.1}})
     for alone in (
         {"client": SCAFFOLD},

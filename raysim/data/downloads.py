@@ -56,7 +56,6 @@ _FASHION_FILES = _idx(
 )
 _TFF = "https://storage.googleapis.com/tff-datasets-public"
 _EMNIST = "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip"
-_EMNIST_MD5 = "md5:58c8d27c78d21e728a6bc7b3cc06412e"
 
 Offered = tuple[str, tuple[Published | Packed, ...]]
 """A source's usual folder, and what to fetch into it."""
@@ -112,7 +111,7 @@ def _offered(section: AnyData) -> Offered | None:
                 for side in ("train", "test")
                 for kind in ("images-idx3", "labels-idx1")
             )
-            return "emnist", (Packed(_EMNIST, names, _EMNIST_MD5),)
+            return "emnist", (Packed(_EMNIST, names),)
         case Shakespeare(form="mcmahan"):
             return "shakespeare", (shakespeare.EDITION_1994,)
         case Shakespeare(form="tiny"):

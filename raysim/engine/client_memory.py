@@ -22,10 +22,11 @@ class Memory:
         plan: the run; says where they lie.
         folder: the run's, whose checkpoints name files too; None: there are no checkpoints.
         state: where the run goes on from; files of rounds that never were committed are let go.
+        shared: somebody else writes the checkpoints.
     """
 
-    def __init__(self, plan: Plan, folder: RunFolder | None, state: ServerState) -> None:
-        self._store, self._folder = plan.client_store(), folder
+    def __init__(self, plan: Plan, folder: RunFolder | None, state: ServerState, shared: bool = False) -> None:
+        self._store, self._folder, self._shared = plan.client_store(), folder, shared
         self._named: set[tuple[int, int]] = set()
         self._checkpointed = -1
         self._sweep(state, None)
@@ -47,7 +48,7 @@ class Memory:
 
     def _sweep(self, state: ServerState, before: int | None) -> None:
         # The next round may be writing already: only files of finished rounds go.
-        if self._folder is not None and self._checkpointed != self._folder.checkpointed:
+        if self._folder is not None and (self._shared or self._checkpointed != self._folder.checkpointed):
             self._named, self._checkpointed = self._folder.named_states(), self._folder.checkpointed
         self._store.sweep(self._named | manifest.files(state.clients), before)
 

@@ -6,6 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
+
+from raysim.engine.failure import Cause
 from raysim.engine.groups import Group
 from raysim.engine.plan import Plan
 from raysim.engine.segment import Advanced, Host
@@ -15,12 +18,15 @@ from raysim.server.state import ServerState
 
 @dataclass(frozen=True)
 class Ended:
-    """A segment that ended: what its runs made of it, or why they did not. `lost`: the host died; they can go on."""
+    """A segment that ended: what its runs made of it, or why they did not.
+
+    failed: the host died, or its device had too little memory; the runs can go on from where they were.
+    """
 
     group: Group
     advanced: tuple[Advanced, ...] = ()
     error: RaysimError | None = None
-    lost: bool = False
+    failed: Cause | None = None
 
 
 class Hosts(Protocol):
@@ -87,6 +93,9 @@ class Here:
             return Ended(group, tuple(self._host.advance(group, states)))
         except RaysimError as error:
             return Ended(group, error=error)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            return Ended(group, failed="out_of_memory")
 
     def close(self) -> None:
         """See `Hosts`."""

@@ -122,7 +122,9 @@ class Loop:
         self._plan, self._executor, self._folder = plan, executor, folder
         self._algorithm, self._sampler = plan.algorithm(), plan.sampler()
         self._evaluations = scoring.plan_units(plan)
-        self._memory = Memory(plan, folder or checkpoints, state) if self._algorithm.remembers else None
+        self._memory = None
+        if self._algorithm.remembers:
+            self._memory = Memory(plan, folder or checkpoints, state, shared=checkpoints is not None)
         self._training: Training | None = None
         self._stepped: _Stepped | None = None
         self._recorded = state

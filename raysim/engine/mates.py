@@ -10,13 +10,14 @@ import json
 from collections.abc import Hashable
 
 from raysim.client.forms.make import rule_for
+from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan
 
 STACK_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Numbers of a stack beyond which more starts in it win nothing: it falls out of a core's cache."""
 
-_OWN = ("name", "rounds", "trials", "server", "model", "tuning")
-"""Keys in which mates may differ; models must be laid out alike, whatever they start from."""
+_OWN = ("name", "rounds", "trials", "server", "tuning")
+"""Keys in which mates may differ."""
 
 
 def mates_key(plan: Plan) -> Hashable | None:
@@ -38,6 +39,8 @@ def mates_key(plan: Plan) -> Hashable | None:
     record = json.loads(e.to_json())
     shared = {name: section for name, section in record.items() if name not in _OWN}
     del shared["client"]["optimizer"]["lr"]
+    if shared["model"]:
+        del shared["model"]["seed"]
     plain = rule_for(e.client, sums_gradients=False, product_makes_step=True).plain
     return (
         json.dumps(shared, sort_keys=True),
@@ -51,5 +54,5 @@ def mates_key(plan: Plan) -> Hashable | None:
 
 def starts_at_once(plan: Plan, clients: int) -> int:
     """How many mates' models a stack of so many clients of each should hold."""
-    numbers = STACK_NUMBERS["cuda" if plan.initial.params.is_cuda else "cpu"]
+    numbers = STACK_NUMBERS[choose_device(plan.experiment.engine.gpus_per_worker).type]
     return max(1, numbers // (max(1, clients) * plan.initial.params.numel()))

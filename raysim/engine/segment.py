@@ -56,10 +56,6 @@ class Host:
         """Be told a run, before its first segment here."""
         self._plans[number] = plan
 
-    def knows(self, number: int) -> bool:
-        """Whether it was told the run."""
-        return number in self._plans
-
     def keep_only(self, numbers: Collection[int]) -> None:
         """Let go of all other runs: they have ended."""
         self._plans = {number: plan for number, plan in self._plans.items() if number in numbers}

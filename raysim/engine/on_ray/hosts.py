@@ -19,7 +19,7 @@ from raysim.engine.hosts import Ended
 from raysim.engine.on_ray.cluster import Placement, wait_for_pools
 from raysim.engine.plan import Plan
 from raysim.engine.segment import Advanced, Host
-from raysim.errors import RaysimError, ResourceError
+from raysim.errors import RaysimError
 from raysim.server.state import ServerState
 
 log = logging.getLogger("raysim")
@@ -49,7 +49,11 @@ class HostActor:
         """`Host.advance` with packed states, after being told of runs: (number, plan without data, its data)."""
         for number, plan, dataset in plans:
             self._host.learn(number, replace(ray.get(plan), dataset=ray.get(dataset)))
-        advanced = self._host.advance(group, [wire.unpack(state) for state in packed])
+        try:
+            advanced = self._host.advance(group, [wire.unpack(state) for state in packed])
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            raise
         return [(wire.pack(own.state), own.rounds) for own in advanced]
 
     def keep_only(self, numbers: Collection[int]) -> None:
@@ -73,11 +77,10 @@ class OnRayHosts:
         self._told: dict[Any, set[int]] = {}
         self._plans: dict[int, tuple[Any, Any]] = {}
         self._datasets: dict[str, Any] = {}
-        self.started: list[str] = []
         for _ in range(self.num):
             self._start()
         try:
-            self.started = wait_for_pools([actor.ready.remote() for actor in self._free], placement)
+            wait_for_pools([actor.ready.remote() for actor in self._free], placement)
         except BaseException:
             self.close()
             raise
@@ -123,10 +126,15 @@ class OnRayHosts:
             del self._told[actor]
             ray.kill(actor)
             self._start()
-            return Ended(group, lost=True)
+            return Ended(group, failed="worker_lost")
         except exceptions.RayTaskError as error:
             self._free.append(actor)
-            return Ended(group, error=_as_ours(error))
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, RaysimError):
+                return Ended(group, error=cause)
+            if isinstance(cause, torch.OutOfMemoryError):
+                return Ended(group, failed="out_of_memory")
+            raise
         self._free.append(actor)
         return Ended(group, tuple(Advanced(wire.unpack(state), rounds) for state, rounds in made))
 
@@ -145,15 +153,3 @@ class OnRayHosts:
         actor = options.remote(next(self._indices), place.gpus, log.getEffectiveLevel())
         self._told[actor] = set()
         self._free.append(actor)
-
-
-def _as_ours(error: exceptions.RayTaskError) -> RaysimError:
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, RaysimError):
-        return cause
-    if isinstance(cause, torch.OutOfMemoryError):
-        return ResourceError(
-            f"A worker ran out of device memory ({cause}). Lower engine.chunk_size, or give each worker a larger share "
-            f"of the card (engine.gpus_per_worker)."
-        )
-    raise error
