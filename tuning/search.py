@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,7 @@ class Search:
         self._trials: dict[int, UnderWay] = {}
         """By the numbers of their runs."""
         self._inherited_s = -math.inf
+        self._writing: deque[Future[None]] = deque()
 
     def run(self) -> None:
         """Until every trial of the study is finished, here or by another process.
@@ -60,6 +63,10 @@ class Search:
             RaysimError: what is no trial's own fault; what is under way goes on when the study is continued.
         """
         self._progress.expects(self._ledger.num_open() * self._tuning.seeds * self._measured.rounds)
+        with ThreadPoolExecutor(1, thread_name_prefix="study") as self._writer:
+            self._search()
+
+    def _search(self) -> None:
         self._fill()
         while True:
             for report in self._runs.reports():
@@ -136,14 +143,12 @@ class Search:
             self._diverged(trial, why)
             return True
         steps = trial.steps(self._tuning.objective, self._by_seed)
-        for step, value in steps.items():
-            if step not in trial.known_steps:
-                trial.held.trial.report(value, step)
+        self._report(trial, steps)
         if trial.is_complete:
             values = trial.values(self._tuning.objective)
             self._close(trial, FINISHED, TrialState.COMPLETE, statistics.fmean(values))
             return True
-        if steps and self._may_prune(trial) and trial.held.trial.should_prune():
+        if steps and self._may_prune(trial) and self._written() and trial.held.trial.should_prune():
             self._close(trial, PRUNED, TrialState.PRUNED, None)
             return True
         if report.finished:
@@ -151,6 +156,18 @@ class Search:
             if self._by_seed:
                 self._start([(trial, place + 1)], resume=trial.held.resumed)
         return False
+
+    def _report(self, trial: UnderWay, steps: Mapping[int, float]) -> None:
+        """Have the storage learn of steps, while the workers go on."""
+        for step, value in steps.items():
+            if step not in trial.known_steps:
+                self._writing.append(self._writer.submit(trial.held.trial.report, value, step))
+
+    def _written(self) -> bool:
+        """Wait until the storage knows of every step; raises what it met."""
+        while self._writing:
+            self._writing.popleft().result()
+        return True
 
     def _may_prune(self, trial: UnderWay) -> bool:
         """Whether a pruner is asked: not where nothing is left to spare."""
@@ -162,7 +179,7 @@ class Search:
             self._close(trial, DIVERGED, TrialState.COMPLETE, worst, why)
             return
         # What Optuna takes for the value of a trial that was stopped is the last one reported.
-        trial.held.trial.report(worst, 1 + max((*trial.reported, *trial.known_steps), default=0))
+        self._report(trial, {1 + max((*trial.reported, *trial.known_steps), default=0): worst})
         self._close(trial, DIVERGED, TrialState.PRUNED, None, why)
 
     def _fail(self, trial: UnderWay, error: RaysimError) -> None:
@@ -179,5 +196,6 @@ class Search:
         self._end(trial.held, outcome, state, value, {**trial.facts(self._tuning.objective), "why": why})
 
     def _end(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
+        self._written()
         self._ledger.tell(held, outcome, state, value, facts)
         self._progress.ended(held.number, outcome, value if outcome == FINISHED else None, held.values)
