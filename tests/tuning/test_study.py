@@ -177,6 +177,38 @@ def test_a_configuration_that_cannot_be_run_is_one_trial_less(study: Callable[..
     assert "9" in why
 
 
+def test_a_key_may_have_numbers_and_words(study: Callable[..., tuning.Study]) -> None:
+    found = study(space={"client.batch_size": {"choices": [4, "full"]}}, final=0)
+    assert sorted(found.trials["client.batch_size"].to_pylist()) == ['"full"', "4"]
+    assert found.best.values["client.batch_size"] in (4, "full")
+
+
+def test_without_a_figure_in_the_rounds_that_count_a_trial_fails(study: Callable[..., tuning.Study]) -> None:
+    # All clients sleep in rounds 2 and 3.
+    asleep = {"name": "availability", "day": 4.0, "open": 0.5, "spread": 1e-9}
+    space = {"cohort.sampler": {"choices": [{"name": "uniform"}, asleep]}}
+    found = study(space=space, objective={"name": "train_loss"}, final=0)
+    assert found.counts == {"failed": 1, "finished": 1}
+    (why,) = [row["why"] for row in found.trials.to_pylist() if row["outcome"] == "failed"]
+    assert "with seed 0 there is no training loss in rounds 3 to 3" in why
+
+
+def test_a_later_seed_that_cannot_begin_is_one_trial_less(
+    study: Callable[..., tuning.Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = raysim.Runs.start
+
+    def picky(self: raysim.Runs, runs: list[tuple[raysim.Experiment, Path]], **how: bool) -> list[int]:
+        if any(path.parts[-2:] == ("0001", "seed-1") for _, path in runs):
+            raise raysim.ModelError("not with this seed")
+        return start(self, runs, **how)
+
+    monkeypatch.setattr(raysim.Runs, "start", picky)
+    found = study(trials=2, seeds=5, pruner={"name": "wilcoxon", "p": 0.1}, final=0)
+    assert outcomes(found) == ["finished", "failed"]
+    assert found.trials["why"].to_pylist() == [None, "not with this seed"]
+
+
 def test_a_users_error_is_kept_with_the_trial(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
     def broken(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         if outputs.requires_grad:
