@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ from tuning.files import write_whole
 from tuning.ledger import Ledger, open_study
 from tuning.processes import Processes
 from tuning.progress import Progress, Terminal
+from tuning.quiet import quiet_hosts, quiet_rounds
 from tuning.result import Configuration, Study
 from tuning.search import Search
 from tuning.section import TuningSection
@@ -79,7 +79,7 @@ def tune(
     url = tuning.storage or default_url(where)
     how: dict[str, Any] = {"model": model, "loss": loss, "params": params, "executor": executor, "address": address}
     with ExitStack() as stack:
-        stack.enter_context(_quiet())
+        stack.enter_context(quiet_rounds())
         stack.enter_context(answering(url))
         if tuning.storage is None:
             where.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ def tune(
         show = stack.enter_context(Terminal.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
         ledger = _ledger(storage, processes, measured, tuning, read)
-        with Runs(measured, dataset=held, **how) as runs:
+        with _runs(measured, held, how) as runs:
             Search(tuning, measured, ledger, runs, where, show).run()
             trials = list(ledger.by_slot().values())
             table = result.table(trials, read)
@@ -103,7 +103,7 @@ def tune(
             if dataset is None:
                 _conclude(experiment, tuning, ledger, runs, chosen, where, show)
         if dataset is not None:
-            with Runs(experiment, dataset=dataset, **how) as runs:
+            with _runs(experiment, dataset, how) as runs:
                 _conclude(experiment, tuning, ledger, runs, chosen, where, show)
         study = ledger.study
         found = result.ranked(trials, read, tuning.objective, study.user_attrs)
@@ -116,6 +116,11 @@ def tune(
 def default_folder(experiment: Experiment) -> Path:
     """Where a study of the experiment lies, unless said otherwise."""
     return Path("runs") / f"{experiment.name}-tuning"
+
+
+def _runs(experiment: Experiment, dataset: FederatedDataset | None, how: Mapping[str, Any]) -> Runs:
+    with quiet_hosts():
+        return Runs(experiment, dataset=dataset, **how)
 
 
 def _conclude(
@@ -175,17 +180,3 @@ def _write_best(experiment: Experiment, study: Study, source: str | None) -> Non
     heading = f"The best of {study.trials.num_rows} trials of {study.name}: {study.objective.label} {value}."
     text = best_file.text(best, source, heading)
     write_whole(study.path / "best.toml", lambda file: file.write_text(text, encoding="utf-8"))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """A line for every trial is said by `progress`, and that some of them go wrong is what a study is for."""
-    before, log = optuna.logging.get_verbosity(), logging.getLogger("raysim")
-    level = log.level
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)
-        log.setLevel(level)

@@ -79,12 +79,14 @@ def test_the_storages_agree_on_who_has_which_slot(url: str) -> None:
     assert whole.left == {number for number, _ in kept}
 
 
-def test_only_what_has_ended_is_inherited_from(url: str) -> None:
+def test_only_what_has_ended_is_inherited_from(url: str, caplog: pytest.LogCaptureFixture) -> None:
     with opened(url) as storage, Processes(storage, "study") as alive, Processes(storage, "study") as heir:
         with Processes(storage, "study") as gone:
             gone.take_slots(1)
         assert not heir.inherit(heir.read(), [alive.number, heir.number])
+        assert not caplog.records
         assert heir.inherit(heir.read(), [gone.number])
+        assert [record.getMessage()[:24] for record in caplog.records] == ["taking over from process"]
         assert heir.read().owner(heir.read().slots[0]) == heir.number
 
 
