@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from optuna.trial import FrozenTrial
 
 from raysim import Experiment, FederatedDataset, Runs, dataset_of
-from tuning import best_file, pictures, protocol, pruners, result, samplers
+from tuning import best_file, folder, pictures, protocol, pruners, result, samplers
 from tuning import section as sections
 from tuning.conclude import conclude
 from tuning.errors import StudyError
@@ -26,7 +26,7 @@ from tuning.result import Configuration, Study
 from tuning.search import Search
 from tuning.section import TuningSection
 from tuning.space import Space
-from tuning.storage import answering, default_url, opened, shown
+from tuning.storage import answering, default_url, opened, placed, shown
 from tuning.writing import figure
 
 
@@ -64,7 +64,8 @@ def tune(
     Raises:
         ExperimentError: a key, a value, or a combination that is not defined, before anything runs.
         StorageError: the storage cannot be reached, or no longer answers.
-        StudyError: the storage has another study of that name; or no trial finished.
+        StudyError: the storage has another study of that name, or the folder is of another study; or no trial
+            finished.
         RaysimError: as `raysim.run`; what is under way goes on when it is called again.
     """
     given = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
@@ -77,6 +78,7 @@ def tune(
     whole = dataset if dataset is not None else dataset_of(experiment)
     name, read = experiment.name, tuning.parsed_space()
     url = tuning.storage or default_url(where)
+    folder.check(where, placed(url, where), name)
     how: dict[str, Any] = {"model": model, "loss": loss, "params": params, "executor": executor, "address": address}
     with ExitStack() as stack:
         stack.enter_context(quiet_rounds())
@@ -85,9 +87,10 @@ def tune(
             where.mkdir(parents=True, exist_ok=True)
         storage = stack.enter_context(opened(url))
         where.mkdir(parents=True, exist_ok=True)
-        open_study(
-            storage, name, tuning.objective.is_maximised, protocol.identity(measured, tuning, read, held), shown(url)
-        )
+        identity = protocol.identity(measured, tuning, read, held)
+        way_out = folder.way_out(tuning.storage is not None, path is not None)
+        open_study(storage, name, tuning.objective.is_maximised, identity, shown(url), way_out)
+        folder.claim(where, placed(url, where), name)
         show = stack.enter_context(Terminal.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
         ledger = _ledger(storage, processes, measured, tuning, read)

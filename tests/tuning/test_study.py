@@ -15,6 +15,7 @@ import torch
 
 import raysim
 import tuning
+from tuning import folder
 
 Make = Callable[..., raysim.Experiment]
 
@@ -132,6 +133,49 @@ def test_another_study_is_not_gone_on_with(
     study(trials=1, final=0)
     with pytest.raises(tuning.StudyError, match=said):
         study(trials=1, final=0, **changes)
+
+
+def test_a_folder_is_of_one_study(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+    study(trials=1, final=0)
+    written = {file: file.read_bytes() for file in (tmp_path / "study" / "trials").rglob("rounds.parquet")}
+    said = r"is the folder of the study 'test' in sqlite:///study\.db, and this is 'test' in .*another folder \(--path"
+    with pytest.raises(tuning.StudyError, match=said):
+        study(trials=1, final=0, storage=f"sqlite:///{tmp_path / 'other.db'}")
+    assert {file: file.read_bytes() for file in (tmp_path / "study" / "trials").rglob("rounds.parquet")} == written
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_two_studies_of_a_storage_have_a_folder_each(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    one = tuned(trials=1, final=0, storage=f"sqlite:///{tmp_path / 'shared.db'}")
+    tuning.tune(one, dataset=small, path=tmp_path / "study")
+    with pytest.raises(tuning.StudyError, match=r"folder of the study 'test' in .*shared\.db, and this is 'other'"):
+        tuning.tune(one.changed({"name": "other"}), dataset=small, path=tmp_path / "study")
+    found = tuning.tune(one.changed({"name": "other"}), dataset=small, path=tmp_path / "second")
+    assert found.counts == {"finished": 1}
+
+
+def test_a_folder_that_was_moved_goes_on(
+    study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    first = study(trials=1, final=0)
+    (tmp_path / "study").rename(tmp_path / "moved")
+    again = tuning.tune(tuned(trials=1, final=0), dataset=small, path=tmp_path / "moved")
+    assert again.trials == first.trials
+
+
+@pytest.mark.parametrize(
+    ("has_storage", "has_folder", "said"),
+    [
+        (False, False, "another name or folder (--path, path=)."),
+        (False, True, "another folder (--path, path=)."),
+        (True, False, "another name."),
+        (True, True, "another name, and a folder of its own (--path, path=)."),
+    ],
+)
+def test_only_what_helps_is_advised(has_storage: bool, has_folder: bool, said: str) -> None:
+    assert folder.way_out(has_storage, has_folder) == f"Give this one {said}"
 
 
 def test_another_experiment_is_another_study(
