@@ -13,11 +13,19 @@ from raysim.errors import ExperimentError
 def apply(
     table: Mapping[str, Any], changes: Iterable[str] | Mapping[str, Any], removals: Iterable[str]
 ) -> dict[str, Any]:
-    """A changed copy of the table: removals first, then changes in order."""
+    """A changed copy of the table: removals first, then changes.
+
+    Texts are taken in their order. A mapping has none: its shorter keys go first, of equally long ones those of a
+    `name`, so that no value is dropped with the table or the choice that another key of it replaces.
+    """
     result = copy.deepcopy(dict(table))
     for dotted in removals:
         _remove(result, dotted)
-    given = changes.items() if isinstance(changes, Mapping) else (_parsed(change) for change in changes)
+    given = (
+        sorted(changes.items(), key=lambda change: _rank(change[0]))
+        if isinstance(changes, Mapping)
+        else (_parsed(change) for change in changes)
+    )
     for dotted, value in given:
         _set(result, dotted, value)
     return result
@@ -38,6 +46,11 @@ def _parsed(change: str) -> tuple[str, Any]:
     if not equals or not all(keys):
         raise ExperimentError(f"A change has the form key.key=value, but got {change!r}.")
     return ".".join(keys), parse_value(text.strip())
+
+
+def _rank(dotted: str) -> tuple[int, bool]:
+    *path, last = dotted.split(".")
+    return len(path), last != "name"
 
 
 def _set(table: dict[str, Any], dotted: str, value: Any) -> None:

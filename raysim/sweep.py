@@ -62,8 +62,6 @@ def plain(sweep: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
 def points(experiment: Experiment, sweep: Sweep) -> tuple[Point, ...]:
     """Every combination of values, the last key's changing fastest.
 
-    A `name` is set before other keys, whatever their order, because it drops the keys of the choice it replaces.
-
     Raises:
         ExperimentError: no key, a key without values or with a value twice, or a combination that is no valid
             experiment.
@@ -96,11 +94,10 @@ def labels(values: Sequence[Any]) -> list[str]:
 
 
 def _point(experiment: Experiment, values: dict[str, Any], sweep: Sweep) -> Point:
-    names_first = {key: values[key] for key in sorted(values, key=lambda key: not key.endswith(".name"))}
     words = {key: labels(sweep[key])[list(sweep[key]).index(value)] for key, value in values.items()}
     folder = ",".join(f"{key}={word}" for key, word in words.items())
     try:
-        return Point(values, folder, experiment.changed(names_first))
+        return Point(values, folder, experiment.changed(values))
     except ExperimentError as error:
         raise ExperimentError(f"{folder}: {error}") from None
 

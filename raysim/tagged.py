@@ -12,17 +12,21 @@ import pyarrow as pa
 def tagged(tables: Sequence[tuple[Mapping[str, Any], pa.Table]]) -> pa.Table:
     """All rows, with a column for each tag first; the tags are the same for all tables, and there is one at least.
 
-    Values of a tag that are all numbers, words or booleans stay what they are, others are written as JSON.
+    A tag's column is as `column` makes it.
     """
-    names = list(tables[0][0])
-    plain = {name: _of_one_kind([tags[name] for tags, _ in tables]) for name in names}
+    columns = {name: column([tags[name] for tags, _ in tables]) for name in tables[0][0]}
     parts = []
-    for tags, table in tables:
-        for place, name in enumerate(names):
-            value = tags[name] if plain[name] else json.dumps(tags[name])
-            table = table.add_column(place, name, pa.array([value] * table.num_rows, plain[name] or pa.string()))
+    for index, (_, table) in enumerate(tables):
+        for place, (name, values) in enumerate(columns.items()):
+            table = table.add_column(place, name, pa.repeat(values[index], table.num_rows))
         parts.append(table)
     return pa.concat_tables(parts, promote_options="default")
+
+
+def column(values: Sequence[Any]) -> pa.Array:
+    """Values that are all numbers, words or booleans as they are, others written as JSON."""
+    kind = _of_one_kind(values)
+    return pa.array(values, kind) if kind else pa.array([json.dumps(value) for value in values], pa.string())
 
 
 def _of_one_kind(values: Sequence[Any]) -> pa.DataType | None:

@@ -93,6 +93,13 @@ def test_overriding_a_name_drops_the_keys_of_the_choice_it_replaces(file: Path) 
     assert kept.model_dump()["hidden"] == (5,)
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_the_values_of_a_mapping_have_no_order(last: bool, file: Path) -> None:
+    given = {"server.optimizer.lr": 0.25, "server.optimizer": {"name": "sgd"}, "server.optimizer.name": "adam"}
+    one = raysim.load(file).changed(dict(sorted(given.items(), reverse=last)))
+    assert (one.server.optimizer.name, one.server.optimizer.lr) == ("adam", 0.25)
+
+
 def test_unset_removes_a_key(file: Path) -> None:
     assert raysim.load(file, unset=["rounds"]).rounds == raysim.Experiment.model_fields["rounds"].default
     with pytest.raises(raysim.ExperimentError, match="no key 'round' to remove"):

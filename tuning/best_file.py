@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tomlkit
 
 from raysim import Experiment, ExperimentError, rewritten
+from raysim.dotted import leaves
 
 
 def text(experiment: Experiment, source: str | None, heading: str) -> str:
@@ -34,7 +35,7 @@ def _from(source: str, wanted: Mapping[str, Any]) -> str | None:
     given.pop("tuning", None)
     try:
         before = json.loads(Experiment.model_validate(given).to_json())
-        old, new = dict(_leaves(before)), dict(_leaves(wanted))
+        old, new = dict(leaves(before)), dict(leaves(wanted))
         changed = {key: value for key, value in new.items() if old.get(key) != value}
         gone = [key for key in old if key not in new]
         made = rewritten(source, changed, ["tuning", *gone])
@@ -43,14 +44,6 @@ def _from(source: str, wanted: Mapping[str, Any]) -> str | None:
         # Keys that only mean something together are written out instead.
         return None
     return made if meant == wanted else None
-
-
-def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{path}{key}.")
-        elif value is not None:
-            yield f"{path}{key}", value
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:

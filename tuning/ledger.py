@@ -160,12 +160,14 @@ class Ledger:
         return optuna.load_study(study_name=self._name, storage=self._storage, sampler=sampler, pruner=self._pruner)
 
 
-def open_study(storage: BaseStorage, name: str, is_maximised: bool, identity: Mapping[str, Any], where: str) -> None:
+def open_study(
+    storage: BaseStorage, name: str, is_maximised: bool, identity: Mapping[str, Any], where: str, way_out: str
+) -> None:
     """Make the study, or see that the one that is there is the same.
 
     Args:
         identity: all that its trials must have in common, as plain values.
-        where: the storage, as people read it.
+        where: the storage, as people read it. way_out: what to do where there is another study, a sentence.
 
     Raises:
         StudyError: there is another study of that name; says what differs.
@@ -178,10 +180,7 @@ def open_study(storage: BaseStorage, name: str, is_maximised: bool, identity: Ma
             raise StudyError(f"{where} has a study {name!r} that was not made here: give this one another name.")
         study.set_user_attr("identity", asked)
     if found := differing(study.user_attrs["identity"], asked):
-        raise StudyError(
-            f"{where} has a study {name!r} with other settings: {'; '.join(found)}. Give this one another name, folder "
-            f"(--path, path=) or storage."
-        )
+        raise StudyError(f"{where} has a study {name!r} with other settings: {'; '.join(found)}. {way_out}")
 
 
 def _is_finished(trial: FrozenTrial | None) -> bool:

@@ -88,10 +88,11 @@ class Objective(Section):
             return range(self.window[0], self.window[1] + 1)
         return range(max(0, total - (self.last or 1)), total)
 
-    def value(self, rows: Iterable[Row], total: int) -> float:
-        """The figure of a run with `total` rounds, from its rows."""
+    def value(self, rows: Iterable[Row], total: int) -> float | None:
+        """The figure of a run with `total` rounds, from its rows; None where no round that counts has it."""
         chosen = self.rounds(total)
-        return _mean([row[self.column] for row in rows if row["round"] in chosen and self.is_known(row)])
+        known = [row[self.column] for row in rows if row["round"] in chosen and self.is_known(row)]
+        return _mean(known) if known else None
 
     def is_known(self, row: Row) -> bool:
         """Whether the round has the figure."""

@@ -142,7 +142,7 @@ class Processes:
             process for process in sorted(set(owners)) if process != self.number and self._has_ended(rows, process)
         ]
         for process in ended:
-            log.info("taking over from process %s, which has ended", rows.processes[process])
+            log.warning("taking over from process %s, which has ended", rows.processes[process])
             self._add({"kind": "heir", "of": process, "process": self.number})
         return bool(ended)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -13,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from raysim.report.terminal import is_terminal
 from tuning.objective import Objective
 from tuning.writing import figure, settings
 
@@ -88,10 +87,10 @@ class Terminal:
                 it is one.
             objective: how values are written.
         """
-        is_terminal = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-        if progress is False or (progress is None and not is_terminal):
+        is_watched = is_terminal()
+        if progress is False or (progress is None and not is_watched):
             return Silent()
-        return cls(objective, Console(stderr=True, soft_wrap=not is_terminal), has_bar=is_terminal)
+        return cls(objective, Console(stderr=True, soft_wrap=not is_watched), has_bar=is_watched)
 
     def __enter__(self) -> Self:
         self._bar.start()

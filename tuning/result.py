@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from optuna.trial import FrozenTrial
 
+from raysim.tagged import column
 from tuning.conclude import results
 from tuning.dimension import Listed
 from tuning.ledger import DIVERGED, FAILED, FINISHED
@@ -89,12 +90,14 @@ def ranked(
 def table(trials: Sequence[FrozenTrial], space: Space) -> pa.Table:
     """A row for each trial, in order.
 
-    Columns: trial, outcome, value (null unless finished), standard errors, the space's keys, value/<i> of seed i, how
-    many rounds its seeds ran, the mean figures of their last rows, seconds, why it diverged or failed.
+    Columns: trial, outcome, value (null unless finished), standard errors, the space's keys (as JSON where the values
+    of one are of several kinds), value/<i> of seed i, how many rounds its seeds ran, the mean figures of their last
+    rows, seconds, why it diverged or failed.
     """
     rows = [_row(trial, space) for trial in trials]
     names = dict.fromkeys(name for row in rows for name in row)
-    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    return pa.table({name: (column if name in space.dimensions else pa.array)(of) for name, of in columns.items()})
 
 
 def counts(trials: Sequence[FrozenTrial]) -> dict[str, int]:
@@ -149,7 +152,6 @@ def _value(trial: FrozenTrial) -> float:
 
 def _row(trial: FrozenTrial, space: Space) -> dict[str, Any]:
     outcome, kept = trial.user_attrs["outcome"], trial.user_attrs["facts"]
-    values = {key: space.values(trial.params)[key] for key in space.dimensions} if trial.params else {}
     took = trial.duration
     return {
         "trial": trial.number,
@@ -157,7 +159,7 @@ def _row(trial: FrozenTrial, space: Space) -> dict[str, Any]:
         "value": trial.value if outcome == FINISHED else None,
         "standard_error/seeds": kept.get("standard_error/seeds"),
         "standard_error/clients": kept.get("standard_error/clients"),
-        **{key: v if isinstance(v, str | int | float) else str(v) for key, v in values.items()},
+        **space.values(trial.params),
         **{f"value/{place}": value for place, value in enumerate(kept.get("values", ()))},
         "rounds": sum(kept.get("rounds", ())),
         **kept.get("figures", {}),

@@ -13,7 +13,7 @@ from typing import Any
 
 from optuna.trial import TrialState
 
-from raysim import ClientError, DataError, Experiment, ExperimentError, ModelError, RaysimError, Report, Runs
+from raysim import ClientError, DataError, Experiment, ExperimentError, ModelError, Report, Runs
 from tuning import pruners, samplers
 from tuning.files import clear_half_made
 from tuning.ledger import DIVERGED, FAILED, FINISHED, PRUNED, Held, Ledger
@@ -112,7 +112,16 @@ class Search:
                 try:
                     self._start([pair for pair in places if pair[0] is trial], resume)
                 except OWN_FAULTS as error:
-                    self._fail(trial, error)
+                    self._fail(trial, str(error))
+
+    def _begin_seed(self, trial: UnderWay, place: int) -> bool:
+        """Whether it could begin; else its trial has ended."""
+        try:
+            self._start([(trial, place)], resume=trial.held.resumed)
+        except OWN_FAULTS as error:
+            self._fail(trial, str(error))
+            return False
+        return True
 
     def _start(self, places: Sequence[tuple[UnderWay, int]], resume: bool) -> None:
         if not places:
@@ -137,10 +146,13 @@ class Search:
         if report.error is not None:
             if not isinstance(report.error, OWN_FAULTS):
                 raise report.error
-            self._fail(trial, report.error)
+            self._fail(trial, str(report.error))
             return True
         if (why := divergence(report.rows)) is not None:
             self._diverged(trial, why)
+            return True
+        if (why := trial.lacks(self._tuning.objective)) is not None:
+            self._fail(trial, why)
             return True
         steps = trial.steps(self._tuning.objective, self._by_seed)
         self._report(trial, steps)
@@ -154,7 +166,7 @@ class Search:
         if report.finished:
             del self._trials[report.run]
             if self._by_seed:
-                self._start([(trial, place + 1)], resume=trial.held.resumed)
+                return not self._begin_seed(trial, place + 1)
         return False
 
     def _report(self, trial: UnderWay, steps: Mapping[int, float]) -> None:
@@ -182,8 +194,8 @@ class Search:
         self._report(trial, {1 + max((*trial.reported, *trial.known_steps), default=0): worst})
         self._close(trial, DIVERGED, TrialState.PRUNED, None, why)
 
-    def _fail(self, trial: UnderWay, error: RaysimError) -> None:
-        self._close(trial, FAILED, TrialState.FAIL, None, str(error))
+    def _fail(self, trial: UnderWay, why: str) -> None:
+        self._close(trial, FAILED, TrialState.FAIL, None, why)
 
     def _close(
         self, trial: UnderWay, outcome: str, state: TrialState, value: float | None, why: str | None = None

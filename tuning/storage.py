@@ -39,6 +39,27 @@ def shown(url: str) -> str:
         return url
 
 
+def placed(url: str, folder: Path) -> str:
+    """The storage as the study's folder keeps it: the same from everywhere, without its password.
+
+    A file has its absolute path; but one in the folder has its path in there, as folders are moved.
+    """
+    if url.startswith(JOURNAL):
+        return JOURNAL + _path_from(folder, url.removeprefix(JOURNAL))
+    try:
+        address = make_url(url)
+    except ArgumentError:
+        return url
+    if address.get_backend_name() == "sqlite" and address.database:
+        address = address.set(database=_path_from(folder, address.database))
+    return address.render_as_string(hide_password=True)
+
+
+def _path_from(folder: Path, file: str) -> str:
+    absolute, inside = Path(file).absolute(), folder.absolute()
+    return str(absolute.relative_to(inside) if absolute.is_relative_to(inside) else absolute)
+
+
 @contextmanager
 def opened(url: str) -> Iterator[BaseStorage]:
     """Open, and where it is new make, a storage; close its connections at the end.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 from optuna.trial import FrozenTrial
 
 from raysim import Experiment, FederatedDataset, Runs, dataset_of
-from tuning import best_file, pictures, protocol, pruners, result, samplers
+from tuning import best_file, folder, pictures, protocol, pruners, result, samplers
 from tuning import section as sections
 from tuning.conclude import conclude
 from tuning.errors import StudyError
@@ -22,11 +21,12 @@ from tuning.files import write_whole
 from tuning.ledger import Ledger, open_study
 from tuning.processes import Processes
 from tuning.progress import Progress, Terminal
+from tuning.quiet import quiet_hosts, quiet_rounds
 from tuning.result import Configuration, Study
 from tuning.search import Search
 from tuning.section import TuningSection
 from tuning.space import Space
-from tuning.storage import answering, default_url, opened, shown
+from tuning.storage import answering, default_url, opened, placed, shown
 from tuning.writing import figure
 
 
@@ -64,7 +64,8 @@ def tune(
     Raises:
         ExperimentError: a key, a value, or a combination that is not defined, before anything runs.
         StorageError: the storage cannot be reached, or no longer answers.
-        StudyError: the storage has another study of that name; or no trial finished.
+        StudyError: the storage has another study of that name, or the folder is of another study; or no trial
+            finished.
         RaysimError: as `raysim.run`; what is under way goes on when it is called again.
     """
     given = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
@@ -77,21 +78,23 @@ def tune(
     whole = dataset if dataset is not None else dataset_of(experiment)
     name, read = experiment.name, tuning.parsed_space()
     url = tuning.storage or default_url(where)
+    folder.check(where, placed(url, where), name)
     how: dict[str, Any] = {"model": model, "loss": loss, "params": params, "executor": executor, "address": address}
     with ExitStack() as stack:
-        stack.enter_context(_quiet())
+        stack.enter_context(quiet_rounds())
         stack.enter_context(answering(url))
         if tuning.storage is None:
             where.mkdir(parents=True, exist_ok=True)
         storage = stack.enter_context(opened(url))
         where.mkdir(parents=True, exist_ok=True)
-        open_study(
-            storage, name, tuning.objective.is_maximised, protocol.identity(measured, tuning, read, held), shown(url)
-        )
+        identity = protocol.identity(measured, tuning, read, held)
+        way_out = folder.way_out(tuning.storage is not None, path is not None)
+        open_study(storage, name, tuning.objective.is_maximised, identity, shown(url), way_out)
+        folder.claim(where, placed(url, where), name)
         show = stack.enter_context(Terminal.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
         ledger = _ledger(storage, processes, measured, tuning, read)
-        with Runs(measured, dataset=held, **how) as runs:
+        with _runs(measured, held, how) as runs:
             Search(tuning, measured, ledger, runs, where, show).run()
             trials = list(ledger.by_slot().values())
             table = result.table(trials, read)
@@ -103,7 +106,7 @@ def tune(
             if dataset is None:
                 _conclude(experiment, tuning, ledger, runs, chosen, where, show)
         if dataset is not None:
-            with Runs(experiment, dataset=dataset, **how) as runs:
+            with _runs(experiment, dataset, how) as runs:
                 _conclude(experiment, tuning, ledger, runs, chosen, where, show)
         study = ledger.study
         found = result.ranked(trials, read, tuning.objective, study.user_attrs)
@@ -116,6 +119,11 @@ def tune(
 def default_folder(experiment: Experiment) -> Path:
     """Where a study of the experiment lies, unless said otherwise."""
     return Path("runs") / f"{experiment.name}-tuning"
+
+
+def _runs(experiment: Experiment, dataset: FederatedDataset | None, how: Mapping[str, Any]) -> Runs:
+    with quiet_hosts():
+        return Runs(experiment, dataset=dataset, **how)
 
 
 def _conclude(
@@ -175,17 +183,3 @@ def _write_best(experiment: Experiment, study: Study, source: str | None) -> Non
     heading = f"The best of {study.trials.num_rows} trials of {study.name}: {study.objective.label} {value}."
     text = best_file.text(best, source, heading)
     write_whole(study.path / "best.toml", lambda file: file.write_text(text, encoding="utf-8"))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """A line for every trial is said by `progress`, and that some of them go wrong is what a study is for."""
-    before, log = optuna.logging.get_verbosity(), logging.getLogger("raysim")
-    level = log.level
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)
-        log.setLevel(level)

@@ -62,7 +62,10 @@ class UnderWay:
         return place
 
     def steps(self, objective: Objective, by_seed: bool) -> dict[int, float]:
-        """What a pruner is to see and has not yet: rounds behind the runs -> mean figure; or seed's place -> value."""
+        """What a pruner is to see and has not yet: rounds behind the runs -> mean figure; or seed's place -> value.
+
+        Only where `lacks` says nothing.
+        """
         if by_seed:
             found = {place: self._value(objective, place) for place in sorted(self.finished)}
         else:
@@ -71,8 +74,19 @@ class UnderWay:
         self.reported |= fresh.keys()
         return fresh
 
+    def lacks(self, objective: Objective) -> str | None:
+        """Why a seed that is done has no value, as where nobody trained in the rounds that count; None: all have."""
+        chosen = objective.rounds(self.total)
+        for place in sorted(self.finished):
+            if objective.value(self.rows[place], self.total) is None:
+                return (
+                    f"with seed {self.runs[place][0].seed} there is no {objective.label} in rounds {chosen.start} to "
+                    f"{chosen.stop - 1}: let more rounds count (tuning.objective.last or window)"
+                )
+        return None
+
     def values(self, objective: Objective) -> list[float]:
-        """The objective of every seed, in order; once all are done."""
+        """The objective of every seed, in order; once all are done, and `lacks` says nothing."""
         return [self._value(objective, place) for place in range(len(self.runs))]
 
     def facts(self, objective: Objective) -> dict[str, Any]:
@@ -82,7 +96,7 @@ class UnderWay:
             "rounds": [len(rows) for rows in self.rows],
             "figures": _means([rows[-1] for rows in self.rows if rows]),
         }
-        if self.is_complete:
+        if self.is_complete and self.lacks(objective) is None:
             values = self.values(objective)
             known["values"] = values
             known["standard_error/seeds"] = standard_error.over_seeds(values)
@@ -90,7 +104,9 @@ class UnderWay:
         return known
 
     def _value(self, objective: Objective, place: int) -> float:
-        return objective.value(self.rows[place], self.total)
+        value = objective.value(self.rows[place], self.total)
+        assert value is not None
+        return value
 
     def _over_clients(self, objective: Objective) -> float | None:
         """Root mean square over the seeds, of each last evaluation: their clients may be the same ones."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from raysim.dotted import leaves
 from raysim.experiment import Experiment
 
 Row = Mapping[str, Any]
@@ -37,12 +38,4 @@ def scalars(row: Row) -> dict[str, float]:
 
 def settings(experiment: Experiment) -> dict[str, str]:
     """Every key of the experiment as a path, with its value: "client.optimizer.lr", "0.1"; absent ones are left out."""
-    return dict(_flat(json.loads(experiment.to_json()), ""))
-
-
-def _flat(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{key}.")
-        elif value is not None:
-            yield f"{path}{key}", str(value)
+    return {key: str(value) for key, value in leaves(json.loads(experiment.to_json()))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from raysim.report.standing import Standing
+from raysim.report.terminal import is_terminal
 
 LISTED_WORKERS = 8
 """More workers than this are counted, not listed."""
@@ -75,11 +75,10 @@ class Terminal:
                 shows it only where standard error is a terminal.
             total_rounds: rounds when the run is complete.
         """
-        # A dumb terminal cannot move its cursor: it gets lines too.
-        is_terminal = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-        if progress is False or (progress is None and not is_terminal):
+        is_watched = is_terminal()
+        if progress is False or (progress is None and not is_watched):
             return None
-        if not is_terminal:
+        if not is_watched:
             from raysim.report.log_lines import LogLines
 
             return cls(LogLines(sys.stderr), total_rounds)

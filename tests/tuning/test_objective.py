@@ -52,6 +52,11 @@ def test_the_mean_over_the_rounds_that_count(keys: dict[str, Any], value: float)
     assert objective(**keys).value(ROWS, total=4) == pytest.approx(value)
 
 
+def test_where_no_round_that_counts_has_the_figure_there_is_no_value() -> None:
+    assert objective(window=[2, 2]).value(ROWS, total=4) is None
+    assert objective(name="train_loss").value([*ROWS[:3], {"round": 3, "loss": None}], total=4) is None
+
+
 def test_a_percentile_is_that_of_the_validation_clients() -> None:
     tenth = objective(name="percentile", percentile=10)
     assert tenth.column == "eval/validation/p10"

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import raysim
 import tuning
+from raysim.report.palette import GREY, SERIES
 from tuning.objective import Objective
-from tuning.pictures import heat_map
+from tuning.pictures import curves, heat_map
 from tuning.pictures.colours import DARK, LIGHT, Colours
 from tuning.pictures.recorded import mean_curve
 from tuning.result import Configuration, Study
+from tuning.search import trial_folder
 from tuning.space import Space, parse
 
 X, Y = "client.optimizer.lr", "server.optimizer.lr"
@@ -85,8 +89,6 @@ def test_light_is_good(name: Any) -> None:
 
 
 def test_a_curve_is_the_mean_of_the_rounds_that_all_seeds_have(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
     for place, values in enumerate([[1.0, None, 3.0], [2.0, None, None]]):
         (tmp_path / f"seed-{place}").mkdir()
         rounds = pa.table({"round": [0, 1, 2], "eval/validation/accuracy": values})
@@ -96,6 +98,20 @@ def test_a_curve_is_the_mean_of_the_rounds_that_all_seeds_have(tmp_path: Path) -
     assert (curve.rounds, curve.values) == ([1], [1.5])
     assert mean_curve(tmp_path, "eval/validation/loss") is None
     assert mean_curve(tmp_path / "nowhere", "loss") is None
+
+
+def test_only_trials_that_finished_are_named(tmp_path: Path) -> None:
+    rows = [(0.1, 1.0, "diverged", None), (0.2, 1.0, "finished", 0.5), (0.3, 1.0, "pruned", None)]
+    for trial in range(3):
+        folder = trial_folder(tmp_path, trial) / "seed-0"
+        folder.mkdir(parents=True)
+        rounds = pa.table({"round": [0, 1], "eval/validation/accuracy": [0.25, 0.5]})
+        pq.write_table(rounds, folder / "rounds.parquet")
+    picture = curves.figure(replace(study(rows, Objective()), path=tmp_path))
+    assert picture is not None
+    (axes,) = picture.axes
+    assert [text.get_text() for text in axes.texts] == ["50.0 %  trial 1"]
+    assert [line.get_color() for line in axes.get_lines()] == [GREY, GREY, SERIES[0]]
 
 
 def test_a_study_draws_what_it_has(

@@ -96,12 +96,14 @@ def test_several_processes_can_be_the_first_on_a_storage(url: str) -> None:
     assert sorted(met) == [0, 1, 2, 3]
 
 
-def test_only_what_has_ended_is_inherited_from(url: str) -> None:
+def test_only_what_has_ended_is_inherited_from(url: str, caplog: pytest.LogCaptureFixture) -> None:
     with opened(url) as storage, Processes(storage, "study") as alive, Processes(storage, "study") as heir:
         with Processes(storage, "study") as gone:
             gone.take_slots(1)
         assert not heir.inherit(heir.read(), [alive.number, heir.number])
+        assert not caplog.records
         assert heir.inherit(heir.read(), [gone.number])
+        assert [record.getMessage()[:24] for record in caplog.records] == ["taking over from process"]
         assert heir.read().owner(heir.read().slots[0]) == heir.number
 
 

@@ -60,6 +60,16 @@ def test_every_configuration_has_the_same_seeds(experiment: Make) -> None:
     assert [run.client.optimizer.lr for run in one] == [0.1] * 3
 
 
+@pytest.mark.parametrize("keys", [("name", "lr", "beta2"), ("lr", "beta2", "name")])
+def test_a_choice_keeps_what_was_sampled_for_it(keys: tuple[str, ...], experiment: Make) -> None:
+    sampled = {"name": "adam", "lr": 0.25, "beta2": 0.75}
+    values = {f"server.optimizer.{key}": sampled[key] for key in keys}
+    exp = experiment(data=DIGITS, tuning=KEYS)
+    for made in (*protocol.runs_of(of(exp), section_of(exp), values), protocol.concluding(exp, values)):
+        optimizer = made.server.optimizer.model_dump()
+        assert {key: optimizer[key] for key in sampled} == sampled
+
+
 def test_the_end_is_on_all_training_clients(experiment: Make) -> None:
     exp = experiment(data={**DIGITS, "holdout": 0.3}, evaluation={"split": "validation"}, tuning=KEYS)
     final = protocol.concluding(exp, {"client.optimizer.lr": 1.0})

@@ -96,8 +96,11 @@ def test_what_does_not_fit_the_experiment(
         space.check(space.parse(table), experiment())
 
 
-def test_keys_that_belong_together_are_tried_together(experiment: Callable[..., raysim.Experiment]) -> None:
-    space.check(
-        space.parse({"server.optimizer.name": {"choices": ["adam"]}, "server.optimizer.beta2": {"grid": [0.9, 0.99]}}),
-        experiment(),
-    )
+@pytest.mark.parametrize("place", [0, 1])
+def test_keys_that_belong_together_are_tried_together(place: int, experiment: Callable[..., raysim.Experiment]) -> None:
+    keys = [("server.optimizer.beta2", {"grid": [0.9, 0.99]})]
+    keys.insert(place, ("server.optimizer.name", {"choices": ["adam"]}))
+    space.check(space.parse(dict(keys)), experiment())
+    keys[1 - place] = ("server.optimizer.beta2", {"grid": [0.9, 7.0]})
+    with pytest.raises(raysim.ExperimentError, match=r"beta2 with the value 7\.0"):
+        space.check(space.parse(dict(keys)), experiment())

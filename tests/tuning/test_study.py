@@ -15,6 +15,7 @@ import torch
 
 import raysim
 import tuning
+from tuning import folder
 
 Make = Callable[..., raysim.Experiment]
 
@@ -134,6 +135,49 @@ def test_another_study_is_not_gone_on_with(
         study(trials=1, final=0, **changes)
 
 
+def test_a_folder_is_of_one_study(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+    study(trials=1, final=0)
+    written = {file: file.read_bytes() for file in (tmp_path / "study" / "trials").rglob("rounds.parquet")}
+    said = r"is the folder of the study 'test' in sqlite:///study\.db, and this is 'test' in .*another folder \(--path"
+    with pytest.raises(tuning.StudyError, match=said):
+        study(trials=1, final=0, storage=f"sqlite:///{tmp_path / 'other.db'}")
+    assert {file: file.read_bytes() for file in (tmp_path / "study" / "trials").rglob("rounds.parquet")} == written
+    assert not (tmp_path / "other.db").exists()
+
+
+def test_two_studies_of_a_storage_have_a_folder_each(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    one = tuned(trials=1, final=0, storage=f"sqlite:///{tmp_path / 'shared.db'}")
+    tuning.tune(one, dataset=small, path=tmp_path / "study")
+    with pytest.raises(tuning.StudyError, match=r"folder of the study 'test' in .*shared\.db, and this is 'other'"):
+        tuning.tune(one.changed({"name": "other"}), dataset=small, path=tmp_path / "study")
+    found = tuning.tune(one.changed({"name": "other"}), dataset=small, path=tmp_path / "second")
+    assert found.counts == {"finished": 1}
+
+
+def test_a_folder_that_was_moved_goes_on(
+    study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    first = study(trials=1, final=0)
+    (tmp_path / "study").rename(tmp_path / "moved")
+    again = tuning.tune(tuned(trials=1, final=0), dataset=small, path=tmp_path / "moved")
+    assert again.trials == first.trials
+
+
+@pytest.mark.parametrize(
+    ("has_storage", "has_folder", "said"),
+    [
+        (False, False, "another name or folder (--path, path=)."),
+        (False, True, "another folder (--path, path=)."),
+        (True, False, "another name."),
+        (True, True, "another name, and a folder of its own (--path, path=)."),
+    ],
+)
+def test_only_what_helps_is_advised(has_storage: bool, has_folder: bool, said: str) -> None:
+    assert folder.way_out(has_storage, has_folder) == f"Give this one {said}"
+
+
 def test_another_experiment_is_another_study(
     study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
 ) -> None:
@@ -175,6 +219,38 @@ def test_a_configuration_that_cannot_be_run_is_one_trial_less(study: Callable[..
     assert found.counts == {"failed": 1, "finished": 1}
     (why,) = [row["why"] for row in found.trials.to_pylist() if row["outcome"] == "failed"]
     assert "9" in why
+
+
+def test_a_key_may_have_numbers_and_words(study: Callable[..., tuning.Study]) -> None:
+    found = study(space={"client.batch_size": {"choices": [4, "full"]}}, final=0)
+    assert sorted(found.trials["client.batch_size"].to_pylist()) == ['"full"', "4"]
+    assert found.best.values["client.batch_size"] in (4, "full")
+
+
+def test_without_a_figure_in_the_rounds_that_count_a_trial_fails(study: Callable[..., tuning.Study]) -> None:
+    # All clients sleep in rounds 2 and 3.
+    asleep = {"name": "availability", "day": 4.0, "open": 0.5, "spread": 1e-9}
+    space = {"cohort.sampler": {"choices": [{"name": "uniform"}, asleep]}}
+    found = study(space=space, objective={"name": "train_loss"}, final=0)
+    assert found.counts == {"failed": 1, "finished": 1}
+    (why,) = [row["why"] for row in found.trials.to_pylist() if row["outcome"] == "failed"]
+    assert "with seed 0 there is no training loss in rounds 3 to 3" in why
+
+
+def test_a_later_seed_that_cannot_begin_is_one_trial_less(
+    study: Callable[..., tuning.Study], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = raysim.Runs.start
+
+    def picky(self: raysim.Runs, runs: list[tuple[raysim.Experiment, Path]], **how: bool) -> list[int]:
+        if any(path.parts[-2:] == ("0001", "seed-1") for _, path in runs):
+            raise raysim.ModelError("not with this seed")
+        return start(self, runs, **how)
+
+    monkeypatch.setattr(raysim.Runs, "start", picky)
+    found = study(trials=2, seeds=5, pruner={"name": "wilcoxon", "p": 0.1}, final=0)
+    assert outcomes(found) == ["finished", "failed"]
+    assert found.trials["why"].to_pylist() == [None, "not with this seed"]
 
 
 def test_a_users_error_is_kept_with_the_trial(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:

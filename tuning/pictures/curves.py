@@ -16,29 +16,36 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NAMED = 3
-"""So many of the best trials have a colour and a label."""
+"""So many of the best trials that finished have a colour and a label."""
 _GAP = 0.06
 
 
 def figure(study: Study) -> Figure | None:
-    """The picture of the objective's figure by round, the mean over the seeds; None where no trial has two points."""
+    """The picture of the objective's figure by round, the mean over the seeds.
+
+    None where no trial that finished has two points.
+    """
     rows = study.trials.to_pylist()
     sign = -1 if study.objective.is_maximised else 1
     order = sorted(rows, key=lambda row: (row["value"] is None, sign * (row["value"] or 0), row["trial"]))
-    curves: list[tuple[int, Mean]] = []
+    named: list[tuple[int, Mean]] = []
+    others: list[Mean] = []
     for row in order:
         curve = mean_curve(trial_folder(study.path, row["trial"]), study.objective.column)
-        if curve is not None and len(curve.rounds) > 1:
-            curves.append((row["trial"], curve))
-    if not curves:
+        if curve is None or len(curve.rounds) < 2:
+            continue
+        if row["value"] is not None and len(named) < _NAMED:
+            named.append((row["trial"], curve))
+        else:
+            others.append(curve)
+    if not named:
         return None
     from matplotlib.figure import Figure
 
     picture = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
     axes = picture.add_subplot()
     plain(axes)
-    named = curves[:_NAMED]
-    for _, curve in curves[_NAMED:]:
+    for curve in others:
         axes.plot(curve.rounds, curve.values, color=GREY, linewidth=0.9)
     for (_, curve), colour in reversed(list(zip(named, SERIES, strict=False))):
         axes.plot(curve.rounds, curve.values, color=colour, linewidth=2)
@@ -54,5 +61,7 @@ def figure(study: Study) -> Figure | None:
         axes.text(1.02, height, said, transform=axes.transAxes, va="center", fontsize=10, color=colour, weight="bold")
     write_values(axes.yaxis, study.objective)
     over_rounds(axes)
-    axes.set_title(f"{study.name}: {study.objective.label}, {len(curves)} trials", loc="left", fontsize=12, color=INK)
+    axes.set_title(
+        f"{study.name}: {study.objective.label}, {len(named) + len(others)} trials", loc="left", fontsize=12, color=INK
+    )
     return picture

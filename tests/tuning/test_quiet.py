@@ -1,0 +1,62 @@
+"""What the log says while a study goes on: not that trials go wrong, but all that a run by itself would warn of."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import raysim
+import tuning
+
+Make = Callable[..., raysim.Experiment]
+LOG = logging.getLogger("raysim")
+
+
+def nowhere(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss whose gradient is no number, once the model has moved."""
+    loss = torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+    return loss * torch.nan if outputs.abs().max() > 1e3 else loss
+
+
+def test_rounds_are_no_news_and_the_rest_is(
+    small: raysim.FederatedDataset,
+    tuned: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def draw_all(*given: Any) -> None:
+        LOG.warning("The picture curves.png could not be written")
+
+    monkeypatch.setattr("tuning.study.pictures.draw_all", draw_all)
+    space = {"client.optimizer.lr": {"grid": [0.01, 1e6]}}
+    found = tuning.tune(tuned(final=0), space, dataset=small, loss=nowhere, path=tmp_path)
+    assert found.counts == {"diverged": 1, "finished": 1}
+    assert [record.getMessage() for record in caplog.records] == ["The picture curves.png could not be written"]
+    LOG.warning("round 1: after the study")
+    assert caplog.records[-1].getMessage() == "round 1: after the study"
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_hosts_are_started_quietly(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels: list[int] = []
+
+    class Noting(raysim.Runs):
+        def __init__(self, *given: Any, **how: Any) -> None:
+            levels.append(LOG.getEffectiveLevel())
+            super().__init__(*given, **how)
+
+        def start(self, *given: Any, **how: Any) -> list[int]:
+            levels.append(LOG.getEffectiveLevel())
+            return super().start(*given, **how)
+
+    monkeypatch.setattr("tuning.study.Runs", Noting)
+    tuning.tune(tuned(trials=1, final=0), dataset=small, path=tmp_path)
+    assert levels[:2] == [logging.ERROR, logging.WARNING]

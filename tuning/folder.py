@@ -1,0 +1,53 @@
+"""Whose a study's folder is: `study.json` names the study, as trials of two studies would overwrite one another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tuning.errors import StudyError
+from tuning.files import write_whole
+
+FILE = "study.json"
+
+
+def check(folder: Path, storage: str, name: str) -> None:
+    """See that the folder is of no other study.
+
+    Args:
+        storage, name: the study's, as people read them; the storage is the same from every working directory.
+
+    Raises:
+        StudyError: it is another one's; says whose.
+    """
+    file = folder / FILE
+    if not file.exists():
+        return
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    if kept != _identity(storage, name):
+        raise StudyError(
+            f"{folder} is the folder of the study {kept['name']!r} in {kept['storage']}, and this is {name!r} in "
+            f"{storage}: give this one another folder (--path, path=)."
+        )
+
+
+def claim(folder: Path, storage: str, name: str) -> None:
+    """Say that the folder is this study's; arguments as for `check`."""
+    text = json.dumps(_identity(storage, name), indent=2)
+    write_whole(folder / FILE, lambda file: file.write_text(text, encoding="utf-8"))
+
+
+def way_out(has_storage: bool, has_folder: bool) -> str:
+    """What to change where a study's storage has another one of its name, as a sentence.
+
+    Args:
+        has_storage: whether its storage was given; else it lies in its folder.
+        has_folder: whether its folder was given; else it goes by its name.
+    """
+    if not has_storage:
+        return f"Give this one another {'' if has_folder else 'name or '}folder (--path, path=)."
+    return f"Give this one another name{', and a folder of its own (--path, path=)' if has_folder else ''}."
+
+
+def _identity(storage: str, name: str) -> dict[str, str]:
+    return {"storage": storage, "name": name}
