@@ -70,6 +70,7 @@ class OnRayHosts:
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
+        self._log_level = log.getEffectiveLevel()
         self.num = placement.workers
         self._indices = itertools.count()
         self._free: list[Any] = []
@@ -150,6 +151,6 @@ class OnRayHosts:
         options = ray.remote(HostActor).options(
             num_cpus=place.cpus, num_gpus=place.gpus, max_restarts=0, max_task_retries=0
         )
-        actor = options.remote(next(self._indices), place.gpus, log.getEffectiveLevel())
+        actor = options.remote(next(self._indices), place.gpus, self._log_level)
         self._told[actor] = set()
         self._free.append(actor)
