@@ -10,7 +10,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 
@@ -19,6 +18,7 @@ from raysim import records
 from raysim.engine.groups import grouped
 from raysim.engine.mates import mates_key
 from raysim.engine.resolve import resolve
+from tests.engine.test_executors import own_actors
 
 Make = Callable[..., raysim.Experiment]
 
@@ -99,10 +99,7 @@ def test_on_ray_it_is_the_same_with_a_worker_killed_on_the_way(
         for report in runs.reports():
             assert report.error is None
             if not killed:
-                hosts = [
-                    p for p in psutil.process_iter(["cmdline"]) if "HostActor" in " ".join(p.info["cmdline"] or ())
-                ]
-                os.kill(hosts[0].pid, signal.SIGKILL)
+                os.kill(own_actors("HostActor")[0].pid, signal.SIGKILL)
                 killed = True
     for own in wanted:
         raysim.run(own, dataset=dataset, executor="local", path=tmp_path / "alone" / own.name)
