@@ -96,14 +96,19 @@ def test_several_processes_can_be_the_first_on_a_storage(url: str) -> None:
     assert sorted(met) == [0, 1, 2, 3]
 
 
+def ours(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What raysim said: how much Optuna says depends on who imported it."""
+    return [record.getMessage() for record in caplog.records if record.name == "raysim"]
+
+
 def test_only_what_has_ended_is_inherited_from(url: str, caplog: pytest.LogCaptureFixture) -> None:
     with opened(url) as storage, Processes(storage, "study") as alive, Processes(storage, "study") as heir:
         with Processes(storage, "study") as gone:
             gone.take_slots(1)
         assert not heir.inherit(heir.read(), [alive.number, heir.number])
-        assert not caplog.records
+        assert not ours(caplog)
         assert heir.inherit(heir.read(), [gone.number])
-        assert [record.getMessage()[:24] for record in caplog.records] == ["taking over from process"]
+        assert [said[:24] for said in ours(caplog)] == ["taking over from process"]
         assert heir.read().owner(heir.read().slots[0]) == heir.number
 
 
