@@ -1,0 +1,5 @@
+"""The command line: a file per command."""
+
+from raysim.cli.app import app, main
+
+__all__ = ["app", "main"]

@@ -1,0 +1,76 @@
+"""The `raysim` command. What a command needs is imported when it is called, so that `raysim --help` answers at once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from raysim.cli import check, compare, data, replay, report, resume, run, tune
+from raysim.cli.say import say
+from raysim.errors import DataError, ExperimentError, ModelError, RaysimError, ResourceError, RunFolderError
+
+FAILED, MISUSED = 1, 2
+"""Exit codes: something broke; what was asked for cannot be done."""
+
+_MISUSES = (ExperimentError, DataError, ModelError, ResourceError, RunFolderError)
+
+
+class _Commands(TyperGroup):
+    """Turns raysim's errors into one message and an exit code, for every command alike."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RaysimError as error:
+            say(f"error: {error}")
+            raise typer.Exit(MISUSED if isinstance(error, _MISUSES) else FAILED) from None
+        except BrokenPipeError:
+            # The reader of our output left (`raysim check ... | head`): typer ends quietly.
+            raise
+        except OSError as error:
+            say(f"error: {error}")
+            raise typer.Exit(FAILED) from None
+
+
+def main() -> None:
+    """The `raysim` command."""
+    app(prog_name="raysim")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib import metadata
+
+        typer.echo(f"raysim {metadata.version('raysim')}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Simulate cross-device federated learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and end.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("run")(run.run)
+app.command("resume")(resume.resume)
+app.command("replay")(replay.replay)
+app.command("check")(check.check)
+app.command("tune")(tune.tune)
+app.command("report")(report.report)
+app.command("compare")(compare.compare)
+app.add_typer(data.data, name="data")

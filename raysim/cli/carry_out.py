@@ -1,0 +1,39 @@
+"""What `run` and `resume` share: one experiment, its trials, or the points of a sweep, to their closing table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raysim.cli.interruptible import interruptible
+from raysim.cli.say import print_table, say
+
+if TYPE_CHECKING:
+    from raysim.experiment import Experiment
+    from raysim.series import Member
+
+
+def carry_out(experiment: Experiment, sweep: Mapping[str, list[Any]], where: Path, how: dict[str, Any]) -> None:
+    """Run one experiment, its trials, or the points of a sweep, and print the closing table."""
+    from raysim.report import closing, closing_sweep, closing_trials
+
+    def started(member: Member) -> None:
+        say(f"{member.path.relative_to(where)}, seed {member.experiment.seed}")
+
+    with interruptible(where):
+        if sweep:
+            from raysim.sweep_runs import run_sweep
+
+            swept = run_sweep(experiment, sweep, path=where, started=started, **how)
+            lines = closing_sweep.lines(experiment, [(p.path.name, p.rounds) for p in swept.points], where)
+        elif experiment.trials.count > 1:
+            from raysim.trial_runs import run_trials
+
+            tried = run_trials(experiment, path=where, started=started, **how)
+            lines = closing_trials.lines(experiment, tried.summary, where)
+        else:
+            from raysim import api
+
+            lines = closing.lines(experiment, api.run(experiment, path=where, **how).rounds, where)
+    print_table(lines)

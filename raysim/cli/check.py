@@ -1,0 +1,65 @@
+"""`raysim check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raysim.cli.experiment import default_folder, load
+from raysim.cli.options import File, Folder, Set, Unset
+from raysim.cli.say import say
+
+if TYPE_CHECKING:
+    from raysim.engine.plan import Plan
+
+
+def check(
+    file: File,
+    changes: Set = None,
+    removals: Unset = None,
+    path: Folder = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure which form and chunk size are fastest here.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --calibrate: where FILE goes with what was found. [default: print it]"),
+    ] = None,
+) -> None:
+    """Check an experiment, prepare its data, and say what would run."""
+    if out is not None and not calibrate:
+        raise typer.BadParameter("--out takes what --calibrate finds: add --calibrate.")
+    from raysim.engine.resolve import resolve
+    from raysim.report import preview
+
+    experiment = load(file, changes, removals)
+    plan = resolve(experiment)
+    typer.echo(preview.text(plan, path or default_folder(experiment)))
+    if experiment.tuning is not None:
+        import tuning
+
+        typer.echo("\n" + preview.aligned(tuning.preview(experiment, tuning.default_folder(experiment))))
+    if calibrate:
+        _calibrate(plan, file, out)
+
+
+def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
+    import os
+
+    from raysim.engine.calibrate import best, calibrate
+    from raysim.report import calibration
+    from raysim.rewrite import rewritten
+
+    asked = plan.experiment.engine.workers
+    workers = len(os.sched_getaffinity(0)) if asked == "auto" else max(1, asked)
+    timings = calibrate(plan, workers, tell=lambda said: say(f"left out: {said}"))
+    chosen = best(timings)
+    typer.echo(f"\nmeasured in this process, a round of {workers} worker(s):\n{calibration.text(timings, chosen)}\n")
+    if out is None:
+        typer.echo(f'[engine]\nform = "{chosen.form}"\nchunk_size = {chosen.chunk_size}')
+    else:
+        values = {"engine.form": chosen.form, "engine.chunk_size": chosen.chunk_size}
+        out.write_text(rewritten(file.read_text(encoding="utf-8"), values), encoding="utf-8")
+        typer.echo(f"written to {out}; --set and --unset were not")

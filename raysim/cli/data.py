@@ -1,0 +1,105 @@
+"""`raysim data`: look at datasets, and prepare them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raysim.cli.experiment import load
+from raysim.cli.options import Set
+from raysim.cli.say import say
+from raysim.errors import ExperimentError
+
+if TYPE_CHECKING:
+    from raysim.data.dataset import FederatedDataset
+    from raysim.experiment import Experiment
+
+
+def inspect(
+    source: Annotated[
+        Path, typer.Argument(metavar="FILE_OR_FOLDER", help="An experiment, a run's folder or a prepared dataset.")
+    ],
+    changes: Set = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="PNG", help="Also draw labels by client, of --split.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split that --picture shows.")] = "train",
+) -> None:
+    """Say what a dataset holds: clients, examples, sizes, labels."""
+    from raysim.data.describe import describe
+    from raysim.report import label_picture
+
+    dataset = _dataset(source, changes)
+    typer.echo(describe(dataset))
+    if picture is not None:
+        label_picture.draw(dataset, split, picture)
+        typer.echo(f"\npicture      {picture}")
+
+
+def prepare(
+    source: Annotated[str, typer.Argument(metavar="FILE_OR_NAME", help="An experiment, or a source such as mnist.")],
+    changes: Set = None,
+    root: Annotated[str | None, typer.Option(metavar="DIR", help="The folder of the source's files.")] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="First fetch what is missing from the publisher's address.")
+    ] = False,
+) -> None:
+    """Put data into the cache, where runs find them: an experiment's, or a source's as --set data.KEY=VALUE has it.
+
+    A source that has no clients of its own is dealt to 100, unless data.clients says otherwise.
+    """
+    import time
+
+    from raysim import experiment as experiments
+    from raysim.data import downloads
+    from raysim.report import figures
+
+    start_s = time.monotonic()
+    if source.endswith(".toml") or Path(source).is_file():
+        experiment = load(Path(source), [*(changes or ()), *([f"data.root={root}"] if root else ())], None)
+    else:
+        experiment = experiments.of_source(source, root, changes or ())
+    if download and experiment.data is not None:
+        for path in downloads.download(experiment.data):
+            say(f"fetched {path}")
+    dataset = _prepared(experiment, Path(source))
+    took = figures.duration(time.monotonic() - start_s)
+    typer.echo(f"{_whereabouts(dataset)}, ready after {took}")
+
+
+def _dataset(source: Path, changes: list[str] | None) -> FederatedDataset:
+    if not source.is_dir():
+        return _prepared(load(source, changes, None), source)
+    if changes:
+        raise typer.BadParameter("--set changes an experiment, and this is a folder: it is what it is.")
+    if (source / "experiment.json").exists():
+        from raysim import records
+
+        return _prepared(records.stored_experiment(source), source)
+    from raysim.data.dataset import FederatedDataset
+
+    return FederatedDataset.open(source)
+
+
+def _prepared(experiment: Experiment, source: Path) -> FederatedDataset:
+    if experiment.data is None:
+        raise ExperimentError(f"{source} has no [data] section: its data came from a script.")
+    from raysim.data.prepare import prepare
+
+    return prepare(experiment.data, experiment.seed)
+
+
+def _whereabouts(dataset: FederatedDataset) -> str:
+    from raysim.data.cache import cache_root
+    from raysim.data.generated_split import GeneratedSplit
+
+    if isinstance(dataset.train, GeneratedSplit):
+        return "generated client by client, so nothing is stored"
+    return f"{dataset.fingerprint} in {cache_root() / 'datasets'}"
+
+
+data = typer.Typer(help="Look at datasets, and prepare them.", no_args_is_help=True)
+data.command("inspect")(inspect)
+data.command("prepare")(prepare)

@@ -1,0 +1,30 @@
+"""Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+from raysim.cli.say import say
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+
+
+@contextmanager
+def interruptible(path: Path) -> Iterator[None]:
+    """Ctrl-C inside ends the command, and says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        from raysim import records
+
+        done = records.read_rounds(path).num_rows
+        after = f"after round {done:,}" if done else "before the first round was finished"
+        if (path / "experiment.json").exists() and not (path / "checkpoints").exists():
+            after = "among several runs"
+        say(f"stopped {after}" + (f"; go on with: raysim resume {path}" if path.exists() else ""))
+        raise typer.Exit(INTERRUPTED) from None

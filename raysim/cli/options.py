@@ -1,0 +1,26 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="An experiment, in TOML.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as client.optimizer.lr=0.1.")
+]
+Unset = Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="Remove a key.")]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="A running Ray cluster: auto or host:port. [default: this machine]"),
+]
+Folder = Annotated[Path | None, typer.Option("--path", metavar="DIR", help="The run's folder. [default: runs/NAME]")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders with runs.")]
+Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show how the run goes on, on stderr.")]
+Loggers = Annotated[
+    list[str] | None,
+    typer.Option("--logger", metavar="NAME", help="Also log every round: tensorboard, mlflow or wandb; repeatable."),
+]

@@ -1,0 +1,46 @@
+"""`raysim resume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from raysim.cli.carry_out import carry_out
+from raysim.cli.interruptible import interruptible
+from raysim.cli.options import Address, Loggers, Progress
+from raysim.cli.say import print_table
+from raysim.errors import RunFolderError
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
+    rounds: Annotated[int | None, typer.Option(min=1, help="A new last round, to run on beyond the old one.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=2, help="A new number of trials, where it was run in trials.")
+    ] = None,
+    address: Address = None,
+    progress: Progress = True,
+    loggers: Loggers = None,
+) -> None:
+    """Go on with a run from its newest checkpoint.
+
+    The numbers are the same as if it had never stopped.
+    """
+    from raysim import api, records, sweep_runs
+    from raysim.report import closing
+
+    stored, values = sweep_runs.stored_sweep(folder) or (records.stored_experiment(folder), {})
+    if values or stored.trials.count > 1:
+        changes = [f"rounds={rounds}"] if rounds else []
+        changes += [f"trials.count={trials}"] if trials else []
+        how = {"address": address, "resume": True, "progress": progress, "loggers": loggers or ()}
+        carry_out(stored.changed(changes), values, folder, how)
+        return
+    if trials is not None:
+        raise RunFolderError(f"{folder} holds one run and no trials; run its experiment with --set trials={trials}.")
+    named: Any = loggers
+    with interruptible(folder):
+        result = api.resume(folder, rounds=rounds, address=address, progress=progress, loggers=named or ())
+    print_table(closing.lines(records.stored_experiment(folder), result.rounds, folder))

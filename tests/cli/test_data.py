@@ -1,0 +1,77 @@
+"""`raysim data`."""
+
+from __future__ import annotations
+
+import pytest
+
+from raysim.data import downloads
+from raysim.data.sources.published import Published
+from tests.cli.conftest import Raysim
+
+
+def test_inspect_describes_an_experiments_data(raysim: Raysim) -> None:
+    assert raysim("data", "inspect", "tiny.toml", "--set", "data.clients=7") == 0
+    assert "classification, 10 classes" in raysim.out
+    assert "clients   7" in raysim.out
+
+
+def test_inspect_describes_a_runs_data(raysim: Raysim) -> None:
+    raysim("run", "tiny.toml")
+    raysim("data", "inspect", "tiny.toml")
+    of_the_file = raysim.out
+    assert raysim("data", "inspect", "runs/tiny") == 0
+    assert raysim.out == of_the_file
+
+
+def test_inspect_of_a_folder_takes_no_changes(raysim: Raysim) -> None:
+    assert raysim("data", "inspect", ".", "--set", "data.clients=7") == 2
+    assert "--set changes an experiment" in raysim.err
+
+
+def test_inspect_names_what_a_folder_lacks(raysim: Raysim) -> None:
+    assert raysim("data", "inspect", ".") == 2
+    assert raysim.err.startswith("error: ")
+    assert "dataset.json is missing" in raysim.err
+
+
+def test_prepare_fills_the_cache_and_says_where(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(raysim.folder / "cache"))
+    assert raysim("data", "prepare", "tiny.toml") == 0
+    assert str(raysim.folder / "cache") in raysim.out
+    assert list((raysim.folder / "cache").rglob("dataset.json"))
+
+
+def test_prepare_of_generated_data_says_that_nothing_is_stored(raysim: Raysim) -> None:
+    assert raysim("data", "prepare", "tiny.toml", "--set", "data.name=synthetic", "--set", "data.clients=9") == 0
+    assert "nothing is stored" in raysim.out
+
+
+def test_a_source_is_prepared_by_its_name(raysim: Raysim) -> None:
+    assert raysim("data", "prepare", "digits", "--set", "data.clients=7") == 0
+    assert "ready after" in raysim.out
+    assert raysim("data", "prepare", "mnits") == 2
+    assert "'mnits' is neither a file nor a source of data: the sources are digits, synthetic, mnist" in raysim.err
+    assert raysim("data", "prepare", "ag_news", "--root", "nowhere") == 2
+    assert "there is no folder nowhere" in raysim.err
+
+
+def test_a_download_is_refused_where_nobody_offers_the_files(raysim: Raysim) -> None:
+    assert raysim("data", "prepare", "shakespeare", "--download", "--set", "data.form=leaf") == 2
+    assert "--download has no address for data.name = 'shakespeare' as it is set here" in raysim.err
+
+
+def test_what_is_missing_is_fetched_first(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = raysim.folder / "served.csv"
+    served.write_text('"3","Oil","goes up"\n"1","Talks","go on"\n')
+    files = tuple(Published(name, served.as_uri()) for name in ("train.csv", "test.csv"))
+    monkeypatch.setattr(downloads, "_offered", lambda section: ("ag_news_csv", files))
+    arguments = ("data", "prepare", "ag_news", "--root", str(raysim.folder / "ag"), "--set", "data.clients=2")
+    assert raysim(*arguments, "--download") == 0
+    assert f"fetched {raysim.folder / 'ag' / 'test.csv'}" in raysim.err
+    assert raysim(*arguments, "--download") == 0
+    assert "fetched" not in raysim.err
+
+
+def test_a_picture_of_labels_by_client(raysim: Raysim) -> None:
+    assert raysim("data", "inspect", "tiny.toml", "--picture", "labels.png", "--split", "test") == 0
+    assert (raysim.folder / "labels.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,68 @@
+"""What goes wrong is one message and an exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Raysim
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing.toml",), "There is no experiment file missing.toml."),
+        (("tiny.toml", "--set", "cohrot.size=3"), "did you mean 'cohort'?"),
+        (("tiny.toml", "--set", "client.optimizer.mu=3"), "unknown key 'client.optimizer.mu'"),
+        (("tiny.toml", "--set", "cohort.size=21"), "size = 21 and 20 training clients"),
+        (("tiny.toml", "--set", "evaluation.split=dev"), "no split 'dev'"),
+        (("tiny.toml", "--unset", "data"), "[data]"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_a_mistake_is_one_message_and_exit_code_2(
+    raysim: Raysim, command: str, arguments: tuple[str, ...], message: str
+) -> None:
+    assert raysim(command, *arguments) == 2
+    assert raysim.out == ""
+    assert raysim.err.startswith("error: ")
+    assert raysim.err.count("\n") == 1
+    assert message in raysim.err
+    assert not Path("runs").exists()
+
+
+def test_what_breaks_on_the_way_is_exit_code_1(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
+    from raysim import api
+    from raysim.errors import ClientError
+
+    def fail(*arguments: object, **keywords: object) -> None:
+        raise ClientError("Training client 'c3' failed in round 7\nthe worker's own traceback")
+
+    monkeypatch.setattr(api, "run", fail)
+    assert raysim("run", "tiny.toml") == 1
+    assert raysim.err == "error: Training client 'c3' failed in round 7\nthe worker's own traceback\n"
+
+
+def test_what_the_machine_refuses_is_a_message_too(raysim: Raysim) -> None:
+    Path("runs").write_text("a file where a folder must be")
+    assert raysim("run", "tiny.toml") == 1
+    assert raysim.err.startswith("error: ")
+    assert "runs" in raysim.err
+
+
+def test_a_fault_of_raysims_keeps_its_traceback(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
+    from raysim import api
+
+    monkeypatch.setattr(api, "run", lambda *_, **__: {}["missing"])
+    with pytest.raises(KeyError, match="missing"):
+        raysim("run", "tiny.toml")
+
+
+def test_a_reader_that_leaves_is_no_error(raysim: Raysim) -> None:
+    command = f"{sys.executable} -c 'from raysim.cli import main; main()' data inspect tiny.toml | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1

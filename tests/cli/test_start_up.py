@@ -1,0 +1,29 @@
+"""What the command costs before it does anything."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import Raysim, python
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from raysim.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    print([m for m in ('torch', 'ray', 'matplotlib', 'numpy', 'pyarrow', 'pydantic') if m in sys.modules])\n"
+    )
+    done = python("-c", code, "--help")
+    assert done.stdout.splitlines()[0] == "Usage: raysim [OPTIONS] COMMAND [ARGS]..."
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_names_every_command(raysim: Raysim) -> None:
+    assert raysim("--help") == 0
+    assert all(f"  {command} " in raysim.out for command in ("run", "resume", "check", "data"))
+
+
+def test_version(raysim: Raysim) -> None:
+    assert raysim("--version") == 0
+    assert raysim.out.startswith("raysim ")
