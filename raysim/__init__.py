@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raysim.api import Result, Round, replay, resume, rounds, run
+    from raysim.attached import attach, launch, stop, under_way
     from raysim.central_training import centralized
     from raysim.data.dataset import FederatedDataset
     from raysim.differences import differing
     from raysim.engine.replay import ClientUpdate
+    from raysim.engine.under_way import UnderWay
     from raysim.errors import (
         CheckpointError,
         ClientError,
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
         RaysimError,
         ResourceError,
         RunFolderError,
+        UnknownRunError,
         WorkerLostError,
     )
     from raysim.experiment import Experiment, load
@@ -51,10 +54,14 @@ __all__ = [
     "SweepPoint",
     "SweepResult",
     "TrialsResult",
+    "UnderWay",
+    "UnknownRunError",
     "WorkerLostError",
+    "attach",
     "centralized",
     "dataset_of",
     "differing",
+    "launch",
     "load",
     "replay",
     "resume",
@@ -63,12 +70,15 @@ __all__ = [
     "run",
     "run_sweep",
     "run_trials",
+    "stop",
     "trials_of",
+    "under_way",
 ]
 
 _HOMES = {
     "FederatedDataset": "raysim.data.dataset",
     "ClientUpdate": "raysim.engine.replay",
+    "UnderWay": "raysim.engine.under_way",
     "Experiment": "raysim.experiment",
     "Section": "raysim.section",
     "dataset_of": "raysim.prepared",
@@ -82,6 +92,7 @@ _HOMES = {
     "run_trials": "raysim.trial_runs",
     "trials_of": "raysim.trials",
     **dict.fromkeys(("SweepPoint", "SweepResult", "run_sweep"), "raysim.sweep_runs"),
+    **dict.fromkeys(("attach", "launch", "stop", "under_way"), "raysim.attached"),
     **dict.fromkeys(("Result", "Round", "replay", "resume", "rounds", "run"), "raysim.api"),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,15 +12,18 @@ import numpy.typing as npt
 import pyarrow as pa
 from torch import Tensor
 
-from raysim import differences, records
+from raysim import differences, lock, records
 from raysim.data.dataset import FederatedDataset
 from raysim.engine import loop, numerics
 from raysim.engine.client_memory import with_states_folder
 from raysim.engine.in_process import InProcess
 from raysim.engine.loop import Finished
+from raysim.engine.opening import Opening, opened
 from raysim.engine.plan import Plan
 from raysim.engine.replay import ClientUpdate, replay_client, replay_round
 from raysim.engine.resolve import resolve
+from raysim.engine.terminable import terminable
+from raysim.engine.under_way import run_name
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.loggers.logger import Log
@@ -106,7 +109,8 @@ def run(
             torch.nn.Module; `loss(outputs, targets)` returns one loss per example, shape (batch,).
         params: initial values by name, for every trainable parameter.
         executor: "local" runs in this process, without Ray, as `engine.workers = 0` does; "ray" insists on Ray.
-        address: None uses this machine; "auto" joins the running Ray cluster and leaves it as it was.
+        address: None uses this machine; "auto" joins the running Ray cluster and leaves it as it was. There the run
+            goes on should this process be killed: `raysim.attach` follows it, `raysim.stop` ends it.
         path: the run's folder, by default runs/<name>.
         overwrite: start afresh where the folder exists.
         resume: go on with the folder's run where it exists; rounds, placement and checkpoints may differ from it.
@@ -116,16 +120,13 @@ def run(
 
     Raises:
         RaysimError: see `raysim.errors`; what was checkpointed before an error can be resumed.
-        KeyboardInterrupt: after Ctrl-C, once the last finished round is checkpointed.
+        KeyboardInterrupt: after Ctrl-C, SIGTERM or `raysim stop`, once the last finished round is checkpointed.
     """
     check_one(experiment)
     check(loggers)
     plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
-    where = Path(path) if path is not None else Path("runs") / experiment.name
-    if resume and where.exists():
-        return _continue(plan, where, address, progress, profile, loggers)
-    RunFolder.check_free(where, overwrite)
-    return _carry_out(plan, where, address, progress, profile, loggers, lambda: _create(plan, where, overwrite))
+    opening = opening_of(plan, folder_of(experiment, path), resume, overwrite, profile)
+    return _carry_out(plan, opening, address, progress, loggers)
 
 
 def resume(
@@ -160,7 +161,7 @@ def resume(
     if rounds is not None:
         experiment = experiment.changed([f"rounds={rounds}"])
     plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
-    return _continue(plan, where, address, progress, False, loggers)
+    return _carry_out(plan, opening_of(plan, where, resume=True), address, progress, loggers)
 
 
 def replay(
@@ -213,21 +214,36 @@ def rounds(
     """
     check_one(experiment)
     plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
-    where = None if path is None else Path(path)
-    if where is not None:
-        RunFolder.check_free(where, overwrite)
-
-    def make_folder() -> None:
-        if where is not None:
-            _create(plan, where, overwrite)
-
+    opening = None if path is None else opening_of(plan, Path(path), False, overwrite)
     if plan.experiment.engine.workers == 0:
-        make_folder()
-        return _public(plan, _rounds_here(plan, where))
+        return _public(plan, _rounds_here(plan, opening))
     # Ray is imported only where it is asked for: the in-process engine works without it.
     from raysim.engine.on_ray import session
 
-    return _public(plan, session.rounds(plan, where, address, make_folder))
+    return _public(plan, session.rounds(plan, opening, address))
+
+
+def folder_of(experiment: Experiment, path: str | Path | None) -> Path:
+    """The run's folder: runs/<name> unless `path` names another."""
+    return Path(path) if path is not None else Path("runs") / experiment.name
+
+
+def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, profile: bool = False) -> Opening:
+    """How the run comes by its folder; nothing is touched.
+
+    Raises:
+        RunFolderError: the folder is in the way, or is not this run's, or another process writes to it.
+    """
+    if not (resume and path.exists()):
+        RunFolder.check_free(path, overwrite)
+        return Opening(path, None, overwrite, profile)
+    lock.check_free(path)
+    check_same(plan, path)
+    state = records.newest_state(path, plan.fingerprint)
+    done, rounds = (state.round if state else 0), plan.experiment.rounds
+    if done > rounds:
+        raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
+    return Opening(path, done, profile=profile)
 
 
 def check_one(experiment: Experiment, path: Path | None = None) -> None:
@@ -260,10 +276,6 @@ def _as_round(plan: Plan, f: Finished) -> Round:
     return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model)
 
 
-def _create(plan: Plan, path: Path, overwrite: bool) -> None:
-    RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite, plan.dataset.fingerprint)
-
-
 def check_same(plan: Plan, path: Path) -> None:
     """Refuse a folder that was run with other settings or data."""
     check_one(records.stored_experiment(path), path)
@@ -277,31 +289,9 @@ def check_same(plan: Plan, path: Path) -> None:
         )
 
 
-def _continue(
-    plan: Plan,
-    path: Path,
-    address: str | None,
-    progress: bool | None,
-    profile: bool,
-    loggers: Sequence[LoggerName | Log],
-) -> Result:
-    """Check that the plan goes on with the folder's run, and carry it out with its new rounds and placement."""
-    check_same(plan, path)
-    state = records.newest_state(path, plan.fingerprint)
-    done, rounds = (state.round if state else 0), plan.experiment.rounds
-    if done > rounds:
-        raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
-    if state is not None and done == rounds:
-        return _result(plan, path, state.weights)
-    return _carry_out(
-        plan,
-        path,
-        address,
-        progress,
-        profile,
-        loggers,
-        lambda: records.write_experiment(path, plan.experiment, plan.fingerprint, plan.dataset.fingerprint),
-    )
+def is_whole(plan: Plan, opening: Opening) -> bool:
+    """Whether the folder holds the whole run already."""
+    return opening.done == plan.experiment.rounds
 
 
 def _result(plan: Plan, path: Path, weights: Weights) -> Result:
@@ -323,60 +313,61 @@ def with_executor(experiment: Experiment, executor: ExecutorName | None) -> Expe
 
 def _carry_out(
     plan: Plan,
-    path: Path,
+    opening: Opening,
     address: str | None,
     progress: bool | None,
-    profile: bool,
     loggers: Sequence[LoggerName | Log],
-    make_folder: Callable[[], None],
 ) -> Result:
     # Workers import raysim too: what draws is imported only where it draws.
     from raysim.report import curve
     from raysim.report.progress import Silent, Terminal
 
-    made = False
-
-    def make() -> None:
-        nonlocal made
-        make_folder()
-        made = True
-
-    show: Progress = Terminal.where_wanted(progress, plan.experiment.rounds) or Silent()
-    logs = Loggers(loggers, path, plan.experiment)
+    experiment, path = plan.experiment, opening.path
+    if is_whole(plan, opening) and (state := records.newest_state(path, plan.fingerprint)) is not None:
+        return _result(plan, path, state.weights)
+    show: Progress = Terminal.where_wanted(progress, experiment.rounds) or Silent()
+    logs = Loggers(loggers, path, experiment)
 
     def tell(row: Mapping[str, Any]) -> None:
         show.row(row)
         logs.row(row)
 
-    try:
-        with show, logs:
-            if plan.experiment.engine.workers == 0:
-                make()
-                show.started(["this process"])
-                weights = _run_here(plan, path, tell, profile)
-            else:
-                from raysim.engine.on_ray import session
+    with terminable(), show, logs:
+        if experiment.engine.workers == 0:
+            show.started(["this process"])
+            weights = _run_here(plan, opening, tell, curve.of_run)
+        else:
+            from raysim.engine.on_ray import session
 
-                weights = session.run(plan, path, address, show.started, tell, make, profile)
-    finally:
-        # A run that was interrupted has a curve too; one that never began leaves what is there alone.
-        if made:
-            curve.draw(records.read_rounds(path), path / "curve.png", title=plan.experiment.name)
+            watcher = session.Watcher(show.started, tell)
+            weights = session.run(plan, opening, address, watcher, curve.of_run, run_name(experiment, path))
     return _result(plan, path, weights)
 
 
-def _run_here(plan: Plan, path: Path, tell: Callable[[Mapping[str, Any]], None], profile: bool) -> Weights:
-    with closing(_rounds_here(plan, path, profile)) as steps:
-        for finished in steps:
-            weights = finished.weights
-            tell(finished.row)
+def _run_here(
+    plan: Plan,
+    opening: Opening,
+    tell: Callable[[Mapping[str, Any]], None],
+    after: Callable[[Path, Experiment], None],
+) -> Weights:
+    began = False
+    try:
+        with closing(_rounds_here(plan, opening)) as steps:
+            for finished in steps:
+                began, weights = True, finished.weights
+                tell(finished.row)
+    finally:
+        # A run that was interrupted has a curve too; one that never began leaves what is there alone.
+        if began:
+            after(opening.path, plan.experiment)
     return weights
 
 
-def _rounds_here(plan: Plan, path: Path | None, profile: bool = False) -> Generator[Finished]:
+def _rounds_here(plan: Plan, opening: Opening | None) -> Generator[Finished]:
     engine = plan.experiment.engine
-    folder, state = RunFolder.reopen(path, plan.experiment, profile) if path else (None, None)
-    with with_states_folder(plan, path) as plan:
+    with ExitStack() as until_left:
+        folder, state = until_left.enter_context(opened(plan, opening)) if opening else (None, None)
+        plan = until_left.enter_context(with_states_folder(plan, opening.path if opening else None))
         steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder, overlap=False)
         with closing(steps):
             while True:

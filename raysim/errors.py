@@ -5,7 +5,8 @@ RaysimError
 ├── DataError (ValueError)         a file, table or client that is not as promised
 ├── ModelError (ValueError)        a module whose shapes, outputs or loss do not fit
 ├── ResourceError                  more workers, cores or cards than there are
-├── RunFolderError                 a run folder that exists, or lacks what is needed
+├── RunFolderError                 a run folder that exists, is in use, or lacks what is needed
+├── UnknownRunError                no run of that name is under way
 ├── CheckpointError                a checkpoint that cannot be written or read
 ├── ClientError                    user code failed while a client was trained or evaluated
 └── WorkerLostError                workers died more often than the budget allows
@@ -35,7 +36,11 @@ class ResourceError(RaysimError):
 
 
 class RunFolderError(RaysimError):
-    """A run folder is in the way, or is not one."""
+    """A run folder is in the way, or is not one, or another process writes to it."""
+
+
+class UnknownRunError(RaysimError):
+    """No run of that name is under way on the cluster."""
 
 
 class CheckpointError(RaysimError):

@@ -6,6 +6,7 @@ clients/round-*.parquet  one row per client and evaluation
 checkpoints/round-*.safetensors
 client_state/            what clients remember from round to round, where a correction has them do so
 timeline.json            with profile: what driver and workers did when
+.lock                    held by the process that writes here
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raysim import checkpoint
+from raysim import checkpoint, lock
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.server import manifest
@@ -71,10 +72,13 @@ class RunFolder:
     def create(
         path: Path, experiment: Experiment, fingerprint: str, overwrite: bool = False, data: str | None = None
     ) -> None:
-        """Make a new folder; see `check_free` for the errors, `write_experiment` for what is written."""
-        RunFolder.check_free(path, overwrite)
+        """Make a new folder; see `check_free` for the errors, `write_experiment` for what is written.
+
+        Whoever calls this holds the folder's lock, or knows that nobody else writes there.
+        """
+        RunFolder._check_empty(path, overwrite)
         if path.exists():
-            remove(path)
+            _clear(path)
         (path / "checkpoints").mkdir(parents=True)
         (path / "clients").mkdir()
         write_experiment(path, experiment, fingerprint, data)
@@ -84,11 +88,18 @@ class RunFolder:
         """Touch nothing, but see whether a folder may be made.
 
         Raises:
-            RunFolderError: there is a run already, and `overwrite` was not asked for; or it is something else.
+            RunFolderError: there is a run already, and `overwrite` was not asked for; or it is something else; or
+                another process writes to it.
         """
+        if (path / "experiment.json").exists():
+            lock.check_free(path)
+        RunFolder._check_empty(path, overwrite)
+
+    @staticmethod
+    def _check_empty(path: Path, overwrite: bool) -> None:
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file, so no run's folder can be made there.")
-        if path.exists() and any(path.iterdir()):
+        if path.exists() and any(entry.name != lock.FILE for entry in path.iterdir()):
             if not overwrite:
                 raise RunFolderError(
                     f"{path} exists already. Go on with it (--resume, raysim.resume({str(path)!r})), start afresh "
@@ -123,6 +134,11 @@ class RunFolder:
                 part.unlink()
         folder.flush()
         return folder, state
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """A row per finished round, those before a resume included; it grows while the run goes on."""
+        return self._rows
 
     def add(self, row: Row, clients: pa.Table | None, spans: Iterable[Span] = ()) -> None:
         """Record a finished round, and its evaluated clients where there are some."""
@@ -163,6 +179,15 @@ class RunFolder:
         """(round, chunk) of every file of clients' states that a kept checkpoint names."""
         kept = (self.path / "checkpoints").glob("round-*.safetensors")
         return set().union(*(manifest.files(checkpoint.read_part(file, "clients")) for file in kept))
+
+
+def _clear(path: Path) -> None:
+    """Delete what is in a run's folder, but for its lock: a lock that others may look at stays the same file."""
+    for entry in path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != lock.FILE:
+            entry.unlink()
 
 
 def remove(path: Path) -> None:

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy.typing as npt
 
-from raysim import api, records
+from raysim import api, lock, records
 from raysim.api import ExecutorName
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
-from raysim.engine import failure
+from raysim.engine import failure, opening
 from raysim.engine.groups import Group, grouped
 from raysim.engine.hosts import Ended, Here, Hosts
 from raysim.engine.loop import checkpoint_due
@@ -63,10 +63,12 @@ class Report:
 class _Run:
     """A run under way.
 
-    key: equal for runs that may be trained together. recorded: the state up to which rounds are on record.
+    key: equal for runs that may be trained together. recorded: the state up to which rounds are on record. held: the
+    folder, until it is closed.
     """
 
     plan: Plan
+    held: ExitStack
     folder: RunFolder
     state: ServerState
     recorded: ServerState
@@ -198,6 +200,7 @@ class Runs:
         plan = resolve(own, self._data(own), self._model, self._loss, self._params)
         goes_on = resume and path.exists()
         if goes_on:
+            lock.check_free(path)
             api.check_same(plan, path)
         else:
             RunFolder.check_free(path, overwrite)
@@ -221,19 +224,21 @@ class Runs:
 
     def _open(self, plan: Plan, path: Path, goes_on: bool, overwrite: bool) -> _Run:
         """The run with its folder, made or opened."""
-        if not goes_on:
-            RunFolder.create(path, plan.experiment, plan.fingerprint, overwrite, plan.dataset.fingerprint)
-        folder, state = RunFolder.reopen(path, plan.experiment)
+        held = ExitStack()
+        how = opening.Opening(path, 0 if goes_on else None, overwrite)
+        folder, state = held.enter_context(opening.opened(plan, how))
         state = state or plan.initial_state()
         mates = mates_key(plan) if self._together else None
-        return _Run(plan, folder, state, state, None if mates is None else (mates, state.round))
+        return _Run(plan, held, folder, state, state, None if mates is None else (mates, state.round))
 
     def _add(self, run: _Run) -> int:
         number, self._number = self._number, self._number + 1
         path, finished = run.folder.path, run.state.round >= run.plan.experiment.rounds
         if rows := tuple(records.read_rounds(path).to_pylist()):
             self._said.append(Report(number, path, rows, finished))
-        if not finished:
+        if finished:
+            run.held.close()
+        else:
             self._runs[number] = run
             self._new.append(number)
             self._hosts.learn(number, run.plan)
@@ -311,7 +316,7 @@ class Runs:
     def _end(self, number: int) -> None:
         """Checkpoint a run and let go of it."""
         self._wait_for_records(number)
-        _checkpoint(self._runs.pop(number))
+        _leave(self._runs.pop(number))
         self._hosts.keep_only(self._runs)
 
     def _wait_for_records(self, number: int) -> None:
@@ -324,7 +329,7 @@ class Runs:
         with ExitStack() as every:
             # The last one put in is called first.
             for number, run in self._runs.items():
-                every.callback(_checkpoint, run)
+                every.callback(_leave, run)
                 every.callback(self._wait_for_records, number)
 
 
@@ -336,6 +341,7 @@ def _record(run: _Run, advanced: Advanced) -> None:
         run.folder.checkpoint(advanced.state)
 
 
-def _checkpoint(run: _Run) -> None:
-    if run.folder.checkpointed < run.recorded.round:
-        run.folder.checkpoint(run.recorded)
+def _leave(run: _Run) -> None:
+    with run.held:
+        if run.folder.checkpointed < run.recorded.round:
+            run.folder.checkpoint(run.recorded)

@@ -7,22 +7,33 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from raysim.cli import check, compare, data, replay, report, resume, run, tune
+from raysim.cli import attach, check, compare, data, replay, report, resume, run, stop, tune
 from raysim.cli.say import say
-from raysim.errors import DataError, ExperimentError, ModelError, RaysimError, ResourceError, RunFolderError
+from raysim.errors import (
+    DataError,
+    ExperimentError,
+    ModelError,
+    RaysimError,
+    ResourceError,
+    RunFolderError,
+    UnknownRunError,
+)
 
 FAILED, MISUSED = 1, 2
 """Exit codes: something broke; what was asked for cannot be done."""
 
-_MISUSES = (ExperimentError, DataError, ModelError, ResourceError, RunFolderError)
+_MISUSES = (ExperimentError, DataError, ModelError, ResourceError, RunFolderError, UnknownRunError)
 
 
 class _Commands(TyperGroup):
     """Turns raysim's errors into one message and an exit code, for every command alike."""
 
     def invoke(self, ctx: Any) -> Any:
+        from raysim.engine.terminable import terminable
+
         try:
-            return super().invoke(ctx)
+            with terminable():
+                return super().invoke(ctx)
         except RaysimError as error:
             say(f"error: {error}")
             raise typer.Exit(MISUSED if isinstance(error, _MISUSES) else FAILED) from None
@@ -68,6 +79,8 @@ def _options(
 
 app.command("run")(run.run)
 app.command("resume")(resume.resume)
+app.command("attach")(attach.attach)
+app.command("stop")(stop.stop)
 app.command("replay")(replay.replay)
 app.command("check")(check.check)
 app.command("tune")(tune.tune)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from raysim.cli.carry_out import carry_out
 from raysim.cli.experiment import default_folder, load
 from raysim.cli.options import Address, File, Folder, Loggers, Progress, Set, Unset
+from raysim.cli.say import say
+
+if TYPE_CHECKING:
+    from raysim.experiment import Experiment
 
 
 def run(
@@ -16,6 +21,9 @@ def run(
     changes: Set = None,
     removals: Unset = None,
     address: Address = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="With --address: leave the run to itself once its workers have started.")
+    ] = False,
     path: Folder = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the folder's run, if there is one.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh where the folder exists.")] = False,
@@ -46,6 +54,23 @@ def run(
     if centralized:
         experiment = pooled(experiment)
     where = path or default_folder(experiment)
+    if detach:
+        if loggers:
+            raise typer.BadParameter("--logger goes with who watches: leave it to raysim attach NAME --logger ...")
+        if sweeps or experiment.trials.count > 1:
+            raise typer.BadParameter("--detach takes one run; trials and sweeps are carried out by this process.")
+        if address is None:
+            raise typer.BadParameter("--detach takes a cluster that outlives this process: add --address.")
+        _launch(experiment, address, where, overwrite, resume, profile)
+        return
     how: dict[str, Any] = {"address": address, "overwrite": overwrite, "resume": resume, "progress": progress}
     how |= {"profile": profile, "loggers": loggers or ()}
     carry_out(experiment, sweep.parse(sweeps or ()), where, how)
+
+
+def _launch(experiment: Experiment, address: str, where: Path, overwrite: bool, resume: bool, profile: bool) -> None:
+    from raysim import attached
+
+    name = attached.launch(experiment, address=address, path=where, overwrite=overwrite, resume=resume, profile=profile)
+    typer.echo(name)
+    say(f"goes on in {where}; follow it with: raysim attach {name}; end it with: raysim stop {name}")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from raysim import records
+from raysim.experiment import Experiment
 from raysim.report import figures
 from raysim.report.evaluations import headlines
 from raysim.report.palette import FAINT, GREY, INK, SERIES
@@ -117,6 +119,11 @@ def draw(rounds: pa.Table, path: Path, title: str, deviations: pa.Table | None =
     picture = figure(rounds, title, deviations)
     if picture is not None:
         save(picture, path)
+
+
+def of_run(path: Path, experiment: Experiment) -> None:
+    """Write the picture of a run's folder, from what is on record there."""
+    draw(records.read_rounds(path), path / "curve.png", experiment.name)
 
 
 def save(picture: Figure, path: Path) -> None:

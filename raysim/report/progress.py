@@ -24,6 +24,10 @@ class Progress(AbstractContextManager[Any], Protocol):
         """The workers are there; each says where it runs."""
         ...
 
+    def joined(self, row: Mapping[str, Any]) -> None:
+        """The newest round of a run that is under way already."""
+        ...
+
     def row(self, row: Mapping[str, Any]) -> None:
         """A round is finished: its row of the records, keys absent where a figure is undefined."""
         ...
@@ -41,6 +45,9 @@ class Silent:
         pass
 
     def started(self, workers: list[str]) -> None:
+        """Nothing is said."""
+
+    def joined(self, row: Mapping[str, Any]) -> None:
         """Nothing is said."""
 
     def row(self, row: Mapping[str, Any]) -> None:
@@ -106,6 +113,11 @@ class Terminal:
         for label, line in zip_longest(["placement"], listed, fillvalue=""):
             self._display.say(f"{label:<9}  {line}")
         self._standing = Standing.at_start(self._standing.total, self._clock())
+
+    def joined(self, row: Mapping[str, Any]) -> None:
+        """Show the run as it stands; its pace is measured from now on."""
+        self._standing = self._standing.after(row, self._clock()).unmeasured()
+        self._display.show(self._standing)
 
     def row(self, row: Mapping[str, Any]) -> None:
         """Show the run as it stands now."""

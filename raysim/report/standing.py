@@ -62,6 +62,10 @@ class Standing:
             retries=self.retries + int(row.get("retries") or 0),
         )
 
+    def unmeasured(self) -> Standing:
+        """The same, with a pace that is measured from its newest round on."""
+        return replace(self, finishes=(replace(self.finishes[-1], clients=0),))
+
     @property
     def round_s(self) -> float | None:
         """Seconds per round; None before the first."""

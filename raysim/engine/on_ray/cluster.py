@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import ray
 
+from raysim.engine.on_ray import joining
 from raysim.errors import ResourceError
 from raysim.experiment import EngineSection
 
@@ -59,7 +60,7 @@ def connected(address: str | None) -> Iterator[None]:
     dashboard = False if address is None else None
     try:
         _reach(address)
-        ray.init(address=address or "local", logging_level=logging.WARNING, include_dashboard=dashboard)
+        joining.init(address or "local", logging_level=logging.WARNING, include_dashboard=dashboard)
     except (OSError, ValueError) as error:
         raise ResourceError(
             f"No Ray cluster could be joined at address {address!r} ({error}). Is it running (`ray start --head`)? "

@@ -3,80 +3,153 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray import exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysim.engine import wire
 from raysim.engine.client_memory import with_states_folder
 from raysim.engine.loop import Finished
+from raysim.engine.on_ray import named
+from raysim.engine.on_ray.asking import answer
 from raysim.engine.on_ray.cluster import connected, place
 from raysim.engine.on_ray.driver import Driver
+from raysim.engine.on_ray.watched import WatchedDriver
+from raysim.engine.opening import Opening
 from raysim.engine.plan import Plan
-from raysim.errors import ExperimentError, RaysimError, WorkerLostError
+from raysim.engine.under_way import ENDED, Stage
+from raysim.errors import ExperimentError, RaysimError
+from raysim.experiment import Experiment
 from raysim.models.model import Weights
+
+WATCHERS = 16
+"""Calls that a driver answers at a time: each watcher has one waiting there."""
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """What is told of a run that goes on.
+
+    started: once, where its workers run. row: every finished round.
+    """
+
+    started: Callable[[list[str]], None]
+    row: Callable[[Mapping[str, Any]], None]
+
+
+UNTOLD = Watcher(lambda workers: None, lambda row: None)
+"""Nobody."""
 
 
 def run(
     plan: Plan,
-    path: Path,
+    opening: Opening,
     address: str | None,
-    on_start: Callable[[list[str]], None],
-    on_row: Callable[[Mapping[str, Any]], None],
-    make_folder: Callable[[], None],
-    profile: bool = False,
+    watcher: Watcher,
+    after: Callable[[Path, Experiment], None],
+    name: str,
 ) -> Weights:
-    """Run to the last round in a driver actor and return its weights; `on_row` sees every finished round.
+    """Run to the last round in a driver actor and return its weights.
 
-    `make_folder` is called once all pools have started: until then, nothing on the disk is touched.
+    On a cluster that outlives the script, which has an address, the run goes on should the script be killed.
+
+    Args:
+        plan: the run.
+        opening: its folder; nothing on the disk is touched until all pools have started.
+        address: of the cluster; None for one of the script's own.
+        watcher: told how the run goes on.
+        after: called in the driver with folder and experiment when the run has ended, however it did.
+        name: by which others can attach to the run, where there is an address; it gets a number if it is taken.
 
     Raises:
-        KeyboardInterrupt: after Ctrl-C, once the driver has checkpointed the last finished round.
+        KeyboardInterrupt: after Ctrl-C or `raysim stop`, once the driver has checkpointed the last finished round.
     """
-    with connected(address), with_states_folder(plan, path) as plan:
-        driver = _start(plan, path, profile)
-        outcome = None
+    opening = opening.absolute()
+    with connected(address), with_states_folder(plan, opening.path) as plan:
+        driver, _ = _start(plan, opening, after, None if address is None else name)
         try:
-            on_start(_get(driver.start.remote()))
-            make_folder()
-            outcome = driver.run.remote()
-            seen = 0
-            done: list[Any] = []
-            while not done:
-                done, _ = ray.wait([outcome], timeout=0)
-                rows = _get(driver.watch.remote(seen))
-                seen += len(rows)
-                for row in rows:
-                    on_row(row)
-            weights: Weights = wire.unpack(_get(outcome))
+            stage = follow(driver, watcher)
+            if stage == "stopped":
+                raise KeyboardInterrupt
+            weights: Weights = wire.unpack(answer(driver.weights.remote()))
             return weights
-        except KeyboardInterrupt:
-            if outcome is not None:
-                driver.stop.remote()
-                ray.wait([outcome])
+        except BaseException:
+            with suppress(RaysimError):
+                stop(driver)
             raise
         finally:
-            ray.kill(driver)
+            if address is None:
+                ray.kill(driver)
 
 
-def rounds(plan: Plan, path: Path | None, address: str | None, make_folder: Callable[[], None]) -> Generator[Finished]:
+def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Experiment], None], name: str) -> str:
+    """Start a run that needs no script, and return its name once its workers have started; see `run`."""
+    opening = opening.absolute()
+    with connected(address), with_states_folder(plan, opening.path) as plan:
+        driver, name = _start(plan, opening, after, name)
+        try:
+            follow(driver, UNTOLD, until="running")
+        except BaseException:
+            with suppress(RaysimError):
+                stop(driver)
+            raise
+        return name
+
+
+def follow(driver: Any, watcher: Watcher, seen: int | None = None, until: Stage = "done") -> Stage:
+    """Watch a run until it has ended, or has come to a stage; returns the last one.
+
+    Args:
+        driver: its handle.
+        watcher: what is told.
+        seen: the rounds that need not be told; None are those before this session.
+        until: a stage to leave at.
+
+    Raises:
+        RaysimError: what the run failed with.
+    """
+    stage: Stage = "starting"
+    while stage not in ENDED and stage != until:
+        news = answer(driver.watch.remote(stage, seen))
+        if stage == "starting" and news.workers:
+            watcher.started(list(news.workers))
+        for row in news.rows:
+            watcher.row(row)
+        stage, seen = news.stage, news.seen
+    return stage
+
+
+def stop(driver: Any) -> None:
+    """Stop a run, and wait until its last finished round is checkpointed. One that has ended is left as it is.
+
+    Raises:
+        RaysimError: what it failed with, meanwhile or before.
+    """
+    answer(driver.stop.remote())
+    follow(driver, UNTOLD)
+
+
+def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generator[Finished]:
     """Pull round by round; the driver works on the next one while the reader looks at this one."""
+    opening = None if opening is None else opening.absolute()
+    path = None if opening is None else opening.path
     with connected(address), with_states_folder(plan, path) as plan:
         if path is None and plan.states is not None and len(ray.nodes()) > 1:
             raise ExperimentError(
                 "Clients remember under this correction, and here they are on several machines: give path=, a folder "
                 "that all of them share."
             )
-        driver = _start(plan, path)
+        driver = _actor(Driver).remote(plan, place(plan.experiment.engine), opening)
         ahead = None
         try:
-            _get(driver.start.remote())
-            make_folder()
+            answer(driver.start.remote())
+            answer(driver.open.remote(overlap=False))
             ahead = driver.advance.remote()
-            while (packed := _get(ahead)) is not None:
+            while (packed := answer(ahead)) is not None:
                 ahead = driver.advance.remote()
                 finished: Finished = wire.unpack(packed)
                 yield finished
@@ -85,31 +158,34 @@ def rounds(plan: Plan, path: Path | None, address: str | None, make_folder: Call
                 if ahead is not None:
                     driver.stop.remote()
                     ray.wait([ahead])
-                    _get(driver.finish.remote())
+                    answer(driver.close.remote())
             finally:
                 ray.kill(driver)
 
 
-def _start(plan: Plan, path: Path | None, profile: bool = False) -> Any:
+def _start(
+    plan: Plan, opening: Opening, after: Callable[[Path, Experiment], None], name: str | None
+) -> tuple[Any, str]:
     placement = place(plan.experiment.engine)
+    if name is None:
+        return _actor(WatchedDriver).remote(plan, placement, opening, after, None), ""
+
+    def start(name: str) -> Any:
+        detached = {"name": name, "namespace": named.NAMESPACE, "lifetime": "detached"}
+        return _actor(WatchedDriver, **detached).remote(plan, placement, opening, after, name)
+
+    return named.started(name, start)
+
+
+def _actor(kind: type, **options: Any) -> Any:
     # Zero CPUs: a driver that took one would starve a pool. No restarts: a restarted driver would begin at round 0.
     # This node: paths of the run folder and of prepared data mean what they mean to the script.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    options = ray.remote(Driver).options(
-        num_cpus=0, max_restarts=0, max_task_retries=0, max_concurrency=4, scheduling_strategy=here
+    return ray.remote(kind).options(
+        num_cpus=0,
+        max_restarts=0,
+        max_task_retries=0,
+        max_concurrency=WATCHERS,
+        scheduling_strategy=here,
+        **options,
     )
-    return options.remote(plan, placement, None if path is None else path.absolute(), profile)
-
-
-def _get(reference: Any) -> Any:
-    """ray.get with raysim's own errors as they were raised."""
-    try:
-        return ray.get(reference)
-    except exceptions.RayTaskError as error:
-        if isinstance(error.cause, RaysimError):
-            raise error.cause from None
-        raise
-    except exceptions.RayActorError as error:
-        raise WorkerLostError(
-            f"the driver's process died ({error}). What it had checkpointed can be resumed: raysim resume DIR"
-        ) from None

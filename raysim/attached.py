@@ -1,0 +1,154 @@
+"""Runs on a cluster that need no script: start one, see which there are, follow one, end one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from raysim import api
+from raysim.api import Result
+from raysim.data.dataset import FederatedDataset
+from raysim.engine import wire
+from raysim.engine.resolve import resolve
+from raysim.engine.under_way import UnderWay, run_name
+from raysim.errors import ExperimentError, RunFolderError
+from raysim.experiment import Experiment
+from raysim.loggers.logger import Log
+from raysim.loggers.open import LoggerName, Loggers, check
+from raysim.models.model import ModuleFactory
+from raysim.models.task import Loss
+
+if TYPE_CHECKING:
+    from raysim.report.progress import Progress
+
+AUTO = "auto"
+"""The address of the cluster that this machine is a part of."""
+
+
+def launch(
+    experiment: Experiment,
+    *,
+    dataset: FederatedDataset | None = None,
+    model: ModuleFactory | None = None,
+    loss: Loss | None = None,
+    params: Mapping[str, npt.ArrayLike] | None = None,
+    address: str = AUTO,
+    path: str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    profile: bool = False,
+) -> str:
+    """Start a run on a cluster, and leave it to itself once its workers have started.
+
+    The arguments are those of `raysim.run`. Nothing is shown and nothing logged, until somebody attaches to it.
+
+    Returns:
+        The run's name: the experiment's, with the folder's behind it where that is another, and a number where a run
+        of that name is under way.
+
+    Raises:
+        RaysimError: as `raysim.run` before its first round; then nothing goes on.
+    """
+    api.check_one(experiment)
+    if experiment.engine.workers == 0:
+        raise ExperimentError(
+            "engine.workers is 0, which runs in this process, and such a run ends with it: name a number of workers, "
+            'or "auto".'
+        )
+    plan = resolve(experiment, dataset, model, loss, params)
+    opening = api.opening_of(plan, api.folder_of(experiment, path), resume, overwrite, profile)
+    if api.is_whole(plan, opening):
+        raise RunFolderError(f"{opening.path} holds all {experiment.rounds} rounds: there is nothing to start.")
+    from raysim.engine.on_ray import session
+    from raysim.report import curve
+
+    return session.launch(plan, opening, address, curve.of_run, run_name(experiment, opening.path))
+
+
+def under_way(address: str = AUTO) -> list[UnderWay]:
+    """The runs on a cluster that others can attach to, oldest first."""
+    from raysim.engine.on_ray import named
+    from raysim.engine.on_ray.cluster import connected
+
+    with connected(address):
+        return named.under_way()
+
+
+def attach(
+    name: str,
+    *,
+    address: str = AUTO,
+    progress: bool | None = None,
+    loggers: Sequence[LoggerName | Log] = (),
+) -> Result:
+    """Follow a run that was started elsewhere until it ends, and return what it leaves.
+
+    It may end before its last round, when it is stopped. Whoever follows does not hold it: it goes on without them.
+
+    Args:
+        name: one of `raysim.under_way()`.
+        address: of the cluster.
+        progress: as for `raysim.run`.
+        loggers: as for `raysim.run`; each is called with the rounds that are finished from now on.
+
+    Raises:
+        UnknownRunError: there is no such run.
+        RaysimError: what the run failed with.
+    """
+    _, result = follow(name, address, progress, loggers)
+    return result
+
+
+def follow(
+    name: str, address: str, progress: bool | None, loggers: Sequence[LoggerName | Log]
+) -> tuple[UnderWay, Result]:
+    """`attach`, and what the run said of itself at the beginning."""
+    check(loggers)
+    from raysim.engine.on_ray import named, session
+    from raysim.engine.on_ray.asking import answer
+    from raysim.engine.on_ray.cluster import connected
+    from raysim.report.progress import Silent, Terminal
+
+    with connected(address):
+        driver = named.find(name)
+        run: UnderWay = answer(driver.about.remote())
+        show: Progress = Terminal.where_wanted(progress, run.experiment.rounds) or Silent()
+        logs = Loggers(loggers, run.path, run.experiment)
+
+        def tell(row: Mapping[str, Any]) -> None:
+            if row["round"] < run.rounds:
+                show.joined(row)
+            else:
+                show.row(row)
+                logs.row(row)
+
+        # From the newest round on: it shows how the run stands.
+        seen = max(0, run.rounds - 1) if run.stage != "starting" else None
+        with show, logs:
+            session.follow(driver, session.Watcher(show.started, tell), seen)
+        left = answer(driver.left.remote())
+        return run, Result(wire.unpack(left.params), left.rounds, left.clients, run.path)
+
+
+def stop(name: str, *, address: str = AUTO) -> UnderWay:
+    """End a run, and wait until its last finished round is checkpointed: `raysim.resume` goes on from there.
+
+    Returns:
+        How it stands now.
+
+    Raises:
+        UnknownRunError: there is no such run.
+        RaysimError: what the run failed with meanwhile.
+    """
+    from raysim.engine.on_ray import named, session
+    from raysim.engine.on_ray.asking import answer
+    from raysim.engine.on_ray.cluster import connected
+
+    with connected(address):
+        driver = named.find(name)
+        session.stop(driver)
+        ended: UnderWay = answer(driver.about.remote())
+        return ended

@@ -1,0 +1,41 @@
+"""`raysim attach`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from raysim.cli.interruptible import INTERRUPTED
+from raysim.cli.options import Cluster, Loggers, Progress
+from raysim.cli.say import print_table, say
+
+
+def attach(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The run's name. [default: list the runs under way]")
+    ] = None,
+    address: Cluster = "auto",
+    progress: Progress = True,
+    loggers: Loggers = None,
+) -> None:
+    """Follow a run that goes on on a cluster, until it ends; without a name, list such runs.
+
+    Ctrl-C leaves the run alone: it goes on.
+    """
+    import time
+    from typing import Any
+
+    from raysim import attached
+    from raysim.report import closing, runs_under_way
+
+    if name is None:
+        typer.echo(runs_under_way.text(attached.under_way(address), time.time()))
+        return
+    named: Any = loggers
+    try:
+        run, result = attached.follow(name, address, progress, named or ())
+    except KeyboardInterrupt:
+        say(f"left {name}, which goes on; end it with: raysim stop {name}")
+        raise typer.Exit(INTERRUPTED) from None
+    print_table(closing.lines(run.experiment, result.rounds, result.path))

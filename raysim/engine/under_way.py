@@ -1,0 +1,38 @@
+"""What a run says of itself while it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from raysim.experiment import Experiment
+
+Stage = Literal["starting", "running", "done", "stopped", "failed"]
+
+ENDED: frozenset[Stage] = frozenset({"done", "stopped", "failed"})
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A run on a cluster, as it stood when it was asked.
+
+    name: by which it is attached to. path: its folder, as `host` names it. since_s: its start, by the Unix clock.
+    rounds: finished, those before a resume included.
+    """
+
+    name: str
+    experiment: Experiment = field(repr=False)
+    host: str
+    path: Path
+    since_s: float
+    stage: Stage
+    rounds: int
+
+
+def run_name(experiment: Experiment, path: Path) -> str:
+    """By which name a run can be attached to: the experiment's, with the folder's behind it where that is another.
+
+    So a trial is "three/trial-0", and a run in its default folder just "quickstart".
+    """
+    return experiment.name if path.name == experiment.name else f"{experiment.name}/{path.name}"

@@ -1,0 +1,39 @@
+"""The runs that go on on a cluster, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raysim.engine.under_way import UnderWay
+from raysim.report import figures
+
+HEADINGS = ("name", "round", "for", "host", "folder")
+
+
+def text(runs: Sequence[UnderWay], now_s: float) -> str:
+    """A line a run, oldest first.
+
+    Args:
+        runs: as `raysim.under_way` lists them.
+        now_s: by the Unix clock.
+    """
+    if not runs:
+        return "no run is under way"
+    lines = [HEADINGS, *(_line(run, now_s) for run in runs)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    return "\n".join(
+        "  ".join(f"{said:<{width}}" for said, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def ended(run: UnderWay) -> str:
+    """What became of a run that was told to stop."""
+    if run.stage == "done":
+        return f"{run.name} was done: all of its {run.experiment.rounds:,} rounds are in {run.path} on {run.host}"
+    after = f"after round {run.rounds:,}" if run.rounds else "before its first round was finished"
+    return f"stopped {run.name} {after}; go on, on {run.host}, with: raysim resume {run.path}"
+
+
+def _line(run: UnderWay, now_s: float) -> tuple[str, ...]:
+    rounds = run.stage if run.stage == "starting" else f"{run.rounds:,}/{run.experiment.rounds:,}"
+    return run.name, rounds, figures.duration(max(0.0, now_s - run.since_s)), run.host, str(run.path)

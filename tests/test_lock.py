@@ -1,0 +1,110 @@
+"""A run's folder has one writer at a time, and nothing is left of a writer that died."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import raysim
+from raysim import lock
+
+Make = Callable[..., raysim.Experiment]
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from raysim.lock import locked
+with locked(Path(sys.argv[1]), "three/trial-0"):
+    print("locked", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "PATIENCE_S", 0.0)
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that writes to tmp_path / "three" / "trial-0"."""
+    folder = tmp_path / "three" / "trial-0"
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_writer_is_refused_and_told_who_the_first_is(writer: subprocess.Popen[str], tmp_path: Path) -> None:
+    with pytest.raises(raysim.RunFolderError) as refused, lock.locked(tmp_path / "three" / "trial-0"):
+        pass
+    for part in (f"process {writer.pid} on ", "raysim attach three/trial-0", "raysim stop three/trial-0", "--path"):
+        assert part in str(refused.value)
+
+
+def test_a_folder_of_several_runs_is_in_use_while_one_of_them_is(writer: subprocess.Popen[str], tmp_path: Path) -> None:
+    with pytest.raises(raysim.RunFolderError, match=r"three/trial-0 is being written by"):
+        lock.check_free(tmp_path / "three")
+    lock.check_free(tmp_path / "four")
+
+
+def test_a_killed_writer_holds_nothing(writer: subprocess.Popen[str], tmp_path: Path) -> None:
+    folder = tmp_path / "three" / "trial-0"
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    lock.check_free(tmp_path / "three")
+    with lock.locked(folder):
+        assert json.loads((folder / lock.FILE).read_text())["run"] is None
+    assert (folder / lock.FILE).read_text() == ""
+
+
+@pytest.mark.usefixtures("writer")
+def test_a_disk_without_locks_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(lock.fcntl, "flock", unsupported)
+    with lock.locked(tmp_path / "three" / "trial-0"):
+        pass
+    assert "cannot be locked" in caplog.text
+
+
+def test_a_run_that_is_under_way_is_not_written_over_or_gone_on_with(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    folder = tmp_path / "run"
+    steps = raysim.rounds(experiment(), dataset=dataset, path=folder)
+    next(steps)
+    before = sorted(path.name for path in folder.iterdir())
+    for resume, overwrite in ((True, False), (False, True), (False, False)):
+        with pytest.raises(raysim.RunFolderError, match="is being written by"):
+            raysim.run(experiment(), dataset=dataset, path=folder, resume=resume, overwrite=overwrite)
+    with (
+        raysim.Runs(experiment(), dataset=dataset) as runs,
+        pytest.raises(raysim.RunFolderError, match="is being written by"),
+    ):
+        runs.start([(experiment(), folder)], overwrite=True)
+    assert sorted(path.name for path in folder.iterdir()) == before
+    steps.close()  # type: ignore[attr-defined]
+    assert raysim.run(experiment(), dataset=dataset, path=folder, resume=True).rounds.num_rows == 4
+    assert raysim.run(experiment(rounds=1), dataset=dataset, path=folder, overwrite=True).rounds.num_rows == 1
+
+
+def test_runs_let_go_of_a_folder_when_its_run_ends(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    with raysim.Runs(experiment(), dataset=dataset) as runs:
+        runs.start([(experiment(), tmp_path / "run")])
+        with pytest.raises(raysim.RunFolderError, match="is being written by"):
+            lock.check_free(tmp_path / "run")
+        assert [report.finished for report in runs.reports()][-1]
+        lock.check_free(tmp_path / "run")
