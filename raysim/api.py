@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +24,7 @@ from raysim.engine.replay import ClientUpdate, replay_client, replay_round
 from raysim.engine.resolve import resolve
 from raysim.engine.terminable import terminable
 from raysim.engine.under_way import run_name
+from raysim.engine.watcher import Watcher
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.loggers.logger import Log
@@ -31,6 +32,7 @@ from raysim.loggers.open import LoggerName, Loggers, check
 from raysim.models.model import Model, ModuleFactory, Weights
 from raysim.models.task import Loss
 from raysim.records import RunFolder
+from raysim.server.state import ServerState
 
 if TYPE_CHECKING:
     from raysim.report.progress import Progress
@@ -332,42 +334,38 @@ def _carry_out(
         show.row(row)
         logs.row(row)
 
+    watcher = Watcher(show.started, tell)
     with terminable(), show, logs:
         if experiment.engine.workers == 0:
-            show.started(["this process"])
-            weights = _run_here(plan, opening, tell, curve.of_run)
+            weights = _run_here(plan, opening, watcher, curve.of_run)
         else:
             from raysim.engine.on_ray import session
 
-            watcher = session.Watcher(show.started, tell)
             weights = session.run(plan, opening, address, watcher, curve.of_run, run_name(experiment, path))
     return _result(plan, path, weights)
 
 
-def _run_here(
-    plan: Plan,
-    opening: Opening,
-    tell: Callable[[Mapping[str, Any]], None],
-    after: Callable[[Path, Experiment], None],
-) -> Weights:
-    began = False
-    try:
-        with closing(_rounds_here(plan, opening)) as steps:
-            for finished in steps:
-                began, weights = True, finished.weights
-                tell(finished.row)
-    finally:
-        # A run that was interrupted has a curve too; one that never began leaves what is there alone.
-        if began:
+def _run_here(plan: Plan, opening: Opening, watcher: Watcher, after: Callable[[Path, Experiment], None]) -> Weights:
+    with opened(plan, opening) as (folder, state):
+        watcher.started(["this process"])
+        try:
+            with closing(_steps_here(plan, folder, state)) as steps:
+                for finished in steps:
+                    weights = finished.weights
+                    watcher.row(finished.row)
+        finally:
             after(opening.path, plan.experiment)
     return weights
 
 
 def _rounds_here(plan: Plan, opening: Opening | None) -> Generator[Finished]:
+    with nullcontext((None, None)) if opening is None else opened(plan, opening) as (folder, state):
+        yield from _steps_here(plan, folder, state)
+
+
+def _steps_here(plan: Plan, folder: RunFolder | None, state: ServerState | None) -> Generator[Finished]:
     engine = plan.experiment.engine
-    with ExitStack() as until_left:
-        folder, state = until_left.enter_context(opened(plan, opening)) if opening else (None, None)
-        plan = until_left.enter_context(with_states_folder(plan, opening.path if opening else None))
+    with with_states_folder(plan, None if folder is None else folder.path) as plan:
         steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder, overlap=False)
         with closing(steps):
             while True:

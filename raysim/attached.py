@@ -14,6 +14,7 @@ from raysim.data.dataset import FederatedDataset
 from raysim.engine import wire
 from raysim.engine.resolve import resolve
 from raysim.engine.under_way import UnderWay, run_name
+from raysim.engine.watcher import Watcher
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.loggers.logger import Log
@@ -128,7 +129,7 @@ def follow(
         # From the newest round on: it shows how the run stands.
         seen = max(0, run.rounds - 1) if run.stage != "starting" else None
         with show, logs:
-            session.follow(driver, session.Watcher(show.started, tell), seen)
+            session.follow(driver, Watcher(show.started, tell), seen)
         left = answer(driver.left.remote())
         return run, Result(wire.unpack(left.params), left.rounds, left.clients, run.path)
 

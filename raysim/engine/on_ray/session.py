@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +21,13 @@ from raysim.engine.on_ray.watched import WatchedDriver
 from raysim.engine.opening import Opening
 from raysim.engine.plan import Plan
 from raysim.engine.under_way import ENDED, Stage
+from raysim.engine.watcher import NOBODY, Watcher
 from raysim.errors import ExperimentError, RaysimError
 from raysim.experiment import Experiment
 from raysim.models.model import Weights
 
 WATCHERS = 16
 """Calls that a driver answers at a time: each watcher has one waiting there."""
-
-
-@dataclass(frozen=True)
-class Watcher:
-    """What is told of a run that goes on.
-
-    started: once, where its workers run. row: every finished round.
-    """
-
-    started: Callable[[list[str]], None]
-    row: Callable[[Mapping[str, Any]], None]
-
-
-UNTOLD = Watcher(lambda workers: None, lambda row: None)
-"""Nobody."""
 
 
 def run(
@@ -92,7 +77,7 @@ def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Ex
     with connected(address), with_states_folder(plan, opening.path) as plan:
         driver, name = _start(plan, opening, after, name)
         try:
-            follow(driver, UNTOLD, until="running")
+            follow(driver, NOBODY, until="running")
         except BaseException:
             with suppress(RaysimError):
                 stop(driver)
@@ -130,7 +115,7 @@ def stop(driver: Any) -> None:
         RaysimError: what it failed with, meanwhile or before.
     """
     answer(driver.stop.remote())
-    follow(driver, UNTOLD)
+    follow(driver, NOBODY)
 
 
 def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generator[Finished]:
