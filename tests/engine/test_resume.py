@@ -105,7 +105,7 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(
         deadline = time.monotonic() + 60
         while not list((folder / "checkpoints").glob("round-*")) and time.monotonic() < deadline:
             time.sleep(0.001)
-        for process in own_actors("Driver"):
+        for process in own_actors("WatchedDriver"):
             process.send_signal(signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
