@@ -196,9 +196,12 @@ def remove(path: Path) -> None:
 
 
 def write_experiment(path: Path, experiment: Experiment, fingerprint: str, data: str | None = None) -> None:
-    """Write, or after a continuation write anew, what the folder's run is; `data` is the dataset's own fingerprint."""
+    """Write, or after a continuation write anew, what the folder's run is; `data` is the dataset's own fingerprint.
+
+    The section `tuning` is left out: a run takes no notice of it, and a study's storage may have a password in it.
+    """
     record = {
-        "experiment": json.loads(experiment.to_json()),
+        "experiment": json.loads(experiment.model_copy(update={"tuning": None}).to_json()),
         "fingerprint": fingerprint,
         "data_fingerprint": data,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},

@@ -13,70 +13,80 @@ from typing import Any
 
 import pytest
 import ray
+import torch
 
 import raysim
 from raysim import records
 from raysim.engine.on_ray import named
+from raysim.models.softmax import cross_entropy
+from tests.engine.test_executors import failing_loss
 from tests.engine.test_resume import same_records
 
 Make = Callable[..., raysim.Experiment]
 
-# A module of the script's own travels with the plan, and a round takes a while.
-SCRIPT = """
-import sys, time
-import raysim
-from raysim.models.softmax import cross_entropy
+ROUNDS = 12
+PAUSE_S = 0.3
 
-pause_s = float(sys.argv[3])
 
-def slow(outputs, targets):
-    time.sleep(pause_s)
+def slow(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The task's own loss, which takes its time."""
+    time.sleep(PAUSE_S)
     return cross_entropy(outputs, targets)
 
-exp = raysim.Experiment.model_validate({
-    "name": "tiny", "rounds": 12, "data": {"name": "digits", "clients": 20}, "model": {"name": "linear"},
-    "cohort": {"size": 5}, "client": {"batch_size": "full"}, "checkpoint": {"every": 3},
-    "engine": {"workers": 2, "cpus_per_worker": 0.5, "form": "one_by_one"},
-})
-how = {"loss": slow, "path": sys.argv[2]}
-"""
-RUN = SCRIPT + "raysim.run(exp, address=sys.argv[1], **how)"
-LAUNCH = SCRIPT + "print(raysim.launch(exp, address=sys.argv[1], **how))"
-HERE = SCRIPT + "raysim.run(exp, executor='local', **how)"
 
-SLOW, FAST = "0.15", "0"
+SCRIPT = """
+import sys
+import raysim
+from tests.engine.test_attached import slow
+raysim.run(raysim.load("tiny.toml"), loss=slow, address=sys.argv[1])
+"""
+
+FILE = f"""
+name = "tiny"
+rounds = {ROUNDS}
+data = {{ name = "digits", clients = 20 }}
+model = {{ name = "linear" }}
+cohort = {{ size = 4 }}
+client = {{ batch_size = "full" }}
+checkpoint = {{ every = 3 }}
+evaluation = {{ every = {ROUNDS} }}
+engine = {{ workers = 2, cpus_per_worker = 0.5, form = "one_by_one" }}
+"""
 
 
 @pytest.fixture
-def address(ray_cluster: None) -> Iterator[str]:
-    """Of a cluster that outlives a script; at the end no run is left on it."""
+def address(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Of a cluster that outlives scripts, in a working folder with tiny.toml; at the end no run is left on it."""
+    (tmp_path / "tiny.toml").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    # For scripts that join at host:port.
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
     yield ray.get_runtime_context().gcs_address
     wait_until(lambda: not names(), "a driver is left over")
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> raysim.Result:
-    """What the script's run comes to."""
-    folder = tmp_path_factory.mktemp("undisturbed") / "tiny"
-    with start(HERE, "none", folder, FAST) as process:
-        assert process.wait(120) == 0
-    return left(folder)
+    """What the run of tiny.toml comes to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    (folder / "tiny.toml").write_text(FILE)
+    return raysim.run(raysim.load(folder / "tiny.toml"), loss=cross_entropy, path=folder / "tiny", executor="local")
 
 
-def left(folder: Path) -> raysim.Result:
-    fingerprint = records.stored_fingerprint(folder)
-    state = records.newest_state(folder, fingerprint)
-    assert state is not None
-    params = {"all": state.weights.params}
-    return raysim.Result(params, records.read_rounds(folder), records.read_clients(folder), folder)
+def launch(*changes: str, **how: Any) -> str:
+    return raysim.launch(raysim.load("tiny.toml", changes), loss=slow, **how)
 
 
-def start(script: str, address: str, folder: Path, pause_s: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "RAY_AUTH_MODE": "token"}
-    command = [sys.executable, "-c", script, address, str(folder), pause_s]
-    return subprocess.Popen(
-        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder.parent
-    )
+ENDLESS = "rounds=1000"
+
+
+def start(*command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, *command], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def resumed(path: str) -> raysim.Result:
+    """The run's end, as this process comes to it; nothing is left to do where the run is whole."""
+    return raysim.resume(path, loss=cross_entropy, executor="local")
 
 
 def names() -> list[str]:
@@ -94,80 +104,65 @@ def rounds_of(name: str) -> int:
     return next((run.rounds for run in raysim.under_way() if run.name == name), 0)
 
 
-def test_a_launched_run_is_listed_followed_and_whole(address: str, tmp_path: Path, undisturbed: raysim.Result) -> None:
-    folder = tmp_path / "tiny"
-    with start(LAUNCH, address, folder, SLOW) as process:
-        said, err = process.communicate(timeout=120)
-    assert (process.returncode, said) == (0, "tiny\n"), err
+@pytest.mark.usefixtures("address")
+def test_a_launched_run_is_listed_followed_and_whole(undisturbed: raysim.Result) -> None:
+    assert launch() == "tiny"
     (run,) = raysim.under_way()
-    assert (run.name, run.path, run.stage) == ("tiny", folder, "running")
+    assert (run.name, run.path, run.stage) == ("tiny", Path("runs/tiny").absolute(), "running")
     rows: list[int] = []
     result = raysim.attach("tiny", loggers=[lambda row: rows.append(row["round"])])
-    assert rows == list(range(rows[0], 12))
-    same_records(left(folder), undisturbed)
-    assert result.rounds.equals(records.read_rounds(folder))
-    assert result.clients.equals(undisturbed.clients)
-    assert (folder / "curve.png").exists()
-    # Who comes late is told too, for a moment; then the name is free.
-    assert raysim.attach("tiny").rounds.num_rows == 12
+    assert rows == list(range(rows[0], ROUNDS))
+    same_records(result, undisturbed)
+    assert (result.path / "curve.png").exists()
+    # Who comes late is told too, for a moment; and the run is no longer under way.
+    assert raysim.attach("tiny").rounds.num_rows == ROUNDS
     assert raysim.under_way() == []
 
 
-def test_a_run_goes_on_when_its_script_is_killed(address: str, tmp_path: Path, undisturbed: raysim.Result) -> None:
-    folder = tmp_path / "tiny"
-    with start(RUN, address, folder, SLOW) as process:
-        wait_until(lambda: names() or process.poll() is not None, "the run does not begin")
+def test_a_run_goes_on_when_its_script_is_killed(address: str, undisturbed: raysim.Result) -> None:
+    with start("-c", SCRIPT, address) as script:
+        wait_until(lambda: names() or script.poll() is not None, "the run does not begin")
         # As early as can be: its workers have not started yet.
-        process.kill()
-    raysim.attach("tiny")
-    same_records(left(folder), undisturbed)
+        script.kill()
+    same_records(raysim.attach("tiny"), undisturbed)
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "raysim.stop"])
+@pytest.mark.parametrize("how", ["SIGTERM", "raysim.stop"])
 def test_a_run_that_is_ended_leaves_a_checkpoint_to_go_on_from(
-    how: str, address: str, tmp_path: Path, undisturbed: raysim.Result
+    how: str, address: str, undisturbed: raysim.Result
 ) -> None:
-    folder = tmp_path / "tiny"
-    with start(RUN, address, folder, SLOW) as process:
+    with start("-c", SCRIPT, address) as script:
         wait_until(lambda: rounds_of("tiny") >= 2, "no round is finished")
         if how == "raysim.stop":
             assert raysim.stop("tiny").stage == "stopped"
         else:
-            process.send_signal(signal.Signals[how])
-        _, err = process.communicate(timeout=60)
+            script.send_signal(signal.SIGTERM)
+        _, err = script.communicate(timeout=60)
     assert err.endswith("KeyboardInterrupt\n"), err
-    done = records.read_rounds(folder).num_rows
+    assert raysim.under_way() == []
+    folder = Path("runs/tiny")
     state = records.newest_state(folder, records.stored_fingerprint(folder))
     assert state is not None
-    assert 2 <= state.round == done < 12
-    assert raysim.under_way() == []
-    with start(RUN.replace("raysim.run(exp,", "raysim.run(exp, resume=True,"), address, folder, FAST) as process:
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    same_records(left(folder), undisturbed)
+    assert 2 <= state.round == records.read_rounds(folder).num_rows < ROUNDS
+    same_records(resumed("runs/tiny"), undisturbed)
 
 
-def test_a_folder_in_use_is_refused_and_another_folder_gets_another_name(address: str, tmp_path: Path) -> None:
-    with start(LAUNCH, address, tmp_path / "tiny", SLOW) as process:
-        assert process.communicate(timeout=120)[0] == "tiny\n"
-    with start(RUN, address, tmp_path / "tiny", FAST) as process:
-        _, err = process.communicate(timeout=120)
-    assert "RunFolderError" in err
-    assert "raysim attach tiny" in err
-    (tmp_path / "other").mkdir()
-    with start(LAUNCH, address, tmp_path / "other" / "tiny", SLOW) as process:
-        assert process.communicate(timeout=120)[0] == "tiny-2\n"
-    assert [run.name for run in raysim.under_way()] == ["tiny", "tiny-2"]
-    for name in ("tiny", "tiny-2"):
+@pytest.mark.usefixtures("address")
+def test_a_folder_in_use_is_refused_and_another_folder_gets_another_name() -> None:
+    assert launch(ENDLESS) == "tiny"
+    for again in ({"resume": True}, {"overwrite": True}, {}):
+        with pytest.raises(raysim.RunFolderError, match="Follow it with `raysim attach tiny`"):
+            launch(ENDLESS, **again)
+    assert launch(ENDLESS, path="other/tiny") == "tiny-2"
+    assert launch(ENDLESS, path="other/one") == "tiny/one"
+    assert [run.name for run in raysim.under_way()] == ["tiny", "tiny-2", "tiny/one"]
+    for name in ("tiny", "tiny-2", "tiny/one"):
         raysim.stop(name)
 
 
-def test_who_follows_may_leave(address: str, tmp_path: Path) -> None:
-    with start(LAUNCH, address, tmp_path / "tiny", SLOW) as process:
-        assert process.communicate(timeout=120)[0] == "tiny\n"
-    command = [sys.executable, "-m", "raysim", "attach", "tiny", "--address", address]
-    environment = {**os.environ, "RAY_AUTH_MODE": "token"}
-    with subprocess.Popen(command, env=environment, text=True, stderr=subprocess.PIPE) as watcher:
+def test_who_follows_may_leave(address: str) -> None:
+    launch(ENDLESS)
+    with start("-m", "raysim", "attach", "tiny", "--address", address) as watcher:
         assert watcher.stderr is not None
         # "placement ...", and a line for the first round that it is told.
         while "round" not in (line := watcher.stderr.readline()):
@@ -175,55 +170,51 @@ def test_who_follows_may_leave(address: str, tmp_path: Path) -> None:
         watcher.send_signal(signal.SIGINT)
         said = watcher.stderr.read()
     assert watcher.returncode == 130
-    assert "left tiny, which goes on; end it with: raysim stop tiny" in said
+    assert said == "left tiny, which goes on; end it with: raysim stop tiny\n"
     before = rounds_of("tiny")
     wait_until(lambda: rounds_of("tiny") > before, "the run does not go on")
     assert raysim.stop("tiny").stage == "stopped"
 
 
 def test_a_run_that_fails_tells_why_and_leaves_nothing(
-    address: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+    address: str, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
-    def broken(outputs: Any, targets: Any) -> Any:
-        raise KeyError("my own mistake")
-
-    exp = experiment(engine={"workers": 1, "cpus_per_worker": 0.5})
+    exp = experiment(cohort={"size": 20}, engine={"workers": 1, "cpus_per_worker": 0.5}, client={"batch_size": "full"})
     with pytest.raises(raysim.ClientError, match="my own mistake"):
-        raysim.run(exp, dataset=dataset, loss=broken, path=tmp_path / "run", address=address)
+        raysim.run(exp, dataset=dataset, loss=failing_loss, address=address)
     with pytest.raises(raysim.ClientError, match="my own mistake"):
-        raysim.attach("test/run")
+        raysim.attach("test")
 
 
-class NotThere:
-    """A model factory that only this process can unpickle."""
+class OnlyHere:
+    """A model factory that other processes cannot unpickle."""
 
     def __reduce__(self) -> Any:
-        return (_only_here, (os.getpid(),))
+        return (_only_in, (os.getpid(),))
 
-    def __call__(self) -> Any:
-        import torch
-
+    def __call__(self) -> torch.nn.Module:
         return torch.nn.Linear(5, 3)
 
 
-def _only_here(process: int) -> NotThere:
-    assert os.getpid() == process, "the module is not on this machine"
-    return NotThere()
+def _only_in(process: int) -> OnlyHere:
+    assert os.getpid() == process, "it is not on this machine"
+    return OnlyHere()
 
 
 def test_a_driver_that_cannot_begin_is_an_error_and_leaves_nothing(
-    address: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+    address: str, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
     exp = experiment(model=None, engine={"workers": 1, "cpus_per_worker": 0.5})
-    with pytest.raises(raysim.WorkerLostError, match="the module is not on this machine"):
-        raysim.launch(exp, dataset=dataset, model=NotThere(), path=tmp_path / "run", address=address)
-    assert not (tmp_path / "run").exists()
+    with pytest.raises(raysim.WorkerLostError, match="it is not on this machine"):
+        raysim.launch(exp, dataset=dataset, model=OnlyHere(), address=address)
+    assert not Path("runs/test").exists()
 
 
-def test_an_unknown_name_is_an_error_that_says_which_there_are(address: str) -> None:
+@pytest.mark.usefixtures("address")
+def test_an_unknown_name_is_an_error_that_says_which_there_are() -> None:
     for ask in (raysim.attach, raysim.stop):
         with pytest.raises(raysim.UnknownRunError, match=r"No run 'quick' is under way .*\(under way: none\)"):
-            ask("quick", address=address)
+            ask("quick")
     assert named.under_way() == []
 
 

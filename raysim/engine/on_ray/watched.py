@@ -32,7 +32,7 @@ log = logging.getLogger("raysim")
 POLL_S = 0.5
 """How long a watcher's question waits for news."""
 
-LINGER_S = 10.0
+LINGER_S = 5.0
 """How long a detached driver can still be asked about a run that has ended."""
 
 
