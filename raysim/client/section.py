@@ -76,8 +76,8 @@ class ClientSection(Section):
         An epoch's last batch is short, unless `fill_last_batch` tops it up.
         """
         batch: Int64s = sizes if self.batch_size == "full" else np.full_like(sizes, self.batch_size)
-        steps_an_epoch = -(-sizes // batch)
-        an_epoch = steps_an_epoch * batch if self.fill_last_batch else sizes
+        steps_an_epoch: Int64s = -(-sizes // batch)
+        an_epoch: Int64s = steps_an_epoch * batch if self.fill_last_batch else sizes
         return steps // steps_an_epoch * an_epoch + steps % steps_an_epoch * batch
 
     @property
