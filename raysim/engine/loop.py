@@ -33,9 +33,9 @@ log = logging.getLogger("raysim")
 class Finished:
     """A finished round, as it leaves the loop.
 
-    metrics: by their fixed names; None where a figure is not defined. cohort: client ids in sampling order. rejected:
-    ids of clients whose update was not finite. clients: one row per evaluated client, None where nothing was evaluated.
-    weights: after the server step.
+    metrics: by their fixed names; None where a figure is not defined. cohort: ids of all clients that were asked, in
+    sampling order. rejected: ids of clients whose update was not finite. clients: one row per evaluated client, None
+    where nothing was evaluated. weights: after the server step.
     spans: what driver and workers did since the round before.
     """
 
@@ -279,11 +279,7 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, traffic: tuple[in
     if rejected:
         log.warning("round %d: rejected %d update(s), not finite, of: %s", index, len(rejected), ", ".join(rejected))
     if training.selected.abandoned:
-        log.warning(
-            "round %d: abandoned with fewer reports than systems.min_reports = %d, so the model is left as it is",
-            index,
-            plan.experiment.systems.min_reports if plan.experiment.systems else 0,
-        )
+        log.warning("round %d: fewer reports than systems.min_reports, so the model is left as it is", index)
     if rejected and not stepped.metrics["clients"]:
         log.warning("round %d: every update was rejected, so the model is left as it is", index)
     if stepped.metrics.get("catastrophic_failure"):

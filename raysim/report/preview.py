@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -113,8 +114,15 @@ def _choice(section: Section) -> str:
 
 def _keys(section: Section) -> str:
     """The keys of a section but for its name: "lr = 0.1, momentum = 0.0"."""
-    keys = section.model_dump(by_alias=True)
-    return ", ".join(f"{key} = {value}" for key, value in keys.items() if key != "name" and value is not None)
+    return _written(section.model_dump(by_alias=True))
+
+
+def _written(keys: Mapping[str, Any]) -> str:
+    said = {
+        key: f"{value['name']} ({_written(value)})" if isinstance(value, Mapping) and "name" in value else value
+        for key, value in keys.items()
+    }
+    return ", ".join(f"{key} = {value}" for key, value in said.items() if key != "name" and value is not None)
 
 
 def _schedule(plan: Plan) -> Iterator[Line]:

@@ -164,7 +164,7 @@ def test_an_abandoned_round_leaves_the_model(
     first, second, *_ = raysim.rounds(experiment(systems=hasty), dataset=dataset)
     assert (first.metrics["clients"], first.metrics["late"], first.metrics["simulated_time_s"]) == (0, 7, 1e-6)
     assert params(first) == params(second)
-    assert "round 0: abandoned with fewer reports than systems.min_reports = 2" in caplog.text
+    assert "round 0: fewer reports than systems.min_reports" in caplog.text
 
 
 @pytest.mark.parametrize(
