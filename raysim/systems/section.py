@@ -16,7 +16,7 @@ from raysim.systems.quantity import Distribution, Floats, drawn
 
 
 class SystemsSection(Section):
-    """`time`: how long a client takes from being asked to its report. Absent of the others, all clients are waited for.
+    """`time`: how long a client takes from being asked to its report. Without the others all clients are waited for.
 
     `over_selection`: so many times `cohort.size` clients are asked, rounded up, and the first `cohort.size` to report
     count. `deadline_s`: reports that take longer do not count. `session_s`: how long a client stays; one that would
