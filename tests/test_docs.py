@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CONFIGS = sorted((ROOT / "configs").rglob("*.toml"))
 
-OTHERS_COMMANDS = {"cd", "git", "ray", "source"}
+OTHERS_COMMANDS = {"cd", "export", "git", "kill", "pip", "python", "ray", "source"}
 """Commands in our pages that are not ours."""
 
 
