@@ -35,6 +35,13 @@ def test_a_resumed_run_counts_earlier_rounds_as_done_but_not_as_fast() -> None:
     assert standing.clients_per_s == 0.5
 
 
+def test_who_joins_a_run_under_way_sees_how_it_stands_and_measures_from_there() -> None:
+    joined = Standing.at_start(10, 0.0).after({"round": 4, "clients": 20, "loss": 0.5}, 1.0).unmeasured()
+    assert (joined.done, joined.loss, joined.round_s, joined.clients_per_s) == (5, 0.5, None, None)
+    later = joined.after({"round": 5, "clients": 20}, 3.0)
+    assert (later.round_s, later.clients_per_s, later.left_s(3.0)) == (2.0, 10.0, 8.0)
+
+
 def test_the_pace_follows_a_change() -> None:
     standing = Standing.at_start(1000, now_s=0).after({"round": 0, "clients": 1}, now_s=1000)
     for index in range(1, WINDOW + 1):
