@@ -14,7 +14,8 @@ from raysim.report import runs_under_way
 
 @pytest.fixture
 def night() -> UnderWay:
-    exp = raysim.Experiment.model_validate({"name": "night", "rounds": 1500, "model": {"name": "linear"}, "cohort": {"size": 5}})
+    given = {"name": "night", "rounds": 1500, "model": {"name": "linear"}, "cohort": {"size": 5}}
+    exp = raysim.Experiment.model_validate(given)
     return UnderWay("night", exp, "atlas", Path("/home/me/runs/night"), since_s=100.0, stage="running", rounds=1200)
 
 
