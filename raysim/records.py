@@ -43,16 +43,20 @@ EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/")
 STATES = "client_state"
 """The folder of the clients' own states within the run's."""
 
-_COSTS = frozenset({"workers", "wall_time_s", "idle_fraction", "retries", "ray_bytes_down", "ray_bytes_up"})
+_COSTS = frozenset({"workers", "wall_time_s", "idle_fraction", "retries"})
 
 _PACKAGES = ("raysim", "ray", "torch", "numpy", "pyarrow")
 
 Row = Mapping[str, Any]
 
 
+TRAFFIC = "ray_bytes_"
+"""Columns that start so say what went through the object store."""
+
+
 def tells_cost(column: str) -> bool:
     """Whether the column says how a round was carried out; every other one has the same bits wherever it is run."""
-    return column in _COSTS or column.startswith(PREFIX)
+    return column in _COSTS or column.startswith((PREFIX, TRAFFIC))
 
 
 class RunFolder:

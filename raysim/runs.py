@@ -31,7 +31,7 @@ from raysim.engine.mates import mates_key
 from raysim.engine.plan import Plan
 from raysim.engine.resolve import resolve
 from raysim.engine.segment import Advanced
-from raysim.errors import RaysimError, ResourceError, RunFolderError, WorkerLostError
+from raysim.errors import RaysimError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
@@ -293,13 +293,8 @@ class Runs:
         decision = failure.decide(cause, before, what)
         log.warning(decision.reason)
         self._failures.update((number, cause) for number in group)
-        if decision.retry:
-            return
-        if cause == "worker_lost":
-            self._fail(group, WorkerLostError(decision.reason))
-        else:
-            advice = "Lower engine.chunk_size, or give each worker a larger share of the card (engine.gpus_per_worker)."
-            self._fail(group, ResourceError(f"{decision.reason}. {advice}"))
+        if not decision.retry:
+            self._fail(group, failure.given_up(cause, decision))
 
     def _fail(self, group: Group, error: RaysimError) -> None:
         for number in group:

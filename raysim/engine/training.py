@@ -26,7 +26,8 @@ class Training:
     """A round whose first phase is under way; there is no ticket where nobody is left of the cohort.
 
     positions: the clients that take part, without those that left in mid-round. chunks, costs, bounds: of the jobs.
-    probe: the ticket of all training clients' updates, in rounds that measure them.
+    probe: the ticket of all training clients' updates, in rounds that measure them. times_lost: how often the round was
+    trained before, for updates that went with a node.
     """
 
     ticket: int | None
@@ -38,6 +39,7 @@ class Training:
     bounds: tuple[Bounds, ...]
     watch: Stopwatch
     probe: int | None = None
+    times_lost: int = 0
 
 
 def begin(

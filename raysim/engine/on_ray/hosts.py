@@ -16,7 +16,8 @@ from ray import exceptions
 from raysim.engine import wire
 from raysim.engine.groups import Group
 from raysim.engine.hosts import Ended
-from raysim.engine.on_ray.cluster import Placement, wait_for_pools
+from raysim.engine.on_ray.cluster import Placement, actor_options, wait_for_pools
+from raysim.engine.on_ray.whereabouts import Whereabouts, here
 from raysim.engine.plan import Plan
 from raysim.engine.segment import Advanced, Host
 from raysim.errors import RaysimError
@@ -41,9 +42,9 @@ class HostActor:
         self._name = f"worker {index} (process {os.getpid()})"
         self._host = Host(self._name)
 
-    def ready(self) -> str:
+    def ready(self) -> Whereabouts:
         """Where this host runs, once it can work."""
-        return f"{self._name} on {ray.util.get_node_ip_address()}"
+        return here(self._name)
 
     def advance(self, group: Group, packed: Sequence[Any], plans: Sequence[tuple[int, Any, Any]]) -> list[Any]:
         """`Host.advance` with packed states, after being told of runs: (number, plan without data, its data)."""
@@ -108,9 +109,8 @@ class OnRayHosts:
         """To a host that knows the runs already, where one is free: what it made for them is there."""
         actor = max(self._free, key=lambda actor: len(self._told[actor].intersection(group)))
         self._free.remove(actor)
-        new = [(number, list(self._plans[number])) for number in group if number not in self._told[actor]]
         # References inside a list are handed on as they are.
-        plans = [(number, *references) for number, references in new]
+        plans = [(number, *self._plans[number]) for number in group if number not in self._told[actor]]
         self._told[actor].update(group)
         packed = [wire.pack(state) for state in states]
         self._busy[actor.advance.remote(group, packed, plans)] = actor, group
@@ -146,11 +146,7 @@ class OnRayHosts:
         self._told, self._free, self._busy = {}, [], {}
 
     def _start(self) -> None:
-        place = self._placement
-        # raysim alone retries: see executor.py.
-        options = ray.remote(HostActor).options(
-            num_cpus=place.cpus, num_gpus=place.gpus, max_restarts=0, max_task_retries=0
-        )
-        actor = options.remote(next(self._indices), place.gpus, self._log_level)
+        options = ray.remote(HostActor).options(**actor_options(self._placement))
+        actor = options.remote(next(self._indices), self._placement.gpus, self._log_level)
         self._told[actor] = set()
         self._free.append(actor)
