@@ -267,17 +267,16 @@ class OnRay:
             self._out_of_memory(call, running, len(reply.done))
             return
         self._settle_race(call)
-        if not call.covers:
+        if call.kept:
+            running.kept.append(call.kept)
+        if call.sums is not None:
+            running.left.setdefault(worker.node, []).append(Left(reply.parts, call.sums))
+        elif call.covers:
+            self._arrive(running, reply.sums, worker.node)
+        else:
             worker.held_s += took_s
             if worker.held_s > HOLD_S:
                 self._call(call.worker, call.ticket, (), hand_over=True)
-            return
-        if call.kept:
-            running.kept.append(call.kept)
-        if call.sums is None:
-            self._arrive(running, reply.sums, worker.node)
-        else:
-            running.left.setdefault(worker.node, []).append(Left(reply.parts, call.sums))
         self._finish_if_whole(call.ticket)
 
     def _arrive(self, running: Running, sums: Any, node: str) -> None:
