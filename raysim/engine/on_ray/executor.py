@@ -17,7 +17,7 @@ from ray import exceptions
 from raysim.engine import failure, wire
 from raysim.engine.job import COMBINE, Job, Outcome, Stopped, UpdatesLost
 from raysim.engine.on_ray import lateness
-from raysim.engine.on_ray.calls import Call, Gather, Start, Work
+from raysim.engine.on_ray.calls import Call, Calls, Gather, Start, Work
 from raysim.engine.on_ray.client_pool import Worked
 from raysim.engine.on_ray.cluster import WAIT_FOR_RESOURCES_S, Placement, no_worker, wait_for_pools
 from raysim.engine.on_ray.running import Left, Running, units_of
@@ -54,14 +54,14 @@ class OnRay:
 
     def __init__(self, plan: Plan, placement: Placement) -> None:
         self._workers = Workers(ray.put(plan), placement, plan.experiment.engine.threads)
-        self._calls: dict[Any, Call] = {}
+        self._calls = Calls()
         self._jobs: dict[int, Running] = {}
         self._done: dict[int, Outcome] = {}
         self._tickets = itertools.count(1)
         self._seconds: dict[str, float] = {}
         """By kind: seconds per cost, as last measured."""
-        self._copied: set[int] = set()
-        """Late workers whose units somebody else does too."""
+        self._copied: set[tuple[int, int]] = set()
+        """Late workers, and the jobs of which somebody else does their units too."""
         self._seen_s = time.monotonic()
         """When some worker was last there."""
         self.stop = threading.Event()
@@ -160,12 +160,10 @@ class OnRay:
 
     def _call(self, number: int, ticket: int, units: tuple[int, ...], hand_over: bool) -> None:
         worker, running = self._workers[number], self._jobs[ticket]
-        held = worker.held.setdefault(ticket, [])
-        held.extend(units)
+        worker.held.setdefault(ticket, []).extend(units)
         covers: tuple[int, ...] = ()
         if hand_over:
-            covers, worker.held_s = tuple(held), 0.0
-            held.clear()
+            covers, worker.held_s = tuple(worker.held.pop(ticket)), 0.0
         self._send(Work(number, ticket, units, covers), running, ticket, hand_over)
 
     def _send(self, call: Work, running: Running, name: int, hand_over: bool) -> None:
@@ -205,8 +203,7 @@ class OnRay:
         """Where nothing more of the job comes from a node, have what lies there added up and sent."""
         if not running.left:
             return
-        wanted = (call for call in self._calls.values() if isinstance(call, Work) and call.ticket == ticket)
-        busy = {self._workers[call.worker].node for call in wanted if not call.void}
+        busy = {self._workers[call.worker].node for call in self._calls.of_job(ticket) if isinstance(call, Work)}
         for node in [node for node in running.left if node not in busy]:
             here, left = self._workers.of_node(node), running.left.pop(node)
             parts = tuple(part for one in left for part in one.parts)
@@ -222,7 +219,7 @@ class OnRay:
     # Settling
 
     def _settle(self, reference: Any) -> None:
-        call = self._calls.pop(reference, None)
+        call = self._calls.pop(reference)
         if call is None:
             return
         try:
@@ -257,7 +254,10 @@ class OnRay:
         worker = self._workers[call.worker]
         worker.in_flight -= bool(call.units)
         worker.since_s = time.monotonic()
-        if call.void or (call.copies is not None and reply.out_of_memory):
+        if call.void:
+            self._came_back(call.worker)
+            return
+        if call.copies is not None and reply.out_of_memory:
             return
         running = self._jobs[call.ticket]
         took_s = running.done(call.worker, call.units, reply.done)
@@ -287,87 +287,92 @@ class OnRay:
     def _finish_if_whole(self, ticket: int) -> None:
         # Replies are settled in any order: the sums may be whole before the last call has said how long it took.
         running = self._jobs[ticket]
-        if not running.tree.complete or any(self._is_wanted(call, ticket) for call in self._calls.values()):
+        if not running.tree.complete or any(self._calls.of_job(ticket)):
             return
         del self._jobs[ticket]
         self._done[ticket] = running.outcome(len(self._workers.ready()), self._workers.nodes)
 
-    def _is_wanted(self, call: Call, ticket: int) -> bool:
-        return isinstance(call, Work | Gather) and call.ticket == ticket and not (isinstance(call, Work) and call.void)
-
     # What goes wrong
 
     def _fail(self, call: Start | Work, error: exceptions.RayTaskError) -> None:
-        if isinstance(call, Work) and call.void:
-            self._workers[call.worker].in_flight -= bool(call.units)
-            return
         cause = getattr(error, "cause", None)
-        if isinstance(call, Work) and isinstance(cause, exceptions.ObjectLostError):
+        if isinstance(call, Work):
             self._workers[call.worker].in_flight -= bool(call.units)
-            self._abandon(call.ticket)
-            raise UpdatesLost(self._jobs.pop(call.ticket).job.broadcast.round) from None
+            if call.void:
+                self._came_back(call.worker)
+                return
+            if isinstance(cause, exceptions.ObjectLostError):
+                for number in self._workers:
+                    self._void(number, call.ticket)
+                raise UpdatesLost(self._jobs.pop(call.ticket).job.broadcast.round) from None
         self.close()
         if isinstance(cause, RaysimError):
             raise cause from None
         raise error
 
-    def _abandon(self, ticket: int) -> None:
-        """Nobody waits for the job any more."""
-        for number in self._workers:
-            self._void(number, ticket)
-
     def _void(self, number: int, ticket: int) -> None:
         """What the worker has of the job, and will have, is not wanted."""
-        for reference, call in self._calls.items():
-            if isinstance(call, Work) and (call.worker, call.ticket) == (number, ticket):
-                self._calls[reference] = replace(call, void=True)
         worker = self._workers[number]
+        self._calls.void(number, ticket)
         worker.held.pop(ticket, None)
         worker.told.discard(ticket)
         worker.actor.drop.remote(ticket)
+        self._came_back(number)
+
+    def _came_back(self, number: int) -> None:
+        """A worker that still is about what nobody wants is given nothing else."""
+        late = any(isinstance(call, Work) and call.void for call in self._calls.of_worker(number))
+        self._workers[number].ready = not late
 
     def _settle_race(self, call: Work) -> None:
         """Of a late worker and the one that does its units too, the first to reply is the one that counts."""
         if call.copies is not None:
             log.warning("worker %d was first with what worker %d is late with", call.worker, call.copies)
-            self._copied.discard(call.copies)
+            self._copied.discard((call.copies, call.ticket))
             self._void(call.copies, call.ticket)
-        else:
-            self._void_copies(call.worker)
+        elif (call.worker, call.ticket) in self._copied:
+            self._void_copies(call.worker, call.ticket)
 
-    def _void_copies(self, number: int) -> None:
-        if number in self._copied:
-            self._copied.remove(number)
-            for reference, call in self._calls.items():
-                if isinstance(call, Work) and call.copies == number:
-                    self._calls[reference] = replace(call, void=True)
+    def _void_copies(self, number: int, ticket: int) -> None:
+        self._copied.discard((number, ticket))
+        self._calls.void_copies(number, ticket)
 
     def _look_for_late_calls(self) -> None:
         """Have what takes too long done by a worker that has nothing to do; end a worker that will never reply."""
         now_s = time.monotonic()
         for number, worker in self._workers.items():
-            calls = [call for call in self._calls.values() if isinstance(call, Work) and call.worker == number]
-            if not calls:
+            first = next((call for call in self._calls.of_worker(number) if isinstance(call, Work)), None)
+            if first is None:
                 continue
             running_s = now_s - worker.since_s
-            if lateness.is_hung(running_s, calls[0].expected_s):
-                self._lost(number, calls[:1], "hung", f"has not replied for {running_s:.0f} s")
-            elif lateness.is_slow(running_s, calls[0].expected_s) and not calls[0].void and calls[0].copies is None:
-                self._copy(number, worker, calls[0].ticket)
+            if lateness.is_hung(running_s, first.expected_s):
+                self._lost(number, [], "hung", f"has not replied for {running_s:.0f} s")
+            elif lateness.is_slow(running_s, first.expected_s):
+                for ticket in self._jobs:
+                    self._copy(number, ticket)
 
-    def _copy(self, number: int, late: Worker, ticket: int) -> None:
+    def _copy(self, number: int, ticket: int) -> None:
         """Give all that a late worker has of a job to an idle one as well, where there is one."""
-        calls = [call for call in self._calls.values() if isinstance(call, Work) and call.ticket == ticket]
+        units = self._has(self._workers[number], ticket, self._calls.of_worker(number))
         idle = [n for n in self._workers.ready() if self._workers[n].is_idle]
-        if not idle or number in self._copied:
+        if not units or not idle or (number, ticket) in self._copied:
             return
-        self._copied.add(number)
-        units = set(late.held.get(ticket, ()))
-        units.update(unit for call in calls if call.worker == number for unit in (*call.units, *call.covers))
+        self._copied.add((number, ticket))
         log.warning("worker %d is late with %d chunk(s); worker %d does them too", number, len(units), idle[0])
         ordered = tuple(sorted(units))
         # By another name: it may hold units of the job that are its own.
         self._send(Work(idle[0], ticket, ordered, ordered, copies=number), self._jobs[ticket], -ticket, hand_over=True)
+
+    def _has(self, worker: Worker, ticket: int, calls: Iterable[Call]) -> set[int]:
+        """A worker's units of a job: given to it, or added up by it, and not with the driver yet."""
+        units = set(worker.held.get(ticket, ()))
+        for call in calls:
+            match call:
+                case Work(ticket=own, copies=None, void=False) if own == ticket:
+                    units.update(call.units, call.covers)
+                case Gather(ticket=own) if own == ticket:
+                    units.update(units_of(call.parts))
+        return units
 
     def _look_for_workers(self) -> None:
         if self._workers.ready():
@@ -386,18 +391,10 @@ class OnRay:
     def _lost(self, number: int, seen: Sequence[Call], cause: failure.Cause, how: str) -> None:
         """End a worker, put its units back, those it held included, and start another in its place."""
         worker = self._workers.end(number)
-        calls = [*seen, *(call for call in self._calls.values() if call.worker == number)]
-        self._calls = {reference: call for reference, call in self._calls.items() if call.worker != number}
-        self._void_copies(number)
-        units: dict[int, set[int]] = {ticket: set(worker.held.get(ticket, ())) for ticket in self._jobs}
-        for call in calls:
-            match call:
-                case Work(copies=None, void=False):
-                    units[call.ticket].update(call.units, call.covers)
-                case Gather():
-                    units[call.ticket].update(units_of(call.parts))
-        for ticket, given in units.items():
-            self._again(ticket, number, given, cause, f"worker {number} {how}")
+        calls = [*seen, *self._calls.forget(number)]
+        for ticket in list(self._jobs):
+            self._void_copies(number, ticket)
+            self._again(ticket, number, self._has(worker, ticket, calls), cause, f"worker {number} {how}")
         self._start_worker()
 
     def _gone(self, call: Gather) -> None:

@@ -32,7 +32,8 @@ class Worker:
     actor: Any
     node: str = ""
     ready: bool = False
-    """Whether it runs: one that has to wait for resources is given nothing until it has them."""
+    """Whether it can work. One that waits for resources is given nothing until it has them, nor is one that is late
+    with what somebody else did meanwhile until it has replied."""
     in_flight: int = 0
     since_s: float = 0.0
     held_s: float = 0.0
