@@ -322,13 +322,8 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, traffic: tuple[in
             **stepped.metrics,
             **scores,
             **probed,
-<<<<<<< HEAD
-            **transfers(plan, traffic, len(np.unique(training.cohort)), len(training.positions)),
-            **_engine_costs(outcomes, training.times_lost, time.perf_counter() - since_s),
-=======
             **transfers(plan, traffic, training.selected.asked, len(training.selected.positions)),
-            **_engine_costs(outcomes, time.perf_counter() - since_s),
->>>>>>> main
+            **_engine_costs(outcomes, training.times_lost, time.perf_counter() - since_s),
             **seconds,
         },
         cohort=tuple(split.id_of(position) for position in training.cohort.tolist()),
