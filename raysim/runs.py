@@ -1,4 +1,4 @@
-"""Several runs on one set of workers: trials of a study, points of a sweep.
+"""Several runs on one set of workers, such as the trials of a study.
 
 Runs advance in segments (engine/segment.py): from one evaluation to the next, in one worker each, so that nobody waits
 at another run's round. Mates (engine/mates.py) go in lockstep, and their clients are trained in one stack. A run's
@@ -168,6 +168,7 @@ class Runs:
             self._groups = deque(left for group in self._groups if (left := self._still_wanted(group)))
             if not any(run in group for group in self._under_way):
                 self._end(run)
+                self._hosts.keep_only(self._runs)
 
     def close(self) -> None:
         """End the workers; runs under way are checkpointed, and can be resumed."""
@@ -266,6 +267,8 @@ class Runs:
         for number in ended.group:
             if number in self._runs and self._runs[number].stopped:
                 self._end(number)
+        if any(number not in self._runs for number in ended.group):
+            self._hosts.keep_only(self._runs)
         left = self._still_wanted(ended.group)
         if whole and left:
             self._groups.append(left)
@@ -307,7 +310,6 @@ class Runs:
         """Checkpoint a run and let go of it."""
         self._wait_for_records(number)
         _checkpoint(self._runs.pop(number))
-        self._hosts.keep_only(self._runs)
 
     def _wait_for_records(self, number: int) -> None:
         """Until what was handed to the writers is on the disk; raises what they met."""

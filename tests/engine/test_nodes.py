@@ -17,7 +17,7 @@ import torch
 import raysim
 from raysim.engine import loop, numerics, second_look
 from raysim.engine.in_process import InProcess
-from raysim.engine.on_ray import executor, lateness, running, workers
+from raysim.engine.on_ray import executor, growth, lateness, running
 from raysim.engine.on_ray.cluster import Placement
 from raysim.engine.plan import Plan
 from raysim.engine.resolve import resolve
@@ -190,7 +190,7 @@ def test_updates_that_went_with_a_node_are_made_again(
 def test_nodes_that_join_are_used(
     ray_cluster: Any, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "GROW_S", 0.0)
+    monkeypatch.setattr(growth, "GROW_S", 0.0)
     plan = plan_of(experiment, dataset, rounds=200)
     on_ray = executor.OnRay(plan, Placement(workers=2, cpus=2, gpus=0, grows=True))
     added, seen = None, []

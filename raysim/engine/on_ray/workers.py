@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,11 +10,9 @@ from typing import Any
 import ray
 
 from raysim.engine.on_ray.client_pool import ClientPool
-from raysim.engine.on_ray.cluster import Placement, actor_options, room
+from raysim.engine.on_ray.cluster import Placement, actor_options
+from raysim.engine.on_ray.growth import Growth
 from raysim.engine.on_ray.whereabouts import Whereabouts
-
-GROW_S = 5.0
-"""How often a run that takes whatever there is looks whether there is more."""
 
 DEPTH = 2
 """Calls a worker has at a time: one running, one waiting, so that it never waits for the driver."""
@@ -66,7 +63,7 @@ class Workers:
         self._plan, self._placement, self._threads = plan, placement, threads
         self._numbers = itertools.count()
         self._workers: dict[int, Worker] = {}
-        self._looked_s = time.monotonic()
+        self._growth = Growth(placement)
         self.nodes: list[str] = [ray.get_runtime_context().get_node_id()]
         """Identities of the nodes in order of their appearance; the driver's is the first."""
 
@@ -108,12 +105,8 @@ class Workers:
             self.nodes.append(where.node)
 
     def lacking(self) -> int:
-        """How many more there could be: where the run takes whatever there is, what nodes that joined have room for."""
-        if not self._placement.grows or time.monotonic() - self._looked_s < GROW_S:
-            return 0
-        self._looked_s = time.monotonic()
-        waiting = sum(not worker.ready for worker in self._workers.values())
-        return max(0, room(self._placement) - waiting)
+        """How many more there could be."""
+        return self._growth.lacking(sum(not worker.node for worker in self._workers.values()))
 
     def end(self, number: int) -> Worker:
         """End one; returns what it was."""
