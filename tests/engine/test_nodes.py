@@ -117,6 +117,7 @@ def test_sums_are_added_up_on_their_node_before_they_travel(
 ) -> None:
     # Who takes chunks from others' regions breaks up subtrees, as the moment has it: here nobody does.
     monkeypatch.setattr(running.Running, "least_to_take", lambda _: math.inf)
+    monkeypatch.setattr(executor, "HOLD_S", math.inf)
     plan = plan_of(experiment, dataset, cohort={"size": 16})
     on_ray = executor.OnRay(plan, TWO_EACH)
     try:

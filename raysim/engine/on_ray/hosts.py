@@ -166,7 +166,7 @@ class OnRayHosts:
 
     def _start(self) -> None:
         options = ray.remote(HostActor).options(**actor_options(self._placement))
-        actor = options.remote(next(self._indices), self._placement.gpus, self._log_level)
+        actor: Any = options.remote(next(self._indices), self._placement.gpus, self._log_level)
         self._told[actor] = set()
         self._starting[actor.ready.remote()] = actor
 
