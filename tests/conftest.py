@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,14 +25,7 @@ def ray_cluster() -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    class Quiet(Cluster):
-        def add_node(self, *arguments: Any, **keywords: Any) -> Any:
-            # Looking for free ports, Ray leaves some sockets to be closed by chance.
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ResourceWarning)
-                return super().add_node(*arguments, **keywords)
-
-    cluster = Quiet(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
     ray.init(address=cluster.address, log_to_driver=False)
     yield cluster
     ray.shutdown()
