@@ -322,7 +322,8 @@ class OnRay:
     def _came_back(self, number: int) -> None:
         """A worker that still is about what nobody wants is given nothing else."""
         late = any(isinstance(call, Work) and call.void for call in self._calls.of_worker(number))
-        self._workers[number].ready = not late
+        worker = self._workers[number]
+        worker.ready = bool(worker.node) and not late
 
     def _settle_race(self, call: Work) -> None:
         """Of a late worker and the one that does its units too, the first to reply is the one that counts."""
