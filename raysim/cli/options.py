@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-
 File = Annotated[Path, typer.Argument(metavar="FILE", help="An experiment, in TOML.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, such as client.optimizer.lr=0.1.")
