@@ -71,7 +71,8 @@ def described() -> Iterator[Table]:
 
 def unsaid() -> list[str]:
     """What the reference lacks: meanings and examples of keys."""
-    every = [("", raysim.Experiment), *((table.path, section) for table in described() for section in table.sections)]
+    every: list[tuple[str, type[Section]]] = [("", raysim.Experiment)]
+    every += [(table.path, section) for table in described() for section in table.sections]
     lacks = []
     for path, section in every:
         said, where = meanings.meanings(section), f"{section.__module__}.{section.__name__}"
@@ -86,10 +87,11 @@ def unsaid() -> list[str]:
 def _table(table: Table, homes: Homes) -> Iterator[str]:
     mark = "#" if table.path == table.page else "##"
     yield f"{mark} `[{table.path}]` {{ #{_anchor(table.path)} }}\n"
-    is_choice = len(table.sections) > 1 or _name(table.sections[0]) is not None
-    if not is_choice:
+    if not _is_choice(table):
         yield from _section(table.sections[0], table, homes)
         return
+    links = ", ".join(_link(section, table.page, table) for section in table.sections)
+    yield f"One of these{', by its `name`' if _name(table.sections[0]) else ''}: {links}.\n"
     for section in table.sections:
         yield f"{mark}# {_title(section)} {{ #{_anchor_of(section, table)} }}\n"
         yield from _section(section, table, homes)
@@ -160,6 +162,10 @@ def _name(section: type[Section]) -> str | None:
     return name
 
 
+def _is_choice(table: Table) -> bool:
+    return len(table.sections) > 1 or _name(table.sections[0]) is not None
+
+
 def _title(section: type[Section]) -> str:
     name = _name(section)
     return f"`{name}`" if name else "with " + ", ".join(f"`{key}`" for key, _ in _fields(section))
@@ -174,9 +180,8 @@ def _anchor_of(section: type[Section], table: Table) -> str:
 
 
 def _link(section: type[Section], page: str, home: Table) -> str:
-    is_choice = len(home.sections) > 1 or _name(section) is not None
-    anchor = _anchor_of(section, home) if is_choice else _anchor(home.path)
-    label = _title(section) if is_choice else "its keys"
+    anchor = _anchor_of(section, home) if _is_choice(home) else _anchor(home.path)
+    label = _title(section) if _is_choice(home) else "its keys"
     return f"[{label}]({'' if home.page == page else f'{home.page}.md'}#{anchor})"
 
 

@@ -67,8 +67,9 @@ def example(path: str, choice: str | None, field: FieldInfo, used: Used) -> Any:
 
 def takes(field: FieldInfo, value: Any) -> bool:
     """Whether the key, by itself, takes the value as a file has it."""
+    wanted: Any = Annotated[field.annotation, field]
     try:
-        TypeAdapter(Annotated[field.annotation, field]).validate_python(value)
+        TypeAdapter(wanted).validate_python(value)
     except ValidationError:
         return False
     return True

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import annotated_types
 import tomlkit
-from pydantic import StringConstraints
 from pydantic.fields import FieldInfo
 
 from raysim import Section
@@ -21,7 +20,8 @@ FEW = 3
 
 def toml(value: Any) -> str:
     """The value as a file has it, in one line."""
-    return tomlkit.item(_inline(value)).as_string().strip()
+    written: str = tomlkit.item(_inline(value)).as_string()
+    return written.strip()
 
 
 def takes(annotation: Any, metadata: Iterable[Any] = ()) -> str:
@@ -86,23 +86,24 @@ def _list(args: tuple[Any, ...], metadata: list[Any]) -> str:
 
 def _number(kind: type, metadata: list[Any]) -> str:
     noun = "a whole number" if kind is int else "a number"
-    low = high = None
+    low: tuple[Any, str, str] | None = None
+    high: tuple[Any, str, str] | None = None
     for said in metadata:
         match said:
             case annotated_types.Ge(ge=bound):
                 low = bound, "[", "≥"
+            case annotated_types.Gt(gt=0) if kind is int:
+                low = 1, "[", "≥"
             case annotated_types.Gt(gt=bound):
-                low = (bound + 1, "[", "≥") if kind is int else (bound, "(", ">")
+                low = bound, "(", ">"
             case annotated_types.Le(le=bound):
                 high = bound, "]", "≤"
             case annotated_types.Lt(lt=bound):
                 high = bound, ")", "<"
-            case _:
-                assert not isinstance(said, StringConstraints)
     if low and high:
         return f"{noun} in {low[1]}{low[0]}, {high[0]}{high[1]}"
-    bound = low or high
-    return f"{noun} {bound[2]} {bound[0]}" if bound else noun
+    only = low or high
+    return f"{noun} {only[2]} {only[0]}" if only else noun
 
 
 def _inline(value: Any) -> Any:
@@ -114,5 +115,7 @@ def _inline(value: Any) -> Any:
         table.update({key: _inline(each) for key, each in value.items()})
         return table
     if isinstance(value, list | tuple):
-        return [_inline(each) for each in value]
+        array = tomlkit.array()
+        array.extend(_inline(each) for each in value)
+        return array
     return value

@@ -58,21 +58,25 @@ def relinked(text: str, path: str) -> str:
     return "".join([*kept, LINK.sub(moved, text[end:])])
 
 
-def navigation(present: Iterable[str]) -> list[dict[str, list[str]] | str]:
+Contents = list[str | dict[str, "Contents"]]
+
+
+def navigation(present: Iterable[str]) -> Contents:
     """The site's contents, from the pages that are there."""
-    left = dict.fromkeys(page for page in present if page != "index.md")
-    parts: list[dict[str, list[str]] | str] = ["index.md"]
+    left = list(present)
 
-    def add(title: str, pages: list[str]) -> None:
-        for page in pages:
-            del left[page]
-        if pages:
-            parts.append({title: pages})
+    def taken(wanted: Iterable[str]) -> Contents:
+        """Those of the pages that are there and stand nowhere yet."""
+        found: Contents = [page for page in wanted if page in left]
+        left[:] = [page for page in left if page not in found]
+        return found
 
+    def below(folder: str) -> Contents:
+        return taken([page for page in left if page.startswith(folder)])
+
+    parts: Contents = taken(["index.md"])
     for title, names in CONTENTS.items():
-        wanted = [f"{FOLDERS.get(title, '')}{name}.md" for name in names]
-        add(title, [page for page in wanted if page in left])
-        if title == "Guide":
-            add("Reference", [page for page in left if page.startswith(REFERENCE)])
-    add("More", list(left))
-    return parts
+        parts.append({title: taken([f"{FOLDERS.get(title, '')}{name}.md" for name in names])})
+    parts.insert(-1, {"Reference": [{"Configuration": below(f"{REFERENCE}configuration/")}, *below(REFERENCE)]})
+    parts.append({"More": taken(list(left))})
+    return [part for part in parts if isinstance(part, str) or any(part.values())]
