@@ -67,7 +67,8 @@ def example(path: str, choice: str | None, field: FieldInfo, used: Used) -> Any:
 
 def takes(field: FieldInfo, value: Any) -> bool:
     """Whether the key, by itself, takes the value as a file has it."""
-    wanted: Any = Annotated[field.annotation, field]
+    # `None` says nothing, but something must be said.
+    wanted: Any = Annotated[field.annotation, *field.metadata, None]
     try:
         TypeAdapter(wanted).validate_python(value)
     except ValidationError:

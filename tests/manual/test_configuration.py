@@ -54,9 +54,8 @@ def test_links_lead_to_headings() -> None:
 
 def test_a_key_is_said_in_one_piece() -> None:
     page = configuration.pages()["reference/configuration/server.md"]
-    assert (
-        "`quantile`\n:   a number in [0, 1]; default `0.8`; such as `quantile = 0.8`\n\n    of the norms, which rho follows."
-    ) in page
+    key = "`lr`\n:   a number ≥ 0; default `0.01`; such as `lr = 0.01`\n\n    the server learning rate.\n"
+    assert page.count(key) == 5  # adagrad, adam, yogi, lars, lamb
     assert "### `sgd` { #server-optimizer-sgd }\n\nServer SGD, which is FedAvg: x <- x - lr f g." in page
 
 
