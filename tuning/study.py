@@ -38,6 +38,7 @@ def tune(
     model: Any = None,
     loss: Any = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Any = None,
     executor: Literal["local", "ray"] | None = None,
     address: str | None = None,
     path: str | Path | None = None,
@@ -53,8 +54,8 @@ def tune(
     Args:
         experiment: what is tuned; its `[tuning]` says how.
         space: dotted key -> values, such as {"client.optimizer.lr": {"log": [1e-3, 1]}}; in place of `[tuning.space]`.
-        dataset, model, loss, params: as for `raysim.run`, the same for every trial. Of a dataset without validation
-            clients some training clients are held out.
+        dataset, model, loss, params, server_optimizer: as for `raysim.run`, the same for every trial. Of a dataset
+            without validation clients some training clients are held out.
         executor, address: as for `raysim.run`.
         path: the study's folder, by default runs/<name>-tuning.
         progress: a line for each trial, and a bar; by default where standard error is a terminal.
@@ -79,7 +80,8 @@ def tune(
     name, read = experiment.name, tuning.parsed_space()
     url = tuning.storage or default_url(where)
     folder.check(where, placed(url, where), name)
-    how: dict[str, Any] = {"model": model, "loss": loss, "params": params, "executor": executor, "address": address}
+    how: dict[str, Any] = {"model": model, "loss": loss, "params": params, "server_optimizer": server_optimizer}
+    how |= {"executor": executor, "address": address}
     with ExitStack() as stack:
         stack.enter_context(quiet_rounds())
         stack.enter_context(answering(url))
