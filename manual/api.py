@@ -8,11 +8,12 @@ from types import ModuleType
 
 import raysim
 import raysim.data
+import raysim.server
 import tuning
 
 PAGE = "reference/api.md"
 
-MODULES: tuple[ModuleType, ...] = (raysim, raysim.data, tuning)
+MODULES: tuple[ModuleType, ...] = (raysim, raysim.data, raysim.server, tuning)
 """What people import from."""
 
 HEAD = """# Python

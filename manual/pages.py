@@ -18,7 +18,7 @@ OUTSIDE = {
 """Files that do not lie in docs/ -> what they are in the site."""
 
 CONTENTS = {
-    "Tutorials": ("first-run", "own-model-and-data", "tuning", "cluster", "new-algorithm", "reading-results"),
+    "Tutorials": ("first-run", "own-model-and-data", "tuning", "cluster", "new-algorithm"),
     "Guide": ("algorithms", "tuning", "cluster", "recovery", "papers", "reproduction", "performance"),
     "Inside": ("architecture", "contributing", "changelog"),
 }

@@ -81,7 +81,11 @@ def test_its_constants_can_be_swept_and_tell_its_runs_apart(
     raysim.run(experiment(), dataset=dataset, path=tmp_path / "sgd")
     found, _ = read_all([tmp_path])
     groups, _ = grouped(found)
-    assert [len(group.runs) for group in groups] == [1, 2, 2]
+    assert {group.label: len(group.runs) for group in groups} == {
+        "server.optimizer = sgd": 1,
+        "server.optimizer = heavy ball, server.optimizer.constants.b = 0.0": 2,
+        "server.optimizer = heavy ball, server.optimizer.constants.b = 0.5": 2,
+    }
 
 
 def test_a_study_finds_its_constants(dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path) -> None:
