@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from optuna.trial import FrozenTrial
 
 from raysim import Experiment, FederatedDataset, Runs, dataset_of
+from raysim.whole import write, write_text
 from tuning import best_file, folder, pictures, protocol, pruners, result, samplers
 from tuning import section as sections
 from tuning.conclude import conclude
 from tuning.errors import StudyError
-from tuning.files import write_whole
 from tuning.ledger import Ledger, open_study
 from tuning.processes import Processes
 from tuning.progress import Progress, Terminal
@@ -100,7 +100,7 @@ def tune(
             Search(tuning, measured, ledger, runs, where, show).run()
             trials = list(ledger.by_slot().values())
             table = result.table(trials, read)
-            write_whole(where / "trials.parquet", lambda file: pq.write_table(table, file))
+            write(where / "trials.parquet", lambda file: pq.write_table(table, file))
             best = result.ranked(trials, read, tuning.objective)
             if not best:
                 raise StudyError(result.no_result(trials, read))
@@ -184,4 +184,4 @@ def _write_best(experiment: Experiment, study: Study, source: str | None) -> Non
     value = figure(study.objective, study.best.value)
     heading = f"The best of {study.trials.num_rows} trials of {study.name}: {study.objective.label} {value}."
     text = best_file.text(best, source, heading)
-    write_whole(study.path / "best.toml", lambda file: file.write_text(text, encoding="utf-8"))
+    write_text(study.path / "best.toml", text)
