@@ -113,7 +113,7 @@ def run(
         path: the run's folder, by default runs/<name>.
         overwrite: start afresh where the folder exists.
         resume: go on with the folder's run where it exists; rounds, placement and checkpoints may differ from it.
-        progress: a live progress bar; by default where standard error is a terminal.
+        progress: a live progress bar; by default on a terminal and in a notebook.
         profile: write timeline.json, which https://ui.perfetto.dev opens: what driver and workers did when.
         loggers: "tensorboard", "mlflow", "wandb", or functions; each is called with every round's row.
 

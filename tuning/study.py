@@ -58,7 +58,7 @@ def tune(
             without validation clients some training clients are held out.
         executor, address: as for `raysim.run`.
         path: the study's folder, by default runs/<name>-tuning.
-        progress: a line for each trial, and a bar; by default where standard error is a terminal.
+        progress: a line for each trial, and a bar on a terminal; by default there and in a notebook.
         source: the file that the experiment was read from: best.toml keeps its comments.
         settings: keys of `[tuning]`, such as trials=20 or storage="sqlite:///study.db".
 

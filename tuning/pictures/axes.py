@@ -23,9 +23,9 @@ def over_rounds(axes: Axes) -> None:
 
 def write_values(axis: object, objective: Objective) -> None:
     """Ticks of a matplotlib axis as the objective's values are written."""
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, PercentFormatter
 
     if objective.is_share:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))  # type: ignore[attr-defined]
+        axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))  # type: ignore[attr-defined]
     else:
         axis.set_major_formatter(FuncFormatter(lambda value, _: written(objective, value)))  # type: ignore[attr-defined]
