@@ -19,7 +19,7 @@ OUTSIDE = {
 
 CONTENTS = {
     "Tutorials": ("first-run", "own-model-and-data", "tuning", "cluster", "new-algorithm"),
-    "Guide": ("algorithms", "tuning", "cluster", "recovery", "papers", "reproduction", "performance"),
+    "Guide": ("coming-from", "algorithms", "tuning", "cluster", "recovery", "papers", "reproduction", "performance"),
     "Inside": ("architecture", "contributing", "changelog"),
 }
 """The order of pages by part; what is not there is left out, and what is not named follows under "More"."""
