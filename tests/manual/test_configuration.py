@@ -81,7 +81,7 @@ def test_what_a_key_takes_is_said_in_words(annotation: object, said: str) -> Non
 
 
 class Base(Section):
-    """alpha: of the base. beta: likewise."""
+    """`alpha`: of the base. beta: likewise."""
 
     alpha: float = 1
     beta: float = 2
