@@ -1,6 +1,7 @@
 """What each key of a section means, as the section's docstring says it: in entries `key: meaning`.
 
-Several keys may share one, and keys may stand in backquotes. What the docstring of a base says holds where the section says nothing else.
+Several keys may share one, keys may stand in backquotes, and something in parentheses may follow them. What the
+docstring of a base says holds where the section says nothing else.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _docstring(section: type[Section]) -> str:
 def _entry(keys: list[str]) -> re.Pattern[str]:
     """One entry: its keys, and what is said of them up to the next entry or an empty line."""
     key = "`?(?:" + "|".join(map(re.escape, keys)) + ")`?"
-    names = rf"{key}(?:, {key})*"
+    names = rf"{key}(?:, {key})*(?: \([^)]*\))?"
     start = rf"(?:^[ ]*|(?<=\. )){names}:\s"
     return re.compile(
         rf"(?:^[ ]*|(?<=\. ))(?P<names>{names}):\s(?P<meaning>.*?)(?={start}|\n\s*\n|\Z)", re.MULTILINE | re.DOTALL
@@ -52,5 +53,5 @@ def _entries(section: type[Section], keys: list[str]) -> dict[str, str]:
     return {
         key: " ".join(entry["meaning"].split())
         for entry in _entry(keys).finditer(_docstring(section))
-        for key in entry["names"].replace("`", "").split(", ")
+        for key in entry["names"].partition(" (")[0].replace("`", "").split(", ")
     }

@@ -90,7 +90,7 @@ class Base(Section):
 class Derived(Base):
     """Some prose: not of a key.
 
-    gamma, delta: shared,
+    gamma, delta (a note): shared,
         over two lines. beta: of its own.
 
     Source: nobody.
