@@ -83,7 +83,7 @@ def test_its_constants_can_be_swept_and_tell_its_runs_apart(
     groups, _ = grouped(found)
     assert {group.label: len(group.runs) for group in groups} == {
         "server.optimizer = sgd": 1,
-        "server.optimizer = heavy ball, server.optimizer.constants.b = 0.0": 2,
+        "server.optimizer = heavy ball, server.optimizer.constants.b = 0": 2,
         "server.optimizer = heavy ball, server.optimizer.constants.b = 0.5": 2,
     }
 
