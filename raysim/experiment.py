@@ -108,6 +108,7 @@ class Experiment(Section):
     cohort: who takes part in a round.
     server: what becomes of the updates.
     adversary: clients that do not send what they learnt; absent: there are none.
+    systems: what the simulated devices would have experienced; absent: no time is simulated.
     evaluation: when and where the model is scored.
     engine: how the work is carried out.
     checkpoint: when the state is kept.
