@@ -24,7 +24,7 @@ from raysim.systems.quantity import Distribution, Floats, drawn
 
 
 class RoundTime(Section):
-    """The terms of T_round; see the module's head.
+    """The terms of T_round.
 
     download_bytes_per_s: B_down.
     upload_bytes_per_s: B_up.
