@@ -28,6 +28,7 @@ from raysim.loggers.open import LoggerName, Loggers, check
 from raysim.models.model import Model, ModuleFactory, Weights
 from raysim.models.task import Loss
 from raysim.records import RunFolder
+from raysim.server.own import Maker
 
 if TYPE_CHECKING:
     from raysim.report.progress import Progress
@@ -89,6 +90,7 @@ def run(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
     executor: ExecutorName | None = None,
     address: str | None = None,
     path: str | Path | None = None,
@@ -105,12 +107,13 @@ def run(
         dataset, model, loss: stand in for `[data]`, `[model]` and the task's loss. `model` returns a new
             torch.nn.Module; `loss(outputs, targets)` returns one loss per example, shape (batch,).
         params: initial values by name, for every trainable parameter.
+        server_optimizer: where `[server.optimizer]` is "own", a function from that section to the pair of functions.
         executor: "local" runs in this process, without Ray, as `engine.workers = 0` does; "ray" insists on Ray.
         address: None uses this machine; "auto" joins the running Ray cluster and leaves it as it was.
         path: the run's folder, by default runs/<name>.
         overwrite: start afresh where the folder exists.
         resume: go on with the folder's run where it exists; rounds, placement and checkpoints may differ from it.
-        progress: a live progress bar; by default where standard error is a terminal.
+        progress: a live progress bar; by default on a terminal and in a notebook.
         profile: write timeline.json, which https://ui.perfetto.dev opens: what driver and workers did when.
         loggers: "tensorboard", "mlflow", "wandb", or functions; each is called with every round's row.
 
@@ -120,7 +123,7 @@ def run(
     """
     check_one(experiment)
     check(loggers)
-    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
+    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params, server_optimizer)
     where = Path(path) if path is not None else Path("runs") / experiment.name
     if resume and where.exists():
         return _continue(plan, where, address, progress, profile, loggers)
@@ -135,6 +138,7 @@ def resume(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
     rounds: int | None = None,
     executor: ExecutorName | None = None,
     address: str | None = None,
@@ -145,13 +149,13 @@ def resume(
 
     Args:
         path: the run's folder.
-        dataset, model, loss, params: again, where they were passed to `run`.
+        dataset, model, loss, params, server_optimizer: again, where they were passed to `run`.
         rounds: a new last round, to run on beyond the old one.
         executor, address, progress, loggers: as for `run`; they may differ from the first time.
 
     Raises:
-        RunFolderError: the folder is none, or its data or settings differ. A `model`, `loss` or `params` passed in is
-            code, whose sameness only you can vouch for.
+        RunFolderError: the folder is none, or its data or settings differ. What is passed in, but for a
+            dataset, is code, whose sameness only you can vouch for.
     """
     where = Path(path)
     experiment = records.stored_experiment(where)
@@ -159,7 +163,7 @@ def resume(
     check(loggers)
     if rounds is not None:
         experiment = experiment.changed([f"rounds={rounds}"])
-    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
+    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params, server_optimizer)
     return _continue(plan, where, address, progress, False, loggers)
 
 
@@ -172,6 +176,7 @@ def replay(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
 ) -> Round | ClientUpdate:
     """Compute a recorded round once more, in this process and to the same bits; or one client's update in it.
 
@@ -179,7 +184,7 @@ def replay(
         path: the run's folder; nothing in it is changed.
         round: 0 for the first.
         client: an id in that round's cohort, to see what it sent; None for the whole round.
-        dataset, model, loss, params: again, where they were passed to `run`.
+        dataset, model, loss, params, server_optimizer: again, where they were passed to `run`.
 
     Raises:
         RunFolderError: no such round or client in it, or data or model differ from what it was run with.
@@ -187,7 +192,7 @@ def replay(
     where = Path(path)
     experiment = records.stored_experiment(where)
     check_one(experiment, where)
-    plan = resolve(with_executor(experiment, "local"), dataset, model, loss, params)
+    plan = resolve(with_executor(experiment, "local"), dataset, model, loss, params, server_optimizer)
     check_same(plan, where)
     if client is not None:
         return replay_client(plan, where, round, client)
@@ -201,6 +206,7 @@ def rounds(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
     executor: ExecutorName | None = None,
     address: str | None = None,
     path: str | Path | None = None,
@@ -212,7 +218,7 @@ def rounds(
     iterator is returned, Ray's resources when the first round is asked for. Leaving the loop early stops the run.
     """
     check_one(experiment)
-    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
+    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params, server_optimizer)
     where = None if path is None else Path(path)
     if where is not None:
         RunFolder.check_free(where, overwrite)

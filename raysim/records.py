@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import os
 import platform
 import shutil
 import time
@@ -25,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raysim import checkpoint
+from raysim import checkpoint, whole
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.server import manifest
@@ -186,11 +185,8 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, data:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    _bring_to_disk(temporary)
-    temporary.replace(path)
+    """Write a file of a run's folder, whole or not at all, and bring it to the disk."""
+    whole.write_text(path, text, flushed=True)
     checkpoint.sync_folder(path.parent)
 
 
@@ -284,19 +280,8 @@ def table(rows: Sequence[Row]) -> pa.Table:
 
 def write_table(content: pa.Table, path: Path) -> None:
     """Write a table as Parquet, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        pq.write_table(content, temporary)
-        _bring_to_disk(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _bring_to_disk(file: Path) -> None:
-    """Flush it: a checkpoint must not survive a power cut that the rows before it did not."""
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())
+    # A checkpoint must not survive a power cut that the rows before it did not.
+    whole.write(path, lambda file: pq.write_table(content, file), flushed=True)
 
 
 def _stored(path: Path) -> Mapping[str, Any]:

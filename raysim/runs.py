@@ -36,6 +36,7 @@ from raysim.experiment import Experiment
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.records import STATES, RunFolder
+from raysim.server.own import Maker
 from raysim.server.state import ServerState
 
 log = logging.getLogger("raysim")
@@ -79,7 +80,7 @@ class Runs:
 
     Args:
         experiment: its engine section says how many workers there are, and how large; runs may differ in all else.
-        dataset, model, loss, params: as for `raysim.run`, the same for every run.
+        dataset, model, loss, params, server_optimizer: as for `raysim.run`, the same for every run.
         executor: "local": in this process, without Ray.
         address: None uses this machine; "auto" joins the running Ray cluster.
         together: train the clients of mates in one stack. Their numbers are those of each run alone: to the last bit
@@ -97,12 +98,14 @@ class Runs:
         model: ModuleFactory | None = None,
         loss: Loss | None = None,
         params: Mapping[str, npt.ArrayLike] | None = None,
+        server_optimizer: Maker | None = None,
         executor: ExecutorName | None = None,
         address: str | None = None,
         together: bool = True,
     ) -> None:
         self._engine = api.with_executor(experiment, executor).engine
         self._dataset, self._model, self._loss, self._params = dataset, model, loss, params
+        self._server_optimizer = server_optimizer
         self._together = together
         self._datasets: dict[str, FederatedDataset] = {}
         self._runs: dict[int, _Run] = {}
@@ -196,7 +199,7 @@ class Runs:
         """The plan, its folder, and whether the run goes on there; nothing is touched."""
         api.check_one(experiment)
         own = experiment.model_copy(update={"engine": self._engine_of(experiment)})
-        plan = resolve(own, self._data(own), self._model, self._loss, self._params)
+        plan = resolve(own, self._data(own), self._model, self._loss, self._params, self._server_optimizer)
         goes_on = resume and path.exists()
         if goes_on:
             api.check_same(plan, path)

@@ -23,6 +23,7 @@ from raysim.loggers.open import LoggerName, check
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.series import Arguments, Member
+from raysim.server.own import Maker
 from raysim.sweep import Point, Sweep
 from raysim.tagged import tagged
 
@@ -70,6 +71,7 @@ def run_sweep(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
     executor: ExecutorName | None = None,
     address: str | None = None,
     path: str | Path | None = None,
@@ -85,7 +87,7 @@ def run_sweep(
     Args:
         experiment: where it asks for trials, every point has as many.
         values: dotted key -> its values, such as {"cohort.size": [10, 50, 100]}.
-        dataset, model, loss, params: as for `run`, the same for every point.
+        dataset, model, loss, params, server_optimizer: as for `run`, the same for every point.
         executor, address, progress, profile, loggers: as for `run`.
         path: the folder of all, by default runs/<name>.
         overwrite: start afresh where the folder exists.
@@ -100,7 +102,9 @@ def run_sweep(
     points = sweep.points(experiment, values)
     where = Path(path) if path is not None else Path("runs") / experiment.name
     resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
-    arguments = Arguments(dataset, model, loss, params, executor, address, progress, profile, tuple(loggers))
+    arguments = Arguments(
+        dataset, model, loss, params, server_optimizer, executor, address, progress, profile, tuple(loggers)
+    )
     members = {point.folder: _members(point, where) for point in points}
     arguments.check(of_point[0] for of_point in members.values())
     point_of = {member.path: point for point in points for member in members[point.folder]}

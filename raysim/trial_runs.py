@@ -20,6 +20,7 @@ from raysim.loggers.open import LoggerName, check
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.series import Arguments, Member
+from raysim.server.own import Maker
 from raysim.tagged import tagged
 from raysim.trials import trials_of
 
@@ -66,6 +67,7 @@ def run_trials(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
     executor: ExecutorName | None = None,
     address: str | None = None,
     path: str | Path | None = None,
@@ -80,7 +82,8 @@ def run_trials(
 
     Args:
         experiment: its `trials` say how many, and what varies.
-        dataset, model, loss, params: as for `run`, the same for every trial; passed in, they do not vary.
+        dataset, model, loss, params, server_optimizer: as for `run`, the same for every trial; passed in, they do not
+            vary.
         executor, address, progress, profile: as for `run`.
         loggers: as for `run`; those named are opened for each trial, in its own folder.
         path: the folder of all, by default runs/<name>.
@@ -96,7 +99,9 @@ def run_trials(
     check(loggers)
     where = Path(path) if path is not None else Path("runs") / experiment.name
     resume = series.goes_on(where, overwrite, resume, partial(check_same, experiment))
-    arguments = Arguments(dataset, model, loss, params, executor, address, progress, profile, tuple(loggers))
+    arguments = Arguments(
+        dataset, model, loss, params, server_optimizer, executor, address, progress, profile, tuple(loggers)
+    )
     members = members_of(experiment, where)
     arguments.check(members[:1])
     results: list[Result] = []
