@@ -92,12 +92,12 @@ def _prepared(experiment: Experiment, source: Path) -> FederatedDataset:
 
 
 def _whereabouts(dataset: FederatedDataset) -> str:
-    from raysim.data.cache import cache_root
+    from raysim.data.copies import datasets
     from raysim.data.generated_split import GeneratedSplit
 
     if isinstance(dataset.train, GeneratedSplit):
         return "generated client by client, so nothing is stored"
-    return f"{dataset.fingerprint} in {cache_root() / 'datasets'}"
+    return f"{dataset.fingerprint} in {datasets()}"
 
 
 data = typer.Typer(help="Look at datasets, and prepare them.", no_args_is_help=True)

@@ -18,6 +18,7 @@ from raysim.engine import failure, wire
 from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped
 from raysim.engine.on_ray.client_pool import ClientPool, Worked
 from raysim.engine.on_ray.cluster import Placement, wait_for_pools
+from raysim.engine.on_ray.data_on_nodes import travelling
 from raysim.engine.plan import Plan
 from raysim.engine.schedule import Schedule
 from raysim.errors import RaysimError, ResourceError, WorkerLostError
@@ -114,7 +115,7 @@ class OnRay:
     """
 
     def __init__(self, plan: Plan, placement: Placement) -> None:
-        self._plan_reference = ray.put(plan)
+        self._plan_reference = ray.put(travelling(plan))
         self._placement = placement
         self._threads = plan.experiment.engine.threads
         self._numbers = itertools.count()
