@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raysim import checkpoint
+from raysim.elsewhere.folder import named
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.server import manifest
@@ -91,8 +92,8 @@ class RunFolder:
         if path.exists() and any(path.iterdir()):
             if not overwrite:
                 raise RunFolderError(
-                    f"{path} exists already. Go on with it (--resume, raysim.resume({str(path)!r})), start afresh "
-                    f"(--overwrite, overwrite=True), or give the run another name."
+                    f"{named(path)} exists already. Go on with it (--resume, raysim.resume({named(path)!r})), start "
+                    f"afresh (--overwrite, overwrite=True), or give the run another name."
                 )
             if not (path / "experiment.json").exists():
                 raise RunFolderError(
@@ -298,7 +299,7 @@ def _bring_to_disk(file: Path) -> None:
 def _stored(path: Path) -> Mapping[str, Any]:
     file = path / "experiment.json"
     if not file.exists():
-        raise RunFolderError(f"{path} is not a run's folder: it has no experiment.json.")
+        raise RunFolderError(f"{named(path)} is not a run's folder: it has no experiment.json.")
     try:
         stored: Mapping[str, Any] = json.loads(file.read_text())
     except json.JSONDecodeError as error:

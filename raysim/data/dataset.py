@@ -18,10 +18,10 @@ from raysim.data.gather import Clients, gather
 from raysim.data.holdout import Holdout, check_holdout
 from raysim.data.manifest import read_manifest
 from raysim.data.subset import Subset
+from raysim.elsewhere.remote import Remote
+from raysim.elsewhere.uri import uri_of
 from raysim.errors import DataError
-from raysim.remote import Remote
 from raysim.seeds import Int64s
-from raysim.uri import uri_of
 
 __all__ = ["FederatedDataset", "Field", "Split"]
 

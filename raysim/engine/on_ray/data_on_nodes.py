@@ -23,9 +23,9 @@ from raysim.data.arrow_split import ArrowSplit, Place
 from raysim.data.copies import copied
 from raysim.data.dataset import FederatedDataset
 from raysim.data.store import taken
+from raysim.elsewhere.remote import Remote
 from raysim.engine.plan import Plan
 from raysim.errors import RaysimError, RemoteError
-from raysim.remote import Remote
 
 log = logging.getLogger("raysim")
 
@@ -170,8 +170,8 @@ def _places(dataset: FederatedDataset) -> tuple[Place, ...]:
         found[split.place.key] = split.place
         return split.__reduce__()
 
+    plain: Any = cloudpickle.CloudPickler
+    noting = type("Noting", (plain,), {"dispatch_table": {**plain.dispatch_table, ArrowSplit: note}})
     # Into the void; arrays in memory are passed over.
-    pickler: Any = cloudpickle.CloudPickler(io.BytesIO(), protocol=5, buffer_callback=lambda buffer: None)
-    pickler.dispatch_table = {**pickler.dispatch_table, ArrowSplit: note}
-    pickler.dump(dataset)
+    noting(io.BytesIO(), protocol=5, buffer_callback=lambda buffer: None).dump(dataset)
     return tuple(found.values())

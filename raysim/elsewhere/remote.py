@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 from pyarrow import fs
 
+from raysim.elsewhere.uri import uri_of
 from raysim.errors import RemoteError
-from raysim.uri import uri_of
 
 PIECE_BYTES = 8 << 20
 
@@ -35,7 +35,7 @@ class Remote:
     """A folder at a URI. It need not be there: a file that is put makes it.
 
     Args:
-        uri: such as s3://bucket/runs/x; see raysim/uri.py.
+        uri: such as s3://bucket/runs/x; see raysim/elsewhere/uri.py.
 
     Raises:
         RemoteError: pyarrow knows no such scheme, or the URI is not well formed. Nothing is reached for yet.

@@ -1,0 +1,46 @@
+"""An S3 server on loopback, and a bucket of each test's own."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """The address of moto's server."""
+    pytest.importorskip("moto.server", reason="moto's server stands for S3: pip install 'moto[s3]' flask flask-cors")
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as server:
+        assert server.stderr is not None
+        try:
+            (address,) = itertools.islice((line.split()[-1] for line in server.stderr if "Running on" in line), 1)
+            yield address
+        finally:
+            server.kill()
+
+
+@pytest.fixture
+def bucket(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URI of an empty bucket that the environment leads to."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    name = f"bucket-{next(_NUMBERS)}"
+    urllib.request.urlopen(urllib.request.Request(f"{s3_server}/{name}", method="PUT")).close()
+    return f"s3://{name}"
+
+
+@pytest.fixture(params=["s3", "file"])
+def shared(request: pytest.FixtureRequest) -> str:
+    """A folder's URI that several machines could see, on each kind of file system."""
+    if request.param == "file":
+        return str(request.getfixturevalue("tmp_path").joinpath("shared").as_uri())
+    return f"{request.getfixturevalue('bucket')}/shared"
