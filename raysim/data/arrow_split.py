@@ -35,9 +35,12 @@ class ArrowSplit:
     the folder; which fails if neither is there, or holds another dataset by then.
     """
 
-    def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:
-        """Map the split's files; `manifest` is the folder's, already checked."""
+    def __init__(self, folder: Path, name: str, manifest: Manifest, place: Place | None = None) -> None:
+        """Map the split's files; `manifest` is the folder's, already checked. `place` is what it came from."""
         self._folder, self._name, self._manifest = folder, name, manifest
+        key = folder.name if folder.parent == datasets().resolve() else manifest.fingerprint
+        self.place = place or Place(str(folder), key, manifest.fingerprint)
+        """What it pickles as."""
         self._batch_rows = manifest.of(name).batch_rows
         self._reader = _open(folder / data_file(name), rows_schema(manifest.x, manifest.y))
         self._batches: dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
@@ -97,24 +100,16 @@ class ArrowSplit:
             )
         return self._batches[number]
 
-    @property
-    def place(self) -> Place:
-        """What it pickles as."""
-        fingerprint = self._manifest.fingerprint
-        key = self._folder.name if self._folder.parent == datasets().resolve() else fingerprint
-        return Place(str(self._folder), key, fingerprint)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (tuple(self.place), self._name)
+        return _reopen, (*self.place, self._name)
 
 
-def _reopen(place: tuple[str, str, str], name: str) -> ArrowSplit:
-    folder, key, fingerprint = place
-    own = datasets() / key
+def _reopen(folder: str, key: str, fingerprint: str, name: str) -> ArrowSplit:
+    place, own = Place(folder, key, fingerprint), datasets() / key
     try:
         manifest = read_manifest(own)
         if manifest.fingerprint == fingerprint:
-            return ArrowSplit(own.resolve(), name, manifest)
+            return ArrowSplit(own, name, manifest, place)
     except DataError:
         # Not here: it lies where it lay when it was sent.
         pass
@@ -124,7 +119,7 @@ def _reopen(place: tuple[str, str, str], name: str) -> ArrowSplit:
             f"{folder} must hold the dataset with fingerprint {fingerprint}, as when it was sent, "
             f"but holds {manifest.fingerprint}"
         )
-    return ArrowSplit(Path(folder), name, manifest)
+    return ArrowSplit(Path(folder), name, manifest, place)
 
 
 def _open(path: Path, schema: pa.Schema) -> pa.RecordBatchFileReader:

@@ -23,11 +23,11 @@ class Index(Section):
     """The folder at the URI.
 
     version: another one each time that the folder has changed. files: name -> what its content may be: one, or two
-    while it is being replaced.
+    while it is being replaced; None: it may not be there yet.
     """
 
     version: str
-    files: dict[str, tuple[Content, ...]]
+    files: dict[str, tuple[Content | None, ...]]
 
 
 class Known(NamedTuple):

@@ -16,7 +16,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -131,9 +131,10 @@ class Mirror:
         for name, allowed in index.files.items():
             target = self.path / name
             content = here.content(target) if target.is_file() else None
-            if content not in allowed:
-                content = self._fetch(name, allowed)
-            assert content is not None
+            if content is None or content not in allowed:
+                if None in allowed and not self._remote.has(name):
+                    continue
+                content = self._fetch(name, [own for own in allowed if own is not None])
             files[name] = Known(content, target.stat().st_mtime_ns)
         for name, file in list(here.files(self.path)):
             if name not in files:
@@ -141,7 +142,7 @@ class Mirror:
         self.path.mkdir(parents=True, exist_ok=True)
         self._keep(Record(uri=self.uri, versions=(index.version,), files=files))
 
-    def _fetch(self, name: str, allowed: tuple[Content, ...]) -> Content:
+    def _fetch(self, name: str, allowed: Sequence[Content]) -> Content:
         target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(f".{target.name}.{os.getpid()}")
@@ -170,19 +171,19 @@ class Mirror:
         if not new and not gone:
             self._keep(record.model_copy(update={"files": files}))
             return 0
-        both = {name: {own.content for own in (record.files.get(name), files[name]) if own} for name in files}
-        record = self._write_index(record, {name: sorted(contents) for name, contents in both.items()})
+        either = {name: tuple({known_as.get(name): 0, known.content: 0}) for name, known in files.items()}
+        record = self._write_index(record, either)
         for name in sorted(new, key=here.needs_others):
             self._remote.put(pinned[name][0], name)
         left = {name: known for name, known in files.items() if name not in gone}
-        record = self._write_index(record, {name: [known.content] for name, known in left.items()})
+        record = self._write_index(record, {name: (known.content,) for name, known in left.items()})
         for name in gone:
             self._remote.delete(name)
         self._keep(Record(uri=self.uri, versions=record.versions[-1:], files=left))
         return len(new)
 
-    def _write_index(self, record: Record, files: dict[str, list[Content]]) -> Record:
-        index = Index(version=uuid.uuid4().hex, files={name: tuple(contents) for name, contents in files.items()})
+    def _write_index(self, record: Record, files: Mapping[str, tuple[Content | None, ...]]) -> Record:
+        index = Index(version=uuid.uuid4().hex, files=dict(files))
         record = record.model_copy(update={"versions": (*record.versions, index.version)})
         # First here: whatever becomes of this process, the version is known to be this machine's.
         self._keep(record)

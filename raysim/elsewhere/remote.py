@@ -71,6 +71,11 @@ class Remote:
             while piece := stream.read(PIECE_BYTES):
                 yield piece
 
+    def has(self, name: str) -> bool:
+        """Whether the file is there."""
+        with self._reaching("looking for", name):
+            return bool(self._files.get_file_info(self._at(name)).type == fs.FileType.File)
+
     def find(self, name: str) -> bytes | None:
         """A small file's content; None where it is not there."""
         with self._reaching("reading", name):

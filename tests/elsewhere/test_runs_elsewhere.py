@@ -68,18 +68,14 @@ def test_another_machine_resumes_what_one_left(
     assert Remote(shared).find("checkpoints/round-000004.safetensors") is None
 
 
-def test_trials_lie_elsewhere_and_are_reported_from_there(
-    experiment: Make, dataset: raysim.FederatedDataset, shared: str, tmp_path: Path, machine: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    raysim.run_trials(experiment(trials=2), dataset=dataset, path=shared)
+def test_a_sweep_lies_elsewhere_and_is_compared_from_there(
+    experiment: Make, dataset: raysim.FederatedDataset, shared: str, machine: Path
+) -> None:
+    raysim.run_sweep(experiment(rounds=2, trials=2), {"cohort.size": [3, 7]}, dataset=dataset, path=shared)
     lose(machine)
-    monkeypatch.chdir(tmp_path)
     compared = CliRunner().invoke(app, ["compare", shared])
     assert compared.exit_code == 0, compared.output
-    reported = CliRunner().invoke(app, ["report", shared])
-    assert reported.exit_code == 0, reported.output
-    assert (tmp_path / "report" / "index.html").exists()
+    assert "cohort.size=7" in compared.output
 
 
 def test_the_command_line_names_the_uri(shared: str, tmp_path: Path) -> None:

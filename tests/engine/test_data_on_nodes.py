@@ -1,0 +1,106 @@
+"""Data on several nodes: each has one copy, fetched once and whole, from the store or from the driver's node."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import torch
+from ray.cluster_utils import Cluster
+
+import raysim
+from raysim.data.prepare import prepare
+from raysim.engine.on_ray.data_on_nodes import received, sent
+
+Make = Callable[..., raysim.Experiment]
+
+DIGITS = {"name": "digits", "clients": 12}
+
+
+@pytest.fixture(scope="module")
+def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The cache of a second node, as if its disk were its own; the first has one CPU, as it has."""
+    if ray.is_initialized():
+        ray.shutdown()
+    cache = tmp_path_factory.mktemp("far")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        cluster.add_node(num_cpus=1, resources={"far": 1}, env_vars={"RAYSIM_CACHE": str(cache)})
+        ray.init(address=cluster.address, log_to_driver=False)
+        yield cache
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def copies(cache: Path) -> list[Path]:
+    return [entry for entry in (cache / "datasets").glob("*") if not entry.name.startswith(".")]
+
+
+def digits(experiment: Make, **sections: Any) -> raysim.Experiment:
+    """Two workers, one on each node."""
+    return experiment(**{"data": DIGITS, "engine": {"workers": 2, "chunk_size": 1}, "rounds": 2, **sections})
+
+
+def content_there(dataset: raysim.FederatedDataset) -> list[int]:
+    """What the second node reads of the first client's labels."""
+
+    @ray.remote(resources={"far": 0.01}, num_cpus=0)
+    def read(data: Any) -> list[int]:
+        return list(received(data[0]).train.client(0)[1].tolist())
+
+    return list(ray.get(read.remote([sent(dataset)])))
+
+
+def test_a_node_without_the_data_fetches_one_copy_and_the_bits_are_the_same(
+    experiment: Make, far: Path, tmp_path: Path
+) -> None:
+    exp = digits(experiment)
+    alone = raysim.run(exp, executor="local", path=tmp_path / "alone")
+    on_both = raysim.run(exp, path=tmp_path / "both")
+    assert on_both.rounds["workers"].to_pylist() == [2, 2]
+    assert all(torch.equal(value, on_both.params[name]) for name, value in alone.params.items())
+    (copy,) = copies(far)
+    assert sorted(file.name for file in copy.iterdir())[0] == "dataset.json"
+
+
+def test_a_truncated_copy_on_a_node_is_fetched_again(experiment: Make, far: Path) -> None:
+    dataset = prepare(digits(experiment).data, 0)  # type: ignore[arg-type]
+    expected = dataset.train.client(0)[1].tolist()
+    assert content_there(dataset) == expected
+    (copy,) = copies(far)
+    os.truncate(copy / "train.arrow", 1000)
+    assert content_there(dataset) == expected
+    assert copies(far) == [copy]
+
+
+def test_data_that_are_damaged_on_the_drivers_node_are_an_error_that_names_the_file(
+    experiment: Make, far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "near"))
+    dataset = prepare(digits(experiment, seed=7).data, 7)  # type: ignore[arg-type]
+    (entry,) = copies(tmp_path / "near")
+    with (entry / "train.arrow").open("r+b") as file:
+        file.seek(5000)
+        file.write(b"\xff\x00" * 8)
+    with pytest.raises(raysim.DataError, match=r"train\.arrow is damaged: expected \d+ bytes with blake2b \w+"):
+        sent(dataset)
+
+
+def test_a_store_that_holds_the_data_is_asked_before_the_driver(
+    experiment: Make, far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYSIM_STORE", (tmp_path / "store").as_uri())
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "near"))
+    dataset = prepare(digits(experiment, seed=8).data, 8)  # type: ignore[arg-type]
+    expected = dataset.train.client(0)[1].tolist()
+    (entry,) = copies(tmp_path / "near")
+    # Were the driver's files read, what they hold now would show.
+    (entry / "train.arrow").rename(tmp_path / "hidden.arrow")
+    before = len(copies(far))
+    assert content_there(dataset) == expected
+    assert len(copies(far)) == before + 1
