@@ -73,8 +73,13 @@ class Remote:
 
     def has(self, name: str) -> bool:
         """Whether the file is there."""
+        return self.stamp(name) is not None
+
+    def stamp(self, name: str) -> str | None:
+        """Size and time of a file, which change with its content; None where it is not there."""
         with self._reaching("looking for", name):
-            return bool(self._files.get_file_info(self._at(name)).type == fs.FileType.File)
+            found = self._files.get_file_info(self._at(name))
+        return f"{found.size} {found.mtime_ns}" if found.type == fs.FileType.File else None
 
     def find(self, name: str) -> bytes | None:
         """A small file's content; None where it is not there."""

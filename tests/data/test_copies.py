@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from raysim import DataError, FederatedDataset, RemoteError
 from raysim.data import DatasetWriter, Field
 from raysim.data.cache import prepared
 from raysim.data.copies import copied, datasets
+from raysim.data.prepare import prepare
+from raysim.data.section import Mnist, Table
 from raysim.elsewhere.remote import Remote
 
 NAMES = ("dataset.json", "train.arrow", "train.index.arrow")
@@ -88,6 +92,25 @@ def test_what_one_machine_prepares_the_others_take_from_the_store(
     assert len(copies()) == 1
     monkeypatch.delenv("RAYSIM_STORE")
     prepared({"source": "a"}, never)
+
+
+def test_a_table_at_a_uri_is_read_and_read_again_once_it_has_changed(machine: None, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+
+    def labels(*written: int) -> list[int]:
+        pq.write_table(
+            pa.table({"client": ["a"] * len(written), "x": [0.5] * len(written), "y": written}), there / "t.parquet"
+        )
+        section = Table(root=there.as_uri(), train="t.parquet")
+        return list(prepare(section, 0).train.client(0)[1].tolist())
+
+    assert labels(0, 1) == [0, 1]
+    assert labels(1, 0, 1) == [1, 0, 1]
+    with pytest.raises(DataError, match=r"there/u\.parquet is missing: data\.root"):
+        prepare(Table(root=there.as_uri(), train="u.parquet"), 0)
+    with pytest.raises(DataError, match=r"must be a folder of this machine for this source, but is file:///mnist"):
+        prepare(Mnist(root="file:///mnist", clients=10), 0)
 
 
 def test_a_store_that_does_not_take_what_was_prepared_costs_a_warning(
