@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -15,16 +17,19 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[str]:
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of moto's server."""
     if not (find_spec("moto") and find_spec("flask_cors")):
         pytest.skip("moto's server, which stands for S3, is not installed: pip install 'moto[s3]' flask flask-cors")
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as server:
-        assert server.stderr is not None
+    log = tmp_path_factory.mktemp("s3") / "log"
+    # It logs every request: a pipe that nobody reads would fill up, and stop it.
+    with log.open("w") as file, subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL) as server:
         try:
-            (address,) = itertools.islice((line.split()[-1] for line in server.stderr if "Running on" in line), 1)
-            yield address
+            while not (found := re.search(r"Running on (http\S+)", log.read_text())):
+                assert server.poll() is None, log.read_text()
+                time.sleep(0.05)
+            yield found[1]
         finally:
             server.kill()
 
