@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import pytest
 import ray
 import torch
-from ray.cluster_utils import Cluster
 
 import raysim
 from raysim.data.prepare import prepare
@@ -18,23 +18,23 @@ from raysim.engine.on_ray.data_on_nodes import received, sent
 
 Make = Callable[..., raysim.Experiment]
 
+# Ray's own test cluster leaves sockets to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
 DIGITS = {"name": "digits", "clients": 12}
 
 
 @pytest.fixture(scope="module")
-def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The cache of a second node, as if its disk were its own; the first has one CPU, as it has."""
-    if ray.is_initialized():
-        ray.shutdown()
+def far(ray_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The cache of a second node, which does not look into the first one's."""
     cache = tmp_path_factory.mktemp("far")
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        cluster.add_node(num_cpus=1, resources={"far": 1}, env_vars={"RAYSIM_CACHE": str(cache)})
-        ray.init(address=cluster.address, log_to_driver=False)
-        yield cache
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+    node = ray_cluster.add_node(num_cpus=3, resources={"far": 1}, env_vars={"RAYSIM_CACHE": str(cache)})
+    yield cache
+    ray_cluster.remove_node(node)
+    deadline_s = time.monotonic() + 60
+    while ray.cluster_resources().get("CPU") != 4:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 def copies(cache: Path) -> list[Path]:
@@ -42,8 +42,9 @@ def copies(cache: Path) -> list[Path]:
 
 
 def digits(experiment: Make, **sections: Any) -> raysim.Experiment:
-    """Two workers, one on each node."""
-    return experiment(**{"data": DIGITS, "engine": {"workers": 2, "chunk_size": 1}, "rounds": 2, **sections})
+    """Two workers, one on each node: there is no room for both on one."""
+    engine = {"workers": 2, "cpus_per_worker": 3, "chunk_size": 1}
+    return experiment(**{"data": DIGITS, "engine": engine, "rounds": 2, **sections})
 
 
 def content_there(dataset: raysim.FederatedDataset) -> list[int]:
