@@ -20,6 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from pydantic import ValidationError
+
 from raysim.cache_root import cache_root
 from raysim.checksum import hasher
 from raysim.elsewhere import here
@@ -112,6 +114,10 @@ class Mirror:
             outgoing = self._home / f"outgoing-{uuid.uuid4().hex}"
             try:
                 return self._put(record, here.pinned(self.path, record.files, outgoing))
+            except OSError as error:
+                raise RemoteError(
+                    f"{self.path} could not be read or pinned, to be put at {self.uri}: {error}."
+                ) from error
             finally:
                 shutil.rmtree(outgoing, ignore_errors=True)
 
@@ -196,11 +202,19 @@ class Mirror:
         text = self._remote.find(INDEX)
         if text is None:
             self._remote.check()
-        return None if text is None else Index.model_validate_json(text)
+            return None
+        try:
+            return Index.model_validate_json(text)
+        except ValidationError as error:
+            raise RemoteError(f"{self.uri}/{INDEX} is damaged: expected an index, found {error}") from None
 
     def _record(self) -> Record:
         file = self._home / INDEX
-        return Record.model_validate_json(file.read_text()) if file.exists() else Record(uri=self.uri)
+        try:
+            return Record.model_validate_json(file.read_text())
+        except (FileNotFoundError, ValidationError):
+            # Nothing is known: what is here is compared with what is there, and set aside where it differs.
+            return Record(uri=self.uri)
 
     def _keep(self, record: Record) -> None:
         temporary = self._home / f".{INDEX}.{os.getpid()}"
