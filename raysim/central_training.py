@@ -15,7 +15,7 @@ def centralized(experiment: Experiment) -> Experiment:
     local steps), with the client's optimizer, batch size, learning rate and its decay per round. The optimizer's state
     starts anew in every round, as clients' does: for momentum over the whole run, ask for one round of many epochs.
     Model, data, seeds, evaluation and number of rounds stay. What belongs to the federation goes: cohort, server,
-    correction, adversary, clients that leave, and the evaluation of fine-tuned clients.
+    correction, adversary, clients that leave, simulated devices, and the evaluation of fine-tuned clients.
 
     Returns:
         An experiment like any other, called <name>-centralized.
@@ -29,6 +29,7 @@ def centralized(experiment: Experiment) -> Experiment:
             "cohort": CohortSection(size=1, seed=experiment.cohort.seed),
             "server": ServerSection(),
             "adversary": None,
+            "systems": None,
             "evaluation": experiment.evaluation.model_copy(update={"fine_tuning": None}),
         }
     )

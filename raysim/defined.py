@@ -1,4 +1,4 @@
-"""Which choices are defined together: corrections, aggregators, optimizers, samplers.
+"""Which choices are defined together: corrections, aggregators, optimizers, samplers, simulated devices.
 
 Pure: each rule is a sentence where it is broken, and None where it holds.
 """
@@ -14,6 +14,7 @@ from raysim.client.sgd import Sgd
 from raysim.cohort.section import CohortSection
 from raysim.server.fednova import FedNova
 from raysim.server.section import ServerSection
+from raysim.systems.section import SystemsSection
 
 SERVER_SGD = ("scaffold", "scaffold_m", "feddyn", "adabest", "mime", "mimelite")
 """Corrections that say themselves what the server remembers."""
@@ -27,9 +28,13 @@ TWO_PHASES = ("mime", "mimelite", "feddane")
 """Corrections that first take full gradients."""
 
 
-def refusals(client: ClientSection, server: ServerSection, cohort: CohortSection) -> Iterator[str]:
+def refusals(
+    client: ClientSection, server: ServerSection, cohort: CohortSection, systems: SystemsSection | None
+) -> Iterator[str]:
     """Every rule that is broken, as a sentence with what was given and what is allowed."""
     yield from _fednova(client, server)
+    if systems is not None:
+        yield from _systems(systems, cohort)
     if client.correction is None:
         return
     name = client.correction.name
@@ -67,6 +72,23 @@ def _fednova(client: ClientSection, server: ServerSection) -> Iterator[str]:
             f"server.aggregator.name = 'fednova' has no a_i for momentum and a pull towards the model together, but "
             f"got client.optimizer.momentum = {client.optimizer.momentum} and client.correction.name = "
             f"{client.correction.name!r}: set one of them to 0"
+        )
+
+
+def _systems(systems: SystemsSection, cohort: CohortSection) -> Iterator[str]:
+    drawing = cohort.drawing
+    if systems.over_selection > 1:
+        said = f"systems.over_selection = {systems.over_selection:g} asks more than cohort.size clients, but "
+        if drawing is None:
+            yield f"{said}the replay sampler is given who takes part: leave it out"
+        elif drawing.name == "bernoulli":
+            yield f"{said}the bernoulli sampler has no size: raise its probability, or take another sampler"
+        elif drawing.name == "md":
+            yield f"{said}the md sampler may draw a client several times, and it reports once: take another sampler"
+    if cohort.size is not None and systems.min_reports > cohort.size:
+        yield (
+            f"systems.min_reports <= cohort.size must hold, but got min_reports = {systems.min_reports} and size = "
+            f"{cohort.size}, so every round would be abandoned"
         )
 
 

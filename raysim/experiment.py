@@ -30,6 +30,7 @@ from raysim.errors import ExperimentError
 from raysim.models.section import ModelSection
 from raysim.section import Section
 from raysim.server.section import ServerSection
+from raysim.systems.section import SystemsSection
 from raysim.trials import Trials, TrialsSection
 
 SOURCE_CLIENTS = 100
@@ -105,6 +106,7 @@ class Experiment(Section):
     cohort: CohortSection
     server: ServerSection = ServerSection()
     adversary: Adversary | None = None
+    systems: SystemsSection | None = None
     evaluation: EvaluationSection = EvaluationSection()
     engine: EngineSection = EngineSection()
     checkpoint: CheckpointSection = CheckpointSection()
@@ -135,7 +137,7 @@ class Experiment(Section):
                 "the md sampler draws clients in proportion to their examples, and is defined with uniform weights, "
                 "but got server.weighting = 'examples', which would count the examples twice"
             )
-        if refused := list(defined.refusals(self.client, self.server, self.cohort)):
+        if refused := list(defined.refusals(self.client, self.server, self.cohort, self.systems)):
             raise ValueError("; ".join(refused))
         return self
 

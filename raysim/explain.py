@@ -8,16 +8,20 @@ import typing
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 
 def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
     """One sentence per key that is wrong, in the order of the record's keys; `at` is the record's own dotted key."""
     sentences: dict[str, None] = {}
     wanted: dict[tuple[str, str], list[str]] = {}
+    named: set[str] = set()
     for details in error.errors():
-        path, section = _resolve(details["loc"], root)
+        path, section = _resolve(details["loc"], root, ends_in_key=details["type"] in ("extra_forbidden", "missing"))
         path = [*filter(None, at.split(".")), *path]
         key, kind, given = ".".join(path), details["type"], details["input"]
+        # What is wrong with a table's own keys is said of them, not of what else might stand in its place.
+        named.add(f"{key}." if kind in ("value_error", "union_tag_not_found", "union_tag_invalid") else key)
         if kind == "extra_forbidden":
             sentences[_unknown_key(path, section)] = None
         elif kind == "missing":
@@ -34,7 +38,7 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
             # A key that takes several types fails once for each: one sentence lists them all.
             wanted.setdefault((key, repr(given)), []).append(_wanted(details))
     for (key, given), kinds in wanted.items():
-        if any(other.startswith((f"{key}.", f"{key}[")) for other, _ in wanted):
+        if any(other.startswith((f"{key}.", f"{key}[")) for other in named):
             continue  # said more exactly about what is inside
         sentences[f"{key} must be {' or '.join(dict.fromkeys(kinds))}, but got {given}"] = None
     return "; ".join(sentences)
@@ -47,6 +51,7 @@ _NAMES = {
     "bool": "true or false",
     "tuple": "a list",
     "model": "a table",
+    "model_attributes": "a table",
     "dict": "a table",
 }
 
@@ -67,7 +72,7 @@ def _wanted(details: Any) -> str:
 def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:
     *parents, key = path
     table = f"[{'.'.join(parents)}]" if parents else "the experiment"
-    known = [field.alias or name for name, field in section.model_fields.items()] if section else []
+    known = list(_keys(section)) if section else []
     chosen = section.model_fields["name"].default if section and parents and "name" in section.model_fields else None
     whose = f" with name = {chosen!r}" if isinstance(chosen, str) else ""
     return f"unknown key {'.'.join(path)!r}: {table}{whose} takes {', '.join(known)}{_nearest(key, known)}"
@@ -78,12 +83,17 @@ def _nearest(given: object, known: list[str]) -> str:
     return f" (did you mean {match[0]!r}?)" if match else ""
 
 
-def _resolve(loc: tuple[int | str, ...], root: type[BaseModel]) -> tuple[list[str], type[BaseModel] | None]:
-    """The key path without pydantic's union tags, and the record that the last key belongs to."""
+def _resolve(
+    loc: tuple[int | str, ...], root: type[BaseModel], ends_in_key: bool
+) -> tuple[list[str], type[BaseModel] | None]:
+    """The key path without pydantic's union tags, and the record that the last key belongs to.
+
+    `ends_in_key`: the last element is a key, whether the record has it or not.
+    """
     path: list[str] = []
     annotation: Any = root
     section: type[BaseModel] | None = root
-    for element in loc:
+    for place, element in enumerate(loc):
         members = _records(annotation)
         tagged = [m for m in members if _tag(m) == element]
         if tagged and len(members) > 1:
@@ -94,13 +104,19 @@ def _resolve(loc: tuple[int | str, ...], root: type[BaseModel]) -> tuple[list[st
             path[-1] += f"[{element}]"
             continue
         record = members[0] if members else None
-        if record is None or (element not in record.model_fields and element != loc[-1]):
+        keys = _keys(record) if record else {}
+        if record is None or (element not in keys and not (ends_in_key and place == len(loc) - 1)):
             # A step inside pydantic (a member of a union of plain types), not a key of ours.
             continue
         path.append(element)
         section = record
-        annotation = record.model_fields[element].annotation if element in record.model_fields else None
+        annotation = keys[element].annotation if element in keys else None
     return path, section
+
+
+def _keys(record: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The record's fields by the keys that stand for them in a file."""
+    return {field.alias or name: field for name, field in record.model_fields.items()}
 
 
 def _records(annotation: Any) -> list[type[BaseModel]]:

@@ -81,6 +81,11 @@ def stream(start: int | np.uint64, length: int) -> UInt64s:
         return _mix(np.uint64(start) + steps)
 
 
+def uniforms(draws: UInt64s) -> npt.NDArray[np.float64]:
+    """Draws as numbers between 0 and 1, neither of them included: the middles of 2**52 equal parts."""
+    return np.asarray(((draws >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
+
+
 def permutation(start: int | np.uint64, length: int) -> Int64s:
     """A uniform permutation of range(length): the order in which the stream's draws rank (a tie has odds 2**-64)."""
     return np.argsort(stream(start, length), kind="stable").astype(np.int64, copy=False)

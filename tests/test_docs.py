@@ -215,7 +215,8 @@ def offered() -> dict[str, set[str]]:
     found.pop("data.partition.sizes_of", None)
     # Likewise the sampler that replayed rounds are laid over.
     found.pop("cohort.sampler.over", None)
-    return found
+    # Likewise what else of a device may be a distribution.
+    return {key: names for key, names in found.items() if not key.startswith("systems.time.")}
 
 
 def choices(record: type[raysim.Section], at: str) -> dict[str, set[str]]:

@@ -43,6 +43,14 @@ def test_json_gives_the_experiment_back() -> None:
             "with name = 'shards'",
         ),
         ({"evaluation": {"percentiles": [101]}}, "percentiles"),
+        # A key that takes a number or a table: what is wrong is said of what was written, once.
+        ({"client": {"epochs": 0}}, "^client.epochs must be greater than 0 or a table, but got 0$"),
+        ({"client": {"epochs": {"low": 0, "high": 2}}}, "^client.epochs.low must be greater than 0, but got 0$"),
+        (
+            {"client": {"epochs": {"low": 3, "high": 2}}},
+            "^client.epochs: low <= high must hold, but got .low=3, high=2.$",
+        ),
+        ({"server": {"lr_schedule": "cosine"}}, "^server.lr_schedule must be a table, but got 'cosine'$"),
     ],
 )
 def test_what_is_wrong_is_named_with_what_is_allowed(wrong: dict[str, Any], message: str) -> None:

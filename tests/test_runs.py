@@ -241,6 +241,9 @@ def test_mates_differ_in_rates_and_servers_only(dataset: raysim.FederatedDataset
     assert key() != key(seed=1)
     assert key() != key(client={**sgd, "epochs": 2})
     assert key() != key(cohort={"size": 6})
+    timed = {"time": {"name": "straggler", "alpha": 1.0, "lambda": 1.0}}
+    assert key(systems=timed) == key(systems=timed, server={"optimizer": {"lr": 0.5}})
+    assert key(systems=timed) != key(systems={**timed, "deadline_s": 9.0}), "other clients count"
     assert key() == key(model={"name": "mlp", "hidden": [8], "seed": 5}), "weights are sent, whoever drew them"
     assert key() != key(model={"name": "mlp", "hidden": [8], "activation": "tanh"}), "laid out alike, but not alike"
     assert key() != key(client={**sgd, "correction": {"name": "prox", "mu": 0.1}})

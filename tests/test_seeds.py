@@ -24,6 +24,13 @@ def test_every_part_of_an_address_counts(other: tuple[int, str, int]) -> None:
     assert seeds.key(seed, purpose, *address) != seeds.key(3, "batches", 5, 7)
 
 
+def test_uniforms_are_inside_the_unit_interval() -> None:
+    ends = seeds.uniforms(np.array([0, 2**64 - 1], dtype=np.uint64)).tolist()
+    assert ends == [2.0**-53, 1 - 2.0**-53]
+    middle = seeds.uniforms(seeds.stream(4, 10_000))
+    assert abs(middle.mean() - 0.5) < 4 * 0.2887 / 100
+
+
 def test_a_longer_stream_begins_with_a_shorter_one() -> None:
     assert seeds.stream(9, 100)[:10].tolist() == seeds.stream(9, 10).tolist()
 

@@ -70,6 +70,16 @@ class ClientSection(Section):
             tau = drawn(1 if epochs is None else epochs, seed, round_index, positions) * -(-sizes // batch)
         return tau if self.max_local_steps is None else np.minimum(tau, self.max_local_steps)
 
+    def examples_at(self, sizes: Int64s, steps: Int64s) -> Int64s:
+        """How many examples so many local steps of clients with so many examples process, each as often as it is met.
+
+        An epoch's last batch is short, unless `fill_last_batch` tops it up.
+        """
+        batch: Int64s = sizes if self.batch_size == "full" else np.full_like(sizes, self.batch_size)
+        steps_an_epoch: Int64s = -(-sizes // batch)
+        an_epoch: Int64s = steps_an_epoch * batch if self.fill_last_batch else sizes
+        return steps // steps_an_epoch * an_epoch + steps % steps_an_epoch * batch
+
     @property
     def is_plain_sgd(self) -> bool:
         """Whether, but for a correction, a local step is y <- y - lr * gradient, with nothing done to it in between."""

@@ -68,8 +68,17 @@ class CohortSection(Section):
         return size
 
 
-def sampler(section: CohortSection, seed: int, rounds: int, train: Split) -> Sampler:
+def sampler(
+    section: CohortSection, seed: int, rounds: int, train: Split, asked: Callable[[int], int] = lambda size: size
+) -> Sampler:
     """The sampler that the section means, over the clients of the training split.
+
+    Args:
+        section: of the experiment.
+        seed: addresses who is sampled.
+        rounds: of the experiment.
+        train: the training split.
+        asked: how many clients are drawn where so many are the cohort's size.
 
     Raises:
         ExperimentError, DataError: a cohort that cannot be had from these clients.
@@ -80,19 +89,21 @@ def sampler(section: CohortSection, seed: int, rounds: int, train: Split) -> Sam
             f"cohort.size <= number of training clients must hold, but got size = {section.size} and "
             f"{len(train)} training clients."
         )
-    drawn = None if drawing is None else _drawn(section, drawing, seed, train)
+    drawn = None if drawing is None else _drawn(section, drawing, seed, train, asked)
     if isinstance(section.sampler, replay.Replay):
         return replay.make(section.sampler, rounds, train.position_of, drawn)
     assert drawn is not None
     return drawn
 
 
-def _drawn(section: CohortSection, drawing: replay.OtherSampler, seed: int, train: Split) -> Sampler:
+def _drawn(
+    section: CohortSection, drawing: replay.OtherSampler, seed: int, train: Split, asked: Callable[[int], int]
+) -> Sampler:
     population = len(train)
 
     def size_at(t: int) -> int:
         assert section.size is not None
-        return grown(section.growth, section.size, population, t)
+        return asked(grown(section.growth, section.size, population, t))
 
     match drawing:
         case uniform.Uniform():

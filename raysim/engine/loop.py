@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from raysim.algorithm import Algorithm
@@ -35,9 +34,9 @@ log = logging.getLogger("raysim")
 class Finished:
     """A finished round, as it leaves the loop.
 
-    metrics: by their fixed names; None where a figure is not defined. cohort: client ids in sampling order. rejected:
-    ids of clients whose update was not finite. clients: one row per evaluated client, None where nothing was evaluated.
-    weights: after the server step.
+    metrics: by their fixed names; None where a figure is not defined. cohort: ids of all clients that were asked, in
+    sampling order. rejected: ids of clients whose update was not finite. clients: one row per evaluated client, None
+    where nothing was evaluated. weights: after the server step.
     spans: what driver and workers did since the round before.
     """
 
@@ -241,8 +240,7 @@ def _step(
         state, metrics = algorithm.step(state, (*earlier, sums), vector)
         if memory is not None and sums.clients:
             state = memory.committed(state, index, training.chunks, sums.rejected)
-    if experiment.client.mid_round_dropout:
-        metrics["dropped"] = len(np.unique(training.cohort)) - len(training.positions)
+    metrics |= training.selected.metrics
     if sampler.learn is not None and sums.facts:
         with training.watch.phase("learn"):
             moved = state.weights.params - before
@@ -282,6 +280,8 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, traffic: tuple[in
     rejected = tuple(split.id_of(position) for position in stepped.rejected)
     if rejected:
         log.warning("round %d: rejected %d update(s), not finite, of: %s", index, len(rejected), ", ".join(rejected))
+    if training.selected.abandoned:
+        log.warning("round %d: fewer reports than systems.min_reports, so the model is left as it is", index)
     if rejected and not stepped.metrics["clients"]:
         log.warning("round %d: every update was rejected, so the model is left as it is", index)
     if stepped.metrics.get("catastrophic_failure"):
@@ -299,7 +299,7 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, traffic: tuple[in
             **stepped.metrics,
             **scores,
             **probed,
-            **transfers(plan, traffic, len(np.unique(training.cohort)), len(training.positions)),
+            **transfers(plan, traffic, training.selected.asked, len(training.selected.positions)),
             **_engine_costs(outcomes, time.perf_counter() - since_s),
             **seconds,
         },

@@ -68,7 +68,10 @@ class Plan:
         """Which clients make the cohorts."""
         e = self.experiment
         seed = e.seed if e.cohort.seed is None else e.cohort.seed
-        return sampler(e.cohort, seed, e.rounds, self.dataset.train)
+        train, systems = self.dataset.train, e.systems
+        if systems is None:
+            return sampler(e.cohort, seed, e.rounds, train)
+        return sampler(e.cohort, seed, e.rounds, train, lambda size: systems.asked(size, len(train)))
 
     @property
     def keeps_updates(self) -> bool:

@@ -21,7 +21,7 @@ from raysim.engine.job import Job
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool
-from raysim.engine.training import taking_part
+from raysim.engine.selection import select
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.server.limits import UNLIMITED
 from raysim.server.state import ServerState
@@ -65,11 +65,13 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
     train = plan.dataset.train
     position = train.position_of(client)
     cohort = plan.sampler().sample(state.sampler, index)
-    positions, repeats = taking_part(plan, cohort, index)
+    algorithm = plan.algorithm()
+    selected = select(plan, algorithm, cohort, index)
+    positions, repeats = selected.positions, selected.repeats
     chunks, costs = plan.chunks(positions, index)
     number = next((i for i, chunk in enumerate(chunks) if position in chunk), None)
     if number is None and position in cohort:
-        raise RunFolderError(f"client {client!r} was drawn for round {index}, and left it before it sent anything.")
+        raise RunFolderError(_did_not_count(plan, client, index))
     if number is None:
         ids = ", ".join(train.id_of(p) for p in cohort.tolist()[:20])
         raise RunFolderError(f"client {client!r} was not in round {index}, whose cohort of {len(cohort)} is: {ids} ...")
@@ -77,7 +79,7 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
     engine = plan.experiment.engine
     device = choose_device(engine.gpus_per_worker)
     with fixed(engine.threads, device, engine.precision):
-        *earlier, training = plan.algorithm().phases
+        *earlier, training = algorithm.phases
         executor = InProcess(plan)
         sums: tuple[Sums, ...] = ()
         for phase in earlier:
@@ -93,6 +95,13 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
     row = [fact.position for fact in made.facts].index(position)
     named = {name: view.clone() for name, view in plan.model.params.views(kept[row]).items()}
     return ClientUpdate(index, client, members, named, rejected=False)
+
+
+def _did_not_count(plan: Plan, client: str, index: int) -> str:
+    said = f"client {client!r} was drawn for round {index}, "
+    if plan.experiment.systems is None:
+        return f"{said}and left it before it sent anything."
+    return f"{said}but it left, or its report came too late to count, so it was not trained."
 
 
 @contextmanager

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from raysim.algorithm import Algorithm
-from raysim.client.departures import stays
 from raysim.cohort.chunks import Chunk
 from raysim.cohort.sampler import Positions, Sampler
 from raysim.engine import full_participation
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan import Plan
+from raysim.engine.selection import Selection, select
 from raysim.server.accumulator import empty
 from raysim.server.state import ServerState
 from raysim.server.sums import Sums
@@ -25,14 +23,13 @@ from raysim.timeline import Stopwatch
 class Training:
     """A round whose first phase is under way; there is no ticket where nobody is left of the cohort.
 
-    positions: the clients that take part, without those that left in mid-round. chunks, costs, bounds: of the jobs.
+    selected: the clients of the cohort that take part. chunks, costs, bounds: of the jobs.
     probe: the ticket of all training clients' updates, in rounds that measure them.
     """
 
     ticket: int | None
     cohort: Positions
-    positions: Positions
-    repeats: Mapping[int, int]
+    selected: Selection
     chunks: tuple[Chunk, ...]
     costs: Sequence[float]
     bounds: tuple[Bounds, ...]
@@ -47,13 +44,14 @@ def begin(
     watch = Stopwatch()
     with watch.phase("sample"):
         cohort = sampler.sample(state.sampler, state.round)
-        positions, repeats = taking_part(plan, cohort, state.round)
+        selected = select(plan, algorithm, cohort, state.round)
+    positions, repeats = selected.positions, selected.repeats
     if not len(positions):
-        return Training(None, cohort, positions, repeats, (), (), (), watch)
+        return Training(None, cohort, selected, (), (), (), watch)
     with watch.phase("plan"):
         chunks, costs = plan.chunks(positions, state.round)
         bounds = shards(plan.model.params.size, sum(repeats.get(p, 1) for p in positions.tolist())) if keep else ()
-    training = Training(None, cohort, positions, repeats, chunks, costs, bounds, watch)
+    training = Training(None, cohort, selected, chunks, costs, bounds, watch)
     with watch.phase("submit"):
         training = replace(training, ticket=_submit(algorithm, executor, state, training, ()))
         every = plan.experiment.server.diagnostics.probe
@@ -61,24 +59,13 @@ def begin(
         return replace(training, probe=full_participation.submit(plan, algorithm, executor, state) if due else None)
 
 
-def taking_part(plan: Plan, cohort: Positions, round_index: int) -> tuple[Positions, dict[int, int]]:
-    """Who of the cohort trains, in order of drawing, and who was drawn more than once how often.
-
-    However often a client was drawn, it trains once.
-    """
-    members, first, counts = np.unique(cohort, return_index=True, return_counts=True)
-    repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
-    positions = cohort[np.sort(first)]
-    e = plan.experiment
-    return positions[stays(e.client.mid_round_dropout, e.seed, round_index, positions)], repeats
-
-
 def _submit(
     algorithm: Algorithm, executor: Executor, state: ServerState, training: Training, sums: tuple[Sums, ...]
 ) -> int:
     """Send out the phase that comes after those whose sums are there; only the last one's updates are kept."""
     phase = algorithm.phases[len(sums)]
-    sent = phase.broadcast(state, training.repeats, training.positions.tolist(), sums)
+    selected = training.selected
+    sent = phase.broadcast(state, selected.repeats, selected.positions.tolist(), sums)
     bounds = training.bounds if len(sums) + 1 == len(algorithm.phases) else ()
     return executor.submit(Job("train", sent, training.chunks, training.costs, bounds))
 

@@ -52,6 +52,7 @@ def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
         *_training(columns),
         *_evaluation(columns),
         *_speed(rounds),
+        *_simulated(rounds),
         *_trouble(rounds),
         ("folder", named(path)),
         *pictures(path),
@@ -105,6 +106,14 @@ def _speed(rounds: pa.Table) -> Iterator[Line]:
     if time_s > 0:
         trained = _sum(rounds, "clients") + _sum(rounds, "rejected")
         yield "time", f"{figures.duration(time_s)} in rounds, {figures.rate(trained / time_s)} clients/s"
+
+
+def _simulated(rounds: pa.Table) -> Iterator[Line]:
+    time_s = _sum(rounds, "simulated_time_s")
+    if time_s > 0:
+        left_out = int(sum(_sum(rounds, name) for name in ("dropped", "late", "discarded")))
+        said = f", {figures.counted(left_out, 'client')} of {_sum(rounds, 'asked'):,.0f} did not count"
+        yield "simulated", f"{figures.duration(time_s)}{said if left_out else ''}"
 
 
 def _trouble(rounds: pa.Table) -> Iterator[Line]:

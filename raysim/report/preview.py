@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from raysim.data.dataset import Split
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.plan import Plan, evaluated_splits
+from raysim.engine.selection import select
 from raysim.engine.transfers import transfers
 from raysim.experiment import EngineSection
 from raysim.report import figures
+from raysim.section import Section
 
 SIZED_CLIENTS = 100_000
 """Of larger splits, the sizes of so many clients at even distances are looked at."""
@@ -59,12 +62,16 @@ def _model(plan: Plan) -> Iterator[Line]:
 
 def _round(plan: Plan) -> Iterator[Line]:
     experiment, train = plan.experiment, plan.dataset.train
-    sampler = plan.sampler()
+    sampler, algorithm = plan.sampler(), plan.algorithm()
     # The first round stands for all: later cohorts have the same size, and clients of the same population.
-    cohort = np.unique(sampler.sample(sampler.init(), 0))
-    steps = plan.local_steps(cohort, 0).tolist()
-    chunks, _ = plan.chunks(cohort, 0)
-    yield "cohort", f"{len(cohort):,} of {figures.counted(len(train), 'client')}, {experiment.cohort.sampler.name}"
+    selected = select(plan, algorithm, sampler.sample(sampler.init(), 0), 0)
+    steps = plan.local_steps(selected.positions, 0).tolist()
+    chunks, _ = plan.chunks(selected.positions, 0)
+    yield "cohort", f"{selected.asked:,} of {figures.counted(len(train), 'client')}, {experiment.cohort.sampler.name}"
+    if experiment.systems is not None:
+        yield "devices", _choice(experiment.systems.time)
+        takes = figures.duration(selected.metrics["simulated_time_s"] or 0.0)
+        yield "reports", f"{len(selected.positions):,} count in the first round, which takes {takes} of simulated time"
     least, most = min(steps, default=0), max(steps, default=0)
     spread = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     yield "local steps", f"{spread} a client, {sum(steps):,} in the first round"
@@ -88,7 +95,7 @@ def _round(plan: Plan) -> Iterator[Line]:
         yield "kept updates", f"{kept} a round, in shards in the object store: {_why_kept(plan)} looks at every update"
     if (probe := server.diagnostics.probe) is not None:
         yield "probe", f"all {figures.counted(len(train), 'client')}, every {figures.counted(probe, 'round')}"
-    costs = transfers(plan, plan.algorithm().traffic, len(cohort))
+    costs = transfers(plan, algorithm.traffic, selected.asked, len(selected.positions))
     down, up = costs["bytes_down"], costs["bytes_up"]
     total = figures.size((down + up) * experiment.rounds)
     yield "transfer", f"{figures.size(down)} down and {figures.size(up)} up a round; {total} in all, were clients real"
@@ -99,16 +106,23 @@ def _why_kept(plan: Plan) -> str:
     return f"the {plan.experiment.cohort.sampler.name} sampler" if rule is None else rule.name
 
 
-def _choice(section: object) -> str:
+def _choice(section: Section) -> str:
     """A choice and its keys: "sgd (lr = 0.1)"."""
-    name, said = dict(section)["name"], _keys(section)  # type: ignore[call-overload]
+    name, said = dict(section)["name"], _keys(section)
     return f"{name} ({said})" if said else str(name)
 
 
-def _keys(section: object) -> str:
+def _keys(section: Section) -> str:
     """The keys of a section but for its name: "lr = 0.1, momentum = 0.0"."""
-    keys = dict(section)  # type: ignore[call-overload]
-    return ", ".join(f"{key} = {value}" for key, value in keys.items() if key != "name" and value is not None)
+    return _written(section.model_dump(by_alias=True))
+
+
+def _written(keys: Mapping[str, Any]) -> str:
+    said = {
+        key: f"{value['name']} ({_written(value)})" if isinstance(value, Mapping) and "name" in value else value
+        for key, value in keys.items()
+    }
+    return ", ".join(f"{key} = {value}" for key, value in said.items() if key != "name" and value is not None)
 
 
 def _schedule(plan: Plan) -> Iterator[Line]:

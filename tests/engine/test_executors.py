@@ -61,6 +61,22 @@ def test_the_same_experiment_gives_the_same_bits(
         assert bits(finished) == bits(expected)
 
 
+def test_whose_reports_count_is_the_same_wherever_they_are_trained(
+    engine: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    systems = {
+        "time": {"name": "straggler", "alpha": 0.1, "lambda": 1.0},
+        "over_selection": 1.5,
+        "deadline_s": 30.0,
+        "session_s": {"name": "exponential", "mean": 60.0},
+    }
+    reference = raysim.rounds(experiment(engine={"workers": 0, "chunk_size": 1}, systems=systems), dataset=dataset)
+    got = raysim.rounds(experiment(engine=engine, systems=systems), dataset=dataset)
+    for expected, finished in zip(reference, got, strict=True):
+        assert expected.metrics["clients"] != expected.metrics["asked"]
+        assert bits(finished) == bits(expected)
+
+
 @pytest.mark.usefixtures("ray_cluster")
 def test_the_bits_do_not_depend_on_when_sums_are_handed_over(
     dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch

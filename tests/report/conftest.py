@@ -62,6 +62,8 @@ def row(index: int, size: int, rate: float, seed: int) -> dict[str, Any]:
         "glad_factor/weight": 1 + 0.01 * index,
         "glad_factor/bias": 1 - 0.01 * index,
         "label_similarity": 0.9 - 0.01 * index,
+        "bytes_down": 3000 * size,
+        "bytes_up": 1000 * size,
         "simulated_time_s": 100.0,
         "wall_time_s": 0.5,
         "idle_fraction": 0.2,

@@ -122,3 +122,11 @@ def test_the_table_prints_paths_as_they_are(experiment: Make) -> None:
     with console.capture() as captured:
         console.print(closing.table(closing.lines(experiment(), records.table(ROWS), Path("runs/[bold]x"))))
     assert "runs/[bold]x" in captured.get()
+
+
+def test_simulated_time_is_summed_up_with_who_did_not_count(experiment: Make) -> None:
+    of_all = {"asked": 13, "dropped": 1, "late": 0, "discarded": 2}
+    rows = [{"round": t, "clients": 10, "wall_time_s": 1.0, "simulated_time_s": 1800.0, **of_all} for t in range(4)]
+    assert said(experiment(), rows)["simulated"] == "2 h 00 min, 12 clients of 52 did not count"
+    patient = [{**row, "asked": 10, "dropped": 0, "discarded": 0} for row in rows]
+    assert said(experiment(), patient)["simulated"] == "2 h 00 min"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from raysim.cli import FAILED, MISUSED, app
+from raysim.cli import app
+from raysim.cli.app import FAILED, MISUSED
 from tests.report.run_folders import accuracies, write
 
 

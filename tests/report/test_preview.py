@@ -84,3 +84,15 @@ def test_what_the_server_does_beside_its_step_is_said(experiment: Make, dataset:
     assert lines["adversary"] == "sign_flip (clients = 0.1)"
     # Seven updates of four groups, each in steps of 32 numbers: 5 x 8, 8, 8 x 3 and 3 take 64 + 32 + 32 + 32.
     assert lines["kept updates"].startswith(f"{7 * 160 * 4 / 1000:.3g} kB a round, in shards in the object store: krum")
+
+
+def test_simulated_devices_are_said(experiment: Make) -> None:
+    data = FederatedDataset.from_clients(train=clients([6, 6, 6]))
+    systems = {"time": {"name": "straggler", "alpha": 2.0, "lambda": 0.0}, "over_selection": 1.5}
+    lines = said(experiment(model={"name": "linear"}, cohort={"size": 2}, systems=systems), data)
+    assert lines["cohort"] == "3 of 3 clients, uniform"
+    assert lines["devices"] == "straggler (alpha = 2.0, lambda = 0.0)"
+    # Two of three alike clients are waited for: 6 examples of 2 s.
+    assert lines["reports"] == "2 count in the first round, which takes 12 s of simulated time"
+    # 15 values of 4 bytes: three clients receive them, two send some.
+    assert lines["transfer"].startswith("180 B down and 120 B up a round")

@@ -25,18 +25,32 @@ MIN_POINTS = 50
 
 
 class Against(NamedTuple):
-    """What stands on the x axis: finished rounds, or a column of the records, summed up over rounds where it says."""
+    """What stands on the x axis: finished rounds, or columns of the records, added and summed up over rounds.
+
+    `column`: how it is called in the figure's data. `of`: the columns that are added; absent, it is a column itself.
+    """
 
     name: str
     label: str
     column: str | None = None
     cumulated: bool = False
+    of: tuple[str, ...] = ()
+
+    def values(self, group: Group) -> Series | None:
+        """Its values of a group, by round; None where a column is missing."""
+        assert self.column is not None
+        first, *others = [group.series(column, self.cumulated) for column in self.of or (self.column,)]
+        if first is None or None in others:
+            return None
+        return first._replace(mean=np.sum([part.mean for part in (first, *others) if part is not None], axis=0))
 
 
 ROUNDS = Against("rounds", "finished rounds")
 EXAMPLES = Against("examples", "training examples seen", "examples_so_far")
+BYTES = Against("bytes", "bytes transferred, down and up", "bytes", True, ("bytes_down", "bytes_up"))
 SIMULATED_TIME = Against("simulated_time", "simulated time", "simulated_time_s", True)
 WALL_TIME = Against("wall_time", "wall time", "wall_time_s", True)
+TIMES = (SIMULATED_TIME, WALL_TIME)
 
 
 class Line(NamedTuple):
@@ -56,7 +70,7 @@ def lines(groups: Sequence[Group], column: str, against: Against = ROUNDS) -> li
             continue
         if against.column is None:
             found.append(Line(group, y.rounds.astype(np.float64), y))
-        elif (x := group.series(against.column, against.cumulated)) is not None:
+        elif (x := against.values(group)) is not None:
             known = np.flatnonzero(np.isin(y.rounds, x.rounds))
             y = y.at(known)
             found.append(Line(group, x.mean[np.searchsorted(x.rounds, y.rounds)], y))
@@ -91,7 +105,7 @@ def table(found: Sequence[Line], against: Against = ROUNDS) -> pa.Table:
 def draw(axes: Axes, found: Sequence[Line], column: str, against: Against = ROUNDS) -> None:
     """Put lines and bands on axes; groups that are not named lie behind the others."""
     per_unit, label = 1.0, against.label
-    if against.cumulated:
+    if against in TIMES:
         per_unit, unit = ticks.time_unit(max(float(line.x[-1]) for line in found))
         label = f"{label}, {unit}"
     for line in sorted(found, key=lambda line: line.group.look.is_named):
@@ -114,5 +128,5 @@ def draw(axes: Axes, found: Sequence[Line], column: str, against: Against = ROUN
         ticks.shares(axes)
     else:
         ticks.fitting_scale(axes, np.concatenate([line.y.mean for line in found]))
-    if against is EXAMPLES:
+    if against in (EXAMPLES, BYTES):
         ticks.counts(axes)

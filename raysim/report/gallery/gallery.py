@@ -15,6 +15,7 @@ from raysim.report.gallery import (
     label_similarity,
     learning_curves,
     rounds_to_target,
+    time_to_target,
     train_test,
     worker_timeline,
 )
@@ -35,7 +36,13 @@ def kinds(target: float | None = None) -> list[Kind]:
             COHORTS,
             "Rounds to target and speed-up",
             f"{sizes} and evaluate accuracy",
-            partial(rounds_to_target.make, target=target),
+            partial(rounds_to_target.make, aim=target),
+        ),
+        Kind(
+            COHORTS,
+            "Simulated time to target",
+            f"{sizes}, have [systems] and evaluate accuracy",
+            partial(time_to_target.make, aim=target),
         ),
         Kind(COHORTS, "Accuracy against cohort size", sizes, cohort_accuracy.make),
         Kind(COHORTS, "Pseudo-gradient norm against cohort size", sizes, gradient_norm.make),

@@ -1,4 +1,4 @@
-"""Accuracy and loss of every evaluation against rounds, examples, simulated time and wall time."""
+"""Accuracy and loss of every evaluation against rounds, examples, bytes, simulated time and wall time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raysim.report.groups import Group
 
 _EVALUATION = re.compile(r"(eval(?:_average|_tuned)?)/(.+)/(accuracy|loss)")
 _WHAT = {"eval": "", "eval_average": " of the clients' mean model", "eval_tuned": " after fine-tuning"}
-_AXES = (curves.ROUNDS, curves.EXAMPLES, curves.SIMULATED_TIME, curves.WALL_TIME)
+_AXES = (curves.ROUNDS, curves.EXAMPLES, curves.BYTES, curves.SIMULATED_TIME, curves.WALL_TIME)
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
@@ -47,6 +47,10 @@ def _says(found: Sequence[curves.Line], against: curves.Against) -> str:
     )
     if against is curves.EXAMPLES:
         return f"{mean} Lines that lie together learn as much from an example, whatever their cohorts."
+    if against is curves.BYTES:
+        return f"{mean} What the simulated clients would receive and send."
+    if against is curves.SIMULATED_TIME:
+        return f"{mean} As the simulated devices would have experienced it."
     if against is curves.WALL_TIME:
         return f"{mean} As it was measured on the machine of each run; time between sessions is not counted."
     return mean

@@ -20,6 +20,8 @@ from raysim.report.gallery import (
     label_similarity,
     learning_curves,
     rounds_to_target,
+    target,
+    time_to_target,
     train_test,
     worker_timeline,
 )
@@ -65,7 +67,7 @@ def test_learning_curves_are_means_over_trials_against_each_axis(sweep: Path) ->
         f"eval-{split}-{metric}-by-{against}"
         for split in ("test", "train")
         for metric in ("accuracy", "loss")
-        for against in ("rounds", "examples", "simulated_time", "wall_time")
+        for against in ("rounds", "examples", "bytes", "simulated_time", "wall_time")
     }
     first = made["eval-test-accuracy-by-simulated_time"].data.to_pylist()[1]
     # The second round of size 4 and rate 0.1; seeds 0 and 1 are 0.01 apart.
@@ -99,7 +101,7 @@ def test_long_lines_are_thinned_and_many_lines_more_so() -> None:
     ],
 )
 def test_the_target_is_crossed_where_the_running_maximum_is(values: list[float], expected: float | None) -> None:
-    found = rounds_to_target.crossing(np.array([10, 20, 30]), np.array(values), 0.5)
+    found = target.crossing(np.array([10.0, 20.0, 30.0]), np.array(values), 0.5)
     assert found == (None if expected is None else pytest.approx(expected))
 
 
@@ -110,6 +112,24 @@ def test_speed_up_is_over_the_smallest_cohort_and_who_misses_is_named(tmp_path: 
     assert [row["speed_up"] for row in speed_up.data.to_pylist()] == [1.0, 2.0, None]
     assert "made: 2 times the clients (4 to 8) are a speed-up of 2." in speed_up.says
     assert "Not reached by: made with 9." in speed_up.says
+
+
+def test_time_to_target_is_relative_to_the_smallest_cohort(tmp_path: Path) -> None:
+    rows = {4: accuracies(0.1, 0.2, 0.3, 0.5), 8: accuracies(0.1, 0.5, 0.5, 0.5), 9: accuracies(0.1, 0.1, 0.1, 0.2)}
+    # Four rounds of 10 s, and two of 30 s.
+    for size, takes_s in ((4, 10.0), (8, 30.0), (9, 5.0)):
+        rows[size] = [{**row, "simulated_time_s": takes_s} for row in rows[size]]
+    (figure,) = time_to_target.make(by_size(tmp_path, rows), 0.5)
+    assert [row["seconds"] for row in figure.data.to_pylist()] == [40.0, 60.0, None]
+    assert [row["relative"] for row in figure.data.to_pylist()] == [1.0, 1.5, None]
+    assert "Not reached by: made with 9." in figure.says
+    assert not list(time_to_target.make(by_size(tmp_path / "none", {4: accuracies(0.5), 8: accuracies(0.5)}), 0.5))
+
+
+def test_bytes_are_those_in_both_directions_so_far(sweep: Path) -> None:
+    figure = next(f for f in learning_curves.make(of(sweep)) if f.name == "eval-test-accuracy-by-bytes")
+    # 4 clients, 3 kB down and 1 kB up each, in two rounds.
+    assert figure.data["bytes"].to_pylist()[1] == 2 * 4 * 4000
 
 
 def test_without_a_target_it_is_a_share_of_the_best(tmp_path: Path) -> None:

@@ -1,0 +1,135 @@
+"""A target accuracy, and what it takes to reach it, by cohort size: what rounds and times to target share."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from raysim.report import figures
+from raysim.report.gallery import lanes
+from raysim.report.gallery.lanes import Lane
+from raysim.report.groups import Group, headline
+from raysim.report.runs import Run
+from raysim.report.series import Floats, over_trials
+
+DEFAULT_SHARE = 0.95
+"""Without a target, it is this share of the best group's mean final accuracy."""
+
+
+class Spent(NamedTuple):
+    """What a run had spent at each of its evaluations, and how accurate its model was; arrays of one shape."""
+
+    spent: Floats
+    accuracies: Floats
+
+
+class Point(NamedTuple):
+    """`mean` and `deviation` over the trials that reached the target, `reached` of `trials`; None where none did.
+
+    `first`: the mean of the lane's smallest cohort that reached it.
+    """
+
+    lane: Lane
+    size: float
+    mean: float | None
+    deviation: float | None
+    reached: int
+    trials: int
+    first: float | None
+
+
+class Target(NamedTuple):
+    """`says`: which it is, and who did not reach it."""
+
+    lanes: Sequence[Lane]
+    points: Sequence[Point]
+    says: str
+
+    @property
+    def met(self) -> list[Point]:
+        """The points that reached the target."""
+        return [point for point in self.points if point.mean is not None]
+
+    def table(self, amount: str, ratio: str, of: Callable[[float, float], float]) -> pa.Table:
+        """A row a point: `amount` is the mean, `ratio` is of(first, mean)."""
+        ratios = [
+            None if point.mean is None or point.first is None else of(point.first, point.mean) for point in self.points
+        ]
+        return pa.table(
+            {
+                "group": [point.lane.label for point in self.points],
+                "cohort_size": [point.size for point in self.points],
+                amount: pa.array([point.mean for point in self.points], pa.float64()),
+                "std": pa.array([point.deviation for point in self.points], pa.float64()),
+                "reached": [point.reached for point in self.points],
+                "trials": [point.trials for point in self.points],
+                ratio: pa.array(ratios, pa.float64()),
+            }
+        )
+
+
+def crossing(spent: Floats, accuracies: Floats, target: float) -> float | None:
+    """What was spent when the running maximum of the accuracies was the target, linearly interpolated; None if never.
+
+    Source: McMahan et al. (2017), section 3. A curve that begins above the target has met it in its first evaluation.
+    """
+    best = np.maximum.accumulate(accuracies)
+    if not len(best) or best[-1] < target:
+        return None
+    after = int(np.argmax(best >= target))
+    if after == 0:
+        return float(spent[0])
+    part = (target - best[after - 1]) / (best[after] - best[after - 1])
+    return float(spent[after - 1] + part * (spent[after] - spent[after - 1]))
+
+
+def find(groups: Sequence[Group], target: float | None, spent: Callable[[Run, str], Spent | None]) -> Target | None:
+    """The target and who reached it; None where groups do not differ in the cohort's size, or none reached it.
+
+    Args:
+        groups: of the report.
+        target: an accuracy from 0 to 1; None takes DEFAULT_SHARE of the best.
+        spent: what a run's evaluations of a column had cost; None where that is not known.
+    """
+    column, found = headline(groups), lanes.lanes(groups)
+    finals = [values for lane in found for group in lane.groups if (values := group.finals(column))]
+    if not finals or not column.endswith("accuracy"):
+        return None
+    aim = DEFAULT_SHARE * max(map(statistics.fmean, finals)) if target is None else target
+    points = [point for lane in found for point in _points(lane, column, aim, spent)]
+    by = "given" if target is not None else f"{figures.share(DEFAULT_SHARE)} of the best; --target takes another"
+    missed = ", ".join(f"{point.lane.label} with {point.size:g}" for point in points if point.mean is None)
+    says = f"The target is {figures.share(aim)} ({by})." + (f" Not reached by: {missed}." if missed else "")
+    made = Target(found, points, says)
+    return made if made.met else None
+
+
+def by_rounds(run: Run, column: str) -> Spent | None:
+    """Finished rounds."""
+    series = over_trials([run.rounds], column)
+    return None if series is None else Spent(series.rounds.astype(np.float64), series.mean)
+
+
+def by_simulated_time(run: Run, column: str) -> Spent | None:
+    """Seconds of simulated time."""
+    series, time = over_trials([run.rounds], column), over_trials([run.rounds], "simulated_time_s", cumulated=True)
+    if series is None or time is None:
+        return None
+    return Spent(time.mean[np.searchsorted(time.rounds, series.rounds)], series.mean)
+
+
+def _points(lane: Lane, column: str, target: float, spent: Callable[[Run, str], Spent | None]) -> Iterator[Point]:
+    """The lane's points, by rising size."""
+    first: float | None = None
+    for size, group in zip(lane.sizes, lane.groups, strict=True):
+        known = [found for run in group.runs if (found := spent(run, column)) is not None]
+        crossings = [crossing(one.spent, one.accuracies, target) for one in known]
+        reached = [value for value in crossings if value is not None]
+        mean = statistics.fmean(reached) if reached else None
+        deviation = statistics.stdev(reached) if len(reached) > 1 else None
+        first = mean if first is None else first
+        yield Point(lane, size, mean, deviation, len(reached), len(group.runs), first)

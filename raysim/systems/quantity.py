@@ -1,0 +1,80 @@
+"""What devices differ in: one number for all of them, or a distribution over them.
+
+A draw is addressed by (seed, key, client): a device keeps its own through the run, whoever else is asked. With
+`per = "round"` it is addressed by (seed, key, round, client), and is another one in every round.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from scipy.special import ndtri
+
+from raysim import seeds
+from raysim.section import Section
+from raysim.seeds import Int64s
+
+Floats = npt.NDArray[np.float64]
+Per = Literal["run", "round"]
+
+
+class LogNormal(Section):
+    """median exp(sigma z), z standard normal."""
+
+    name: Literal["lognormal"] = "lognormal"
+    median: PositiveFloat
+    sigma: NonNegativeFloat
+    per: Per = "run"
+
+
+class Uniform(Section):
+    """Anywhere between `low` and `high`, as likely."""
+
+    name: Literal["uniform"] = "uniform"
+    low: NonNegativeFloat
+    high: PositiveFloat
+    per: Per = "run"
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Uniform:
+        if self.low > self.high:
+            raise ValueError(f"low <= high must hold, but got (low={self.low}, high={self.high})")
+        return self
+
+
+class Exponential(Section):
+    """Exponential, with this mean."""
+
+    name: Literal["exponential"] = "exponential"
+    mean: PositiveFloat
+    per: Per = "run"
+
+
+Distribution = Annotated[LogNormal | Uniform | Exponential, Field(discriminator="name")]
+
+
+def drawn(quantity: float | Distribution, seed: int, key: str, round_index: int, positions: Int64s) -> Floats:
+    """The quantity of each client, float64 (clients,); positive where it is drawn.
+
+    Args:
+        quantity: as the experiment has it.
+        seed: the experiment's.
+        key: the quantity's own dotted key: different ones are independent.
+        round_index: finished rounds.
+        positions: of the clients.
+    """
+    if isinstance(quantity, int | float):
+        return np.full(len(positions), float(quantity))
+    # One address for both, so that a round of its own never meets the run's draw.
+    when = -1 if quantity.per == "run" else round_index
+    uniform = seeds.uniforms(seeds.keys(seed, key, when, positions))
+    match quantity:
+        case LogNormal():
+            return np.asarray(quantity.median * np.exp(quantity.sigma * ndtri(uniform)))
+        case Uniform():
+            return quantity.low + (quantity.high - quantity.low) * uniform
+        case Exponential():
+            return -quantity.mean * np.log(uniform)
