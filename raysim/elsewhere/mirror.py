@@ -115,9 +115,7 @@ class Mirror:
             try:
                 return self._put(record, here.pinned(self.path, record.files, outgoing))
             except OSError as error:
-                raise RemoteError(
-                    f"{self.path} could not be read or pinned, to be put at {self.uri}: {error}."
-                ) from error
+                raise RemoteError(f"{self.path} could not be pinned, to be put at {self.uri}: {error}.") from error
             finally:
                 shutil.rmtree(outgoing, ignore_errors=True)
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import io
 import logging
 import os
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import cloudpickle, exceptions
@@ -24,14 +23,17 @@ from raysim.data.copies import copied
 from raysim.data.dataset import FederatedDataset
 from raysim.data.store import taken
 from raysim.elsewhere.remote import Remote
-from raysim.engine.plan import Plan
 from raysim.errors import RaysimError, RemoteError
+
+if TYPE_CHECKING:
+    # Tasks that fetch import this file; torch would take them seconds.
+    from raysim.engine.plan import Plan
 
 log = logging.getLogger("raysim")
 
 BLOCK_BYTES = 8 << 20
 BLOCKS_AHEAD = 4
-"""Blocks asked for before they are needed: a fetch holds no more than these in the object store."""
+"""Blocks read before they are needed: a fetch holds no more than these in the object store."""
 
 
 @dataclass(frozen=True)
@@ -141,25 +143,21 @@ class _OtherNode:
         return f"{self.folder} on the driver's node"
 
     def read(self, name: str) -> Iterator[bytes]:
-        ask = _on_node(_block, self.node)
-        blocks = deque(ask.remote(self.folder, name, number) for number in range(BLOCKS_AHEAD))
-        number = BLOCKS_AHEAD
-        while block := ray.get(blocks.popleft()):
-            blocks.append(ask.remote(self.folder, name, number))
-            number += 1
+        ahead = {"num_returns": "streaming", "_generator_backpressure_num_objects": BLOCKS_AHEAD}
+        for block in _on_node(_blocks, self.node, **ahead).remote(self.folder, name):
+            yield ray.get(block)
+
+
+def _blocks(folder: str, name: str) -> Iterator[bytes]:
+    with (Path(folder) / name).open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
             yield block
 
 
-def _block(folder: str, name: str, number: int) -> bytes:
-    with (Path(folder) / name).open("rb") as file:
-        file.seek(number * BLOCK_BYTES)
-        return file.read(BLOCK_BYTES)
-
-
-def _on_node(function: Any, node: str) -> Any:
+def _on_node(function: Any, node: str, **options: Any) -> Any:
     """The function as a task that runs there, besides whatever else does."""
     there = NodeAffinitySchedulingStrategy(node, soft=False)
-    return ray.remote(function).options(num_cpus=0, scheduling_strategy=there)
+    return ray.remote(function).options(num_cpus=0, scheduling_strategy=there, **options)
 
 
 def _places(dataset: FederatedDataset) -> tuple[Place, ...]:
