@@ -16,7 +16,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from raysim.cache_root import cache_root
 from raysim.checksum import hasher
 from raysim.elsewhere import here
+from raysim.elsewhere.fetch import fetch
 from raysim.elsewhere.index import INDEX, Content, Index, Known, Record
 from raysim.elsewhere.remote import Remote
 from raysim.errors import RemoteError
@@ -138,33 +139,13 @@ class Mirror:
             if content is None or content not in allowed:
                 if None in allowed and not self._remote.has(name):
                     continue
-                content = self._fetch(name, [own for own in allowed if own is not None])
+                content = fetch(self._remote, name, target, [own for own in allowed if own is not None])
             files[name] = Known(content, target.stat().st_mtime_ns)
         for name, file in list(here.files(self.path)):
             if name not in files:
                 file.unlink()
         self.path.mkdir(parents=True, exist_ok=True)
         self._keep(Record(uri=self.uri, versions=(index.version,), files=files))
-
-    def _fetch(self, name: str, allowed: Sequence[Content]) -> Content:
-        target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            with aside.open("wb") as file:
-                for piece in self._remote.read(name):
-                    file.write(piece)
-            found = here.content(aside)
-            if found not in allowed:
-                expected = " or ".join(f"{own.num_bytes} bytes with blake2b {own.blake2b}" for own in allowed)
-                raise RemoteError(
-                    f"{self.uri}/{name} is damaged: expected {expected}, as {INDEX} there says, found "
-                    f"{found.num_bytes} bytes with {found.blake2b}"
-                )
-            aside.replace(target)
-        finally:
-            aside.unlink(missing_ok=True)
-        return found
 
     def _put(self, record: Record, pinned: dict[str, tuple[Path, Known]]) -> int:
         names = {name for name, _ in here.files(self.path)}

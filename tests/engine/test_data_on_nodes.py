@@ -105,3 +105,12 @@ def test_a_store_that_holds_the_data_is_asked_before_the_driver(
     before = len(copies(far))
     assert content_there(dataset) == expected
     assert len(copies(far)) == before + 1
+
+
+def test_clients_that_remember_on_several_nodes_need_a_disk_that_these_share(
+    experiment: Make, far: Path, tmp_path: Path
+) -> None:
+    client = {"optimizer": {"name": "sgd", "lr": 0.3}, "correction": {"name": "scaffold"}}
+    uri = (tmp_path / "elsewhere").as_uri()
+    with pytest.raises(raysim.ExperimentError, match=f"a disk that all of them share, but got {uri}, whose copy is"):
+        raysim.run(digits(experiment, client=client), path=uri)
