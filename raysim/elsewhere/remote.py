@@ -57,7 +57,7 @@ class Remote:
     def check(self) -> None:
         """RemoteError where the file system does not answer, or has no such bucket: before work is done in vain."""
         bucket = self._root.parts[0] if self._root.parts else ""
-        with self._reaching("looking for", "anything"):
+        with self._reaching("looking for", "the bucket"):
             if self._files.type_name in _ATOMIC and self._files.get_file_info(bucket).type == fs.FileType.NotFound:
                 raise FileNotFoundError(f"NO_SUCH_BUCKET: there is no {bucket!r}")
 
