@@ -18,9 +18,6 @@ from raysim.engine.on_ray.data_on_nodes import received, sent
 
 Make = Callable[..., raysim.Experiment]
 
-# Ray's own test cluster leaves sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-
 DIGITS = {"name": "digits", "clients": 12}
 
 
