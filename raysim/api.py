@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from raysim import differences, records
 from raysim.data.dataset import FederatedDataset
+from raysim.elsewhere.folder import fetched, local
 from raysim.engine import loop, numerics
 from raysim.engine.client_memory import with_states_folder
 from raysim.engine.in_process import InProcess
@@ -110,7 +111,8 @@ def run(
         server_optimizer: where `[server.optimizer]` is "own", a function from that section to the pair of functions.
         executor: "local" runs in this process, without Ray, as `engine.workers = 0` does; "ray" insists on Ray.
         address: None uses this machine; "auto" joins the running Ray cluster and leaves it as it was.
-        path: the run's folder, by default runs/<name>.
+        path: the run's folder, by default runs/<name>; or its URI, such as s3://bucket/runs/name: then all is worked
+            on in a copy on this machine, and put there meanwhile (docs/storage.md).
         overwrite: start afresh where the folder exists.
         resume: go on with the folder's run where it exists; rounds, placement and checkpoints may differ from it.
         progress: a live progress bar; by default on a terminal and in a notebook.
@@ -124,11 +126,11 @@ def run(
     check_one(experiment)
     check(loggers)
     plan = resolve(with_executor(experiment, executor), dataset, model, loss, params, server_optimizer)
-    where = Path(path) if path is not None else Path("runs") / experiment.name
-    if resume and where.exists():
-        return _continue(plan, where, address, progress, profile, loggers)
-    RunFolder.check_free(where, overwrite)
-    return _carry_out(plan, where, address, progress, profile, loggers, lambda: _create(plan, where, overwrite))
+    with local(path if path is not None else Path("runs") / experiment.name) as where:
+        if resume and where.exists():
+            return _continue(plan, where, address, progress, profile, loggers)
+        RunFolder.check_free(where, overwrite)
+        return _carry_out(plan, where, address, progress, profile, loggers, lambda: _create(plan, where, overwrite))
 
 
 def resume(
@@ -148,7 +150,7 @@ def resume(
     """Go on with a run from its newest checkpoint, to the same bits as if it had never stopped.
 
     Args:
-        path: the run's folder.
+        path: the run's folder, or its URI.
         dataset, model, loss, params, server_optimizer: again, where they were passed to `run`.
         rounds: a new last round, to run on beyond the old one.
         executor, address, progress, loggers: as for `run`; they may differ from the first time.
@@ -157,14 +159,14 @@ def resume(
         RunFolderError: the folder is none, or its data or settings differ. What is passed in, but for a
             dataset, is code, whose sameness only you can vouch for.
     """
-    where = Path(path)
-    experiment = records.stored_experiment(where)
-    check_one(experiment, where)
-    check(loggers)
-    if rounds is not None:
-        experiment = experiment.changed([f"rounds={rounds}"])
-    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params, server_optimizer)
-    return _continue(plan, where, address, progress, False, loggers)
+    with local(path) as where:
+        experiment = records.stored_experiment(where)
+        check_one(experiment, where)
+        check(loggers)
+        if rounds is not None:
+            experiment = experiment.changed([f"rounds={rounds}"])
+        plan = resolve(with_executor(experiment, executor), dataset, model, loss, params, server_optimizer)
+        return _continue(plan, where, address, progress, False, loggers)
 
 
 def replay(
@@ -181,7 +183,7 @@ def replay(
     """Compute a recorded round once more, in this process and to the same bits; or one client's update in it.
 
     Args:
-        path: the run's folder; nothing in it is changed.
+        path: the run's folder, or its URI; nothing in it is changed.
         round: 0 for the first.
         client: an id in that round's cohort, to see what it sent; None for the whole round.
         dataset, model, loss, params, server_optimizer: again, where they were passed to `run`.
@@ -189,7 +191,7 @@ def replay(
     Raises:
         RunFolderError: no such round or client in it, or data or model differ from what it was run with.
     """
-    where = Path(path)
+    where = fetched(path)
     experiment = records.stored_experiment(where)
     check_one(experiment, where)
     plan = resolve(with_executor(experiment, "local"), dataset, model, loss, params, server_optimizer)
@@ -219,9 +221,11 @@ def rounds(
     """
     check_one(experiment)
     plan = resolve(with_executor(experiment, executor), dataset, model, loss, params, server_optimizer)
-    where = None if path is None else Path(path)
-    if where is not None:
-        RunFolder.check_free(where, overwrite)
+    with ExitStack() as checked:
+        where = None if path is None else checked.enter_context(local(path))
+        if where is not None:
+            RunFolder.check_free(where, overwrite)
+        opened = checked.pop_all()
 
     def make_folder() -> None:
         if where is not None:
@@ -229,11 +233,11 @@ def rounds(
 
     if plan.experiment.engine.workers == 0:
         make_folder()
-        return _public(plan, _rounds_here(plan, where))
+        return _public(plan, _rounds_here(plan, where), opened)
     # Ray is imported only where it is asked for: the in-process engine works without it.
     from raysim.engine.on_ray import session
 
-    return _public(plan, session.rounds(plan, where, address, make_folder))
+    return _public(plan, session.rounds(plan, where, address, make_folder), opened)
 
 
 def check_one(experiment: Experiment, path: Path | None = None) -> None:
@@ -256,8 +260,8 @@ def check_one(experiment: Experiment, path: Path | None = None) -> None:
     )
 
 
-def _public(plan: Plan, steps: Generator[Finished]) -> Iterator[Round]:
-    with closing(steps):
+def _public(plan: Plan, steps: Generator[Finished], opened: ExitStack) -> Iterator[Round]:
+    with opened, closing(steps):
         for finished in steps:
             yield _as_round(plan, finished)
 

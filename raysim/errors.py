@@ -7,6 +7,7 @@ RaysimError
 ├── ResourceError                  more workers, cores or cards than there are
 ├── RunFolderError                 a run folder that exists, or lacks what is needed
 ├── CheckpointError                a checkpoint that cannot be written or read
+├── RemoteError                    a folder on another file system that cannot be reached or trusted
 ├── ClientError                    user code failed while a client was trained or evaluated
 └── WorkerLostError                workers died more often than the budget allows
 """
@@ -40,6 +41,10 @@ class RunFolderError(RaysimError):
 
 class CheckpointError(RaysimError):
     """A checkpoint could not be written or read; the one before it is untouched."""
+
+
+class RemoteError(RaysimError):
+    """A folder named by a URI cannot be reached, or does not hold what it should."""
 
 
 class ClientError(RaysimError):

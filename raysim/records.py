@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raysim import checkpoint, whole
+from raysim.elsewhere.folder import named
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.server import manifest
@@ -94,8 +95,8 @@ class RunFolder:
         if path.exists() and any(path.iterdir()):
             if not overwrite:
                 raise RunFolderError(
-                    f"{path} exists already. Go on with it (--resume, raysim.resume({str(path)!r})), start afresh "
-                    f"(--overwrite, overwrite=True), or give the run another name."
+                    f"{named(path)} exists already. Go on with it (--resume, raysim.resume({named(path)!r})), start "
+                    f"afresh (--overwrite, overwrite=True), or give the run another name."
                 )
             if not (path / "experiment.json").exists():
                 raise RunFolderError(
@@ -287,7 +288,7 @@ def write_table(content: pa.Table, path: Path) -> None:
 def _stored(path: Path) -> Mapping[str, Any]:
     file = path / "experiment.json"
     if not file.exists():
-        raise RunFolderError(f"{path} is not a run's folder: it has no experiment.json.")
+        raise RunFolderError(f"{named(path)} is not a run's folder: it has no experiment.json.")
     try:
         stored: Mapping[str, Any] = json.loads(file.read_text())
     except json.JSONDecodeError as error:

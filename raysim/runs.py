@@ -23,6 +23,7 @@ from raysim import api, records
 from raysim.api import ExecutorName
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
+from raysim.elsewhere.uri import uri_of
 from raysim.engine import failure
 from raysim.engine.groups import Group, grouped
 from raysim.engine.hosts import Ended, Here, Hosts
@@ -144,6 +145,11 @@ class Runs:
         Raises:
             RaysimError: as `raysim.run` before its first round; then none of them was added.
         """
+        for _, path in runs:
+            if (uri := uri_of(path)) is not None:
+                raise RunFolderError(
+                    f"Runs that share workers are recorded on this machine, or on a disk that it mounts, but got {uri}."
+                )
         folders = [Path(path).resolve() for _, path in runs]
         if twice := [path for path, count in Counter(folders).items() if count > 1]:
             raise RunFolderError(f"Every run needs a folder of its own, but several were given {twice[0]}.")

@@ -72,6 +72,11 @@ def tune(
     given = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
     tuning = sections.checked(given, experiment) if given else sections.section_of(experiment)
     where = Path(path) if path is not None else default_folder(experiment)
+    if ":/" in str(where):
+        raise StudyError(
+            f"A study's folder must be a path of this machine or of a shared disk, because several processes write to "
+            f"its database, but got {where}. Put the best run elsewhere instead: raysim run best.toml --path URI"
+        )
     if (where / "experiment.json").exists():
         raise StudyError(f"{where} is a run's folder: give the study another one (--path, path=).")
     measured = protocol.measured(experiment, tuning, dataset)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from raysim.algorithm import Algorithm
 from raysim.cohort.sampler import Sampler
+from raysim.elsewhere.folder import kept
 from raysim.engine import failure, full_participation, scoring, second_look
 from raysim.engine.client_memory import Memory
 from raysim.engine.job import Executor, Outcome, UpdatesLost
@@ -80,20 +81,21 @@ def rounds(
         stop: asked between rounds; True ends the loop.
         overlap: start a round before the one before it is evaluated and yielded.
     """
-    loop = Loop(plan, executor, state, folder)
-    try:
-        while loop.stepped or (not loop.done and not stop()):
-            if not loop.done and (overlap or not loop.stepped) and not stop():
-                loop.begin()
-            if loop.stepped:
-                yield loop.finish()
-                if not overlap:
-                    # Nothing was under way meanwhile: the time was the reader's.
-                    loop.since_s = time.perf_counter()
-            if loop.begun:
-                loop.step()
-    finally:
-        loop.leave()
+    with kept(None if folder is None else folder.path):
+        loop = Loop(plan, executor, state, folder)
+        try:
+            while loop.stepped or (not loop.done and not stop()):
+                if not loop.done and (overlap or not loop.stepped) and not stop():
+                    loop.begin()
+                if loop.stepped:
+                    yield loop.finish()
+                    if not overlap:
+                        # Nothing was under way meanwhile: the time was the reader's.
+                        loop.since_s = time.perf_counter()
+                if loop.begun:
+                    loop.step()
+        finally:
+            loop.leave()
 
 
 class Loop:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pyarrow.csv as csv
 
 from raysim import whole
+from raysim.elsewhere.uri import uri_of
 from raysim.report.gallery.gallery import kinds
 from raysim.report.gallery.render import render
 from raysim.report.groups import Group, grouped
@@ -58,8 +59,8 @@ def build(folders: Sequence[Path], out: Path, target: float | None = None) -> Bu
 
 
 def default_folder(folders: Sequence[Path]) -> Path:
-    """Inside the folder that is reported on; for several, in the working folder."""
-    return folders[0] / "report" if len(folders) == 1 else Path("report")
+    """Inside the folder that is reported on; for several, or for one elsewhere, in the working folder."""
+    return folders[0] / "report" if len(folders) == 1 and uri_of(folders[0]) is None else Path("report")
 
 
 def _clear(out: Path) -> None:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from raysim.engine import numerics, wire
 from raysim.engine.job import COMBINE, Kind, Shard
+from raysim.engine.on_ray.data_on_nodes import Travelling, arrived
 from raysim.engine.on_ray.whereabouts import Whereabouts, here
-from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool, sharded
 from raysim.fold import Node, TreeFold
 from raysim.server.updates import Bounds
@@ -43,13 +43,14 @@ class ClientPool:
     """Calls arrive in order; results of a job are folded as far as the tree allows and stay here until asked for.
 
     Args:
-        plan: the run.
+        travelling: the run; its data are fetched to this node where they are not here.
         index: the worker's number, for messages.
         gpus: the share of a card that Ray gave; it caps this process's share of the card's memory.
         threads: intra-op threads.
     """
 
-    def __init__(self, plan: Plan, index: int, gpus: float, threads: int) -> None:
+    def __init__(self, travelling: Travelling, index: int, gpus: float, threads: int) -> None:
+        plan = arrived(travelling)
         device = numerics.choose_device(gpus)
         numerics.fix(threads, device, plan.experiment.engine.precision)
         if device.type == "cuda" and gpus < 1:

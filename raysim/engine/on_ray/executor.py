@@ -20,6 +20,7 @@ from raysim.engine.on_ray import lateness
 from raysim.engine.on_ray.calls import Call, Calls, Gather, Start, Work
 from raysim.engine.on_ray.client_pool import Worked
 from raysim.engine.on_ray.cluster import WAIT_FOR_RESOURCES_S, Placement, no_worker, wait_for_pools
+from raysim.engine.on_ray.data_on_nodes import travelling
 from raysim.engine.on_ray.running import Left, Running, units_of
 from raysim.engine.on_ray.whereabouts import listed
 from raysim.engine.on_ray.workers import Worker, Workers
@@ -53,7 +54,7 @@ class OnRay:
     """
 
     def __init__(self, plan: Plan, placement: Placement) -> None:
-        self._workers = Workers(ray.put(plan), placement, plan.experiment.engine.threads)
+        self._workers = Workers(ray.put(travelling(plan)), placement, plan.experiment.engine.threads)
         self._calls = Calls()
         self._jobs: dict[int, Running] = {}
         self._done: dict[int, Outcome] = {}

@@ -10,6 +10,7 @@ import ray
 from ray import exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from raysim.elsewhere.folder import named
 from raysim.engine import wire
 from raysim.engine.client_memory import with_states_folder
 from raysim.engine.loop import Finished
@@ -37,6 +38,7 @@ def run(
         KeyboardInterrupt: after Ctrl-C, once the driver has checkpointed the last finished round.
     """
     with connected(address), with_states_folder(plan, path) as plan:
+        _check_shared(plan, path)
         driver = _start(plan, path, profile)
         outcome = None
         try:
@@ -65,11 +67,7 @@ def run(
 def rounds(plan: Plan, path: Path | None, address: str | None, make_folder: Callable[[], None]) -> Generator[Finished]:
     """Pull round by round; the driver works on the next one while the reader looks at this one."""
     with connected(address), with_states_folder(plan, path) as plan:
-        if path is None and plan.states is not None and len(ray.nodes()) > 1:
-            raise ExperimentError(
-                "Clients remember under this correction, and here they are on several machines: give path=, a folder "
-                "that all of them share."
-            )
+        _check_shared(plan, path)
         driver = _start(plan, path)
         ahead = None
         try:
@@ -88,6 +86,16 @@ def rounds(plan: Plan, path: Path | None, address: str | None, make_folder: Call
                     _get(driver.finish.remote())
             finally:
                 ray.kill(driver)
+
+
+def _check_shared(plan: Plan, path: Path | None) -> None:
+    """Refuse several machines where clients remember in files that only this one sees."""
+    if plan.states is not None and len(ray.nodes()) > 1 and (path is None or named(path) != str(path)):
+        given = "" if path is None else f", but got {named(path)}, whose copy is on one machine"
+        raise ExperimentError(
+            f"Clients remember under this correction, and here they are on several machines: the run's folder "
+            f"(--path, path=) must be a path on a disk that all of them share{given}."
+        )
 
 
 def _start(plan: Plan, path: Path | None, profile: bool = False) -> Any:
