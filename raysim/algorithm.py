@@ -30,6 +30,7 @@ from raysim.models.model import Model, Weights
 from raysim.phase import Phase
 from raysim.server import manifest
 from raysim.server import step as server_step
+from raysim.server.own import Maker
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
 from raysim.server.step import Metrics
@@ -64,6 +65,7 @@ def federated(
     label_population: Tensor | None = None,
     adversary: Adversary | None = None,
     adversaries: frozenset[int] = frozenset(),
+    server_optimizer: Maker | None = None,
 ) -> Algorithm:
     """Generalised federated averaging (Reddi et al. 2021, alg. 1): corrected local training, weighted mean, optimizer.
 
@@ -75,9 +77,10 @@ def federated(
         population: N, the number of training clients.
         label_population: label counts of all training clients, where the cohort's are compared with them.
         adversary, adversaries: what which positions do.
+        server_optimizer: makes the server's optimizer, where it is one's own.
     """
     correction = corrections.make(client)
-    server_side = server_step.make(server, model.params, cohort_size, label_population)
+    server_side = server_step.make(server, model.params, cohort_size, label_population, server_optimizer)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
     remembers = correction.after is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from raysim import differences, lock, records
 from raysim.data.dataset import FederatedDataset
+from raysim.elsewhere.folder import fetched, local
 from raysim.engine import loop, numerics
 from raysim.engine.client_memory import with_states_folder
 from raysim.engine.in_process import InProcess
@@ -32,6 +33,7 @@ from raysim.loggers.open import LoggerName, Loggers, check
 from raysim.models.model import Model, ModuleFactory, Weights
 from raysim.models.task import Loss
 from raysim.records import RunFolder
+from raysim.server.own import Maker
 from raysim.server.state import ServerState
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ def run(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
     executor: ExecutorName | None = None,
     address: str | None = None,
     path: str | Path | None = None,
@@ -110,13 +113,15 @@ def run(
         dataset, model, loss: stand in for `[data]`, `[model]` and the task's loss. `model` returns a new
             torch.nn.Module; `loss(outputs, targets)` returns one loss per example, shape (batch,).
         params: initial values by name, for every trainable parameter.
+        server_optimizer: where `[server.optimizer]` is "own", a function from that section to the pair of functions.
         executor: "local" runs in this process, without Ray, as `engine.workers = 0` does; "ray" insists on Ray.
         address: None uses this machine; "auto" joins the running Ray cluster and leaves it as it was. There the run
             goes on should this process be killed: `raysim.attach` follows it, `raysim.stop` ends it.
-        path: the run's folder, by default runs/<name>.
+        path: the run's folder, by default runs/<name>; or its URI, such as s3://bucket/runs/name: then all is worked
+            on in a copy on this machine, and put there meanwhile (docs/storage.md).
         overwrite: start afresh where the folder exists.
         resume: go on with the folder's run where it exists; rounds, placement and checkpoints may differ from it.
-        progress: a live progress bar; by default where standard error is a terminal.
+        progress: a live progress bar; by default on a terminal and in a notebook.
         profile: write timeline.json, which https://ui.perfetto.dev opens: what driver and workers did when.
         loggers: "tensorboard", "mlflow", "wandb", or functions; each is called with every round's row.
 
@@ -126,9 +131,10 @@ def run(
     """
     check_one(experiment)
     check(loggers)
-    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
-    opening = opening_of(plan, folder_of(experiment, path), resume, overwrite, profile)
-    return _carry_out(plan, opening, address, progress, loggers)
+    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params, server_optimizer)
+    with local(folder_of(experiment, path)) as where:
+        opening = opening_of(plan, where, resume, overwrite, profile)
+        return _carry_out(plan, opening, address, progress, loggers)
 
 
 def resume(
@@ -138,6 +144,7 @@ def resume(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
     rounds: int | None = None,
     executor: ExecutorName | None = None,
     address: str | None = None,
@@ -147,23 +154,23 @@ def resume(
     """Go on with a run from its newest checkpoint, to the same bits as if it had never stopped.
 
     Args:
-        path: the run's folder.
-        dataset, model, loss, params: again, where they were passed to `run`.
+        path: the run's folder, or its URI.
+        dataset, model, loss, params, server_optimizer: again, where they were passed to `run`.
         rounds: a new last round, to run on beyond the old one.
         executor, address, progress, loggers: as for `run`; they may differ from the first time.
 
     Raises:
-        RunFolderError: the folder is none, or its data or settings differ. A `model`, `loss` or `params` passed in is
-            code, whose sameness only you can vouch for.
+        RunFolderError: the folder is none, or its data or settings differ. What is passed in, but for a
+            dataset, is code, whose sameness only you can vouch for.
     """
-    where = Path(path)
-    experiment = records.stored_experiment(where)
-    check_one(experiment, where)
-    check(loggers)
-    if rounds is not None:
-        experiment = experiment.changed([f"rounds={rounds}"])
-    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
-    return _carry_out(plan, opening_of(plan, where, resume=True), address, progress, loggers)
+    with local(path) as where:
+        experiment = records.stored_experiment(where)
+        check_one(experiment, where)
+        check(loggers)
+        if rounds is not None:
+            experiment = experiment.changed([f"rounds={rounds}"])
+        plan = resolve(with_executor(experiment, executor), dataset, model, loss, params, server_optimizer)
+        return _carry_out(plan, opening_of(plan, where, resume=True), address, progress, loggers)
 
 
 def replay(
@@ -175,22 +182,23 @@ def replay(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
 ) -> Round | ClientUpdate:
     """Compute a recorded round once more, in this process and to the same bits; or one client's update in it.
 
     Args:
-        path: the run's folder; nothing in it is changed.
+        path: the run's folder, or its URI; nothing in it is changed.
         round: 0 for the first.
         client: an id in that round's cohort, to see what it sent; None for the whole round.
-        dataset, model, loss, params: again, where they were passed to `run`.
+        dataset, model, loss, params, server_optimizer: again, where they were passed to `run`.
 
     Raises:
         RunFolderError: no such round or client in it, or data or model differ from what it was run with.
     """
-    where = Path(path)
+    where = fetched(path)
     experiment = records.stored_experiment(where)
     check_one(experiment, where)
-    plan = resolve(with_executor(experiment, "local"), dataset, model, loss, params)
+    plan = resolve(with_executor(experiment, "local"), dataset, model, loss, params, server_optimizer)
     check_same(plan, where)
     if client is not None:
         return replay_client(plan, where, round, client)
@@ -204,6 +212,7 @@ def rounds(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
     executor: ExecutorName | None = None,
     address: str | None = None,
     path: str | Path | None = None,
@@ -215,19 +224,21 @@ def rounds(
     iterator is returned, Ray's resources when the first round is asked for. Leaving the loop early stops the run.
     """
     check_one(experiment)
-    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params)
-    opening = None if path is None else opening_of(plan, Path(path), False, overwrite)
+    plan = resolve(with_executor(experiment, executor), dataset, model, loss, params, server_optimizer)
+    with ExitStack() as checked:
+        opening = None if path is None else opening_of(plan, checked.enter_context(local(path)), False, overwrite)
+        until_left = checked.pop_all()
     if plan.experiment.engine.workers == 0:
-        return _public(plan, _rounds_here(plan, opening))
+        return _public(plan, _rounds_here(plan, opening), until_left)
     # Ray is imported only where it is asked for: the in-process engine works without it.
     from raysim.engine.on_ray import session
 
-    return _public(plan, session.rounds(plan, opening, address))
+    return _public(plan, session.rounds(plan, opening, address), until_left)
 
 
-def folder_of(experiment: Experiment, path: str | Path | None) -> Path:
-    """The run's folder: runs/<name> unless `path` names another."""
-    return Path(path) if path is not None else Path("runs") / experiment.name
+def folder_of(experiment: Experiment, path: str | Path | None) -> str | Path:
+    """The run's folder, or its URI: runs/<name> unless `path` names another."""
+    return path if path is not None else Path("runs") / experiment.name
 
 
 def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, profile: bool = False) -> Opening:
@@ -268,8 +279,8 @@ def check_one(experiment: Experiment, path: Path | None = None) -> None:
     )
 
 
-def _public(plan: Plan, steps: Generator[Finished]) -> Iterator[Round]:
-    with closing(steps):
+def _public(plan: Plan, steps: Generator[Finished], until_left: ExitStack) -> Iterator[Round]:
+    with until_left, closing(steps):
         for finished in steps:
             yield _as_round(plan, finished)
 

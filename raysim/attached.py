@@ -11,6 +11,7 @@ import numpy.typing as npt
 from raysim import api
 from raysim.api import Result
 from raysim.data.dataset import FederatedDataset
+from raysim.elsewhere.folder import fetched
 from raysim.engine import wire
 from raysim.engine.resolve import resolve
 from raysim.engine.under_way import UnderWay, run_name
@@ -21,6 +22,7 @@ from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers, check
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
+from raysim.server.own import Maker
 
 if TYPE_CHECKING:
     from raysim.report.progress import Progress
@@ -36,6 +38,7 @@ def launch(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
     address: str = AUTO,
     path: str | Path | None = None,
     overwrite: bool = False,
@@ -59,8 +62,9 @@ def launch(
             "engine.workers is 0, which runs in this process, and such a run ends with it: name a number of workers, "
             'or "auto".'
         )
-    plan = resolve(experiment, dataset, model, loss, params)
-    opening = api.opening_of(plan, api.folder_of(experiment, path), resume, overwrite, profile)
+    plan = resolve(experiment, dataset, model, loss, params, server_optimizer)
+    # What is at a URI is put there by the driver: this process may be gone by then.
+    opening = api.opening_of(plan, fetched(api.folder_of(experiment, path)), resume, overwrite, profile)
     if api.is_whole(plan, opening):
         raise RunFolderError(f"{opening.path} holds all {experiment.rounds} rounds: there is nothing to start.")
     from raysim.engine.on_ray import session

@@ -18,7 +18,7 @@ def centralized(experiment: Experiment) -> Experiment:
     correction, adversary, clients that leave, simulated devices, and the evaluation of fine-tuned clients.
 
     Returns:
-        An experiment like any other, called <name>-centralized.
+        An experiment like any other, called `<name>-centralized`.
     """
     client = experiment.client.model_copy(update={"correction": None, "mid_round_dropout": 0.0})
     return experiment.model_copy(

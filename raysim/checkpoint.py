@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from raysim import whole
 from raysim.errors import CheckpointError
 from raysim.models.model import Weights
 from raysim.server.state import ServerState
@@ -43,16 +44,10 @@ def write(state: ServerState, path: Path, fingerprint: str) -> None:
     }
     metadata = {"format": FORMAT, "round": str(state.round), "fingerprint": fingerprint}
     content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        whole.write(path, lambda file: file.write_bytes(content), flushed=True)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise CheckpointError(
             f"The checkpoint {path} ({len(content):,} bytes) could not be written: {error.strerror}. Earlier "
             f"checkpoints in {path.parent} are untouched: make room, then resume."

@@ -44,7 +44,8 @@ def _tell(values: Mapping[int, Any], path: str, told: list[dict[str, Any]]) -> N
     if all(value == next(iter(values.values())) for value in values.values()):
         return
     tables = {number: value for number, value in values.items() if isinstance(value, Mapping)}
-    heads = {number: value.get("name", "on") for number, value in tables.items()}
+    # An optimizer of a script's own is one choice for each label.
+    heads = {number: value.get("label", value.get("name", "on")) for number, value in tables.items()}
     is_one_choice = len(tables) == len(values) and len(set(heads.values())) == 1
     if not is_one_choice:
         for number, value in values.items():

@@ -8,6 +8,7 @@ RaysimError
 ├── RunFolderError                 a run folder that exists, is in use, or lacks what is needed
 ├── UnknownRunError                no run of that name is under way
 ├── CheckpointError                a checkpoint that cannot be written or read
+├── RemoteError                    a folder on another file system that cannot be reached or trusted
 ├── ClientError                    user code failed while a client was trained or evaluated
 └── WorkerLostError                workers died more often than the budget allows
 """
@@ -45,6 +46,10 @@ class UnknownRunError(RaysimError):
 
 class CheckpointError(RaysimError):
     """A checkpoint could not be written or read; the one before it is untouched."""
+
+
+class RemoteError(RaysimError):
+    """A folder named by a URI cannot be reached, or does not hold what it should."""
 
 
 class ClientError(RaysimError):

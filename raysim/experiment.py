@@ -43,9 +43,11 @@ RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*
 class EvaluationSection(Section):
     """When and where the model is scored.
 
-    `every` rounds and after the last one; `split` is a split's name or several ("train" is the training clients;
-    absent: "test" where the data have one); `clients` is a seeded sample of at most that many per split, or "all".
-    `fine_tuning`: clients are also scored before and after some local steps on their own training examples.
+    every: so many rounds, and after the last one.
+    split: a split's name or several; "train" is the training clients. Absent: "test" where the data have one.
+    clients: a seeded sample of at most that many per split, or all.
+    percentiles: of the clients' accuracies.
+    fine_tuning: clients are also scored before and after some local steps on their own training examples.
     """
 
     every: PositiveInt = 10
@@ -82,17 +84,35 @@ class EngineSection(Section):
 
 
 class CheckpointSection(Section):
-    """A checkpoint every so many rounds and after the last; the newest `keep` of them stay."""
+    """The server's state as files, from which a run goes on.
+
+    every: so many rounds, and after the last one.
+    keep: the newest so many of them stay.
+    """
 
     every: PositiveInt = 50
     keep: PositiveInt = 2
 
 
 class Experiment(Section):
-    """Everything that determines a run. `data` and `model` may be absent where a script passes its own.
+    """Everything that determines a run.
 
-    `pooled`: one client, "pooled", holds the training examples of all.
-    `tuning` is for the package of that name: a run takes no notice of it.
+    name: of the run's folder, runs/<name>.
+    seed: addresses every draw of the run.
+    rounds: how many there are, each of a cohort, its local training and a step of the server.
+    trials: how many seeds the experiment is run with, and what moves with them; `trials = 5` is short for its count.
+    pooled: one client, "pooled", holds the training examples of all.
+    data: whose examples clients have. It may be absent where a script passes `dataset=`.
+    model: what is trained. It may be absent where a script passes `model=`.
+    client: local training.
+    cohort: who takes part in a round.
+    server: what becomes of the updates.
+    adversary: clients that do not send what they learnt; absent: there are none.
+    systems: what the simulated devices would have experienced; absent: no time is simulated.
+    evaluation: when and where the model is scored.
+    engine: how the work is carried out.
+    checkpoint: when the state is kept.
+    tuning: how `raysim tune` looks for better values. A run takes no notice of it.
     """
 
     name: RunName = "run"

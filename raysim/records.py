@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import json
 import logging
-import os
 import platform
 import shutil
 import time
@@ -26,7 +25,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raysim import checkpoint, lock
+from raysim import checkpoint, lock, whole
+from raysim.elsewhere.folder import named
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.server import manifest
@@ -44,16 +44,20 @@ EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/")
 STATES = "client_state"
 """The folder of the clients' own states within the run's."""
 
-_COSTS = frozenset({"workers", "wall_time_s", "idle_fraction", "retries", "ray_bytes_down", "ray_bytes_up"})
+_COSTS = frozenset({"workers", "wall_time_s", "idle_fraction", "retries"})
 
 _PACKAGES = ("raysim", "ray", "torch", "numpy", "pyarrow")
 
 Row = Mapping[str, Any]
 
 
+TRAFFIC = "ray_bytes_"
+"""Columns that start so say what went through the object store."""
+
+
 def tells_cost(column: str) -> bool:
     """Whether the column says how a round was carried out; every other one has the same bits wherever it is run."""
-    return column in _COSTS or column.startswith(PREFIX)
+    return column in _COSTS or column.startswith((PREFIX, TRAFFIC))
 
 
 class RunFolder:
@@ -102,8 +106,8 @@ class RunFolder:
         if path.exists() and any(entry.name != lock.FILE for entry in path.iterdir()):
             if not overwrite:
                 raise RunFolderError(
-                    f"{path} exists already. Go on with it (--resume, raysim.resume({str(path)!r})), start afresh "
-                    f"(--overwrite, overwrite=True), or give the run another name."
+                    f"{named(path)} exists already. Go on with it (--resume, raysim.resume({named(path)!r})), start "
+                    f"afresh (--overwrite, overwrite=True), or give the run another name."
                 )
             if not (path / "experiment.json").exists():
                 raise RunFolderError(
@@ -210,11 +214,8 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, data:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    _bring_to_disk(temporary)
-    temporary.replace(path)
+    """Write a file of a run's folder, whole or not at all, and bring it to the disk."""
+    whole.write_text(path, text, flushed=True)
     checkpoint.sync_folder(path.parent)
 
 
@@ -308,25 +309,14 @@ def table(rows: Sequence[Row]) -> pa.Table:
 
 def write_table(content: pa.Table, path: Path) -> None:
     """Write a table as Parquet, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        pq.write_table(content, temporary)
-        _bring_to_disk(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _bring_to_disk(file: Path) -> None:
-    """Flush it: a checkpoint must not survive a power cut that the rows before it did not."""
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())
+    # A checkpoint must not survive a power cut that the rows before it did not.
+    whole.write(path, lambda file: pq.write_table(content, file), flushed=True)
 
 
 def _stored(path: Path) -> Mapping[str, Any]:
     file = path / "experiment.json"
     if not file.exists():
-        raise RunFolderError(f"{path} is not a run's folder: it has no experiment.json.")
+        raise RunFolderError(f"{named(path)} is not a run's folder: it has no experiment.json.")
     try:
         stored: Mapping[str, Any] = json.loads(file.read_text())
     except json.JSONDecodeError as error:

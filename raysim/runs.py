@@ -1,4 +1,4 @@
-"""Several runs on one set of workers: trials of a study, points of a sweep.
+"""Several runs on one set of workers, such as the trials of a study.
 
 Runs advance in segments (engine/segment.py): from one evaluation to the next, in one worker each, so that nobody waits
 at another run's round. Mates (engine/mates.py) go in lockstep, and their clients are trained in one stack. A run's
@@ -23,6 +23,7 @@ from raysim import api, lock, records
 from raysim.api import ExecutorName
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
+from raysim.elsewhere.uri import uri_of
 from raysim.engine import failure, opening
 from raysim.engine.groups import Group, grouped
 from raysim.engine.hosts import Ended, Here, Hosts
@@ -31,11 +32,12 @@ from raysim.engine.mates import mates_key
 from raysim.engine.plan import Plan
 from raysim.engine.resolve import resolve
 from raysim.engine.segment import Advanced
-from raysim.errors import RaysimError, ResourceError, RunFolderError, WorkerLostError
+from raysim.errors import RaysimError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.records import STATES, RunFolder
+from raysim.server.own import Maker
 from raysim.server.state import ServerState
 
 log = logging.getLogger("raysim")
@@ -81,7 +83,7 @@ class Runs:
 
     Args:
         experiment: its engine section says how many workers there are, and how large; runs may differ in all else.
-        dataset, model, loss, params: as for `raysim.run`, the same for every run.
+        dataset, model, loss, params, server_optimizer: as for `raysim.run`, the same for every run.
         executor: "local": in this process, without Ray.
         address: None uses this machine; "auto" joins the running Ray cluster.
         together: train the clients of mates in one stack. Their numbers are those of each run alone: to the last bit
@@ -99,12 +101,14 @@ class Runs:
         model: ModuleFactory | None = None,
         loss: Loss | None = None,
         params: Mapping[str, npt.ArrayLike] | None = None,
+        server_optimizer: Maker | None = None,
         executor: ExecutorName | None = None,
         address: str | None = None,
         together: bool = True,
     ) -> None:
         self._engine = api.with_executor(experiment, executor).engine
         self._dataset, self._model, self._loss, self._params = dataset, model, loss, params
+        self._server_optimizer = server_optimizer
         self._together = together
         self._datasets: dict[str, FederatedDataset] = {}
         self._runs: dict[int, _Run] = {}
@@ -143,6 +147,11 @@ class Runs:
         Raises:
             RaysimError: as `raysim.run` before its first round; then none of them was added.
         """
+        for _, path in runs:
+            if (uri := uri_of(path)) is not None:
+                raise RunFolderError(
+                    f"Runs that share workers are recorded on this machine, or on a disk that it mounts, but got {uri}."
+                )
         folders = [Path(path).resolve() for _, path in runs]
         if twice := [path for path, count in Counter(folders).items() if count > 1]:
             raise RunFolderError(f"Every run needs a folder of its own, but several were given {twice[0]}.")
@@ -170,6 +179,7 @@ class Runs:
             self._groups = deque(left for group in self._groups if (left := self._still_wanted(group)))
             if not any(run in group for group in self._under_way):
                 self._end(run)
+                self._hosts.keep_only(self._runs)
 
     def close(self) -> None:
         """End the workers; runs under way are checkpointed, and can be resumed."""
@@ -197,7 +207,7 @@ class Runs:
         """The plan, its folder, and whether the run goes on there; nothing is touched."""
         api.check_one(experiment)
         own = experiment.model_copy(update={"engine": self._engine_of(experiment)})
-        plan = resolve(own, self._data(own), self._model, self._loss, self._params)
+        plan = resolve(own, self._data(own), self._model, self._loss, self._params, self._server_optimizer)
         goes_on = resume and path.exists()
         if goes_on:
             lock.check_free(path)
@@ -271,6 +281,8 @@ class Runs:
         for number in ended.group:
             if number in self._runs and self._runs[number].stopped:
                 self._end(number)
+        if any(number not in self._runs for number in ended.group):
+            self._hosts.keep_only(self._runs)
         left = self._still_wanted(ended.group)
         if whole and left:
             self._groups.append(left)
@@ -298,13 +310,8 @@ class Runs:
         decision = failure.decide(cause, before, what)
         log.warning(decision.reason)
         self._failures.update((number, cause) for number in group)
-        if decision.retry:
-            return
-        if cause == "worker_lost":
-            self._fail(group, WorkerLostError(decision.reason))
-        else:
-            advice = "Lower engine.chunk_size, or give each worker a larger share of the card (engine.gpus_per_worker)."
-            self._fail(group, ResourceError(f"{decision.reason}. {advice}"))
+        if not decision.retry:
+            self._fail(group, failure.given_up(cause, decision))
 
     def _fail(self, group: Group, error: RaysimError) -> None:
         for number in group:
@@ -317,7 +324,6 @@ class Runs:
         """Checkpoint a run and let go of it."""
         self._wait_for_records(number)
         _leave(self._runs.pop(number))
-        self._hosts.keep_only(self._runs)
 
     def _wait_for_records(self, number: int) -> None:
         """Until what was handed to the writers is on the disk; raises what they met."""

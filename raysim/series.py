@@ -20,6 +20,7 @@ from raysim.loggers.open import LoggerName
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.records import RunFolder
+from raysim.server.own import Maker
 
 
 class Member(NamedTuple):
@@ -37,6 +38,7 @@ class Arguments:
     model: ModuleFactory | None = None
     loss: Loss | None = None
     params: Mapping[str, npt.ArrayLike] | None = None
+    server_optimizer: Maker | None = None
     executor: ExecutorName | None = None
     address: str | None = None
     progress: bool | None = None
@@ -47,7 +49,7 @@ class Arguments:
         """Raise what is wrong with the members, before anything on the disk is touched."""
         for member in members:
             placed = api.with_executor(member.experiment, self.executor)
-            resolve(placed, self.dataset, self.model, self.loss, self.params)
+            resolve(placed, self.dataset, self.model, self.loss, self.params, self.server_optimizer)
 
     def run(self, member: Member, resume: bool) -> Result:
         """Run one member, or go on with it."""
@@ -57,6 +59,7 @@ class Arguments:
             model=self.model,
             loss=self.loss,
             params=self.params,
+            server_optimizer=self.server_optimizer,
             executor=self.executor,
             address=self.address,
             path=member.path,

@@ -16,6 +16,7 @@ import pyarrow as pa
 from raysim import differences, records, series, sweep, trial_runs
 from raysim.api import ExecutorName, Result
 from raysim.data.dataset import FederatedDataset
+from raysim.elsewhere.folder import local
 from raysim.errors import RunFolderError
 from raysim.experiment import Experiment
 from raysim.loggers.logger import Log
@@ -23,6 +24,7 @@ from raysim.loggers.open import LoggerName, check
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.series import Arguments, Member
+from raysim.server.own import Maker
 from raysim.sweep import Point, Sweep
 from raysim.tagged import tagged
 
@@ -70,6 +72,7 @@ def run_sweep(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
     executor: ExecutorName | None = None,
     address: str | None = None,
     path: str | Path | None = None,
@@ -85,9 +88,9 @@ def run_sweep(
     Args:
         experiment: where it asks for trials, every point has as many.
         values: dotted key -> its values, such as {"cohort.size": [10, 50, 100]}.
-        dataset, model, loss, params: as for `run`, the same for every point.
+        dataset, model, loss, params, server_optimizer: as for `run`, the same for every point.
         executor, address, progress, profile, loggers: as for `run`.
-        path: the folder of all, by default runs/<name>.
+        path: the folder of all, by default runs/<name>, or its URI.
         overwrite: start afresh where the folder exists.
         resume: go on with the folder: finished points are read, others continued, and a key may have more values.
         started: told of a run, its folder and its experiment, when it begins.
@@ -98,38 +101,40 @@ def run_sweep(
     check(loggers)
     values = sweep.plain(values)
     points = sweep.points(experiment, values)
-    where = Path(path) if path is not None else Path("runs") / experiment.name
-    resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
-    arguments = Arguments(dataset, model, loss, params, executor, address, progress, profile, tuple(loggers))
-    members = {point.folder: _members(point, where) for point in points}
-    arguments.check(of_point[0] for of_point in members.values())
-    point_of = {member.path: point for point in points for member in members[point.folder]}
-    results: dict[Path, Result] = {}
+    arguments = Arguments(
+        dataset, model, loss, params, server_optimizer, executor, address, progress, profile, tuple(loggers)
+    )
+    with local(path if path is not None else Path("runs") / experiment.name) as where:
+        resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
+        members = {point.folder: _members(point, where) for point in points}
+        arguments.check(of_point[0] for of_point in members.values())
+        point_of = {member.path: point for point in points for member in members[point.folder]}
+        results: dict[Path, Result] = {}
 
-    def together() -> SweepResult:
-        """The points of which every run has its result."""
-        whole = [p for p in points if all(member.path in results for member in members[p.folder])]
-        return SweepResult(tuple(_finished(p, members[p.folder], results, where) for p in whole), where)
+        def together() -> SweepResult:
+            """The points of which every run has its result."""
+            whole = [p for p in points if all(member.path in results for member in members[p.folder])]
+            return SweepResult(tuple(_finished(p, members[p.folder], results, where) for p in whole), where)
 
-    def done(member: Member, result: Result) -> None:
-        # Many models need not stay in memory: each lies in its run's folder.
-        results[member.path] = dataclasses.replace(result, params={})
-        point = point_of[member.path]
-        if point.experiment.trials.count > 1:
-            of_point = [results[m.path] for m in members[point.folder] if m.path in results]
-            trial_runs.write_summary(point.experiment, of_point, where / point.folder)
-        # After every run: what there is can be looked at while the others go on.
-        _put_together(together(), experiment.name)
-
-    with arguments.connection(experiment):
-        series.make_folder(where, experiment, resume)
-        _write(where, experiment, values)
-        for point in points:
+        def done(member: Member, result: Result) -> None:
+            # Many models need not stay in memory: each lies in its run's folder.
+            results[member.path] = dataclasses.replace(result, params={})
+            point = point_of[member.path]
             if point.experiment.trials.count > 1:
-                _make_folder_of_trials(point, where / point.folder, resume)
-        every = [member for of_point in members.values() for member in of_point]
-        series.carry_out(every, arguments, resume, started, done)
-    return together()
+                of_point = [results[m.path] for m in members[point.folder] if m.path in results]
+                trial_runs.write_summary(point.experiment, of_point, where / point.folder)
+            # After every run: what there is can be looked at while the others go on.
+            _put_together(together(), experiment.name)
+
+        with arguments.connection(experiment):
+            series.make_folder(where, experiment, resume)
+            _write(where, experiment, values)
+            for point in points:
+                if point.experiment.trials.count > 1:
+                    _make_folder_of_trials(point, where / point.folder, resume)
+            every = [member for of_point in members.values() for member in of_point]
+            series.carry_out(every, arguments, resume, started, done)
+        return together()
 
 
 def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from raysim import differences, records, series, summary
 from raysim.api import ExecutorName, Result
 from raysim.data.dataset import FederatedDataset
+from raysim.elsewhere.folder import local
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.loggers.logger import Log
@@ -20,6 +21,7 @@ from raysim.loggers.open import LoggerName, check
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.series import Arguments, Member
+from raysim.server.own import Maker
 from raysim.tagged import tagged
 from raysim.trials import trials_of
 
@@ -66,6 +68,7 @@ def run_trials(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
     executor: ExecutorName | None = None,
     address: str | None = None,
     path: str | Path | None = None,
@@ -80,10 +83,11 @@ def run_trials(
 
     Args:
         experiment: its `trials` say how many, and what varies.
-        dataset, model, loss, params: as for `run`, the same for every trial; passed in, they do not vary.
+        dataset, model, loss, params, server_optimizer: as for `run`, the same for every trial; passed in, they do not
+            vary.
         executor, address, progress, profile: as for `run`.
         loggers: as for `run`; those named are opened for each trial, in its own folder.
-        path: the folder of all, by default runs/<name>.
+        path: the folder of all, by default runs/<name>, or its URI.
         overwrite: start afresh where the folder exists.
         resume: go on with the folder: finished trials are read, others continued, and there may be more than before.
         started: told of a trial, its folder and its experiment, when it begins.
@@ -94,22 +98,24 @@ def run_trials(
     if experiment.trials.count < 2:
         raise ExperimentError("The experiment asks for one trial: set `trials` to a number, or call raysim.run.")
     check(loggers)
-    where = Path(path) if path is not None else Path("runs") / experiment.name
-    resume = series.goes_on(where, overwrite, resume, partial(check_same, experiment))
-    arguments = Arguments(dataset, model, loss, params, executor, address, progress, profile, tuple(loggers))
-    members = members_of(experiment, where)
-    arguments.check(members[:1])
-    results: list[Result] = []
+    arguments = Arguments(
+        dataset, model, loss, params, server_optimizer, executor, address, progress, profile, tuple(loggers)
+    )
+    with local(path if path is not None else Path("runs") / experiment.name) as where:
+        resume = series.goes_on(where, overwrite, resume, partial(check_same, experiment))
+        members = members_of(experiment, where)
+        arguments.check(members[:1])
+        results: list[Result] = []
 
-    def done(_: Member, result: Result) -> None:
-        results.append(result)
-        # After every trial: what there is can be looked at while the others run.
-        write_summary(experiment, results, where)
+        def done(_: Member, result: Result) -> None:
+            results.append(result)
+            # After every trial: what there is can be looked at while the others run.
+            write_summary(experiment, results, where)
 
-    with arguments.connection(experiment):
-        series.make_folder(where, experiment, resume)
-        series.carry_out(members, arguments, resume, started, done)
-    return together(results, where)
+        with arguments.connection(experiment):
+            series.make_folder(where, experiment, resume)
+            series.carry_out(members, arguments, resume, started, done)
+        return together(results, where)
 
 
 def together(results: Sequence[Result], path: Path) -> TrialsResult:

@@ -19,10 +19,11 @@ Varied = Literal["data", "model", "cohort"]
 
 
 class TrialsSection(Section):
-    """`count` seeds. `vary` says what moves with them.
+    """How many seeds, and what moves with them.
 
-    "data" is what is drawn in making and dealing out the data, "model" the initial weights, "cohort" who is sampled;
-    what is left out keeps the seed of the first trial. What clients draw (batches, dropout) always moves.
+    count: trial i has the seed `seed` + i.
+    vary: "data" is what is drawn in making and dealing out the data, "model" the initial weights, "cohort" who is
+        sampled; what is left out keeps the seed of the first trial. What clients draw (batches, dropout) always moves.
     """
 
     count: PositiveInt = 1

@@ -20,13 +20,16 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 @pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[None]:
-    """A Ray of this session's own with four logical CPUs, which raysim uses as it finds it."""
+def ray_cluster() -> Iterator[Any]:
+    """A Ray of this session's own with four logical CPUs, which raysim uses as it finds it; nodes can be added."""
     import ray
+    from ray.cluster_utils import Cluster
 
-    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False)
-    yield
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield cluster
     ray.shutdown()
+    cluster.shutdown()
 
 
 @pytest.fixture(autouse=True)

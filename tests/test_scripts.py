@@ -11,7 +11,9 @@ import pytest
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 
 
-@pytest.mark.parametrize("name", ["bench", "bench-engine", "bench-scaling", "bench-server", "bench-tuning"])
+@pytest.mark.parametrize(
+    "name", ["bench", "bench-engine", "bench-report", "bench-scaling", "bench-server", "bench-tuning"]
+)
 def test_a_benchmark_says_how_it_is_called(name: str) -> None:
     done = subprocess.run([sys.executable, SCRIPTS / name, "--help"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

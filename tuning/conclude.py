@@ -53,35 +53,37 @@ def conclude(
         mine = [number for number in missing if ledger.is_mine(f"{PREFIX}{number}")]
         if mine:
             progress.say("on all training clients, and then on the test split: trial " + ", ".join(map(str, mine)))
-            _run(experiment, tuning, ledger, runs, {number: chosen[number] for number in mine}, folder, progress)
+            begun = {number: _begun(experiment, tuning, chosen[number], folder_of(folder, number)) for number in mine}
+            for number, last in _run(runs, begun, progress).items():
+                ledger.study.set_user_attr(f"{PREFIX}{number}", _summary(last))
         else:
             time.sleep(POLL_S)
 
 
+def _begun(
+    experiment: Experiment, tuning: TuningSection, values: Mapping[str, Any], folder: Path
+) -> list[tuple[Experiment, Path]]:
+    """The runs of a configuration, one for each seed, and their folders."""
+    seeds = seeded(concluding(experiment, values), tuning)
+    return [(seed, folder / f"seed-{place}") for place, seed in enumerate(seeds)]
+
+
 def _run(
-    experiment: Experiment,
-    tuning: TuningSection,
-    ledger: Ledger,
-    runs: Runs,
-    chosen: Mapping[int, Mapping[str, Any]],
-    folder: Path,
-    progress: Progress,
-) -> None:
-    begun: list[tuple[Experiment, Path]] = []
-    of: list[int] = []
-    for number, values in chosen.items():
-        for place, seed in enumerate(seeded(concluding(experiment, values), tuning)):
-            begun.append((seed, folder_of(folder, number) / f"seed-{place}"))
-            clear_half_made(begun[-1][1])
-            of.append(number)
-    progress.expects(sum(seed.rounds for seed, _ in begun))
-    rows: dict[int, list[Row]] = {run: [] for run in runs.start(begun, resume=True)}
-    trial_of = dict(zip(rows, of, strict=True))
+    runs: Runs, begun: Mapping[int, Sequence[tuple[Experiment, Path]]], progress: Progress
+) -> dict[int, list[Row]]:
+    """The last row of every run, by trial."""
+    every = [(number, *run) for number, of_trial in begun.items() for run in of_trial]
+    for _, _, path in every:
+        clear_half_made(path)
+    progress.expects(sum(seed.rounds for _, seed, _ in every))
+    started = runs.start([(seed, path) for _, seed, path in every], resume=True)
+    rows: dict[int, list[Row]] = {run: [] for run in started}
     for report in runs.reports():
         _hear(report, rows, progress)
-    for number in chosen:
-        last = [found[-1] for run, found in rows.items() if trial_of[run] == number]
-        ledger.study.set_user_attr(f"{PREFIX}{number}", _summary(last))
+    last: dict[int, list[Row]] = {number: [] for number in begun}
+    for (number, _, _), found in zip(every, rows.values(), strict=True):
+        last[number].append(found[-1])
+    return last
 
 
 def _hear(report: Report, rows: dict[int, list[Row]], progress: Progress) -> None:

@@ -1,21 +1,9 @@
-"""Files that several processes of a study may touch, or that a killed one left half made."""
+"""Folders that a killed process left half made."""
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file by a function of its path, whole or not at all: two processes may end at the same time."""
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        write(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def clear_half_made(run: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from raysim.whole import write_text
 from tuning.errors import StudyError
-from tuning.files import write_whole
 
 FILE = "study.json"
 
@@ -34,7 +34,7 @@ def check(folder: Path, storage: str, name: str) -> None:
 def claim(folder: Path, storage: str, name: str) -> None:
     """Say that the folder is this study's; arguments as for `check`."""
     text = json.dumps(_identity(storage, name), indent=2)
-    write_whole(folder / FILE, lambda file: file.write_text(text, encoding="utf-8"))
+    write_text(folder / FILE, text)
 
 
 def way_out(has_storage: bool, has_folder: bool) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from raysim.report.terminal import is_terminal
+from raysim.report.terminal import place
 from tuning.objective import Objective
 from tuning.writing import figure, settings
 
@@ -80,17 +80,13 @@ class Terminal:
 
     @classmethod
     def where_wanted(cls, progress: bool | None, objective: Objective) -> Progress:
-        """The terminal, or silence.
-
-        Args:
-            progress: False says nothing; True always, in lines where standard error is no terminal; None only where
-                it is one.
-            objective: how values are written.
-        """
-        is_watched = is_terminal()
-        if progress is False or (progress is None and not is_watched):
+        """The terminal, or silence; `objective` says how values are written."""
+        where = place(progress)
+        if where == "nowhere":
             return Silent()
-        return cls(objective, Console(stderr=True, soft_wrap=not is_watched), has_bar=is_watched)
+        has_bar = where == "terminal"
+        # In a notebook these are lines below the cell, as in a file: rich would ask for widgets.
+        return cls(objective, Console(stderr=True, soft_wrap=not has_bar, force_jupyter=False), has_bar)
 
     def __enter__(self) -> Self:
         self._bar.start()

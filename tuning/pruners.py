@@ -21,7 +21,7 @@ class NoPruner(Section):
 class Median(Section):
     """Stop what is worse than the median of finished trials at the same round.
 
-    Not before `startup` trials are finished, nor in a trial's first `warmup_rounds`.
+    startup: so many trials are finished before. warmup_rounds: a trial's first so many are left alone.
     """
 
     name: Literal["median"] = "median"
@@ -32,7 +32,7 @@ class Median(Section):
 class Halving(Section):
     """Successive halving, asynchronous: of the trials that reach min_rounds * factor^k, the best 1 / factor go on.
 
-    min_rounds: by default `evaluation.every`.
+    min_rounds: absent: `evaluation.every`. factor: see above.
     """
 
     name: Literal["halving"] = "halving"
@@ -41,7 +41,10 @@ class Halving(Section):
 
 
 class Hyperband(Section):
-    """Successive halving in several brackets, which begin at different rounds."""
+    """Successive halving in several brackets, which begin at different rounds.
+
+    min_rounds: of the first bracket; absent: `evaluation.every`. factor: the best 1 / factor go on.
+    """
 
     name: Literal["hyperband"] = "hyperband"
     min_rounds: PositiveInt | None = None
@@ -49,7 +52,10 @@ class Hyperband(Section):
 
 
 class Wilcoxon(Section):
-    """Seeds are run one after the other; stop where the best trial is better, seed by seed, at level p."""
+    """Seeds are run one after the other; stop where the best trial is better, seed by seed.
+
+    p: the level of the signed-rank test.
+    """
 
     name: Literal["wilcoxon"] = "wilcoxon"
     p: Annotated[float, Field(gt=0, lt=1)] = 0.1

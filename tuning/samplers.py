@@ -23,21 +23,30 @@ from tuning.space import Space
 
 
 class Grid(Section):
-    """Every configuration once, in an order that is drawn by the seed."""
+    """Every configuration once, in an order that is drawn.
+
+    seed: of what is drawn; absent: the experiment's.
+    """
 
     name: Literal["grid"] = "grid"
     seed: int | None = None
 
 
 class Random(Section):
-    """Every configuration by itself, at random."""
+    """Every configuration by itself, at random.
+
+    seed: of what is drawn; absent: the experiment's.
+    """
 
     name: Literal["random"] = "random"
     seed: int | None = None
 
 
 class Tpe(Section):
-    """Tree-structured Parzen estimators, after `startup` configurations at random."""
+    """Tree-structured Parzen estimators.
+
+    startup: configurations at random before them. seed: of what is drawn; absent: the experiment's.
+    """
 
     name: Literal["tpe"] = "tpe"
     startup: PositiveInt = 10
@@ -45,7 +54,10 @@ class Tpe(Section):
 
 
 class Gp(Section):
-    """A Gaussian process and its expected improvement, after `startup` configurations at random."""
+    """A Gaussian process and its expected improvement.
+
+    startup: configurations at random before it. seed: of what is drawn; absent: the experiment's.
+    """
 
     name: Literal["gp"] = "gp"
     startup: PositiveInt = 10
@@ -53,7 +65,10 @@ class Gp(Section):
 
 
 class Cmaes(Section):
-    """CMA-ES; for at least two keys with numbers between two ends."""
+    """CMA-ES; for at least two keys with numbers between two ends.
+
+    seed: of what is drawn; absent: the experiment's.
+    """
 
     name: Literal["cmaes"] = "cmaes"
     seed: int | None = None

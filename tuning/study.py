@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from optuna.trial import FrozenTrial
 
 from raysim import Experiment, FederatedDataset, Runs, dataset_of
+from raysim.whole import write, write_text
 from tuning import best_file, folder, pictures, protocol, pruners, result, samplers
 from tuning import section as sections
 from tuning.conclude import conclude
 from tuning.errors import StudyError
-from tuning.files import write_whole
 from tuning.ledger import Ledger, open_study
 from tuning.processes import Processes
 from tuning.progress import Progress, Terminal
@@ -38,6 +38,7 @@ def tune(
     model: Any = None,
     loss: Any = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Any = None,
     executor: Literal["local", "ray"] | None = None,
     address: str | None = None,
     path: str | Path | None = None,
@@ -53,11 +54,11 @@ def tune(
     Args:
         experiment: what is tuned; its `[tuning]` says how.
         space: dotted key -> values, such as {"client.optimizer.lr": {"log": [1e-3, 1]}}; in place of `[tuning.space]`.
-        dataset, model, loss, params: as for `raysim.run`, the same for every trial. Of a dataset without validation
-            clients some training clients are held out.
+        dataset, model, loss, params, server_optimizer: as for `raysim.run`, the same for every trial. Of a dataset
+            without validation clients some training clients are held out.
         executor, address: as for `raysim.run`.
         path: the study's folder, by default runs/<name>-tuning.
-        progress: a line for each trial, and a bar; by default where standard error is a terminal.
+        progress: a line for each trial, and a bar on a terminal; by default there and in a notebook.
         source: the file that the experiment was read from: best.toml keeps its comments.
         settings: keys of `[tuning]`, such as trials=20 or storage="sqlite:///study.db".
 
@@ -71,6 +72,11 @@ def tune(
     given = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
     tuning = sections.checked(given, experiment) if given else sections.section_of(experiment)
     where = Path(path) if path is not None else default_folder(experiment)
+    if ":/" in str(where):
+        raise StudyError(
+            f"A study's folder must be a path of this machine or of a shared disk, because several processes write to "
+            f"its database, but got {where}. Put the best run elsewhere instead: raysim run best.toml --path URI"
+        )
     if (where / "experiment.json").exists():
         raise StudyError(f"{where} is a run's folder: give the study another one (--path, path=).")
     measured = protocol.measured(experiment, tuning, dataset)
@@ -79,7 +85,8 @@ def tune(
     name, read = experiment.name, tuning.parsed_space()
     url = tuning.storage or default_url(where)
     folder.check(where, placed(url, where), name)
-    how: dict[str, Any] = {"model": model, "loss": loss, "params": params, "executor": executor, "address": address}
+    how: dict[str, Any] = {"model": model, "loss": loss, "params": params, "server_optimizer": server_optimizer}
+    how |= {"executor": executor, "address": address}
     with ExitStack() as stack:
         stack.enter_context(quiet_rounds())
         stack.enter_context(answering(url))
@@ -98,7 +105,7 @@ def tune(
             Search(tuning, measured, ledger, runs, where, show).run()
             trials = list(ledger.by_slot().values())
             table = result.table(trials, read)
-            write_whole(where / "trials.parquet", lambda file: pq.write_table(table, file))
+            write(where / "trials.parquet", lambda file: pq.write_table(table, file))
             best = result.ranked(trials, read, tuning.objective)
             if not best:
                 raise StudyError(result.no_result(trials, read))
@@ -182,4 +189,4 @@ def _write_best(experiment: Experiment, study: Study, source: str | None) -> Non
     value = figure(study.objective, study.best.value)
     heading = f"The best of {study.trials.num_rows} trials of {study.name}: {study.objective.label} {value}."
     text = best_file.text(best, source, heading)
-    write_whole(study.path / "best.toml", lambda file: file.write_text(text, encoding="utf-8"))
+    write_text(study.path / "best.toml", text)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def inspect(
     source: Annotated[
-        Path, typer.Argument(metavar="FILE_OR_FOLDER", help="An experiment, a run's folder or a prepared dataset.")
+        Path,
+        typer.Argument(metavar="FILE_OR_FOLDER", help="An experiment, a run's folder, a prepared dataset or its URI."),
     ],
     changes: Set = None,
     picture: Annotated[
@@ -70,7 +71,10 @@ def prepare(
 
 
 def _dataset(source: Path, changes: list[str] | None) -> FederatedDataset:
-    if not source.is_dir():
+    from raysim.elsewhere.uri import uri_of
+
+    uri = uri_of(source)
+    if uri is None and not source.is_dir():
         return _prepared(load(source, changes, None), source)
     if changes:
         raise typer.BadParameter("--set changes an experiment, and this is a folder: it is what it is.")
@@ -80,7 +84,7 @@ def _dataset(source: Path, changes: list[str] | None) -> FederatedDataset:
         return _prepared(records.stored_experiment(source), source)
     from raysim.data.dataset import FederatedDataset
 
-    return FederatedDataset.open(source)
+    return FederatedDataset.open(uri or source)
 
 
 def _prepared(experiment: Experiment, source: Path) -> FederatedDataset:
@@ -92,12 +96,12 @@ def _prepared(experiment: Experiment, source: Path) -> FederatedDataset:
 
 
 def _whereabouts(dataset: FederatedDataset) -> str:
-    from raysim.data.cache import cache_root
+    from raysim.data.copies import datasets
     from raysim.data.generated_split import GeneratedSplit
 
     if isinstance(dataset.train, GeneratedSplit):
         return "generated client by client, so nothing is stored"
-    return f"{dataset.fingerprint} in {cache_root() / 'datasets'}"
+    return f"{dataset.fingerprint} in {datasets()}"
 
 
 data = typer.Typer(help="Look at datasets, and prepare them.", no_args_is_help=True)

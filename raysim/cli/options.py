@@ -17,8 +17,10 @@ Address = Annotated[
     typer.Option(metavar="ADDRESS", help="A running Ray cluster: auto or host:port. [default: this machine]"),
 ]
 Cluster = Annotated[str, typer.Option("--address", metavar="ADDRESS", help="The Ray cluster: auto or host:port.")]
-Folder = Annotated[Path | None, typer.Option("--path", metavar="DIR", help="The run's folder. [default: runs/NAME]")]
-Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders with runs.")]
+Folder = Annotated[
+    Path | None, typer.Option("--path", metavar="DIR", help="The run's folder, or its URI. [default: runs/NAME]")
+]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders with runs, or URIs.")]
 Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show how the run goes on, on stderr.")]
 Loggers = Annotated[
     list[str] | None,

@@ -9,7 +9,7 @@ import typer
 
 
 def replay(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or its URI.")],
     index: Annotated[int, typer.Option("--round", min=0, help="The round; 0 is the first.")],
     client: Annotated[str | None, typer.Option(metavar="ID", help="Only this client's update.")] = None,
 ) -> None:

@@ -15,7 +15,7 @@ from raysim.errors import RunFolderError
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or its URI.")],
     rounds: Annotated[int | None, typer.Option(min=1, help="A new last round, to run on beyond the old one.")] = None,
     trials: Annotated[
         int | None, typer.Option(min=2, help="A new number of trials, where it was run in trials.")
@@ -29,9 +29,11 @@ def resume(
     The numbers are the same as if it had never stopped.
     """
     from raysim import api, records, sweep_runs
+    from raysim.elsewhere.folder import fetched, local
     from raysim.report import closing
 
-    stored, values = sweep_runs.stored_sweep(folder) or (records.stored_experiment(folder), {})
+    copy = fetched(folder)
+    stored, values = sweep_runs.stored_sweep(copy) or (records.stored_experiment(copy), {})
     if values or stored.trials.count > 1:
         changes = [f"rounds={rounds}"] if rounds else []
         changes += [f"trials.count={trials}"] if trials else []
@@ -41,6 +43,6 @@ def resume(
     if trials is not None:
         raise RunFolderError(f"{folder} holds one run and no trials; run its experiment with --set trials={trials}.")
     named: Any = loggers
-    with interruptible(folder):
-        result = api.resume(folder, rounds=rounds, address=address, progress=progress, loggers=named or ())
-    print_table(closing.lines(records.stored_experiment(folder), result.rounds, folder))
+    with local(folder) as where, interruptible(where):
+        result = api.resume(where, rounds=rounds, address=address, progress=progress, loggers=named or ())
+    print_table(closing.lines(records.stored_experiment(where), result.rounds, where))

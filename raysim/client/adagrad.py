@@ -17,7 +17,11 @@ from raysim.section import Section
 
 
 class Adagrad(Section):
-    """`lr` of the first round; `eps` > 0, because a weight without gradients stays."""
+    """lr: the learning rate of the first round.
+    eps: > 0, because a weight without gradients stays.
+    v0: what the sum of squares begins with in every round.
+    weight_decay: times the weights is added to the gradient.
+    """
 
     name: Literal["adagrad"] = "adagrad"
     lr: NonNegativeFloat = 0.01

@@ -19,7 +19,12 @@ from raysim.section import Section
 
 
 class Adam(Section):
-    """`lr` of the first round; `beta1`, `beta2` in [0, 1); `eps` > 0, because a weight without gradients stays."""
+    """lr: the learning rate of the first round.
+    beta1: what the first moment keeps of itself.
+    beta2: what the second moment keeps of itself.
+    eps: > 0, because a weight without gradients stays.
+    weight_decay: times the weights is added to the gradient.
+    """
 
     name: Literal["adam"] = "adam"
     lr: NonNegativeFloat = 0.001

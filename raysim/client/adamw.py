@@ -17,7 +17,12 @@ from raysim.section import Section
 
 
 class AdamW(Section):
-    """As `Adam`, but `weight_decay` shrinks the weights by themselves."""
+    """lr: the learning rate of the first round.
+    beta1: what the first moment keeps of itself.
+    beta2: what the second moment keeps of itself.
+    eps: > 0, because a weight without gradients stays.
+    weight_decay: shrinks the weights by themselves, times the learning rate.
+    """
 
     name: Literal["adamw"] = "adamw"
     lr: NonNegativeFloat = 0.001

@@ -26,7 +26,10 @@ Whom = Annotated[float, Field(gt=0, le=1)] | Annotated[tuple[ClientId, ...], Fie
 
 
 class Scale(Section):
-    """`factor` multiplies the update."""
+    """The update times a number.
+
+    clients: a fraction of the training clients, drawn once by the seed, or their ids. factor: that number.
+    """
 
     name: Literal["scale"] = "scale"
     clients: Whom
@@ -34,14 +37,21 @@ class Scale(Section):
 
 
 class SignFlip(Section):
-    """The update with the other sign."""
+    """The update with the other sign.
+
+    clients: a fraction of the training clients, drawn once by the seed, or their ids.
+    """
 
     name: Literal["sign_flip"] = "sign_flip"
     clients: Whom
 
 
 class Noise(Section):
-    """`std` is the standard deviation of the noise on every number of the model."""
+    """The update with noise on it.
+
+    clients: a fraction of the training clients, drawn once by the seed, or their ids.
+    std: the standard deviation of the noise on every number of the model.
+    """
 
     name: Literal["noise"] = "noise"
     clients: Whom
@@ -49,7 +59,10 @@ class Noise(Section):
 
 
 class LabelFlip(Section):
-    """Labels counted from the other end."""
+    """Labels counted from the other end.
+
+    clients: a fraction of the training clients, drawn once by the seed, or their ids.
+    """
 
     name: Literal["label_flip"] = "label_flip"
     clients: Whom

@@ -9,10 +9,11 @@ from raysim.section import Section
 
 
 class FineTuning(Section):
-    """`steps` local steps with the clients' optimizer and batches, and without a correction.
+    """Local steps with the clients' optimizer and batches, and without a correction.
 
-    `lr` is by default the clients' of the round; `split` is where clients are scored, on the examples that they have
-    there under the id of the training client.
+    steps: how many.
+    lr: by default the clients' of the round.
+    split: where clients are scored, on the examples that they have there under the id of the training client.
     """
 
     steps: PositiveInt

@@ -18,13 +18,21 @@ from raysim.seeds import Int64s
 
 
 class ClientSection(Section):
-    """Local training. `epochs` (default 1) or `local_steps`, not both; `batch_size` counts examples, or is "full".
+    """Local training: `epochs` or `local_steps`, not both.
 
-    `lr_decay` multiplies the client learning rate after every finished round. `max_grad_norm` clips the whole gradient
-    by its norm; absent, nothing is clipped. `shuffle = false` keeps the stored order of examples in every epoch.
-    `max_local_steps` caps a client's local steps; `schedule` changes epochs or local steps at given rounds.
-    `mid_round_dropout` is the probability that a client leaves before it sends anything.
-    `augment` is done to an image each time it is trained on.
+    optimizer: of the local steps; clients keep nothing of it between rounds.
+    correction: how local gradients are bent so that the cohort pulls together; absent: not at all.
+    lr_decay: multiplies the client learning rate after every finished round.
+    batch_size: examples of a local step; "full" is all that the client has.
+    epochs: passes over the client's examples; 1 where neither is said.
+    local_steps: a number of batches instead.
+    max_local_steps: a client takes no more than these.
+    schedule: other epochs or local steps from given rounds on.
+    shuffle: examples come in another order in every epoch; otherwise as they are stored.
+    fill_last_batch: an epoch's last batch, where examples are left over, is filled up with some of them drawn again.
+    max_grad_norm: the whole gradient is clipped to this norm; absent: it is not.
+    mid_round_dropout: the probability that a client leaves before it sends anything.
+    augment: what is done to an image each time it is trained on.
     """
 
     optimizer: Annotated[OptimizerSection, named_unless_said(Sgd)] = Sgd()

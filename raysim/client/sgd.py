@@ -16,7 +16,10 @@ from raysim.section import Section
 
 
 class Sgd(Section):
-    """`lr` is the learning rate of the first round; `momentum` is rho in [0, 1)."""
+    """lr: the learning rate of the first round.
+    momentum: rho.
+    weight_decay: times the weights is added to the gradient.
+    """
 
     name: Literal["sgd"] = "sgd"
     lr: NonNegativeFloat = 0.1

@@ -20,7 +20,10 @@ from raysim.seeds import Int64s
 
 
 class Between(Section):
-    """A whole number from `low` to `high`, each as likely; drawn anew in every round, or once for the run."""
+    """A whole number that is drawn, each as likely.
+
+    low: the smallest. high: the largest. per: drawn anew for each round, or once for the run.
+    """
 
     low: PositiveInt
     high: PositiveInt
@@ -38,7 +41,12 @@ Amount = PositiveInt | Between
 
 
 class Change(Section):
-    """After `round` finished rounds the work is so many `epochs`, or so many `local_steps`."""
+    """Other work from a round on: `epochs` or `local_steps`.
+
+    round: after so many finished rounds.
+    epochs: passes over a client's examples.
+    local_steps: or so many batches.
+    """
 
     round: PositiveInt
     epochs: Amount | None = None

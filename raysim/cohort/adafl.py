@@ -26,7 +26,7 @@ from raysim.seeds import Int64s
 
 
 class AdaFl(Section):
-    """`alpha` is what attention keeps of itself."""
+    """alpha: what attention keeps of itself."""
 
     name: Literal["adafl"] = "adafl"
     alpha: float = Field(0.9, ge=0, le=1)

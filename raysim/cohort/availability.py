@@ -28,7 +28,9 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class Availability(Section):
-    """`day` counts rounds; `open` is the share of a day that a window is open; `spread` that the phases cover."""
+    """day: counts rounds. open: the share of a day that a window is open. spread: the share of a day that the phases
+    cover.
+    """
 
     name: Literal["availability"] = "availability"
     day: PositiveFloat = 24.0

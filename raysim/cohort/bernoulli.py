@@ -18,7 +18,7 @@ from raysim.section import Section
 
 
 class Bernoulli(Section):
-    """`probability` in (0, 1]; `cohort.size` must be absent."""
+    """probability: of each client, in each round; `cohort.size` must be absent."""
 
     name: Literal["bernoulli"] = "bernoulli"
     probability: float = Field(gt=0, le=1)

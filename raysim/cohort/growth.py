@@ -11,7 +11,7 @@ from raysim.section import Section
 
 
 class Growth(Section):
-    """`every` so many rounds the size is multiplied by `factor`, up to `max` clients (absent: all)."""
+    """every: so many rounds the size grows. factor: by which it is multiplied. max: clients at most; absent: all."""
 
     every: PositiveInt
     factor: float = Field(2.0, ge=1)

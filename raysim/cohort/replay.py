@@ -27,9 +27,11 @@ Cohort = Annotated[tuple[ClientId, ...], Field(min_length=1)]
 
 
 class Replay(Section):
-    """Either `cohorts[t]` lists the client ids of round t, for every round; their lengths are the cohort sizes.
+    """Either `cohorts` or `rounds`.
 
-    Or `rounds` maps a round's index to its list, and `over` is the sampler of all other rounds (absent: uniform).
+    cohorts: a list of client ids for every round; their lengths are the cohort sizes.
+    rounds: a round's index -> its list, for some of them.
+    over: the sampler of all other rounds; absent: uniform.
     """
 
     name: Literal["replay"] = "replay"

@@ -16,9 +16,12 @@ from raysim.section import Section
 
 
 class CohortSection(Section):
-    """`size` is M; absent where the sampler says it: replayed lists have lengths, Bernoulli a probability.
+    """Who takes part in a round.
 
-    `seed` addresses who is sampled; absent, it is the experiment's.
+    size: M; absent where the sampler says it: replayed lists have lengths, Bernoulli a probability.
+    seed: addresses who is sampled; absent, it is the experiment's.
+    sampler: how clients are drawn.
+    growth: of the size, while rounds go by; absent: it stays.
     """
 
     size: PositiveInt | None = None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from raysim.data.columns import INDEX_SCHEMA, from_column, rows_schema
+from raysim.data.copies import datasets
 from raysim.data.field import Field
 from raysim.data.lookup import check_position, position_in
 from raysim.data.manifest import Manifest, data_file, index_file, read_manifest
@@ -18,17 +19,28 @@ from raysim.errors import DataError
 from raysim.seeds import Int64s
 
 
+class Place(NamedTuple):
+    """Where a dataset lies: its folder on the machine that sent it, and the name of its copies elsewhere."""
+
+    folder: str
+    key: str
+    fingerprint: str
+
+
 class ArrowSplit:
     """A split in a dataset's folder.
 
     A client's rows are a view of the mapped file; only a client that crosses a record batch's border is copied. It
-    pickles as the folder's path and is mapped again where it arrives, which fails if the folder is not there or holds
-    another dataset by then.
+    pickles as its place and is mapped again where it arrives: that machine's own copy, where its cache has one, else
+    the folder; which fails if neither is there, or holds another dataset by then.
     """
 
-    def __init__(self, folder: Path, name: str, manifest: Manifest) -> None:
-        """Map the split's files; `manifest` is the folder's, already checked."""
+    def __init__(self, folder: Path, name: str, manifest: Manifest, place: Place | None = None) -> None:
+        """Map the split's files; `manifest` is the folder's, already checked. `place` is what it came from."""
         self._folder, self._name, self._manifest = folder, name, manifest
+        key = folder.name if folder.parent == datasets().resolve() else manifest.fingerprint
+        self.place = place or Place(str(folder), key, manifest.fingerprint)
+        """What it pickles as."""
         self._batch_rows = manifest.of(name).batch_rows
         self._reader = _open(folder / data_file(name), rows_schema(manifest.x, manifest.y))
         self._batches: dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
@@ -89,18 +101,25 @@ class ArrowSplit:
         return self._batches[number]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (str(self._folder), self._name, self._manifest.fingerprint)
+        return _reopen, (*self.place, self._name)
 
 
-def _reopen(path: str, name: str, fingerprint: str) -> ArrowSplit:
-    folder = Path(path)
-    manifest = read_manifest(folder)
+def _reopen(folder: str, key: str, fingerprint: str, name: str) -> ArrowSplit:
+    place, own = Place(folder, key, fingerprint), datasets() / key
+    try:
+        manifest = read_manifest(own)
+        if manifest.fingerprint == fingerprint:
+            return ArrowSplit(own, name, manifest, place)
+    except DataError:
+        # Not here: it lies where it lay when it was sent.
+        pass
+    manifest = read_manifest(Path(folder))
     if manifest.fingerprint != fingerprint:
         raise DataError(
             f"{folder} must hold the dataset with fingerprint {fingerprint}, as when it was sent, "
             f"but holds {manifest.fingerprint}"
         )
-    return ArrowSplit(folder, name, manifest)
+    return ArrowSplit(Path(folder), name, manifest, place)
 
 
 def _open(path: Path, schema: pa.Schema) -> pa.RecordBatchFileReader:

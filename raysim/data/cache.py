@@ -1,8 +1,10 @@
-"""Prepared datasets, kept by content address: the same sources and settings are prepared once per machine."""
+"""Prepared datasets, kept by content address: the same sources and settings are prepared once per machine.
+
+With a store ($RAYSIM_STORE), once for all machines: what one has prepared the others fetch.
+"""
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 import warnings
@@ -10,23 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from raysim.data.copies import datasets
 from raysim.data.dataset import FederatedDataset
 from raysim.data.fingerprint import address_digest
 from raysim.data.manifest import FORMAT
+from raysim.data.store import offered, store, taken
 from raysim.errors import DataError
 
 
-def cache_root() -> Path:
-    """$RAYSIM_CACHE, else raysim in $XDG_CACHE_HOME, else ~/.cache/raysim."""
-    if root := os.environ.get("RAYSIM_CACHE"):
-        return Path(root).expanduser()
-    if root := os.environ.get("XDG_CACHE_HOME"):
-        return Path(root).expanduser() / "raysim"
-    return Path.home() / ".cache" / "raysim"
-
-
 def prepared(address: dict[str, Any], build: Callable[[Path], None]) -> FederatedDataset:
-    """The dataset at an address: opened where it is already there, else built once.
+    """The dataset at an address: opened where it is already there, else fetched from the store, else built once.
 
     Building happens in a hidden folder that is renamed when complete, so two processes may build at once: one's folder
     stays, and both open that. An entry that does not open is replaced, with a warning.
@@ -36,20 +31,27 @@ def prepared(address: dict[str, Any], build: Callable[[Path], None]) -> Federate
         build: writes a dataset to the folder path it is given, which does not exist yet.
 
     Raises:
-        DataError: from `build`, or if what it built does not open.
+        DataError: from `build`, or if what it built does not open; or what the store has is damaged.
+        RemoteError: there is a store, and it does not answer.
     """
-    entry = cache_root() / "datasets" / address_digest({"format": FORMAT, **address})
+    entry = datasets() / address_digest({"format": FORMAT, **address})
     if entry.exists():
         try:
             return FederatedDataset.open(entry)
         except DataError as error:
             warnings.warn(f"the cached dataset {entry} is damaged and is made again: {error}", stacklevel=2)
+    shared = store()
+    if shared is not None and (copy := taken(entry.name, None, shared)) is not None:
+        return FederatedDataset.open(copy)
     staging = entry.parent / f".{entry.name}.{uuid.uuid4().hex}"
     try:
         build(staging)
-        return _settle(staging, entry)
+        made = _settle(staging, entry)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+    if shared is not None:
+        offered(entry, shared)
+    return made
 
 
 def _settle(staging: Path, entry: Path) -> FederatedDataset:

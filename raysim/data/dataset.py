@@ -11,12 +11,15 @@ import numpy.typing as npt
 
 from raysim.data.array_split import ArraySplit
 from raysim.data.arrow_split import ArrowSplit
+from raysim.data.copies import copied, described
 from raysim.data.field import Field
 from raysim.data.fingerprint import SPLITS, SplitDigest, address_digest, fingerprint
 from raysim.data.gather import Clients, gather
 from raysim.data.holdout import Holdout, check_holdout
 from raysim.data.manifest import read_manifest
 from raysim.data.subset import Subset
+from raysim.elsewhere.remote import Remote
+from raysim.elsewhere.uri import uri_of
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
@@ -154,10 +157,15 @@ class FederatedDataset:
     def open(cls, path: str | Path) -> FederatedDataset:
         """Open a folder made by `DatasetWriter`, by memory map: milliseconds, whatever its size.
 
+        Args:
+            path: the folder; or its URI, such as s3://bucket/digits: then it is copied to this machine's cache once.
+
         Raises:
-            DataError: a file that is missing, truncated or of another version, by name.
+            DataError: a file that is missing, truncated or of another version, or damaged at the URI; by name.
+            RemoteError: nothing answers at the URI.
         """
-        folder = Path(path).resolve()
+        uri = uri_of(path)
+        folder = Path(path).resolve() if uri is None else _copy_of(Remote(uri))
         manifest = read_manifest(folder)
         opened = {name: ArrowSplit(folder, name, manifest) for name in SPLITS if name in manifest.splits}
         return cls(
@@ -169,6 +177,12 @@ class FederatedDataset:
             num_classes=manifest.num_classes,
             fingerprint=manifest.fingerprint,
         )
+
+
+def _copy_of(remote: Remote) -> Path:
+    # What is there is looked at each time: the folder may hold another dataset by now.
+    _, manifest = described(remote)
+    return copied(manifest.fingerprint, manifest.fingerprint, remote)
 
 
 def _largest_label(name: str, split: ArraySplit) -> int:

@@ -9,12 +9,11 @@ from pydantic import Field as Key
 from pydantic import ValidationError, model_validator
 
 from raysim.data.field import Field
-from raysim.data.fingerprint import SPLITS
 from raysim.errors import DataError
 from raysim.section import Section
 
 FILE = "dataset.json"
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
 
 
 def data_file(split: str) -> str:
@@ -28,19 +27,24 @@ def index_file(split: str) -> str:
 
 
 class SplitFiles(Section):
-    """One split's two files. Every record batch of the rows has `batch_rows` rows, the last one possibly fewer."""
+    """One split's two files. Every record batch of the rows has `batch_rows` rows, the last one possibly fewer.
+
+    data_blake2b, index_blake2b: checksums in hex (raysim/checksum.py), looked at where a file has travelled.
+    """
 
     clients: int = Key(ge=1)
     rows: int = Key(ge=0)
     batch_rows: int = Key(ge=1)
     data_bytes: int
+    data_blake2b: str
     index_bytes: int
+    index_blake2b: str
 
 
 class Manifest(Section):
     """The dataset's description."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
     x: Field
     y: Field
     num_classes: int | None
@@ -53,6 +57,15 @@ class Manifest(Section):
         if "train" not in self.splits:
             raise ValueError(f"splits must include 'train', but are {list(self.splits)}")
         return self
+
+    @property
+    def files(self) -> dict[str, tuple[int, str]]:
+        """Name -> size in bytes and checksum, of every file but the description itself."""
+        found = {}
+        for split, own in self.splits.items():
+            found[data_file(split)] = own.data_bytes, own.data_blake2b
+            found[index_file(split)] = own.index_bytes, own.index_blake2b
+        return found
 
     def of(self, split: str) -> SplitFiles:
         """The files of a split that exists."""
@@ -74,16 +87,18 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
+    manifest = parsed(text, path)
+    for name, (expected_bytes, _) in manifest.files.items():
+        _check_size(folder / name, expected_bytes)
+    return manifest
+
+
+def parsed(text: str | bytes, path: object) -> Manifest:
+    """A description's text, read; `path` says where it lay, for the DataError where it is none."""
     try:
-        manifest = Manifest.model_validate_json(text)
+        return Manifest.model_validate_json(text)
     except ValidationError as error:
         raise DataError(f"{path} is not a dataset description of format {FORMAT}: {error}") from None
-    for name in SPLITS:
-        if name in manifest.splits:
-            files = manifest.of(name)
-            _check_size(folder / data_file(name), files.data_bytes)
-            _check_size(folder / index_file(name), files.index_bytes)
-    return manifest
 
 
 def _check_size(path: Path, expected_bytes: int) -> None:

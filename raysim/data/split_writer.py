@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from raysim.checksum import checksum
 from raysim.data.columns import INDEX_SCHEMA, rows_schema, to_column
 from raysim.data.field import Field
 from raysim.data.fingerprint import SplitDigest
@@ -79,12 +80,15 @@ class SplitWriter:
             with pa.ipc.new_file(file, INDEX_SCHEMA) as sink:
                 sink.write_batch(pa.record_batch(columns, schema=INDEX_SCHEMA))
             _settle(file)
+        rows = self._folder / data_file(self._split)
         return SplitFiles(
             clients=len(sizes),
             rows=int(sizes.sum()),
             batch_rows=len(self._batch_x),
-            data_bytes=(self._folder / data_file(self._split)).stat().st_size,
+            data_bytes=rows.stat().st_size,
+            data_blake2b=checksum(rows),
             index_bytes=path.stat().st_size,
+            index_blake2b=checksum(path),
         )
 
     def close(self) -> None:

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Cause = Literal["worker_lost", "out_of_memory"]
+from raysim.errors import RaysimError, ResourceError, WorkerLostError
 
-BUDGETS: Mapping[Cause, int] = {"worker_lost": 3, "out_of_memory": 1}
+Cause = Literal["worker_lost", "hung", "out_of_memory"]
+
+BUDGETS: Mapping[Cause, int] = {"worker_lost": 3, "hung": 1, "out_of_memory": 1}
 """How often the same unit of work may run again after a failure of that cause."""
 
 
@@ -38,3 +40,11 @@ def decide(cause: Cause, failures_before: int, what: str, budgets: Mapping[Cause
     if count <= limit:
         return Decision(True, f"{what}: {cause}; running it again, retry {count} of {limit}")
     return Decision(False, f"{what}: {cause}; giving up after {failures_before} of {limit} retries")
+
+
+def given_up(cause: Cause, decision: Decision) -> RaysimError:
+    """The error of a run whose budget is spent."""
+    if cause == "out_of_memory":
+        advice = "Lower engine.chunk_size, or give each worker a larger share of the card (engine.gpus_per_worker)."
+        return ResourceError(f"{decision.reason}. {advice}")
+    return WorkerLostError(decision.reason)

@@ -32,8 +32,10 @@ class Ended:
 class Hosts(Protocol):
     """Carries out segments; those that are given out together run side by side."""
 
-    num: int
-    """How many work at a time."""
+    @property
+    def num(self) -> int:
+        """How many work at a time."""
+        ...
 
     def learn(self, number: int, plan: Plan) -> None:
         """Be told a run, before its first segment."""

@@ -85,8 +85,9 @@ class Outcome:
     """The units' results added up, and what the job cost: none of the figures below influences `value`.
 
     spans: one for each unit that a worker carried out. workers: how many could work. put_s, fold_s: the driver's time
-    for sending and for adding up. retries: failures after which units ran again. bytes_down, bytes_up: through the
-    object store. kept: the updates, where the job asked for them; letting go of it frees them.
+    for sending and for adding up. retries: failures after which units ran again. bytes_down, bytes_up: what went to
+    each node and came from it, the driver's first. kept: the updates, where the job asked for them; letting go of it
+    frees them.
     """
 
     value: Any
@@ -95,8 +96,8 @@ class Outcome:
     put_s: float = 0.0
     fold_s: float = 0.0
     retries: int = 0
-    bytes_down: int = 0
-    bytes_up: int = 0
+    bytes_down: tuple[int, ...] = (0,)
+    bytes_up: tuple[int, ...] = (0,)
     kept: tuple[Shard, ...] = ()
 
     @property
@@ -107,6 +108,11 @@ class Outcome:
 
 class Stopped(Exception):
     """Raised out of `result` where the executor was asked to stop: the job is dropped, the run is not at fault."""
+
+
+class UpdatesLost(Exception):
+    """Raised out of `result` where updates that a job is to look at went with a node: their round is to be trained
+    again."""
 
 
 class Executor(Protocol):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
 
 from raysim.algorithm import Algorithm
 from raysim.cohort.sampler import Sampler
-from raysim.engine import full_participation, scoring, second_look
+from raysim.elsewhere.folder import kept
+from raysim.engine import failure, full_participation, scoring, second_look
 from raysim.engine.client_memory import Memory
-from raysim.engine.job import Executor, Outcome
+from raysim.engine.job import Executor, Outcome, UpdatesLost
 from raysim.engine.plan import Plan
 from raysim.engine.training import Training, begin, wait
 from raysim.engine.transfers import transfers
@@ -78,20 +81,21 @@ def rounds(
         stop: asked between rounds; True ends the loop.
         overlap: start a round before the one before it is evaluated and yielded.
     """
-    loop = Loop(plan, executor, state, folder)
-    try:
-        while loop.stepped or (not loop.done and not stop()):
-            if not loop.done and (overlap or not loop.stepped) and not stop():
-                loop.begin()
-            if loop.stepped:
-                yield loop.finish()
-                if not overlap:
-                    # Nothing was under way meanwhile: the time was the reader's.
-                    loop.since_s = time.perf_counter()
-            if loop.begun:
-                loop.step()
-    finally:
-        loop.leave()
+    with kept(None if folder is None else folder.path):
+        loop = Loop(plan, executor, state, folder)
+        try:
+            while loop.stepped or (not loop.done and not stop()):
+                if not loop.done and (overlap or not loop.stepped) and not stop():
+                    loop.begin()
+                if loop.stepped:
+                    yield loop.finish()
+                    if not overlap:
+                        # Nothing was under way meanwhile: the time was the reader's.
+                        loop.since_s = time.perf_counter()
+                if loop.begun:
+                    loop.step()
+        finally:
+            loop.leave()
 
 
 class Loop:
@@ -165,15 +169,38 @@ class Loop:
         """Wait for the sums of the round that was begun, step the server, and send the model to be evaluated."""
         assert self._training is not None
         training, self._training = self._training, None
-        state, algorithm, sampler = self.state, self._algorithm, self._sampler
-        stepped = _step(
-            self._plan, self._executor, algorithm, sampler, self._memory, state, training, self._evaluations
-        )
+        stepped = self._stepped_from(training)
         self._stepped, self.state = stepped, stepped.state
         clients = stepped.metrics["clients"] or 0
         if self._plan.experiment.server.glad and clients < 2 and not self._alone:
             log.warning("round %d: FedGLAD compares clients, and it has %d: factor 1", self.state.round - 1, clients)
             self._alone = True
+
+    def _stepped_from(self, training: Training) -> _Stepped:
+        """The round's server step; where what it looks at was lost, the round is trained again, to the same bits."""
+        for before in itertools.count():
+            try:
+                return _step(
+                    self._plan,
+                    self._executor,
+                    self._algorithm,
+                    self._sampler,
+                    self._memory,
+                    self.state,
+                    replace(training, times_lost=before),
+                    self._evaluations,
+                )
+            except UpdatesLost:
+                what = f"the updates of round {self.state.round} went with a node"
+                decision = failure.decide("worker_lost", before, what)
+                log.warning(decision.reason)
+                if not decision.retry:
+                    raise failure.given_up("worker_lost", decision) from None
+                self.begin()
+                again, self._training = self._training, None
+                assert again is not None
+                training = again
+        raise AssertionError
 
     def finish(self) -> Finished:
         """Wait for the evaluations of the round that was stepped, and record it."""
@@ -298,7 +325,7 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, traffic: tuple[in
             **scores,
             **probed,
             **transfers(plan, traffic, training.selected.asked, len(training.selected.positions)),
-            **_engine_costs(outcomes, time.perf_counter() - since_s),
+            **_engine_costs(outcomes, training.times_lost, time.perf_counter() - since_s),
             **seconds,
         },
         cohort=tuple(split.id_of(position) for position in training.cohort.tolist()),
@@ -309,17 +336,24 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, traffic: tuple[in
     )
 
 
-def _engine_costs(outcomes: tuple[Outcome, ...], wall_s: float) -> dict[str, float]:
-    """What the round cost the engine: `wall_s` is from the end of the round before to the end of this one."""
+def _engine_costs(outcomes: tuple[Outcome, ...], times_lost: int, wall_s: float) -> dict[str, float]:
+    """What the round cost the engine: `wall_s` is from the end of the round before to the end of this one; `times_lost`
+    how often it had to be trained once more as a whole."""
     train = outcomes[0]
     busy_s = sum(outcome.busy_s for outcome in outcomes)
     return {
         "workers": train.workers,
         "wall_time_s": wall_s,
         "idle_fraction": min(1.0, max(0.0, 1 - busy_s / (train.workers * wall_s))),
-        "retries": sum(outcome.retries for outcome in outcomes),
-        "ray_bytes_down": sum(outcome.bytes_down for outcome in outcomes),
-        "ray_bytes_up": sum(outcome.bytes_up for outcome in outcomes),
+        "retries": times_lost + sum(outcome.retries for outcome in outcomes),
+        **_by_node("ray_bytes_down", [outcome.bytes_down for outcome in outcomes]),
+        **_by_node("ray_bytes_up", [outcome.bytes_up for outcome in outcomes]),
         f"{PREFIX}put": train.put_s,
         f"{PREFIX}fold": train.fold_s,
     }
+
+
+def _by_node(name: str, of_outcomes: Sequence[Sequence[int]]) -> dict[str, float]:
+    """The sum under `name`; where there are several nodes, theirs under `name/0` and so on."""
+    nodes = [sum(each) for each in zip_longest(*of_outcomes, fillvalue=0)]
+    return {name: sum(nodes), **({f"{name}/{i}": count for i, count in enumerate(nodes)} if len(nodes) > 1 else {})}

@@ -21,6 +21,7 @@ from raysim.engine.client_store import ClientStore
 from raysim.experiment import Experiment
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
+from raysim.server.own import Maker
 from raysim.server.state import ServerState
 
 
@@ -39,6 +40,8 @@ class Plan:
     """Where clients' own states are written, if they keep any."""
     older_states: Path | None = None
     """Where states are looked for that are not there."""
+    server_optimizer: Maker | None = None
+    """Makes the server's optimizer, where it is one's own."""
 
     @property
     def fingerprint(self) -> str:
@@ -56,7 +59,16 @@ class Plan:
         adversaries = positions(e.adversary, e.seed, self.dataset.train)
         population = len(self.dataset.train)
         return federated(
-            e.client, e.server, self.model, e.seed, size_at, population, self.label_population, e.adversary, adversaries
+            e.client,
+            e.server,
+            self.model,
+            e.seed,
+            size_at,
+            population,
+            self.label_population,
+            e.adversary,
+            adversaries,
+            self.server_optimizer,
         )
 
     def client_store(self) -> ClientStore:

@@ -25,7 +25,9 @@ from raysim.models import section as models
 from raysim.models.model import Model, ModuleFactory, bind, create, replace_params
 from raysim.models.task import Loss, Task, check_fit, task_for
 from raysim.prepared import dataset_of
+from raysim.server import optimizers, own
 from raysim.server.aggregators import fewest, refusal
+from raysim.server.own import Maker
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -36,6 +38,7 @@ def resolve(
     model: ModuleFactory | None = None,
     loss: Loss | None = None,
     params: Mapping[str, npt.ArrayLike] | None = None,
+    server_optimizer: Maker | None = None,
 ) -> Plan:
     """Prepare the data, make the model, and check that everything fits.
 
@@ -43,10 +46,12 @@ def resolve(
         experiment: validated on its own already.
         dataset, model, loss: stand in for `[data]`, `[model]` and the task's own loss.
         params: initial values by name, for every trainable parameter.
+        server_optimizer: makes the server's optimizer, where `[server.optimizer]` is "own".
 
     Raises:
         ExperimentError, DataError, ModelError: what does not fit, with what was given and what is allowed.
     """
+    own.check(experiment.server.optimizer, server_optimizer)
     if dataset is None:
         dataset = dataset_of(experiment)
     if experiment.pooled:
@@ -65,8 +70,11 @@ def resolve(
         initial = replace_params(made, initial, params)
     task = task_for(dataset.num_classes, loss, dataset.y.padding, dataset.y.uncounted)
     population = _label_population(dataset) if experiment.server.diagnostics.labels else None
-    plan = Plan(experiment, dataset, made, initial, task, _way(experiment, made, task), population)
+    way = _way(experiment, made, task)
+    plan = Plan(experiment, dataset, made, initial, task, way, population, server_optimizer=server_optimizer)
     plan.initial_state()
+    if server_optimizer is not None:
+        own.check_step(optimizers.make(experiment.server.optimizer, server_optimizer), initial.params, made.params)
     _check_rule(plan)
     _check_equal_work(plan)
     for split in evaluated_splits(plan):

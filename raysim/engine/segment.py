@@ -64,7 +64,10 @@ class Host:
     def advance(self, group: tuple[int, ...], states: Sequence[ServerState]) -> list[Advanced]:
         """Run each from its state to its next evaluation, checkpoint or last round, or for LONGEST_S."""
         plans = [self._plans[number] for number in group]
-        if group not in self._loops:
+        if group in self._loops:
+            for own, state in zip(self._loops[group], states, strict=True):
+                own.go_on_from(state)
+        else:
             # Groups only ever shrink: what was made for a larger one is not asked for again.
             self._loops = {other: loops for other, loops in self._loops.items() if not set(other) & set(group)}
             executor = InProcess(*plans, worker=self._worker)
@@ -73,8 +76,6 @@ class Host:
                 for i, (plan, state) in enumerate(zip(plans, states, strict=True))
             ]
         loops = self._loops[group]
-        for own, state in zip(loops, states, strict=True):
-            own.go_on_from(state)
         engine = plans[0].experiment.engine
         with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
             return _advance(loops, plans, time.monotonic() + LONGEST_S)

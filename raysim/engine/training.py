@@ -24,7 +24,8 @@ class Training:
     """A round whose first phase is under way; there is no ticket where nobody is left of the cohort.
 
     selected: the clients of the cohort that take part. chunks, costs, bounds: of the jobs.
-    probe: the ticket of all training clients' updates, in rounds that measure them.
+    probe: the ticket of all training clients' updates, in rounds that measure them. times_lost: how often the round was
+    trained before, for updates that went with a node.
     """
 
     ticket: int | None
@@ -35,6 +36,7 @@ class Training:
     bounds: tuple[Bounds, ...]
     watch: Stopwatch
     probe: int | None = None
+    times_lost: int = 0
 
 
 def begin(

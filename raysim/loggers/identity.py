@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from raysim import whole
+
 FILE = "loggers.json"
 
 
@@ -19,4 +21,4 @@ def store(path: Path, service: str, identity: str) -> None:
     """Keep the run's id with the service in its folder."""
     file = path / FILE
     known = json.loads(file.read_text()) if file.exists() else {}
-    file.write_text(json.dumps({**known, service: identity}, indent=2) + "\n")
+    whole.write_text(file, json.dumps({**known, service: identity}, indent=2) + "\n")

@@ -19,8 +19,8 @@ class Bilstm(ModelChoice):
     Departures: the paper's vectors are pretrained (GloVe), these are drawn and trained; it does not say how a text's
     outputs become one, which is the maximum here.
 
-    Attributes:
-        vocabulary: numbers of words, padding and unknown included: `data.tokens.vocabulary` + 2.
+    vocabulary: numbers of words, padding and unknown included: `data.tokens.vocabulary` + 2.
+    embedding: numbers of a word. hidden: units of each LSTM.
     """
 
     name: Literal["bilstm"] = "bilstm"

@@ -6,6 +6,6 @@ from raysim.section import Section
 
 
 class ModelChoice(Section):
-    """`seed` addresses the initial weights; absent, it is the experiment's."""
+    """seed: addresses the initial weights; absent, it is the experiment's."""
 
     seed: int | None = None

@@ -14,9 +14,11 @@ from raysim.models.lstm import Lstm
 
 
 class LstmChar(ModelChoice):
-    """Embedding of 8, two LSTM layers of 256, and a linear layer at every place of the text.
+    """Embedding, LSTM layers, and a linear layer at every place of the text.
 
     The vocabulary is the data's classes: inputs must be labels too, as each character is the target of the one before.
+
+    embedding: numbers of a character. hidden: units of a layer. layers: of the LSTM.
     """
 
     name: Literal["lstm_char"] = "lstm_char"

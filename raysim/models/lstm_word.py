@@ -19,8 +19,10 @@ from raysim.models.lstm import Lstm
 class LstmWord(ModelChoice):
     """Embedding, LSTM, a linear layer back to the embedding's width, and one to a score for every word at every place.
 
-    With several layers each is an LSTM and its linear layer. McMahan et al. (2017) have embedding = 192, hidden = 256.
-    The vocabulary is the data's classes. Initial weights are those of Reddi et al.'s code.
+    McMahan et al. (2017) have embedding = 192 and hidden = 256. The vocabulary is the data's classes. Initial weights
+    are those of Reddi et al.'s code.
+
+    embedding: numbers of a word. hidden: units of an LSTM. layers: with several, each is an LSTM and its linear layer.
     """
 
     name: Literal["lstm_word"] = "lstm_word"

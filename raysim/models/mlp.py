@@ -14,7 +14,10 @@ from raysim.models.choice import ModelChoice
 
 
 class Mlp(ModelChoice):
-    """Fully connected layers of the given widths, each followed by the activation, then a linear layer."""
+    """Fully connected layers, each followed by the activation, then a linear layer.
+
+    hidden: the layers' widths. activation: after each of them.
+    """
 
     name: Literal["mlp"] = "mlp"
     hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (200, 200)

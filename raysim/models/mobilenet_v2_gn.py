@@ -18,10 +18,10 @@ _FIRST, _LAST = 32, 1280
 class MobilenetV2Gn(ModelChoice):
     """Seventeen inverted residual blocks between two convolutions; dropout before the linear layer.
 
-    Every batch norm is a group norm over `groups` groups of channels; all channels are multiples of 8.
+    Every batch norm is a group norm; all channels are multiples of 8.
 
-    Attributes:
-        dropout: before the linear layer.
+    groups: of channels, in every norm.
+    dropout: before the linear layer.
     """
 
     name: Literal["mobilenet_v2_gn"] = "mobilenet_v2_gn"

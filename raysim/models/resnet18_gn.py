@@ -15,7 +15,9 @@ from raysim.models.choice import ModelChoice
 
 
 class Resnet18Gn(ModelChoice):
-    """Four stages of two blocks, 64 to 512 channels; every norm is over `groups` groups of channels.
+    """Four stages of two blocks, 64 to 512 channels, with group norms.
+
+    groups: of channels, in every norm.
 
     Departures from ImageNet's: the first convolution is 3 x 3 with stride 1 and there is no pooling after it, as usual
     for images of 24 or 32 pixels; a block that changes the shape has a 1 x 1 convolution and a norm beside it.

@@ -19,7 +19,10 @@ class Resnet56(ModelChoice):
     """A 3 x 3 convolution, three stages of nine blocks with 16, 32 and 64 channels, and a linear layer: 56 layers.
 
     A shortcut that changes the shape takes every other pixel and fills up with zero channels (option A), without
-    parameters. `norm` "batch" is the published one; its running statistics are buffers, averaged over clients.
+    parameters.
+
+    norm: "batch" is the published one; its running statistics are buffers, averaged over clients.
+    groups: of channels, in every group norm.
     """
 
     name: Literal["resnet56"] = "resnet56"

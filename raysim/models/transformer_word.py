@@ -20,12 +20,16 @@ from raysim.models.tied import Tied
 
 class TransformerWord(ModelChoice):
     """Words to `embedding` numbers, times sqrt(embedding), plus waves of place; to `width` and dropout; then `layers`
-    times causal self-attention and a network of one `hidden` relu layer, each with dropout, a way around it, and layer
-    normalisation behind; back to `embedding`, and scores against the words' own embeddings.
+    times causal self-attention and a network of one `hidden` relu layer, each with dropout, a way around it, and
+    layer normalisation behind; back to `embedding`, and scores against the words' own embeddings.
 
     With d = embedding, m = width, h = hidden, V words: V d + 2 d m + m + d + layers (4 m^2 + 2 m h + 9 m + h)
     parameters. The vocabulary is the data's classes. Structure and initial weights are those of the paper's code, sizes
     those of the paper's text (the code's defaults are a width of 512, 2048 hidden and one layer).
+
+    embedding: numbers of a word. width: numbers of a place, between the layers. heads: of self-attention; they divide
+        the width.
+    hidden: units of a layer's network. layers: how many. dropout: everywhere in them.
     """
 
     name: Literal["transformer_word"] = "transformer_word"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow.csv as csv
 
+from raysim import whole
+from raysim.elsewhere.uri import uri_of
 from raysim.report.gallery.gallery import kinds
 from raysim.report.gallery.render import render
 from raysim.report.groups import Group, grouped
@@ -53,15 +54,13 @@ def build(folders: Sequence[Path], out: Path, target: float | None = None) -> Bu
             sections.setdefault(kind.section, []).append(Picture(figure, drawn.svg))
     absent = [f"{kind.title} ({kind.needs})" for kind, figures in made if not figures]
     text = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES)
-    temporary = out / f".{PAGE}.{os.getpid()}"
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(out / PAGE)
+    whole.write_text(out / PAGE, text)
     return Built(out / PAGE, sum(map(len, sections.values())), (*unread, *careful))
 
 
 def default_folder(folders: Sequence[Path]) -> Path:
-    """Inside the folder that is reported on; for several, in the working folder."""
-    return folders[0] / "report" if len(folders) == 1 else Path("report")
+    """Inside the folder that is reported on; for several, or for one elsewhere, in the working folder."""
+    return folders[0] / "report" if len(folders) == 1 and uri_of(folders[0]) is None else Path("report")
 
 
 def _clear(out: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from raysim.elsewhere.folder import named
 from raysim.experiment import Experiment
 from raysim.report import figures
 from raysim.report.evaluations import headlines, percentiles
@@ -53,7 +54,7 @@ def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
         *_speed(rounds),
         *_simulated(rounds),
         *_trouble(rounds),
-        ("folder", str(path)),
+        ("folder", named(path)),
         *pictures(path),
         ("next", next_command(experiment, rounds, path)),
     ]
@@ -68,7 +69,7 @@ def _workers(columns: Columns) -> str:
 def next_command(experiment: Experiment, rounds: pa.Table, path: Path) -> str:
     """The command worth trying next: the rest of the rounds, or as many again."""
     done = rounds.num_rows
-    return f"raysim resume {path}" + (f" --rounds {2 * done}" if done >= experiment.rounds else "")
+    return f"raysim resume {named(path)}" + (f" --rounds {2 * done}" if done >= experiment.rounds else "")
 
 
 def _rounds(experiment: Experiment, rounds: pa.Table) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from raysim.elsewhere.folder import named
 from raysim.experiment import Experiment
 from raysim.report import figures
 from raysim.report.closing import Line, pictures
@@ -28,9 +29,9 @@ def lines(experiment: Experiment, points: Sequence[tuple[str, pa.Table]], path: 
         ("experiment", experiment.name),
         ("points", f"{len(points):,}{each}"),
         *((label, _figures(rounds)) for label, rounds in points),
-        ("folder", f"{path} (a folder for each point; sweep.parquet)"),
+        ("folder", f"{named(path)} (a folder for each point; sweep.parquet)"),
         *pictures(path),
-        ("next", f"raysim resume {path} --rounds {2 * experiment.rounds}"),
+        ("next", f"raysim resume {named(path)} --rounds {2 * experiment.rounds}"),
     ]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from raysim.elsewhere.folder import named
 from raysim.experiment import Experiment
 from raysim.report import figures
 from raysim.report.closing import Columns, Line, newest, pictures
@@ -28,9 +29,9 @@ def lines(experiment: Experiment, summary: pa.Table, path: Path) -> list[Line]:
         ("trials", f"{count:,}, seeds {first} to {first + count - 1}, varying {', '.join(experiment.trials.vary)}"),
         ("rounds", f"{summary.num_rows:,}"),
         *headlined(summary),
-        ("folder", f"{path} (trial-0 to trial-{count - 1}, each a run's folder; summary.parquet)"),
+        ("folder", f"{named(path)} (trial-0 to trial-{count - 1}, each a run's folder; summary.parquet)"),
         *pictures(path),
-        ("next", f"raysim resume {path} --trials {2 * count}"),
+        ("next", f"raysim resume {named(path)} --trials {2 * count}"),
     ]
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from raysim import records
+from raysim import records, whole
 from raysim.experiment import Experiment
 from raysim.report import figures
 from raysim.report.evaluations import headlines
-from raysim.report.palette import FAINT, GREY, INK, SERIES
+from raysim.report.palette import GREY, INK, PAPER, QUIET, SERIES
+from raysim.report.plain_axes import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,9 +83,9 @@ def figure(rounds: pa.Table, title: str, deviations: pa.Table | None = None) -> 
     lines, is_accuracy = curves(rounds, deviations)
     if not lines:
         return None
-    picture = Figure(figsize=(8, 4.5), dpi=160, facecolor="white")
+    picture = Figure(figsize=(8, 4.5), dpi=160, facecolor=PAPER)
     FigureCanvasAgg(picture)
-    axes = picture.add_axes((0.08, 0.12, 0.71, 0.76), facecolor="white")
+    axes = picture.add_axes((0.08, 0.12, 0.71, 0.76), facecolor=PAPER)
     looks = itertools.cycle(zip(SERIES, MARKERS, strict=True))
     for line in lines:
         count = len(line.rounds)
@@ -108,7 +109,7 @@ def figure(rounds: pa.Table, title: str, deviations: pa.Table | None = None) -> 
     what = "accuracy" if is_accuracy else "loss"
     if deviations is not None:
         what += ", mean and one standard deviation"
-    axes.text(0, 1.03, what, transform=axes.transAxes, fontsize=10, color="#555555")
+    axes.text(0, 1.03, what, transform=axes.transAxes, fontsize=10, color=QUIET)
     axes.set_xlabel("finished rounds", fontsize=10, color=INK)
     _label_ends(axes, lines, is_accuracy)
     return picture
@@ -131,25 +132,15 @@ def save(picture: Figure, path: Path) -> None:
 
     One that cannot be written is a warning in the log: the run that it shows is not in question.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        picture.savefig(temporary, format="png")
-        temporary.replace(path)
+        whole.write(path, partial(picture.savefig, format="png"))
     except OSError as error:
         log.warning("The picture %s could not be written: %s", path, error)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def frame(axes: Axes, lines: Sequence[Curve]) -> None:
-    """Only what is needed to read values off: a ground line, a faint grid, and rounds from the first to the last."""
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(INK)
-    axes.grid(axis="y", color=FAINT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(axis="y", length=0, labelsize=10, labelcolor=INK)
-    axes.tick_params(axis="x", labelsize=10, color=INK, labelcolor=INK)
+    """Plain axes, with rounds from the first to the last."""
+    plain(axes)
     last = max(line.rounds[-1] for line in lines)
     first = min(line.rounds[0] for line in lines)
     pad = max(0.5, 0.02 * (last - first))
@@ -163,7 +154,7 @@ def _label_ends(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
     ends = [(line.values[-1] - low) / (high - low) for line in lines]
     for line, artist, height in zip(lines, axes.get_lines(), spread(ends, LABEL_GAP), strict=True):
         value = figures.share(line.values[-1]) if is_accuracy else figures.loss(line.values[-1])
-        colour = "#6A6A6A" if line.name == TRAINING else artist.get_color()
+        colour = QUIET if line.name == TRAINING else artist.get_color()
         weight = "normal" if line.name == TRAINING else "bold"
         label = axes.text(1.02, height, f"{value}  {line.name}", transform=axes.transAxes, va="center", fontsize=10)
         label.set(color=colour, weight=weight)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self, TextIO
 
-from raysim.report import figures
 from raysim.report.standing import Standing
 
 EVERY_S = 60.0
@@ -44,11 +43,6 @@ class LogLines:
 
     def _write(self, standing: Standing) -> None:
         now_s = standing.finishes[-1].at_s
-        said = [*standing.quality(), *standing.trouble()]
-        if standing.clients_per_s is not None:
-            said.append(f"{figures.rate(standing.clients_per_s)} clients/s")
-        left_s = standing.left_s(now_s)
-        if left_s:
-            said.append(f"{figures.duration(left_s)} left")
+        said = [*standing.quality(), *standing.trouble(), *standing.pace()]
         self.say(f"round {standing.done:,}/{standing.total:,}: {', '.join(said)}")
         self._written_s, self._unwritten = now_s, None

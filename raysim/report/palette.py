@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-INK, FAINT, GREY, PAPER = "#222222", "#DDDDDD", "#ABABAB", "#FFFFFF"
+INK, QUIET, FAINT, GREY, PAPER = "#222222", "#555555", "#DDDDDD", "#ABABAB", "#FFFFFF"
+ON_DARK, ON_LIGHT = "#FDFDFD", "#111111"
+"""Letters on a coloured ground, which stays as it is on a dark page."""
 
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's palette, which colour-blind people can tell apart; dashes or markers differ too."""
 
 DARK = {
     INK: "#E6E6E6",
+    QUIET: "#B4B9BE",
     FAINT: "#3A3F44",
     GREY: "#7C8288",
     PAPER: "#16191C",
@@ -23,6 +26,11 @@ DARK = {
 
 HEAT = "cividis"
 """matplotlib's colour map for heat maps: readable by colour-blind people, and in grey."""
+
+
+def readable_on(red: float, green: float, blue: float) -> str:
+    """The colour of letters on a ground whose parts are in 0..1."""
+    return ON_LIGHT if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else ON_DARK
 
 
 def variable(colour: str) -> str:

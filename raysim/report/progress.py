@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from raysim.report.standing import Standing
-from raysim.report.terminal import is_terminal
+from raysim.report.terminal import place
 
 LISTED_WORKERS = 8
 """More workers than this are counted, not listed."""
@@ -55,7 +55,7 @@ class Silent:
 
 
 class Display(AbstractContextManager[Any], Protocol):
-    """Where a standing is shown: a live bar or log lines."""
+    """Where a standing is shown: a live bar, a notebook's display, or log lines."""
 
     def say(self, text: str) -> None:
         """Show a line that stays."""
@@ -67,7 +67,7 @@ class Display(AbstractContextManager[Any], Protocol):
 
 
 class Terminal:
-    """Progress on standard error: a live bar on a terminal, a line a minute in a log file."""
+    """Progress for people: a live bar on a terminal or below a notebook's cell, a line a minute in a log file."""
 
     def __init__(self, display: Display, total_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._display, self._clock = display, clock
@@ -75,26 +75,25 @@ class Terminal:
 
     @classmethod
     def where_wanted(cls, progress: bool | None, total_rounds: int) -> Terminal | None:
-        """The terminal, or None where nothing is to be shown.
+        """The progress, or None where nothing is to be shown; see `terminal.place` for `progress`."""
+        match place(progress):
+            case "nowhere":
+                return None
+            case "lines":
+                from raysim.report.log_lines import LogLines
 
-        Args:
-            progress: False shows nothing; True shows it always, as log lines where standard error is no terminal; None
-                shows it only where standard error is a terminal.
-            total_rounds: rounds when the run is complete.
-        """
-        is_watched = is_terminal()
-        if progress is False or (progress is None and not is_watched):
-            return None
-        if not is_watched:
-            from raysim.report.log_lines import LogLines
+                return cls(LogLines(sys.stderr), total_rounds)
+            case "notebook":
+                from raysim.report.notebook_bar import NotebookBar
 
-            return cls(LogLines(sys.stderr), total_rounds)
-        # rich is imported only where something is drawn with it.
-        from rich.console import Console
+                return cls(NotebookBar(), total_rounds)
+            case "terminal":
+                # rich is imported only where something is drawn with it.
+                from rich.console import Console
 
-        from raysim.report.live_bar import LiveBar
+                from raysim.report.live_bar import LiveBar
 
-        return cls(LiveBar(Console(stderr=True), time.monotonic), total_rounds)
+                return cls(LiveBar(Console(stderr=True), time.monotonic), total_rounds)
 
     def __enter__(self) -> Self:
         self._display.__enter__()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from raysim import records, timeline
+from raysim.elsewhere.folder import fetched
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.timeline import Span
@@ -53,13 +54,14 @@ class Run:
 def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
     """The runs in these folders, in order, each once, and notes on what could not be read.
 
-    A folder is a run's, or holds any number of them at any depth: trials, the points of a sweep, a `runs` folder.
+    A folder is a run's, or holds any number of them at any depth: trials, the points of a sweep, a `runs` folder. It
+    may be the URI of a run, of trials or of a sweep.
 
     Raises:
         RunFolderError: a folder is not there, no run lies in it, or none of all can be read.
     """
     runs, notes = [], []
-    for path in dict.fromkeys(path.resolve() for folder in folders for path in find(folder)):
+    for path in dict.fromkeys(path.resolve() for folder in folders for path in find(fetched(folder))):
         shown = _short(path)
         try:
             run = read(shown)

@@ -101,6 +101,12 @@ class Standing:
             said.append(f"{split} {figures.share(value)}" if is_share else f"{split} loss {figures.loss(value)}")
         return said
 
+    def pace(self) -> list[str]:
+        """How fast it goes, and how long it will take at that, as of the newest round."""
+        said = [f"{figures.rate(self.clients_per_s)} clients/s"] if self.clients_per_s is not None else []
+        left_s = self.left_s(self.finishes[-1].at_s)
+        return said + ([f"{figures.duration(left_s)} left"] if left_s else [])
+
     def trouble(self) -> list[str]:
         """Rejected updates and retried work, where there are any."""
         said = [figures.counted(self.rejected, "update") + " rejected"] if self.rejected else []

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from raysim.report import curve, figures
 from raysim.report.curve import MARKERS, Curve
-from raysim.report.palette import FAINT, INK, SERIES
+from raysim.report.palette import INK, PAPER, QUIET, SERIES
+from raysim.report.plain_axes import plain
 from raysim.summary import DEVIATION, MEAN, by_trial, part, summarise
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def figure(points: Sequence[Tagged], title: str) -> Figure | None:
         return None
     is_accuracy = found[0][2]
     lines = [replace(line, name=_words(values)) for values, line in drawn]
-    picture = Figure(figsize=(12, 4.5), dpi=160, facecolor="white")
+    picture = Figure(figsize=(12, 4.5), dpi=160, facecolor=PAPER)
     FigureCanvasAgg(picture)
     left = picture.add_axes((0.055, 0.13, 0.4, 0.73))
     right = picture.add_axes((0.69, 0.13, 0.29, 0.73))
@@ -62,8 +63,8 @@ def figure(points: Sequence[Tagged], title: str) -> Figure | None:
     keys = list(drawn[0][0])
     left.set_title(title, loc="left", fontsize=13, fontweight="bold", color=INK, pad=22)
     what = f"{drawn[0][1].name} {'accuracy' if is_accuracy else 'loss'}"
-    left.text(0, 1.03, f"{what}, by {', '.join(keys)}", transform=left.transAxes, fontsize=10, color="#555555")
-    right.text(0, 1.03, f"{what} after the last round", transform=right.transAxes, fontsize=10, color="#555555")
+    left.text(0, 1.03, f"{what}, by {', '.join(keys)}", transform=left.transAxes, fontsize=10, color=QUIET)
+    right.text(0, 1.03, f"{what} after the last round", transform=right.transAxes, fontsize=10, color=QUIET)
     left.set_xlabel("finished rounds", fontsize=10, color=INK)
     right.set_xlabel(keys[0], fontsize=10, color=INK)
     return picture
@@ -133,10 +134,7 @@ def _ends(axes: Axes, drawn: Sequence[tuple[Mapping[str, Any], Curve]]) -> None:
             capsize=3,
             label=name,
         )
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.grid(axis="y", color=FAINT, linewidth=0.8)
-    axes.tick_params(labelsize=10, labelcolor=INK)
+    plain(axes)
     axes.margins(x=0.08, y=0.15)
     if not numeric:
         axes.set_xticks(range(len(words)), words)

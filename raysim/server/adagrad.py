@@ -21,7 +21,11 @@ from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
 class Adagrad(Section):
-    """`v0` is the accumulator's first value, for every coordinate."""
+    """lr: the server learning rate.
+    beta1: what the first moment keeps of itself.
+    eps: added to the root.
+    v0: the accumulator's first value, for every coordinate.
+    """
 
     name: Literal["adagrad"] = "adagrad"
     lr: NonNegativeFloat = 0.01

@@ -23,7 +23,13 @@ from raysim.server.optimizer import ServerOptimizer
 
 
 class Adam(Section):
-    """`beta1`, `beta2` in [0, 1); `bias_correction` chooses among three algorithms, see `adaptive_step`."""
+    """lr: the server learning rate.
+    beta1: what the first moment keeps of itself.
+    beta2: what the second moment keeps of itself.
+    eps: added to the root.
+    v0: the second moment's first value, for every coordinate.
+    bias_correction: which of three algorithms, see `adaptive_step`.
+    """
 
     name: Literal["adam"] = "adam"
     lr: NonNegativeFloat = 0.01

@@ -16,7 +16,7 @@ from raysim.section import Section
 
 
 class AdaptiveClip(Section):
-    """`initial` is rho of the first round; `lr` is the step of its logarithm."""
+    """initial: rho of the first round. quantile: of the norms, which rho follows. lr: the step of its logarithm."""
 
     initial: PositiveFloat = 1.0
     quantile: float = Field(0.8, ge=0, le=1)
@@ -24,7 +24,7 @@ class AdaptiveClip(Section):
 
 
 class FixedClip(Section):
-    """rho = `fixed` in every round."""
+    """fixed: rho of every round."""
 
     fixed: PositiveFloat
 

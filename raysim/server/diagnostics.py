@@ -13,12 +13,12 @@ from raysim.server.norms import squared_norm
 
 
 class Diagnostics(Section):
-    """`cosine`: mean pairwise cosine similarity; its sum of unit updates doubles what workers send back.
-
-    `labels`: similarity of the cohort's label distribution with all clients'; every client's labels are read once
-    before the first round. `probe`: every so many rounds, the first included, all training clients are trained from the
-    round's model, for the true similarity index of all (`probe/gsi`); nothing else comes of it (Yang et al. 2023,
-    App. O). It costs N / M rounds.
+    """cosine: mean pairwise cosine similarity; its sum of unit updates doubles what workers send back.
+    labels: similarity of the cohort's label distribution with all clients'; every client's labels are read once
+        before the first round.
+    probe: every so many rounds, the first included, all training clients are trained from the round's model, for the
+        true similarity index of all (`probe/gsi`); nothing else comes of it (Yang et al. 2023, App. O). It costs N /
+        M rounds.
     """
 
     cosine: bool = True

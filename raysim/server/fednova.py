@@ -15,7 +15,7 @@ from raysim.section import Section
 
 
 class FedNova(Section):
-    """`tau_eff` chooses the effective number of local steps."""
+    """tau_eff: the effective number of local steps."""
 
     name: Literal["fednova"] = "fednova"
     tau_eff: Literal["sum_p_a", "sum_p_tau"] = "sum_p_a"

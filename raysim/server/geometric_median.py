@@ -17,7 +17,7 @@ from raysim.server.updates import distances_to, pairwise
 
 
 class GeometricMedian(Section):
-    """`nu` keeps a step defined where z meets an update."""
+    """iterations: Weiszfeld's steps. nu: keeps a step defined where z meets an update."""
 
     name: Literal["geometric_median"] = "geometric_median"
     iterations: NonNegativeInt = 4

@@ -27,7 +27,10 @@ Scope = Literal["group", "layer", "universal"]
 
 
 class Glad(Section):
-    """`scope`: one factor per named tensor ("group"), per module ("layer"), or one for the model ("universal")."""
+    """beta: what a baseline keeps of itself.
+    gamma: how fast the bounds of the factors open, per round; "inf" is without bounds, 0 is off.
+    scope: one factor per named tensor ("group"), per module ("layer"), or one for the model ("universal").
+    """
 
     beta: float = Field(0.9, ge=0, le=1)
     gamma: NonNegativeFloat | Literal["inf"] = 0.02

@@ -21,14 +21,14 @@ TIE = 1e-9
 
 
 class Krum(Section):
-    """`f` updates of a cohort may be anything."""
+    """f: updates of a cohort that may be anything."""
 
     name: Literal["krum"] = "krum"
     f: NonNegativeInt
 
 
 class MultiKrum(Section):
-    """`f` updates of a cohort may be anything; the best `m` are averaged."""
+    """f: updates of a cohort that may be anything. m: the best so many are averaged."""
 
     name: Literal["multi_krum"] = "multi_krum"
     f: NonNegativeInt

@@ -25,7 +25,12 @@ from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
 class Lamb(Section):
-    """`beta1`, `beta2` in [0, 1); `weight_decay` is wd."""
+    """lr: the server learning rate.
+    beta1: what the first moment keeps of itself.
+    beta2: what the second moment keeps of itself.
+    eps: added to the root.
+    weight_decay: wd.
+    """
 
     name: Literal["lamb"] = "lamb"
     lr: NonNegativeFloat = 0.01

@@ -23,7 +23,11 @@ from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
 class Lars(Section):
-    """`beta1` in [0, 1); `weight_decay` is wd."""
+    """lr: the server learning rate.
+    beta1: what the first moment keeps of itself.
+    eps: added to the norm in the ratio.
+    weight_decay: wd.
+    """
 
     name: Literal["lars"] = "lars"
     lr: NonNegativeFloat = 0.01

@@ -20,7 +20,11 @@ from raysim.section import Section
 
 
 class LrScaling(Section):
-    """`reference` is M_ref; `warmup` counts rounds; `from` (`start` in Python) is where the warm-up begins."""
+    """rule: how the learning rate grows with the cohort.
+    reference: M_ref, the cohort size that it was found at; goes with "sqrt" and "linear".
+    warmup: counts rounds.
+    from: where the warm-up begins (`start` in Python).
+    """
 
     rule: Literal["none", "sqrt", "linear"] = "none"
     reference: PositiveFloat | None = None

@@ -21,14 +21,14 @@ Decay = Annotated[float, Field(gt=0, le=1)]
 
 
 class Exponential(Section):
-    """`decay` multiplies the learning rate after every round."""
+    """decay: multiplies the learning rate after every round."""
 
     name: Literal["exponential"] = "exponential"
     decay: Decay
 
 
 class Step(Section):
-    """`factor` multiplies the learning rate after `every` rounds."""
+    """factor: multiplies the learning rate. every: after so many rounds."""
 
     name: Literal["step"] = "step"
     factor: Decay
@@ -36,7 +36,11 @@ class Step(Section):
 
 
 class Cosine(Section):
-    """`length` rounds from 1 down to `final`, which is kept: the number of rounds may grow when a run is carried on."""
+    """From 1 down along half a cosine.
+
+    length: rounds that it takes; it does not change where a run is carried on.
+    final: what the learning rate is multiplied by from then on.
+    """
 
     name: Literal["cosine"] = "cosine"
     length: PositiveInt

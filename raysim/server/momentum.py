@@ -21,7 +21,10 @@ from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
 class Momentum(Section):
-    """`beta1` in [0, 1); `dampened` feeds the velocity (1 - beta1) g instead of g."""
+    """lr: the server learning rate.
+    beta1: what the velocity keeps of itself.
+    dampened: feeds the velocity (1 - beta1) g instead of g.
+    """
 
     name: Literal["momentum"] = "momentum"
     lr: NonNegativeFloat = 1.0

@@ -19,7 +19,7 @@ from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
 class Normalized(Section):
-    """`lr` is the length of the step."""
+    """lr: the length of the step."""
 
     name: Literal["normalized"] = "normalized"
     lr: NonNegativeFloat = 0.1

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from raysim.section import Section
-from raysim.server import adagrad, adam, lamb, lars, momentum, normalized, sgd, yogi
+from raysim.server import adagrad, adam, lamb, lars, momentum, normalized, own, sgd, yogi
 from raysim.server.optimizer import ServerOptimizer
 
 OptimizerSection = Annotated[
@@ -19,7 +19,8 @@ OptimizerSection = Annotated[
     | yogi.Yogi
     | lars.Lars
     | lamb.Lamb
-    | normalized.Normalized,
+    | normalized.Normalized
+    | own.Own,
     Field(discriminator="name"),
 ]
 
@@ -35,6 +36,9 @@ MAKERS: dict[type[Section], Callable[[Any], ServerOptimizer]] = {
 }
 
 
-def make(section: OptimizerSection) -> ServerOptimizer:
-    """The pair of functions that the section means."""
+def make(section: OptimizerSection, maker: own.Maker | None = None) -> ServerOptimizer:
+    """The pair of functions that the section means; `maker` makes one's own."""
+    if isinstance(section, own.Own):
+        assert maker is not None
+        return maker(section)
     return MAKERS[type(section)](section)

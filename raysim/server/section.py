@@ -20,9 +20,17 @@ from raysim.server.zeroing import Zeroing
 
 
 class ServerSection(Section):
-    """`weighting`: p_i proportional to the client's number of training examples, equal for all, or by inverse distance.
+    """What becomes of the cohort's updates.
 
-    Absent sections are off: no clipping, no zeroing, no FedGLAD, no decay.
+    optimizer: takes the step.
+    weighting: p_i is proportional to the client's number of training examples, equal for all, or by inverse distance.
+    aggregator: what stands for the updates: their mean, or a rule that looks at each.
+    clip: bounds each update's norm; absent: off.
+    zeroing: leaves out wild updates; absent: off.
+    glad: FedGLAD, which scales the step by the clients' agreement; absent: off.
+    lr_scaling: of the learning rate with the cohort, and its warm-up.
+    lr_schedule: of the learning rate over the rounds; absent: it stays.
+    diagnostics: which of the costly measurements are taken.
     """
 
     optimizer: Annotated[OptimizerSection, named_unless_said(Sgd)] = Sgd()

@@ -16,7 +16,7 @@ from raysim.server.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
 class Sgd(Section):
-    """`lr` is the server learning rate."""
+    """lr: the server learning rate."""
 
     name: Literal["sgd"] = "sgd"
     lr: NonNegativeFloat = 1.0

@@ -23,6 +23,7 @@ from raysim.server.level import follow
 from raysim.server.limits import Limits
 from raysim.server.norms import group_norms, squared_norm
 from raysim.server.optimizer import Descent
+from raysim.server.own import Maker
 from raysim.server.pseudo_gradient import pseudo_gradient
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
@@ -69,6 +70,7 @@ def make(
     layout: Layout,
     cohort_size: Callable[[int], float],
     label_population: Tensor | None = None,
+    server_optimizer: Maker | None = None,
 ) -> Server:
     """Close the functions over what does not change in a run.
 
@@ -77,8 +79,9 @@ def make(
         layout: the parameter groups of the flat vectors.
         cohort_size: the configured size of the cohort after t finished rounds.
         label_population: label counts of all training clients, where the cohort's are compared with them.
+        server_optimizer: makes one's own.
     """
-    optimizer = optimizers.make(section.optimizer)
+    optimizer = optimizers.make(section.optimizer, server_optimizer)
     unit_of = glad.units(section.glad.scope, layout.names) if section.glad else []
 
     def init(weights: Weights, sampler: Tensors) -> ServerState:

@@ -15,7 +15,7 @@ from raysim.section import Section
 
 
 class TrimmedMean(Section):
-    """`k` values are dropped at either end."""
+    """k: values that are dropped at either end."""
 
     name: Literal["trimmed_mean"] = "trimmed_mean"
     k: NonNegativeInt

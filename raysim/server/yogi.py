@@ -25,7 +25,13 @@ from raysim.server.optimizer import ServerOptimizer
 
 
 class Yogi(Section):
-    """`beta1`, `beta2` in [0, 1); `bias_correction` chooses among three algorithms, see `adaptive_step`."""
+    """lr: the server learning rate.
+    beta1: what the first moment keeps of itself.
+    beta2: what the second moment keeps of itself.
+    eps: added to the root.
+    v0: the second moment's first value, for every coordinate.
+    bias_correction: which of three algorithms, see `adaptive_step`.
+    """
 
     name: Literal["yogi"] = "yogi"
     lr: NonNegativeFloat = 0.01

@@ -17,7 +17,9 @@ from raysim.section import Section
 
 
 class Zeroing(Section):
-    """`initial` is C of the first round; `lr` is the step of its logarithm."""
+    """initial: C of the first round. quantile: of the largest coordinates, which C follows. lr: the step of its
+    logarithm.
+    """
 
     initial: PositiveFloat = 10.0
     quantile: float = Field(0.98, ge=0, le=1)

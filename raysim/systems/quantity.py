@@ -22,7 +22,11 @@ Per = Literal["run", "round"]
 
 
 class LogNormal(Section):
-    """median exp(sigma z), z standard normal."""
+    """median exp(sigma z), z standard normal.
+
+    median: half of the draws are larger. sigma: standard deviation of the logarithm.
+    per: a device keeps its own draw through the run, or has another one in every round.
+    """
 
     name: Literal["lognormal"] = "lognormal"
     median: PositiveFloat
@@ -31,7 +35,11 @@ class LogNormal(Section):
 
 
 class Uniform(Section):
-    """Anywhere between `low` and `high`, as likely."""
+    """Anywhere between two ends, as likely.
+
+    low: the smallest. high: the largest.
+    per: a device keeps its own draw through the run, or has another one in every round.
+    """
 
     name: Literal["uniform"] = "uniform"
     low: NonNegativeFloat
@@ -46,7 +54,10 @@ class Uniform(Section):
 
 
 class Exponential(Section):
-    """Exponential, with this mean."""
+    """An exponential distribution.
+
+    mean: of the draws. per: a device keeps its own draw through the run, or has another one in every round.
+    """
 
     name: Literal["exponential"] = "exponential"
     mean: PositiveFloat

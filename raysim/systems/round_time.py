@@ -24,9 +24,14 @@ from raysim.systems.quantity import Distribution, Floats, drawn
 
 
 class RoundTime(Section):
-    """`seconds_per_example`: of the simulating machine; times a client's examples it is T_j.
+    """The terms of T_round.
 
-    `slowdown` is R, `overhead_s` C, `server_s` T_server.
+    download_bytes_per_s: B_down.
+    upload_bytes_per_s: B_up.
+    seconds_per_example: of the simulating machine; times a client's examples it is T_j.
+    slowdown: R.
+    overhead_s: C.
+    server_s: T_server.
     """
 
     name: Literal["round_time"] = "round_time"

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raysim.cache_root import cache_root
 from raysim.data import DatasetWriter, Field
-from raysim.data.cache import cache_root, prepared
+from raysim.data.cache import prepared
 from raysim.errors import DataError
 
 

@@ -197,7 +197,7 @@ def test_a_file_of_the_right_size_that_is_not_arrow_is_named(tmp_path: Path) -> 
         FederatedDataset.open(tmp_path / "data")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": 2}', "\udcff"])
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 1}', "\udcff"])
 def test_a_description_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     write(tmp_path / "data")
     (tmp_path / "data" / "dataset.json").write_text(text, errors="surrogateescape")

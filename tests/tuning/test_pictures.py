@@ -13,10 +13,10 @@ import pytest
 
 import raysim
 import tuning
-from raysim.report.palette import GREY, SERIES
+from raysim.report.palette import GREY, ON_DARK, ON_LIGHT, SERIES
 from tuning.objective import Objective
 from tuning.pictures import curves, heat_map
-from tuning.pictures.colours import DARK, LIGHT, Colours
+from tuning.pictures.colours import Colours
 from tuning.pictures.recorded import mean_curve
 from tuning.result import Configuration, Study
 from tuning.search import trial_folder
@@ -85,7 +85,7 @@ def test_what_is_far_off_does_not_take_the_colours(name: Any, values: list[float
 def test_light_is_good(name: Any) -> None:
     colours = Colours.of([0.2, 0.4, 0.6, 0.8], Objective(name=name))
     good, bad = (0.8, 0.2) if name == "accuracy" else (0.2, 0.8)
-    assert (colours.ink(good), colours.ink(bad)) == (DARK, LIGHT)
+    assert (colours.ink(good), colours.ink(bad)) == (ON_LIGHT, ON_DARK)
 
 
 def test_a_curve_is_the_mean_of_the_rounds_that_all_seeds_have(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_curve_is_the_mean_of_the_rounds_that_all_seeds_have(tmp_path: Path) -
         pq.write_table(rounds, tmp_path / f"seed-{place}" / "rounds.parquet")
     curve = mean_curve(tmp_path, "eval/validation/accuracy")
     assert curve is not None
-    assert (curve.rounds, curve.values) == ([1], [1.5])
+    assert (curve.rounds.tolist(), curve.mean.tolist()) == ([1], [1.5])
     assert mean_curve(tmp_path, "eval/validation/loss") is None
     assert mean_curve(tmp_path / "nowhere", "loss") is None
 

@@ -1,27 +1,15 @@
-"""How axes of a study's pictures look: as those of a run's learning curve."""
+"""How rounds and an objective's values are written on axes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raysim.report.palette import FAINT, INK
+from raysim.report.palette import INK
 from tuning.objective import Objective
 from tuning.writing import figure as written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-def plain(axes: Axes, grid: str | None = "y") -> None:
-    """No frame but the line below; faint lines across for the values."""
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(INK)
-    axes.tick_params(axis="both", labelsize=10, color=INK, labelcolor=INK)
-    if grid is not None:
-        axes.grid(axis="y" if grid == "y" else "x", color=FAINT, linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.tick_params(axis="y", length=0)
 
 
 def over_rounds(axes: Axes) -> None:
@@ -35,9 +23,9 @@ def over_rounds(axes: Axes) -> None:
 
 def write_values(axis: object, objective: Objective) -> None:
     """Ticks of a matplotlib axis as the objective's values are written."""
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, PercentFormatter
 
     if objective.is_share:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))  # type: ignore[attr-defined]
+        axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))  # type: ignore[attr-defined]
     else:
         axis.set_major_formatter(FuncFormatter(lambda value, _: written(objective, value)))  # type: ignore[attr-defined]

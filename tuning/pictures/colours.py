@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.report.palette import HEAT, SERIES
+from raysim.report.palette import HEAT, SERIES, readable_on
 from tuning.objective import Objective
 
 BEST = SERIES[1]
 """What marks the best; it is no colour of the map."""
-LIGHT, DARK = "#FDFDFD", "#111111"
 
 
 @dataclass(frozen=True)
@@ -36,4 +35,4 @@ class Colours:
         import matplotlib
 
         red, green, blue, _ = matplotlib.colormaps[self.name]((value - self.low) / (self.high - self.low))
-        return DARK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else LIGHT
+        return readable_on(red, green, blue)

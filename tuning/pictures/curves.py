@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from raysim.report.curve import spread
 from raysim.report.palette import GREY, INK, SERIES
-from tuning.pictures.axes import over_rounds, plain, write_values
-from tuning.pictures.recorded import Mean, mean_curve
+from raysim.report.plain_axes import plain
+from raysim.report.series import Series
+from tuning.pictures.axes import over_rounds, write_values
+from tuning.pictures.recorded import mean_curve
 from tuning.result import Study
 from tuning.search import trial_folder
 from tuning.writing import figure as written
@@ -28,8 +30,8 @@ def figure(study: Study) -> Figure | None:
     rows = study.trials.to_pylist()
     sign = -1 if study.objective.is_maximised else 1
     order = sorted(rows, key=lambda row: (row["value"] is None, sign * (row["value"] or 0), row["trial"]))
-    named: list[tuple[int, Mean]] = []
-    others: list[Mean] = []
+    named: list[tuple[int, Series]] = []
+    others: list[Series] = []
     for row in order:
         curve = mean_curve(trial_folder(study.path, row["trial"]), study.objective.column)
         if curve is None or len(curve.rounds) < 2:
@@ -46,18 +48,18 @@ def figure(study: Study) -> Figure | None:
     axes = picture.add_subplot()
     plain(axes)
     for curve in others:
-        axes.plot(curve.rounds, curve.values, color=GREY, linewidth=0.9)
+        axes.plot(curve.rounds, curve.mean, color=GREY, linewidth=0.9)
     for (_, curve), colour in reversed(list(zip(named, SERIES, strict=False))):
-        axes.plot(curve.rounds, curve.values, color=colour, linewidth=2)
+        axes.plot(curve.rounds, curve.mean, color=colour, linewidth=2)
     if not study.objective.is_share:
         # Trials on their way out would leave no room for the others.
-        shown = [value for _, curve in named for value in curve.values]
+        shown = [value for _, curve in named for value in curve.mean]
         low, high = min(shown), max(shown)
         axes.set_ylim(low - 0.05 * (high - low), high + 0.3 * (high - low))
     low, high = axes.get_ylim()
-    heights = spread([(curve.values[-1] - low) / (high - low) for _, curve in named], _GAP)
+    heights = spread([(curve.mean[-1] - low) / (high - low) for _, curve in named], _GAP)
     for (trial, curve), colour, height in zip(named, SERIES, heights, strict=False):
-        said = f"{written(study.objective, curve.values[-1])}  trial {trial}"
+        said = f"{written(study.objective, curve.mean[-1])}  trial {trial}"
         axes.text(1.02, height, said, transform=axes.transAxes, va="center", fontsize=10, color=colour, weight="bold")
     write_values(axes.yaxis, study.objective)
     over_rounds(axes)

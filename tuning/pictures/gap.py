@@ -11,10 +11,12 @@ import numpy as np
 from raysim.report.curve import spread
 from raysim.report.figures import loss, share
 from raysim.report.palette import GREY, INK, SERIES
+from raysim.report.plain_axes import plain
+from raysim.report.series import Series
 from tuning.conclude import folder_of
 from tuning.objective import Objective
-from tuning.pictures.axes import over_rounds, plain, write_values
-from tuning.pictures.recorded import Mean, mean_curve
+from tuning.pictures.axes import over_rounds, write_values
+from tuning.pictures.recorded import mean_curve
 from tuning.result import Study
 from tuning.search import trial_folder
 from tuning.writing import number
@@ -43,7 +45,7 @@ def figure(study: Study) -> Figure | None:
     return None
 
 
-def _drawn(study: Study, best: Mean, second: Mean, column: str) -> Figure:
+def _drawn(study: Study, best: Series, second: Series, column: str) -> Figure:
     from matplotlib.figure import Figure
 
     assert study.second is not None
@@ -52,22 +54,22 @@ def _drawn(study: Study, best: Mean, second: Mean, column: str) -> Figure:
     picture = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
     axes = picture.add_subplot()
     plain(axes)
-    common = sorted(set(best.rounds) & set(second.rounds))
-    first, other = ([curve.values[curve.rounds.index(r)] for r in common] for curve in (best, second))
+    common = np.intersect1d(best.rounds, second.rounds)
+    first, other = (curve.mean[np.isin(curve.rounds, common)] for curve in (best, second))
     axes.fill_between(common, first, other, color=GREY, alpha=0.6, linewidth=0)
     for curve, colour in zip((best, second), SERIES, strict=False):
-        axes.plot(curve.rounds, curve.values, color=colour, linewidth=2)
+        axes.plot(curve.rounds, curve.mean, color=colour, linewidth=2)
     low, high = axes.get_ylim()
-    ends = spread([(curve.values[-1] - low) / (high - low) for curve in (best, second)], _GAP)
+    ends = spread([(curve.mean[-1] - low) / (high - low) for curve in (best, second)], _GAP)
     # Labels of two lines must not reach into the title.
     heights = [end - max(0.0, max(ends) - 1 + _GAP / 2) for end in ends]
     named = (("best", best, study.best.values), ("second best", second, study.second.values))
     for (name, curve, values), colour, height in zip(named, SERIES, heights, strict=False):
-        said = f"{write(curve.values[-1])}  {name}\n{_short(values)}"
+        said = f"{write(curve.mean[-1])}  {name}\n{_short(values)}"
         axes.text(1.02, height, said, transform=axes.transAxes, va="center", fontsize=9, color=colour, weight="bold")
     write_values(axes.yaxis, Objective() if is_share else Objective(name="loss"))
     over_rounds(axes)
-    gap = float(np.abs(np.array(first) - np.array(other)).mean())
+    gap = float(np.abs(first - other).mean())
     mean = f"{100 * gap:.1f} points" if is_share else loss(gap)
     what = column.removeprefix("eval/").replace("/", " ")
     axes.set_title(f"{study.name}: {what}; the gap is {mean} on average", loc="left", fontsize=12, color=INK)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raysim.report.palette import FAINT, INK
+from raysim.report.palette import FAINT, INK, PAPER
+from raysim.report.plain_axes import plain
 from tuning.dimension import Listed
-from tuning.pictures.axes import plain
 from tuning.pictures.colours import BEST, Colours
 from tuning.pictures.scatter import scatter
 from tuning.result import Study
@@ -77,7 +77,7 @@ def _cells(axes: Axes, study: Study, keys: tuple[str, str], values: tuple[Sequen
     axes.set_yticks(range(len(y_values)), [number(value) for value in y_values])
     axes.set_xticks(np.arange(len(x_values) + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(len(y_values) + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=2)
+    axes.grid(which="minor", color=PAPER, linewidth=2)
     axes.tick_params(which="both", length=0)
     axes.spines["bottom"].set_visible(False)
 

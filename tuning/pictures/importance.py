@@ -10,7 +10,7 @@ from optuna.importance import FanovaImportanceEvaluator
 
 from raysim.report.figures import share
 from raysim.report.palette import INK, SERIES
-from tuning.pictures.axes import plain
+from raysim.report.plain_axes import plain
 from tuning.result import Study
 
 if TYPE_CHECKING:

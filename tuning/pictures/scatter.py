@@ -27,7 +27,7 @@ def scatter(
     colours = Colours.of(shades, study.objective)
     x, y = ([row[key] for row in done] for key in keys)
     drawn = axes.scatter(
-        x, y, c=shades, cmap=colours.name, vmin=colours.low, vmax=colours.high, s=80, edgecolors="black", linewidths=0.5
+        x, y, c=shades, cmap=colours.name, vmin=colours.low, vmax=colours.high, s=80, edgecolors=INK, linewidths=0.5
     )
     drawn.set_zorder(3)
     x, y = ([row[key] for row in rest] for key in keys)

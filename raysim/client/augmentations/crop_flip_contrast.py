@@ -14,15 +14,14 @@ from raysim.seeds import UInt64s
 
 
 class CropFlipContrast(Section):
-    """A random window of side x side, flipped with probability one half, brighter or darker by up to `brightness`,
-    contrast times a number in [`contrast_low`, `contrast_high`], then whitened. For evaluation: the central window,
-    whitened.
+    """A random window, flipped with probability one half, brighter or darker, with another contrast, then whitened. For
+    evaluation: the central window, whitened.
 
     Source: McMahan et al. 2017, section 3, on CIFAR-10; the numbers are the tutorial's, whose brightness is 63 of 255.
 
-    Attributes:
-        side: of the windows; the model is made for them.
-        brightness: values are in 0..1.
+    side: of the windows; the model is made for them.
+    brightness: what is added at most, either way; values are in 0..1.
+    contrast_low, contrast_high: the ends of the number that contrast is multiplied by.
     """
 
     name: Literal["crop_flip_contrast"] = "crop_flip_contrast"

@@ -14,11 +14,13 @@ from raysim.seeds import UInt64s
 
 
 class FlipCrop(Section):
-    """With `probability` left and right are exchanged; with `probability` the image is moved by up to `padding` pixels
-    each way, what comes in being 0. The two are independent.
+    """Left and right are exchanged, and the image is moved, what comes in being 0. The two are independent.
 
     Source: Varno et al. 2022 (AdaBest), which flips and crops with probability one half; they do not give the width of
     the padding, and 4 is the usual one (He et al. 2016).
+
+    probability: of each of the two.
+    padding: pixels by which it is moved at most, each way.
     """
 
     name: Literal["flip_crop"] = "flip_crop"

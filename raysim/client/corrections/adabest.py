@@ -22,7 +22,7 @@ from raysim.section import Section
 
 
 class AdaBest(Section):
-    """`mu` is what a client learns of its h_i in a round; `beta` in [0, 1] how slowly the server's h fades."""
+    """mu: what a client learns of its h_i in a round. beta: how slowly the server's h fades."""
 
     name: Literal["adabest"] = "adabest"
     mu: NonNegativeFloat = 0.02

@@ -18,7 +18,7 @@ from raysim.section import Section
 
 
 class FedDane(Section):
-    """`mu` weighs the pull towards the model that was received."""
+    """mu: weighs the pull towards the model that was received."""
 
     name: Literal["feddane"] = "feddane"
     mu: NonNegativeFloat

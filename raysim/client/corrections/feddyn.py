@@ -23,7 +23,7 @@ from raysim.section import Section
 
 
 class FedDyn(Section):
-    """`mu` weighs the pull towards the model that was received, and what a client learns of its h_i (0: FedAvg's)."""
+    """mu: weighs the pull towards the model that was received, and what a client learns of its h_i (0: FedAvg's)."""
 
     name: Literal["feddyn"] = "feddyn"
     mu: NonNegativeFloat

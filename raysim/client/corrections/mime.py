@@ -35,9 +35,10 @@ _DEFAULTS = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-3}
 
 
 class ServerOptimizer(Section):
-    """`base` is the server's optimizer that clients apply.
-
-    `beta1`, `beta2` and `eps` are its constants, where it has them: 0.9, 0.99 and 1e-3 unless they are given.
+    """base: the server's optimizer that clients apply.
+    beta1: of momentum and adam; absent: 0.9.
+    beta2: of adam; absent: 0.99.
+    eps: of adam; absent: 1e-3.
     """
 
     base: Base = "momentum"

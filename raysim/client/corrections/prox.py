@@ -14,7 +14,7 @@ from raysim.section import Section
 
 
 class Prox(Section):
-    """`mu` weighs the pull towards the model that was received."""
+    """mu: weighs the pull towards the model that was received."""
 
     name: Literal["prox"] = "prox"
     mu: NonNegativeFloat

@@ -20,7 +20,7 @@ from raysim.section import Section
 
 
 class ScaffoldM(Section):
-    """`exact` takes the factor that keeps h the mean of all h_i, in place of the printed one."""
+    """exact: takes the factor that keeps h the mean of all h_i, in place of the printed one."""
 
     name: Literal["scaffold_m"] = "scaffold_m"
     exact: bool = False

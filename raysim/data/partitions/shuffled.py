@@ -22,7 +22,9 @@ Unshuffled = Iid | Shards | Dirichlet | DirichletReassign | Pachinko | Quantity 
 
 
 class Shuffled(Section):
-    """Client k gets as many examples as in the partition `sizes_of`, drawn at random from all without replacement.
+    """Client k gets as many examples as in another partition, drawn at random from all without replacement.
+
+    sizes_of: that partition.
 
     Source: Wang et al. 2021, section 4.3.3.
     """

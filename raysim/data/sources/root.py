@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from raysim.elsewhere.uri import uri_of
 from raysim.errors import DataError
 
 
@@ -12,6 +13,11 @@ def places(root: str | None, folder: str) -> list[Path]:
     """Where a source's files may lie, the first one first: `root` alone where it is given, else
     `$RAYSIM_DATA/<folder>` and `data/<folder>`."""
     if root is not None:
+        if (uri := uri_of(root)) is not None:
+            raise DataError(
+                f"data.root must be a folder of this machine for this source, but is {uri}: only data.name = 'arrow' "
+                f"reads from a URI. What was prepared here, others fetch where RAYSIM_STORE names a URI"
+            )
         return [Path(root).expanduser()]
     beside = os.environ.get("RAYSIM_DATA")
     return [*([Path(beside).expanduser() / folder] if beside else []), Path("data") / folder]

@@ -15,8 +15,10 @@ from pydantic import Field as Key
 
 from raysim.data.field import Field
 from raysim.data.populated import Populated
+from raysim.data.sources.elsewhere import fetched
 from raysim.data.sources.population import ClientRows, Population
 from raysim.data.sources.published import SourceFile
+from raysim.elsewhere.uri import uri_of
 from raysim.errors import DataError
 
 SPLITS = ("train", "validation", "test")
@@ -29,7 +31,7 @@ class Table(Populated):
     stand side by side as float32.
 
     Attributes:
-        root: the folder that train, validation and test are relative to; None: where the program runs.
+        root: the folder that train, validation and test are relative to, or its URI; None: where the program runs.
         train, validation, test: .parquet, .arrow or .feather files.
         client: the column of client ids: texts or integers, no nulls.
         x: one column, or several.
@@ -59,7 +61,11 @@ def open_source(section: Table) -> Population:
         DataError: a file, a column or a value that does not fit, by name.
     """
     named = {"train": section.train, "validation": section.validation, "test": section.test}
-    folder = Path(section.root or ".").expanduser()
+    uri = uri_of(section.root or ".")
+    if uri is not None:
+        folder = fetched(uri, [name for name in named.values() if name is not None])
+    else:
+        folder = Path(section.root or ".").expanduser()
     tables = {split: _ClientTable(section, folder / name) for split, name in named.items() if name is not None}
     train = tables["train"]
     x, y = train.x.field, train.y.field

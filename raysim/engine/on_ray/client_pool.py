@@ -14,10 +14,14 @@ from torch import Tensor
 
 from raysim.engine import numerics, wire
 from raysim.engine.job import COMBINE, Kind, Shard
-from raysim.engine.plan import Plan
+from raysim.engine.on_ray.data_on_nodes import Travelling, arrived
+from raysim.engine.on_ray.whereabouts import Whereabouts, here
 from raysim.engine.pool import Pool, sharded
 from raysim.fold import Node, TreeFold
 from raysim.server.updates import Bounds
+
+Packed = tuple[tuple[Node, Any], ...]
+"""Parts of the tree with their packed sums."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +30,12 @@ class Worked:
 
     done: when each unit began and ended, by the Unix clock; shorter than what was asked for where memory ran out.
     sums: one packed record per maximal subtree of the units done since the last time, if they were to be handed over.
+    parts: where sums stay on this node, which parts of the tree they are.
     """
 
     done: tuple[tuple[float, float], ...]
-    sums: tuple[tuple[Node, Any], ...]
+    sums: Packed = ()
+    parts: tuple[Node, ...] = ()
     out_of_memory: bool = False
 
 
@@ -37,13 +43,14 @@ class ClientPool:
     """Calls arrive in order; results of a job are folded as far as the tree allows and stay here until asked for.
 
     Args:
-        plan: the run.
+        travelling: the run; its data are fetched to this node where they are not here.
         index: the worker's number, for messages.
         gpus: the share of a card that Ray gave; it caps this process's share of the card's memory.
         threads: intra-op threads.
     """
 
-    def __init__(self, plan: Plan, index: int, gpus: float, threads: int) -> None:
+    def __init__(self, travelling: Travelling, index: int, gpus: float, threads: int) -> None:
+        plan = arrived(travelling)
         device = numerics.choose_device(gpus)
         numerics.fix(threads, device, plan.experiment.engine.precision)
         if device.type == "cuda" and gpus < 1:
@@ -55,9 +62,9 @@ class ClientPool:
         self._rows: dict[int, dict[int, list[Tensor]]] = {}
         self._broadcasts: dict[int, Any] = {}
 
-    def ready(self) -> str:
+    def ready(self) -> Whereabouts:
         """Where this pool runs, once it can work."""
-        return f"{self._name} on {ray.util.get_node_ip_address()}"
+        return here(self._name)
 
     def work(
         self,
@@ -68,13 +75,15 @@ class ClientPool:
         units: Sequence[tuple[int, Any]],
         hand_over: bool,
         bounds: tuple[Bounds, ...],
+        apart: bool,
     ) -> Any:
-        """Carry out (index, unit) pairs in order and hold their results; with `hand_over`, send all that is held.
+        """Carry out (index, unit) pairs in order and hold their results; with `hand_over`, give out all that is held.
 
         `packed` is the job's broadcast, or None where a call before brought it; it is kept until the hand-over.
 
-        Returns a `Worked`. Where the job keeps its updates (`bounds`), a call that hands over has 1 + len(bounds)
-        results: then come the shards of the updates, each a mapping from unit to packed rows.
+        Returns a `Worked`. A call that hands over may have more results, each an object of its own, which stays on this
+        node until somebody asks for it: with `apart`, the sums; where the job keeps its updates, a shard of them for
+        each of `bounds`, a mapping from unit to packed rows.
         """
         if packed is not None:
             self._broadcasts[job] = wire.unpack(packed)
@@ -82,15 +91,31 @@ class ClientPool:
         if not hand_over:
             return worked
         self._broadcasts.pop(job, None)
-        if worked.out_of_memory:
-            return (worked, *({} for _ in bounds)) if bounds else worked
-        tree = self._held.pop(job, None)
-        sums = () if tree is None else tuple((node, wire.pack(value)) for node, value in tree.take())
-        worked = replace(worked, sums=sums)
-        if not bounds:
-            return worked
-        parts = sharded(self._rows.pop(job, {}), bounds)
-        return worked, *({unit: wire.pack(rows) for unit, rows in part.items()} for part in parts)
+        sums: Packed = ()
+        rows: dict[int, list[Tensor]] = {}
+        if not worked.out_of_memory:
+            tree = self._held.pop(job, None)
+            sums = () if tree is None else tuple((node, wire.pack(value)) for node, value in tree.take())
+            rows = self._rows.pop(job, {})
+        shards = [{unit: wire.pack(part) for unit, part in shard.items()} for shard in sharded(rows, bounds)]
+        if not apart and not shards:
+            return replace(worked, sums=sums)
+        if not apart:
+            return replace(worked, sums=sums), *shards
+        return replace(worked, parts=tuple(node for node, _ in sums)), sums, *shards
+
+    def combine(self, num_units: int, kind: Kind, *handed: Packed) -> Packed:
+        """Add up, as far as the tree allows, what workers of this node have handed over."""
+        tree: TreeFold[Any] = TreeFold(num_units, COMBINE[kind])
+        for sums in handed:
+            for node, packed in sums:
+                tree.put(wire.unpack(packed), node)
+        return tuple((node, wire.pack(value)) for node, value in tree.take())
+
+    def drop(self, job: int) -> None:
+        """Let go of all that is held of a job: somebody else has done it."""
+        for held in (self._held, self._rows, self._broadcasts):
+            held.pop(job, None)
 
     def _carry_out(self, job: int, num_units: int, kind: Kind, units: Sequence[tuple[int, Any]], keep: bool) -> Worked:
         done: list[tuple[float, float]] = []
@@ -105,9 +130,9 @@ class ClientPool:
                 value = self._pool.run(kind, self._broadcasts[job], index, unit, rows)
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
-                return Worked(tuple(done), (), out_of_memory=True)
+                return Worked(tuple(done), out_of_memory=True)
             self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put_leaf(value, index)
             if rows is not None:
                 self._rows.setdefault(job, {})[index] = rows
             done.append((start_s, time.time()))
-        return Worked(tuple(done), ())
+        return Worked(tuple(done))

@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import ray
 
 from raysim.engine.on_ray import joining
+from raysim.engine.on_ray.whereabouts import Whereabouts
 from raysim.errors import ResourceError
 from raysim.experiment import EngineSection
 
@@ -26,11 +28,12 @@ WAIT_FOR_RESOURCES_S = 60.0
 
 @dataclass(frozen=True)
 class Placement:
-    """How many pools, and the share of a node that each one is pinned to."""
+    """How many pools, and the share of a node that each one is pinned to. grows: more of them where nodes join."""
 
     workers: int
     cpus: float
     gpus: float
+    grows: bool = False
 
 
 @contextmanager
@@ -88,17 +91,36 @@ def place(engine: EngineSection) -> Placement:
     """
     total = ray.cluster_resources()
     gpus, gpus_each = total.get("GPU", 0.0), engine.gpus_per_worker
-    if engine.workers == "auto":
-        free = ray.available_resources()
-        by_cpu = int(free.get("CPU", 0.0) // engine.cpus_per_worker)
-        card = 1.0 if gpus_each == "auto" else gpus_each
-        workers = max(1, min(by_cpu, int(free.get("GPU", 0.0) / card)) if gpus and card else by_cpu)
-    else:
-        workers = engine.workers
+    card = (1.0 if gpus_each == "auto" else gpus_each) if gpus else 0.0
+    grows = engine.workers == "auto"
+    workers = engine.workers if engine.workers != "auto" else max(1, _room(engine.cpus_per_worker, card))
     if gpus_each == "auto":
         gpus_each = 1 / math.ceil(workers / gpus) if gpus else 0.0
     _check(workers, engine.cpus_per_worker, gpus_each, total)
-    return Placement(workers, engine.cpus_per_worker, gpus_each)
+    return Placement(workers, engine.cpus_per_worker, gpus_each, grows)
+
+
+def room(placement: Placement) -> int:
+    """How many more workers would fit into what nobody holds now."""
+    return _room(placement.cpus, placement.gpus)
+
+
+def _room(cpus_each: float, gpus_each: float) -> int:
+    free = ray.available_resources()
+    by_cpu = int(free.get("CPU", 0.0) / cpus_each + 1e-9)
+    return min(by_cpu, int(free.get("GPU", 0.0) / gpus_each + 1e-9)) if gpus_each else by_cpu
+
+
+def actor_options(placement: Placement) -> dict[str, Any]:
+    """How an actor of a worker is asked for: on the node that has most room, fractions of a card packed there."""
+    return {
+        "num_cpus": placement.cpus,
+        "num_gpus": placement.gpus,
+        "scheduling_strategy": "SPREAD",
+        # raysim alone retries: Ray's own retry would run a method again on a fresh actor, unseen and uncounted.
+        "max_restarts": 0,
+        "max_task_retries": 0,
+    }
 
 
 def _check(workers: int, cpus_each: float, gpus_each: float, total: dict[str, float]) -> None:
@@ -113,8 +135,8 @@ def _check(workers: int, cpus_each: float, gpus_each: float, total: dict[str, fl
             )
 
 
-def wait_for_pools(references: list[ray.ObjectRef[str]], placement: Placement) -> list[str]:
-    """Wait until every pool has started; returns what each says of itself.
+def wait_for_pools(references: list[ray.ObjectRef[Whereabouts]], placement: Placement) -> list[Whereabouts]:
+    """Wait until every pool has started; returns where each one runs.
 
     Raises:
         ResourceError: others hold what the pools need for longer than WAIT_FOR_RESOURCES_S.
@@ -129,3 +151,12 @@ def wait_for_pools(references: list[ray.ObjectRef[str]], placement: Placement) -
             f"{free.get('GPU', 0):g} GPU free. Other jobs on the cluster may hold the rest."
         )
     return ray.get(ready)
+
+
+def no_worker() -> str:
+    """What to say when every worker is gone, and none could be started in its place."""
+    free = ray.available_resources()
+    return (
+        f"All workers were lost, and for {WAIT_FOR_RESOURCES_S:g} s the cluster had no room for another: "
+        f"{free.get('CPU', 0):g} CPU and {free.get('GPU', 0):g} GPU are free. What was checkpointed can be resumed."
+    )

@@ -7,104 +7,44 @@ import logging
 import math
 import threading
 import time
-from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import ray
 from ray import exceptions
 
 from raysim.engine import failure, wire
-from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped
-from raysim.engine.on_ray.client_pool import ClientPool, Worked
-from raysim.engine.on_ray.cluster import Placement, wait_for_pools
+from raysim.engine.job import COMBINE, Job, Outcome, Stopped, UpdatesLost
+from raysim.engine.on_ray import lateness
+from raysim.engine.on_ray.calls import Call, Calls, Gather, Start, Work
+from raysim.engine.on_ray.client_pool import Worked
+from raysim.engine.on_ray.cluster import WAIT_FOR_RESOURCES_S, Placement, no_worker, wait_for_pools
+from raysim.engine.on_ray.data_on_nodes import travelling
+from raysim.engine.on_ray.running import Left, Running, units_of
+from raysim.engine.on_ray.whereabouts import listed
+from raysim.engine.on_ray.workers import Worker, Workers
 from raysim.engine.plan import Plan
 from raysim.engine.schedule import Schedule
-from raysim.errors import RaysimError, ResourceError, WorkerLostError
+from raysim.errors import RaysimError, ResourceError
 from raysim.fold import TreeFold
-from raysim.timeline import Span
 
 log = logging.getLogger("raysim")
-
-NO_JOB = 0
-"""The ticket of calls that only ask whether a worker has started."""
-
-DEPTH = 2
-"""Calls a worker has at a time: one running, one waiting, so that it never waits for the driver."""
 
 CALL_S = 0.01
 """Short units share a call until they are expected to take this long: a call itself costs about a millisecond."""
 
-STOP_POLL_S = 0.5
-"""How long a waiting driver takes to notice that it was asked to stop."""
-
-S_PER_BYTE = 2e-9
-"""What a sum costs to write, map, copy and add, in seconds a byte: the same kind of memory traffic everywhere."""
+POLL_S = 0.5
+"""How often a waiting driver looks up: whether it was asked to stop, whether a call is late."""
 
 INLINE_BYTES = 64 << 10
 """A broadcast up to this size travels inside the first call to a worker: the object store would cost a millisecond."""
 
+NOBODY = -1
+"""The worker that had units which lay on a node."""
+
 HOLD_S = 2.0
 """A worker hands over its sums after this much work, so that losing it costs no more than that."""
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A call in flight: the units that it carries out, and the units whose sums it hands over.
-
-    kept: references to the updates of the covered units, one for each shard.
-    """
-
-    worker: int
-    ticket: int
-    units: tuple[int, ...] = ()
-    covers: tuple[int, ...] = ()
-    kept: tuple[Any, ...] = ()
-
-
-@dataclass
-class _Worker:
-    actor: Any
-    ready: bool = False
-    """Whether it runs: a replacement may have to wait for resources, and is given nothing until it has them."""
-    in_flight: int = 0
-    held_s: float = 0.0
-    held: dict[int, list[int]] = field(default_factory=dict)
-    """Units by job that were given to the worker and whose sums no call was asked for yet."""
-    told: set[int] = field(default_factory=set)
-    """Jobs whose broadcast the worker has, or will have when the calls before are done."""
-
-
-@dataclass
-class _Running:
-    job: Job
-    schedule: Schedule
-    tree: TreeFold[Any]
-    broadcast: Any
-    """Packed, or a reference to it in the object store."""
-    bytes_down: int
-    put_s: float
-    fold_s: float = 0.0
-    spans: list[Span] = field(default_factory=list)
-    bytes_up: int = 0
-    retries: int = 0
-    failures: Counter[int] = field(default_factory=Counter)
-    arrived: set[int] = field(default_factory=set)
-    """Units whose sums are in the tree."""
-    kept: list[tuple[Any, ...]] = field(default_factory=list)
-    """References to the arrived units' updates, one per shard. As results of calls they are the driver's own: they
-    outlive the worker that made them."""
-    done_cost: float = 0.0
-    busy_s: float = 0.0
-
-    def least_to_take(self) -> float:
-        """The cost that must be left in another worker's region before a free worker takes from it.
-
-        Less than that takes no longer than sending and adding the two more records that it causes, of 12 bytes a number
-        (float64 sums, float32 unit updates) where the model has 4.
-        """
-        sums_s = 2 * 3 * self.bytes_down * S_PER_BYTE
-        return sums_s * self.done_cost / self.busy_s if self.busy_s else 0.0
 
 
 class OnRay:
@@ -114,40 +54,45 @@ class OnRay:
     """
 
     def __init__(self, plan: Plan, placement: Placement) -> None:
-        self._plan_reference = ray.put(plan)
-        self._placement = placement
-        self._threads = plan.experiment.engine.threads
-        self._numbers = itertools.count()
-        self._workers: dict[int, _Worker] = {}
-        self._calls: dict[Any, _Call] = {}
-        self._jobs: dict[int, _Running] = {}
+        self._workers = Workers(ray.put(travelling(plan)), placement, plan.experiment.engine.threads)
+        self._calls = Calls()
+        self._jobs: dict[int, Running] = {}
         self._done: dict[int, Outcome] = {}
         self._tickets = itertools.count(1)
         self._seconds: dict[str, float] = {}
         """By kind: seconds per cost, as last measured."""
+        self._copied: set[tuple[int, int]] = set()
+        """Late workers, and the jobs of which somebody else does their units too."""
+        self._seen_s = time.monotonic()
+        """When some worker was last there."""
         self.stop = threading.Event()
         for _ in range(placement.workers):
             self._start_worker()
         try:
-            self.started = wait_for_pools(list(self._calls), placement)
+            places = wait_for_pools(list(self._calls), placement)
         except BaseException:
             self.close()
             raise
         for reference in list(self._calls):
             self._settle(reference)
+        self.started = listed(places, self._workers.nodes)
 
     def submit(self, job: Job) -> int:
         """Put the broadcast where every node can map it, and give the workers their first units."""
+        for _ in range(self._workers.lacking()):
+            self._start_worker()
         start_s = time.perf_counter()
         ticket = next(self._tickets)
         packed = wire.pack(job.broadcast)
         num_bytes = wire.num_bytes(packed)
-        self._jobs[ticket] = _Running(
+        inline = num_bytes <= INLINE_BYTES
+        self._jobs[ticket] = Running(
             job=job,
-            schedule=Schedule(job.costs, list(self._workers)),
+            schedule=Schedule(job.costs, self._workers.ready()),
             tree=TreeFold(len(job.units), COMBINE[job.kind]),
-            broadcast=packed if num_bytes <= INLINE_BYTES else ray.put(packed),
-            bytes_down=num_bytes,
+            broadcast=packed if inline else ray.put(packed),
+            num_bytes=num_bytes,
+            inline=inline,
             put_s=time.perf_counter() - start_s,
         )
         self._give_out()
@@ -158,29 +103,25 @@ class OnRay:
         while ticket not in self._done:
             if self.stop.is_set():
                 raise Stopped
-            ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=STOP_POLL_S)
+            ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=POLL_S)
             for reference in ready:
                 self._settle(reference)
+            if not ready:
+                self._look_for_late_calls()
+                self._look_for_workers()
             self._give_out()
         return self._done.pop(ticket)
 
     def close(self) -> None:
         """End the pools."""
         self._calls.clear()
-        while self._workers:
-            _, worker = self._workers.popitem()
-            ray.kill(worker.actor)
+        self._workers.close()
 
     def _start_worker(self) -> None:
-        number = next(self._numbers)
-        place = self._placement
-        # raysim alone retries: Ray's own retry would run a method again on a fresh actor, unseen and uncounted.
-        options = ray.remote(ClientPool).options(
-            num_cpus=place.cpus, num_gpus=place.gpus, max_restarts=0, max_task_retries=0
-        )
-        actor: Any = options.remote(self._plan_reference, number, place.gpus, self._threads)
-        self._workers[number] = _Worker(actor)
-        self._calls[actor.ready.remote()] = _Call(number, NO_JOB)
+        number, reference = self._workers.start()
+        self._calls[reference] = Start(number)
+
+    # Giving out
 
     def _give_out(self) -> None:
         """Fill every worker's queue; where a job has nothing left to give, ask for its sums."""
@@ -188,7 +129,7 @@ class OnRay:
             progress = True
             while progress and len(running.schedule):
                 progress = False
-                given = {number: self._take(number, running) for number in self._workers}
+                given = {number: self._take(worker, number, running) for number, worker in self._workers.items()}
                 for number, units in given.items():
                     if units:
                         self._call(number, ticket, units, hand_over=not len(running.schedule))
@@ -197,155 +138,283 @@ class OnRay:
                 for number, worker in self._workers.items():
                     if worker.held.get(ticket):
                         self._call(number, ticket, (), hand_over=True)
+                self._gather(ticket, running)
 
-    def _take(self, number: int, running: _Running) -> tuple[int, ...]:
+    def _take(self, worker: Worker, number: int, running: Running) -> tuple[int, ...]:
         """Units for one more call of the worker: one, or several short ones."""
-        worker, job = self._workers[number], running.job
-        taken: list[int] = []
-        if not worker.ready or worker.in_flight >= DEPTH:
+        if not worker.is_free:
             return ()
+        taken: list[int] = []
         expected_s = 0.0
         while not taken or expected_s < CALL_S:
             # Only the first unit of a call may come from another worker: it may be idle, and what follows is its own.
-            least = math.inf if taken else running.least_to_take()
-            unit = running.schedule.take(number, least)
+            unit = running.schedule.take(number, math.inf if taken else running.least_to_take())
             if unit is None:
                 break
             taken.append(unit)
-            expected_s += job.costs[unit] * self._seconds[job.kind] if job.kind in self._seconds else CALL_S
+            expected_s += self._expected_s(running, (unit,)) or CALL_S
         return tuple(taken)
+
+    def _expected_s(self, running: Running, units: Iterable[int]) -> float | None:
+        per_cost = self._seconds.get(running.job.kind)
+        return None if per_cost is None else running.cost(units) * per_cost
 
     def _call(self, number: int, ticket: int, units: tuple[int, ...], hand_over: bool) -> None:
         worker, running = self._workers[number], self._jobs[ticket]
-        job = running.job
-        handed = len(job.keep) if hand_over else 0
-        work = worker.actor.work.options(num_returns=1 + handed) if handed else worker.actor.work
-        made = work.remote(
-            ticket,
-            len(job.units),
-            job.kind,
-            running.broadcast if units and ticket not in worker.told else None,
-            [(unit, job.units[unit]) for unit in units],
-            hand_over,
-            job.keep,
-        )
-        if units:
-            worker.told.add(ticket)
-        reference, *kept = made if handed else (made,)
-        held = worker.held.setdefault(ticket, [])
-        held.extend(units)
-        worker.in_flight += bool(units)
+        worker.held.setdefault(ticket, []).extend(units)
         covers: tuple[int, ...] = ()
         if hand_over:
-            covers, worker.held_s = tuple(held), 0.0
-            held.clear()
+            covers, worker.held_s = tuple(worker.held.pop(ticket)), 0.0
+        self._send(Work(number, ticket, units, covers), running, ticket, hand_over)
+
+    def _send(self, call: Work, running: Running, name: int, hand_over: bool) -> None:
+        """Send a call to its worker, which knows the job by `name`."""
+        worker, job = self._workers[call.worker], running.job
+        # What is added up on a node first, stays there; a small object would come to the driver with the reply anyway.
+        apart = hand_over and not running.inline and len(self._workers.of_node(worker.node)) > 1
+        apart = apart and worker.node != self._workers.nodes[0]
+        more = (apart + len(job.keep)) if hand_over else 0
+        work = worker.actor.work.options(num_returns=1 + more) if more else worker.actor.work
+        new = bool(call.units) and name not in worker.told
+        made = work.remote(
+            name,
+            len(job.units),
+            job.kind,
+            running.broadcast if new else None,
+            [(unit, job.units[unit]) for unit in call.units],
+            hand_over,
+            job.keep,
+            apart,
+        )
+        if new:
+            running.sent(worker.node)
+            worker.told.add(name)
+        reference, *others = made if more else (made,)
+        if hand_over:
             # The worker lets go of the broadcast with its sums; should there be more units after all, it is told again.
-            worker.told.discard(ticket)
-        self._calls[reference] = _Call(number, ticket, units, covers, tuple(kept))
+            worker.told.discard(name)
+        if not worker.in_flight:
+            worker.since_s = time.monotonic()
+        worker.in_flight += bool(call.units)
+        sums = others.pop(0) if apart else None
+        expected_s = self._expected_s(running, call.units)
+        self._calls[reference] = replace(call, kept=tuple(others), sums=sums, expected_s=expected_s)
+
+    def _gather(self, ticket: int, running: Running) -> None:
+        """Where nothing more of the job comes from a node, have what lies there added up and sent."""
+        if not running.left:
+            return
+        busy = {self._workers[call.worker].node for call in self._calls.of_job(ticket) if isinstance(call, Work)}
+        for node in [node for node in running.left if node not in busy]:
+            here, left = self._workers.of_node(node), running.left.pop(node)
+            parts = tuple(part for one in left for part in one.parts)
+            if len(left) > 1 and here:
+                number = min(here, key=lambda number: self._workers[number].in_flight)
+                combine = self._workers[number].actor.combine
+                made = combine.remote(len(running.job.units), running.job.kind, *(one.reference for one in left))
+                self._calls[made] = Gather(node, number, ticket, parts)
+            else:
+                for one in left:
+                    self._calls[one.reference] = Gather(node, None, ticket, one.parts)
+
+    # Settling
 
     def _settle(self, reference: Any) -> None:
-        call = self._calls.pop(reference, None)
+        call = self._calls.pop(reference)
         if call is None:
             return
         try:
             reply = ray.get(reference)
         except exceptions.RayActorError as error:
-            self._lost(call, error)
+            self._unreachable(call, error)
             return
         except exceptions.RayTaskError as error:
-            self._fail(error)
+            # First, because Ray makes it of the class of its cause as well.
+            if isinstance(call, Gather):
+                self._gone(call)
+            else:
+                self._fail(call, error)
+            return
+        except exceptions.ObjectLostError:
+            if isinstance(call, Gather):
+                self._gone(call)
+            else:
+                self._lost(call.worker, [call], "worker_lost", "went with its node")
+            return
+        match call:
+            case Start():
+                self._workers.is_ready(call.worker, reply)
+            case Gather():
+                running = self._jobs[call.ticket]
+                self._arrive(running, reply, call.node)
+                self._finish_if_whole(call.ticket)
+            case Work():
+                self._worked(call, reply)
+
+    def _worked(self, call: Work, reply: Worked) -> None:
         worker = self._workers[call.worker]
-        if call.ticket == NO_JOB:
-            worker.ready = True
+        worker.in_flight -= bool(call.units)
+        worker.since_s = time.monotonic()
+        if call.void:
+            self._came_back(call.worker)
+            return
+        if call.copies is not None and reply.out_of_memory:
             return
         running = self._jobs[call.ticket]
-        worker.in_flight -= bool(call.units)
-        self._count_time(call, reply, running, worker)
+        took_s = running.done(call.worker, call.units, reply.done)
+        if running.s_per_cost is not None:
+            self._seconds[running.job.kind] = running.s_per_cost
         if reply.out_of_memory:
-            self._out_of_memory(call, len(reply.done))
+            self._out_of_memory(call, running, len(reply.done))
             return
-        if call.covers:
-            start_s = time.perf_counter()
-            if call.kept:
-                running.kept.append(call.kept)
-            for node, packed in reply.sums:
-                # What came, not what was asked for: a unit that ran out of memory before this call is not in it.
-                running.arrived.update(range(*node))
-                running.bytes_up += wire.num_bytes(packed)
-                running.tree.put(wire.unpack(packed), node)
-            running.fold_s += time.perf_counter() - start_s
-        elif worker.held_s > HOLD_S:
-            self._call(call.worker, call.ticket, (), hand_over=True)
+        self._settle_race(call)
+        if call.kept:
+            running.kept.append(call.kept)
+        if call.sums is not None:
+            running.left.setdefault(worker.node, []).append(Left(reply.parts, call.sums))
+        elif call.covers:
+            self._arrive(running, reply.sums, worker.node)
+        else:
+            worker.held_s += took_s
+            if worker.held_s > HOLD_S:
+                self._call(call.worker, call.ticket, (), hand_over=True)
         self._finish_if_whole(call.ticket)
 
-    def _count_time(self, call: _Call, reply: Worked, running: _Running, worker: _Worker) -> None:
-        job = running.job
-        for unit, (start_s, end_s) in zip(call.units, reply.done, strict=False):
-            running.spans.append(Span(f"worker {call.worker}", f"{job.kind} {unit}", start_s, end_s))
-            running.busy_s += end_s - start_s
-            running.done_cost += job.costs[unit]
-            if not call.covers:
-                worker.held_s += end_s - start_s
-        if running.done_cost:
-            self._seconds[job.kind] = running.busy_s / running.done_cost
+    def _arrive(self, running: Running, sums: Any, node: str) -> None:
+        start_s = time.perf_counter()
+        running.arrive(sums, node)
+        running.fold_s += time.perf_counter() - start_s
 
     def _finish_if_whole(self, ticket: int) -> None:
         # Replies are settled in any order: the sums may be whole before the last call has said how long it took.
         running = self._jobs[ticket]
-        if not running.tree.complete or any(call.ticket == ticket for call in self._calls.values()):
+        if not running.tree.complete or any(self._calls.of_job(ticket)):
             return
         del self._jobs[ticket]
-        self._done[ticket] = Outcome(
-            value=running.tree.value,
-            spans=tuple(running.spans),
-            workers=sum(worker.ready for worker in self._workers.values()),
-            put_s=running.put_s,
-            fold_s=running.fold_s,
-            retries=running.retries,
-            bytes_down=running.bytes_down,
-            bytes_up=running.bytes_up,
-            kept=tuple(
-                Shard(*bounds, parts)
-                for bounds, parts in zip(running.job.keep, zip(*running.kept, strict=True), strict=True)
-            ),
-        )
+        self._done[ticket] = running.outcome(len(self._workers.ready()), self._workers.nodes)
 
-    def _fail(self, error: exceptions.RayTaskError) -> NoReturn:
-        self.close()
+    # What goes wrong
+
+    def _fail(self, call: Start | Work, error: exceptions.RayTaskError) -> None:
         cause = getattr(error, "cause", None)
+        if isinstance(call, Work):
+            self._workers[call.worker].in_flight -= bool(call.units)
+            if call.void:
+                self._came_back(call.worker)
+                return
+            if isinstance(cause, exceptions.ObjectLostError):
+                for number in self._workers:
+                    self._void(number, call.ticket)
+                raise UpdatesLost(self._jobs.pop(call.ticket).job.broadcast.round) from None
+        self.close()
         if isinstance(cause, RaysimError):
             raise cause from None
         raise error
 
-    def _lost(self, seen: _Call, error: exceptions.RayActorError) -> None:
-        """Put a dead worker's units back, those it held included, and start another in its place."""
-        number = seen.worker
+    def _void(self, number: int, ticket: int) -> None:
+        """What the worker has of the job, and will have, is not wanted."""
+        worker = self._workers[number]
+        self._calls.void(number, ticket)
+        worker.held.pop(ticket, None)
+        worker.told.discard(ticket)
+        worker.actor.drop.remote(ticket)
+        self._came_back(number)
+
+    def _came_back(self, number: int) -> None:
+        """A worker that still is about what nobody wants is given nothing else."""
+        late = any(isinstance(call, Work) and call.void for call in self._calls.of_worker(number))
+        worker = self._workers[number]
+        worker.ready = bool(worker.node) and not late
+
+    def _settle_race(self, call: Work) -> None:
+        """Of a late worker and the one that does its units too, the first to reply is the one that counts."""
+        if call.copies is not None:
+            log.warning("worker %d was first with what worker %d is late with", call.worker, call.copies)
+            self._copied.discard((call.copies, call.ticket))
+            self._void(call.copies, call.ticket)
+        elif (call.worker, call.ticket) in self._copied:
+            self._void_copies(call.worker, call.ticket)
+
+    def _void_copies(self, number: int, ticket: int) -> None:
+        self._copied.discard((number, ticket))
+        self._calls.void_copies(number, ticket)
+
+    def _look_for_late_calls(self) -> None:
+        """Have what takes too long done by a worker that has nothing to do; end a worker that will never reply."""
+        now_s = time.monotonic()
+        for number, worker in self._workers.items():
+            first = next((call for call in self._calls.of_worker(number) if isinstance(call, Work)), None)
+            if first is None:
+                continue
+            running_s = now_s - worker.since_s
+            if lateness.is_hung(running_s, first.expected_s):
+                self._lost(number, [], "hung", f"has not replied for {running_s:.0f} s")
+            elif lateness.is_slow(running_s, first.expected_s):
+                for ticket in self._jobs:
+                    self._copy(number, ticket)
+
+    def _copy(self, number: int, ticket: int) -> None:
+        """Give all that a late worker has of a job to an idle one as well, where there is one."""
+        units = self._has(self._workers[number], ticket, self._calls.of_worker(number))
+        idle = [n for n in self._workers.ready() if self._workers[n].is_idle]
+        if not units or not idle or (number, ticket) in self._copied:
+            return
+        self._copied.add((number, ticket))
+        log.warning("worker %d is late with %d chunk(s); worker %d does them too", number, len(units), idle[0])
+        ordered = tuple(sorted(units))
+        # By another name: it may hold units of the job that are its own.
+        self._send(Work(idle[0], ticket, ordered, ordered, copies=number), self._jobs[ticket], -ticket, hand_over=True)
+
+    def _has(self, worker: Worker, ticket: int, calls: Iterable[Call]) -> set[int]:
+        """A worker's units of a job: given to it, or added up by it, and not with the driver yet."""
+        units = set(worker.held.get(ticket, ()))
+        for call in calls:
+            match call:
+                case Work(ticket=own, copies=None, void=False) if own == ticket:
+                    units.update(call.units, call.covers)
+                case Gather(ticket=own) if own == ticket:
+                    units.update(units_of(call.parts))
+        return units
+
+    def _look_for_workers(self) -> None:
+        if self._workers.ready():
+            self._seen_s = time.monotonic()
+        elif time.monotonic() - self._seen_s > WAIT_FOR_RESOURCES_S:
+            self.close()
+            raise ResourceError(no_worker())
+
+    def _unreachable(self, call: Call, error: exceptions.RayActorError) -> None:
         if getattr(error, "actor_init_failed", False):
             self.close()
             raise error
-        worker = self._workers.pop(number)
-        # It may only be out of reach: ended for certain, nothing of it can be counted twice.
-        ray.kill(worker.actor)
-        units: dict[int, set[int]] = {ticket: set(worker.held.get(ticket, ())) for ticket in self._jobs}
-        calls = [seen, *(call for call in self._calls.values() if call.worker == number)]
-        self._calls = {reference: call for reference, call in self._calls.items() if call.worker != number}
-        for call in calls:
-            if call.ticket != NO_JOB:
-                units[call.ticket].update(call.units, call.covers)
-        for ticket, given in units.items():
-            running = self._jobs[ticket]
-            lost = given - running.arrived
-            if lost:
-                what = f"worker {number} died with {len(lost)} chunk(s) of round {running.job.broadcast.round}"
-                self._count_failure("worker_lost", running, lost, what)
-            running.schedule.lose(number, lost)
-        for ticket in units:
-            self._finish_if_whole(ticket)
+        assert call.worker is not None
+        self._lost(call.worker, [call], "worker_lost", "died")
+
+    def _lost(self, number: int, seen: Sequence[Call], cause: failure.Cause, how: str) -> None:
+        """End a worker, put its units back, those it held included, and start another in its place."""
+        worker = self._workers.end(number)
+        calls = [*seen, *self._calls.forget(number)]
+        for ticket in list(self._jobs):
+            self._void_copies(number, ticket)
+            self._again(ticket, number, self._has(worker, ticket, calls), cause, f"worker {number} {how}")
         self._start_worker()
 
-    def _out_of_memory(self, call: _Call, num_done: int) -> None:
+    def _gone(self, call: Gather) -> None:
+        """Sums that lay on a node went with it."""
+        self._again(call.ticket, NOBODY, units_of(call.parts), "worker_lost", f"node {call.node[:8]} was lost")
+
+    def _again(self, ticket: int, number: int, given: set[int], cause: failure.Cause, how: str) -> None:
+        """Put the units that have not arrived back; a worker that is none any more had them."""
+        running = self._jobs[ticket]
+        lost = given - running.arrived
+        if lost:
+            what = f"{how} with {len(lost)} chunk(s) of round {running.job.broadcast.round}"
+            self._count_failure(cause, running, lost, what)
+        running.schedule.lose(number, lost)
+        self._finish_if_whole(ticket)
+
+    def _out_of_memory(self, call: Work, running: Running, num_done: int) -> None:
         """The worker lives, and has let go of what it had allocated: the chunk is tried once more, then the others."""
-        running = self._jobs[call.ticket]
         worker = self._workers[call.worker]
         again = call.units[num_done:]
         what = (
@@ -358,20 +427,13 @@ class OnRay:
         for unit in again:
             self._call(call.worker, call.ticket, (unit,), hand_over=False)
 
-    def _count_failure(self, cause: failure.Cause, running: _Running, lost: set[int], what: str) -> None:
+    def _count_failure(self, cause: failure.Cause, running: Running, lost: set[int], what: str) -> None:
         """Decide whether the units run again; if so, count and log it, else end the run."""
         before = max(running.failures[unit] for unit in lost)
         decision = failure.decide(cause, before, what)
         log.warning(decision.reason)
         if not decision.retry:
             self.close()
-            raise (
-                WorkerLostError(decision.reason)
-                if cause == "worker_lost"
-                else ResourceError(
-                    f"{decision.reason}. Lower engine.chunk_size, or give each worker a larger share of the card "
-                    f"(engine.gpus_per_worker)."
-                )
-            )
+            raise failure.given_up(cause, decision)
         running.retries += 1
         running.failures.update(lost)

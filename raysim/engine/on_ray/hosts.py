@@ -16,10 +16,13 @@ from ray import exceptions
 from raysim.engine import wire
 from raysim.engine.groups import Group
 from raysim.engine.hosts import Ended
-from raysim.engine.on_ray.cluster import Placement, wait_for_pools
+from raysim.engine.on_ray.cluster import WAIT_FOR_RESOURCES_S, Placement, actor_options, no_worker, wait_for_pools
+from raysim.engine.on_ray.data_on_nodes import Sent, received, sent
+from raysim.engine.on_ray.growth import Growth
+from raysim.engine.on_ray.whereabouts import Whereabouts, here
 from raysim.engine.plan import Plan
 from raysim.engine.segment import Advanced, Host
-from raysim.errors import RaysimError
+from raysim.errors import RaysimError, ResourceError
 from raysim.server.state import ServerState
 
 log = logging.getLogger("raysim")
@@ -41,14 +44,14 @@ class HostActor:
         self._name = f"worker {index} (process {os.getpid()})"
         self._host = Host(self._name)
 
-    def ready(self) -> str:
+    def ready(self) -> Whereabouts:
         """Where this host runs, once it can work."""
-        return f"{self._name} on {ray.util.get_node_ip_address()}"
+        return here(self._name)
 
-    def advance(self, group: Group, packed: Sequence[Any], plans: Sequence[tuple[int, Any, Any]]) -> list[Any]:
+    def advance(self, group: Group, packed: Sequence[Any], plans: Sequence[tuple[int, Any, Sent]]) -> list[Any]:
         """`Host.advance` with packed states, after being told of runs: (number, plan without data, its data)."""
         for number, plan, dataset in plans:
-            self._host.learn(number, replace(ray.get(plan), dataset=ray.get(dataset)))
+            self._host.learn(number, replace(ray.get(plan), dataset=received(dataset)))
         try:
             advanced = self._host.advance(group, [wire.unpack(state) for state in packed])
         except torch.OutOfMemoryError:
@@ -71,64 +74,79 @@ class OnRayHosts:
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
         self._log_level = log.getEffectiveLevel()
-        self.num = placement.workers
         self._indices = itertools.count()
+        self._starting: dict[Any, Any] = {}
+        """Actors by the reference that is there when they are."""
         self._free: list[Any] = []
         self._busy: dict[Any, tuple[Any, Group]] = {}
         self._told: dict[Any, set[int]] = {}
-        self._plans: dict[int, tuple[Any, Any]] = {}
-        self._datasets: dict[str, Any] = {}
-        for _ in range(self.num):
+        self._plans: dict[int, tuple[Any, Sent]] = {}
+        self._datasets: dict[str, Sent] = {}
+        self._growth = Growth(placement)
+        for _ in range(placement.workers):
             self._start()
         try:
-            wait_for_pools([actor.ready.remote() for actor in self._free], placement)
+            wait_for_pools(list(self._starting), placement)
         except BaseException:
             self.close()
             raise
+        for reference in list(self._starting):
+            self._free.append(self._starting.pop(reference))
+
+    @property
+    def num(self) -> int:
+        """See `Hosts`; those that wait for room on a node do not count."""
+        return len(self._free) + len(self._busy)
 
     def learn(self, number: int, plan: Plan) -> None:
         """Put the plan, and its data once for all runs that share them, where every node can map them."""
         data = plan.dataset.fingerprint
         if data not in self._datasets:
-            self._datasets[data] = ray.put(plan.dataset)
+            self._datasets[data] = sent(plan.dataset)
         self._plans[number] = ray.put(replace(plan, dataset=None)), self._datasets[data]  # type: ignore[arg-type]
 
     def keep_only(self, numbers: Collection[int]) -> None:
         """See `Hosts`."""
         self._plans = {number: plan for number, plan in self._plans.items() if number in numbers}
         for actor, told in self._told.items():
-            told.intersection_update(numbers)
-            actor.keep_only.remote(set(numbers))
+            if not told <= set(numbers):
+                told.intersection_update(numbers)
+                actor.keep_only.remote(set(numbers))
 
     def free(self) -> bool:
-        """See `Hosts`."""
+        """See `Hosts`; where all were lost, waits for one to start."""
+        for _ in range(self._growth.lacking(len(self._starting))):
+            self._start()
+        if not self._free and not self._busy:
+            self._wait(list(self._starting), WAIT_FOR_RESOURCES_S)
+            if not self._free:
+                raise ResourceError(no_worker())
         return bool(self._free)
 
     def give(self, group: Group, states: Sequence[ServerState]) -> None:
         """To a host that knows the runs already, where one is free: what it made for them is there."""
         actor = max(self._free, key=lambda actor: len(self._told[actor].intersection(group)))
         self._free.remove(actor)
-        new = [(number, list(self._plans[number])) for number in group if number not in self._told[actor]]
         # References inside a list are handed on as they are.
-        plans = [(number, *references) for number, references in new]
+        plans = [(number, *self._plans[number]) for number in group if number not in self._told[actor]]
         self._told[actor].update(group)
         packed = [wire.pack(state) for state in states]
         self._busy[actor.advance.remote(group, packed, plans)] = actor, group
 
     def next(self) -> Ended:
-        """See `Hosts`; a host that died is replaced."""
-        (reference,), _ = ray.wait(list(self._busy), num_returns=1)
-        actor, group = self._busy.pop(reference)
+        """See `Hosts`; a host that died, or went with its node, is replaced."""
+        ended = None
+        while ended is None:
+            ended = self._wait([*self._busy, *self._starting], None)
+        actor, group = self._busy.pop(ended)
         try:
-            made = ray.get(reference)
+            made = ray.get(ended)
         except exceptions.RayActorError as error:
             if getattr(error, "actor_init_failed", False):
                 raise
-            del self._told[actor]
-            ray.kill(actor)
-            self._start()
-            return Ended(group, failed="worker_lost")
+            return self._lost(actor, group)
         except exceptions.RayTaskError as error:
+            # Before the next one, because Ray makes it of the class of its cause as well.
             self._free.append(actor)
             cause = getattr(error, "cause", None)
             if isinstance(cause, RaysimError):
@@ -136,6 +154,8 @@ class OnRayHosts:
             if isinstance(cause, torch.OutOfMemoryError):
                 return Ended(group, failed="out_of_memory")
             raise
+        except exceptions.ObjectLostError:
+            return self._lost(actor, group)
         self._free.append(actor)
         return Ended(group, tuple(Advanced(wire.unpack(state), rounds) for state, rounds in made))
 
@@ -143,14 +163,36 @@ class OnRayHosts:
         """See `Hosts`."""
         for actor in self._told:
             ray.kill(actor)
-        self._told, self._free, self._busy = {}, [], {}
+        self._told, self._free, self._busy, self._starting = {}, [], {}, {}
 
     def _start(self) -> None:
-        place = self._placement
-        # raysim alone retries: see executor.py.
-        options = ray.remote(HostActor).options(
-            num_cpus=place.cpus, num_gpus=place.gpus, max_restarts=0, max_task_retries=0
-        )
-        actor = options.remote(next(self._indices), place.gpus, self._log_level)
+        options = ray.remote(HostActor).options(**actor_options(self._placement))
+        actor: Any = options.remote(next(self._indices), self._placement.gpus, self._log_level)
         self._told[actor] = set()
-        self._free.append(actor)
+        self._starting[actor.ready.remote()] = actor
+
+    def _wait(self, references: list[Any], timeout_s: float | None) -> Any:
+        """Until one of them is there; one of a host that has started makes it free, any other is returned."""
+        ready, _ = ray.wait(references, num_returns=1, timeout=timeout_s)
+        if not ready or ready[0] not in self._starting:
+            return ready[0] if ready else None
+        actor = self._starting.pop(ready[0])
+        try:
+            ray.get(ready[0])
+        except exceptions.RayActorError as error:
+            if getattr(error, "actor_init_failed", False):
+                raise
+            self._replace(actor)
+        else:
+            self._free.append(actor)
+        return None
+
+    def _lost(self, actor: Any, group: Group) -> Ended:
+        self._replace(actor)
+        return Ended(group, failed="worker_lost")
+
+    def _replace(self, actor: Any) -> None:
+        del self._told[actor]
+        # It may only be out of reach.
+        ray.kill(actor)
+        self._start()

@@ -10,6 +10,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from raysim.elsewhere import folder
 from raysim.engine import wire
 from raysim.engine.client_memory import with_states_folder
 from raysim.engine.loop import Finished
@@ -55,6 +56,7 @@ def run(
     """
     opening = opening.absolute()
     with connected(address), with_states_folder(plan, opening.path) as plan:
+        _check_shared(plan, opening.path)
         driver, _ = _start(plan, opening, after, None if address is None else name)
         try:
             stage = follow(driver, watcher)
@@ -75,6 +77,7 @@ def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Ex
     """Start a run that needs no script, and return its name once its workers have started; see `run`."""
     opening = opening.absolute()
     with connected(address), with_states_folder(plan, opening.path) as plan:
+        _check_shared(plan, opening.path)
         driver, name = _start(plan, opening, after, name)
         try:
             follow(driver, NOBODY, until="running")
@@ -123,11 +126,7 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
     opening = None if opening is None else opening.absolute()
     path = None if opening is None else opening.path
     with connected(address), with_states_folder(plan, path) as plan:
-        if path is None and plan.states is not None and len(ray.nodes()) > 1:
-            raise ExperimentError(
-                "Clients remember under this correction, and here they are on several machines: give path=, a folder "
-                "that all of them share."
-            )
+        _check_shared(plan, path)
         driver = _actor(Driver).remote(plan, place(plan.experiment.engine), opening)
         ahead = None
         try:
@@ -146,6 +145,16 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
                     answer(driver.close.remote())
             finally:
                 ray.kill(driver)
+
+
+def _check_shared(plan: Plan, path: Path | None) -> None:
+    """Refuse several machines where clients remember in files that only this one sees."""
+    if plan.states is not None and len(ray.nodes()) > 1 and (path is None or folder.named(path) != str(path)):
+        given = "" if path is None else f", but got {folder.named(path)}, whose copy is on one machine"
+        raise ExperimentError(
+            f"Clients remember under this correction, and here they are on several machines: the run's folder "
+            f"(--path, path=) must be a path on a disk that all of them share{given}."
+        )
 
 
 def _start(

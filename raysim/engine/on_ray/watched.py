@@ -19,6 +19,7 @@ import pyarrow as pa
 import ray
 
 from raysim import records
+from raysim.elsewhere.folder import kept
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster import Placement
 from raysim.engine.on_ray.driver import Driver
@@ -175,7 +176,9 @@ class WatchedDriver:
 
     def _draw(self) -> None:
         try:
-            self._after(self._opening.path, self._plan.experiment)
+            # A folder elsewhere gets it too, though the script may be gone.
+            with kept(self._opening.path):
+                self._after(self._opening.path, self._plan.experiment)
         except Exception as error:
             log.warning("%s: %s", self._opening.path, error)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.clients import scored, steps
 from raysim.report.gallery.curves import kept
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
@@ -53,9 +53,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
 
 
 def _curve(group: Group, split: str, num_groups: int) -> _Curve:
-    found = [run.clients.filter(pc.equal(run.clients["split"], split))["accuracy"] for run in group.runs]
-    values = np.concatenate([column.drop_null().to_numpy() for column in found])
-    ordered = np.sort(values[np.isfinite(values)])
+    ordered = np.sort(np.concatenate([scored(run.clients, split)["accuracy"].to_numpy() for run in group.runs]))
     shares = np.arange(1, len(ordered) + 1) / max(1, len(ordered))
     rows = kept(len(ordered), num_groups) if len(ordered) else np.zeros(0, np.int64)
     return _Curve(group, ordered[rows], shares[rows])
@@ -63,17 +61,6 @@ def _curve(group: Group, split: str, num_groups: int) -> _Curve:
 
 def _draw(drawn: Sequence[_Curve], axes: Axes) -> None:
     for curve in sorted(drawn, key=lambda curve: curve.group.look.is_named):
-        look = curve.group.look
-        axes.step(
-            curve.accuracies,
-            curve.shares,
-            where="post",
-            color=look.colour,
-            linestyle=look.dash,
-            linewidth=look.width,
-            label=curve.group.legend,
-        )
-    ticks.shares(axes)
-    ticks.shares(axes, "x")
+        steps(axes, curve.group, curve.accuracies, curve.shares, "post")
     axes.set_xlabel("accuracy of a client")
     axes.set_ylabel("share of clients")

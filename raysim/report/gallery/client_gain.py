@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from raysim.report import figures
-from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.clients import scored, steps
 from raysim.report.gallery.curves import kept
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
@@ -79,25 +78,14 @@ def _gains(first: Group, other: Group) -> Floats:
 
 
 def _accuracies(clients: pa.Table) -> dict[str, float]:
-    rows = clients.filter(pc.and_(pc.equal(clients["split"], SPLIT), pc.is_finite(clients["accuracy"])))
+    rows = scored(clients, SPLIT)
     return dict(zip(rows["client"].to_pylist(), rows["accuracy"].to_pylist(), strict=True))
 
 
 def _draw(found: Sequence[_Gain], axes: Axes) -> None:
     axes.axhline(0, color=INK, linewidth=0.8)
     for gain in found:
-        look = gain.group.look
         rows = kept(len(gain.gains))
-        axes.step(
-            (rows + 0.5) / len(gain.gains),
-            gain.gains[rows],
-            where="mid",
-            color=look.colour,
-            linestyle=look.dash,
-            linewidth=look.width,
-            label=gain.group.legend,
-        )
-    ticks.shares(axes)
-    ticks.shares(axes, "x")
+        steps(axes, gain.group, (rows + 0.5) / len(gain.gains), gain.gains[rows], "mid")
     axes.set_xlabel("share of clients, those that lose first")
     axes.set_ylabel("gain in accuracy")

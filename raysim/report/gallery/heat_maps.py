@@ -15,7 +15,7 @@ from raysim.report import figures
 from raysim.report.evaluations import spoken
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group, headline, written
-from raysim.report.palette import HEAT, PAPER
+from raysim.report.palette import HEAT, PAPER, readable_on
 from raysim.report.series import Floats
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ MOST_MAPS = 10
 """The pairs of five keys."""
 LABELLED_CELLS = 64
 """More cells than this have no room for their value."""
-LIGHT, DARK = "#FDFDFD", "#111111"
 
 
 class _Map(NamedTuple):
@@ -111,5 +110,5 @@ def _draw(found: _Map, column: str, axes: Axes) -> None:
     for (row, place), value in np.ndenumerate(found.values):
         if np.isfinite(value):
             red, green, blue, _ = colours((value - low) / span)
-            ink = DARK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else LIGHT
+            ink = readable_on(red, green, blue)
             axes.text(place + 0.5, row + 0.5, write(value), ha="center", va="center", color=ink, fontsize=8)

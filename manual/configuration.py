@@ -1,0 +1,200 @@
+"""The configuration reference, from the schema: every section, and of every key what it takes, its default and meaning.
+
+One page for the experiment's own keys and one for each of its tables. Nothing is listed by hand: a section that the
+schema gains has its page.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+import raysim
+import tuning
+from manual import examples, kinds, meanings
+from raysim import Section
+
+FOLDER = "reference/configuration/"
+
+ELSEWHERE: dict[str, type[Section]] = {"tuning": tuning.TuningSection}
+"""Tables of the experiment whose schema stands in another package."""
+
+HEAD = """# Configuration
+
+An experiment is a TOML file, read by `raysim.load` or given to a command. These are its keys; each table has a page.
+`--set KEY=VALUE` changes any of them by its dotted name, such as `server.optimizer.lr`, and `--unset KEY` removes one.
+A key that does not exist, or that belongs to a choice that was not made, is an error that names the nearest one. A key
+whose default is *none* may be absent, and its meaning says what holds then.
+"""
+
+
+class Table(NamedTuple):
+    """The sections that one dotted key may hold: one, or choices. `page`: the experiment's key that they lie in."""
+
+    path: str
+    page: str
+    sections: tuple[type[Section], ...]
+
+
+Homes = Mapping[type[Section], Table]
+
+
+def pages() -> dict[str, str]:
+    """Path in the site -> Markdown."""
+    tables = list(described())
+    homes = {section: table for table in tables for section in table.sections}
+    made = {f"{FOLDER}index.md": _written([HEAD, *_keys(raysim.Experiment, "", "", homes)])}
+    for page in dict.fromkeys(table.page for table in tables):
+        made[f"{FOLDER}{page}.md"] = _written(
+            line for table in tables if table.page == page for line in _table(table, homes)
+        )
+    return made
+
+
+def described() -> Iterator[Table]:
+    """Every table below the experiment; a section that several keys may hold stands at the first of them."""
+    met: set[type[Section]] = set()
+    for page, choices in _tables(raysim.Experiment):
+        waiting = deque([(page, choices)])
+        while waiting:
+            path, inside = waiting.popleft()
+            new = tuple(section for section in inside if section not in met)
+            met.update(new)
+            if new:
+                yield Table(path, page, new)
+            waiting.extend((f"{path}.{key}", inner) for section in new for key, inner in _tables(section))
+
+
+def unsaid() -> list[str]:
+    """What the reference lacks: meanings and examples of keys."""
+    every: list[tuple[str, type[Section]]] = [("", raysim.Experiment)]
+    every += [(table.path, section) for table in described() for section in table.sections]
+    lacks = []
+    for path, section in every:
+        said, where = meanings.meanings(section), f"{section.__module__}.{section.__name__}"
+        for key, field in _fields(section):
+            if key not in said:
+                lacks.append(f"{where}.{key}: no meaning")
+            if _example(path, key, section, field) is None and not _inside(section, key, field):
+                lacks.append(f"{where}.{key}: no example")
+    return lacks
+
+
+def _table(table: Table, homes: Homes) -> Iterator[str]:
+    mark = "#" if table.path == table.page else "##"
+    yield f"{mark} `[{table.path}]` {{ #{_anchor(table.path)} }}\n"
+    if not _is_choice(table):
+        yield from _section(table.sections[0], table, homes)
+        return
+    links = ", ".join(_link(section, table.page, table) for section in table.sections)
+    yield f"One of these{', by its `name`' if _name(table.sections[0]) else ''}: {links}.\n"
+    for section in table.sections:
+        yield f"{mark}# {_title(section)} {{ #{_anchor_of(section, table)} }}\n"
+        yield from _section(section, table, homes)
+
+
+def _section(section: type[Section], table: Table, homes: Homes) -> Iterator[str]:
+    for text in (_head(section), meanings.prose(section)):
+        if text:
+            yield f"{text}\n"
+    yield from _keys(section, table.path, table.page, homes)
+
+
+def _keys(section: type[Section], path: str, page: str, homes: Homes) -> Iterator[str]:
+    said = meanings.meanings(section)
+    for key, field in _fields(section):
+        kind = kinds.takes(field.annotation, field.metadata)
+        if inside := _inside(section, key, field):
+            kind += ": " + ", ".join(_link(each, page, homes[each]) for each in inside)
+        facts = [kind, _default(field)]
+        value = _example(path, key, section, field)
+        if value is not None:
+            facts.append(f"such as `{key} = {kinds.toml(value)}`")
+        yield f"`{key}`\n:   {'; '.join(facts)}\n\n    {said.get(key, '')}\n"
+
+
+def _fields(section: type[Section]) -> list[tuple[str, FieldInfo]]:
+    """The keys as a file has them, without the name that makes the choice."""
+    fields = ((field.alias or name, field) for name, field in section.model_fields.items())
+    return [(key, field) for key, field in fields if not (key == "name" and _name(section))]
+
+
+def _tables(section: type[Section]) -> Iterator[tuple[str, tuple[type[Section], ...]]]:
+    for key, field in _fields(section):
+        if inside := _inside(section, key, field):
+            yield key, inside
+
+
+def _inside(section: type[Section], key: str, field: FieldInfo) -> tuple[type[Section], ...]:
+    """The sections that a key may hold."""
+    if section is raysim.Experiment and key in ELSEWHERE:
+        return (ELSEWHERE[key],)
+    return kinds.sections(field.annotation)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "must be given"
+    default = field.get_default(call_default_factory=True)
+    if isinstance(default, Section):
+        name = _name(type(default))
+        return f"default `{name}`" if name else "default: its keys' defaults"
+    return "default *none*" if default is None else f"default `{kinds.toml(default)}`"
+
+
+def _example(path: str, key: str, section: type[Section], field: FieldInfo) -> object:
+    """A value that is no table: those are shown key by key."""
+    dotted = f"{path}.{key}".removeprefix(".")
+    value = examples.example(dotted, _name(section), field, examples.used_in_configs())
+    return None if isinstance(value, Section) else value
+
+
+def _name(section: type[Section]) -> str | None:
+    """The name by which the section is chosen; None where it is no choice."""
+    field = section.model_fields.get("name")
+    if field is None or get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1:
+        return None
+    name: str = get_args(field.annotation)[0]
+    return name
+
+
+def _is_choice(table: Table) -> bool:
+    return len(table.sections) > 1 or _name(table.sections[0]) is not None
+
+
+def _title(section: type[Section]) -> str:
+    name = _name(section)
+    return f"`{name}`" if name else "with " + ", ".join(f"`{key}`" for key, _ in _fields(section))
+
+
+def _anchor(path: str) -> str:
+    return path.replace(".", "-")
+
+
+def _anchor_of(section: type[Section], table: Table) -> str:
+    return f"{_anchor(table.path)}-{_name(section) or section.__name__.lower()}"
+
+
+def _link(section: type[Section], page: str, home: Table) -> str:
+    anchor = _anchor_of(section, home) if _is_choice(home) else _anchor(home.path)
+    label = _title(section) if _is_choice(home) else "its keys"
+    return f"[{label}]({'' if home.page == page else f'{home.page}.md'}#{anchor})"
+
+
+def _head(section: type[Section]) -> str:
+    """What the head of the choice's file says first, such as its equation, where the file holds no other section."""
+    module = sys.modules[section.__module__]
+    others = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Section)]
+    mine = [value for value in others if value.__module__ == section.__module__]
+    if len(mine) > 1 or _name(section) is None:
+        return ""
+    first, *more = (module.__doc__ or "").split("\n\n")
+    return "\n\n".join([first, *more[:1]] if first.rstrip().endswith(":") else [first]).strip()
+
+
+def _written(lines: Iterable[str]) -> str:
+    return "\n".join(lines).rstrip() + "\n"

@@ -1,0 +1,38 @@
+"""What mkdocs calls while it builds the site (mkdocs.yml names this file)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+
+from manual import api, command_line, configuration, pages, self_contained
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that do not lie in docs/, made ones among them, and order the contents."""
+    made = {**configuration.pages(), command_line.PAGE: command_line.page(), api.PAGE: api.page()}
+    for path, place in pages.OUTSIDE.items():
+        files.append(File.generated(config, place, content=(pages.ROOT / path).read_text(encoding="utf-8")))
+    for place, text in made.items():
+        files.append(File.generated(config, place, content=text))
+    config.nav = pages.navigation(file.src_uri for file in files.documentation_pages())
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links as they read in the site."""
+    places = {place: path for path, place in pages.OUTSIDE.items()}
+    place = page.file.src_uri
+    if place.startswith(pages.REFERENCE):
+        return markdown
+    return pages.relinked(markdown, places.get(place, f"docs/{place}"))
+
+
+def on_post_build(config: Any) -> None:
+    """Refuse a site that needs the network."""
+    fetched = list(self_contained.in_folder(Path(config.site_dir)))
+    if fetched:
+        raise PluginError("pages fetch from elsewhere: " + "; ".join(fetched))

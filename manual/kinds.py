@@ -1,0 +1,121 @@
+"""What a key takes, in words: the annotations of a section, as a person would say them."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import annotated_types
+import tomlkit
+from pydantic.fields import FieldInfo
+
+from raysim import Section
+
+PLAIN = {str: "a text", Any: "any value"}
+FEW = 3
+"""More words than this are parted by commas."""
+
+
+def toml(value: Any) -> str:
+    """The value as a file has it, in one line."""
+    written: str = tomlkit.item(_inline(value)).as_string()
+    return written.strip()
+
+
+def takes(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    """What values an annotation allows; `None`, which a file cannot say, is left out."""
+    annotation, metadata = _opened(annotation, metadata)
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return _either(f"`{toml(value)}`" for value in args)
+    if origin in (typing.Union, types.UnionType):
+        members = [member for member in args if member is not types.NoneType]
+        sections = [member for member in members if _is_section(_opened(member)[0])]
+        rest = [takes(member, metadata) for member in members if member not in sections]
+        return _either([*rest, *(["a table"] if sections else [])])
+    if origin is tuple:
+        return _list(args, metadata)
+    if origin is dict:
+        return "a table"
+    if _is_section(annotation):
+        return "a table"
+    if annotation is bool:
+        return "`true` or `false`"
+    if annotation in (int, float):
+        return _number(annotation, metadata)
+    return PLAIN[annotation]
+
+
+def sections(annotation: Any) -> tuple[type[Section], ...]:
+    """The sections that an annotation allows: one, the choices of a key, or none."""
+    annotation, _ = _opened(annotation)
+    if _is_section(annotation):
+        return (annotation,)
+    return tuple(found for member in get_args(annotation) for found in sections(member))
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+def _opened(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any, list[Any]]:
+    """The annotation without `Annotated`, and what that said."""
+    said = list(metadata)
+    while get_origin(annotation) is Annotated:
+        annotation, *more = get_args(annotation)
+        for each in more:
+            said += each.metadata if isinstance(each, FieldInfo) else [each]
+    return annotation, said
+
+
+def _either(words: Iterable[str]) -> str:
+    listed = list(dict.fromkeys(words))
+    if len(listed) > FEW:
+        return f"{', '.join(listed[:-1])} or {listed[-1]}"
+    return " or ".join(listed)
+
+
+def _list(args: tuple[Any, ...], metadata: list[Any]) -> str:
+    if args[-1] is not Ellipsis:
+        return f"a list: {', then '.join(takes(each) for each in args)}"
+    least = next((said.min_length for said in metadata if isinstance(said, annotated_types.MinLen)), 0)
+    return f"a list{f' of at least {least}' if least else ''}, each {takes(args[0])}"
+
+
+def _number(kind: type, metadata: list[Any]) -> str:
+    noun = "a whole number" if kind is int else "a number"
+    low: tuple[Any, str, str] | None = None
+    high: tuple[Any, str, str] | None = None
+    for said in metadata:
+        match said:
+            case annotated_types.Ge(ge=bound):
+                low = bound, "[", "≥"
+            case annotated_types.Gt(gt=0) if kind is int:
+                low = 1, "[", "≥"
+            case annotated_types.Gt(gt=bound):
+                low = bound, "(", ">"
+            case annotated_types.Le(le=bound):
+                high = bound, "]", "≤"
+            case annotated_types.Lt(lt=bound):
+                high = bound, ")", "<"
+    if low and high:
+        return f"{noun} in {low[1]}{low[0]}, {high[0]}{high[1]}"
+    only = low or high
+    return f"{noun} {only[2]} {only[0]}" if only else noun
+
+
+def _inline(value: Any) -> Any:
+    """Plain values, tables in one line."""
+    if isinstance(value, Section):
+        value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if isinstance(value, dict):
+        table = tomlkit.inline_table()
+        table.update({key: _inline(each) for key, each in value.items()})
+        return table
+    if isinstance(value, list | tuple):
+        array = tomlkit.array()
+        array.extend(_inline(each) for each in value)
+        return array
+    return value

@@ -1,0 +1,82 @@
+"""Which files of the repository are pages of the site, and how links between them read there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from posixpath import dirname, join, normpath, relpath
+
+ROOT = Path(__file__).parent.parent
+
+OUTSIDE = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "LICENSE": "LICENSE.txt",
+}
+"""Files that do not lie in docs/ -> what they are in the site."""
+
+CONTENTS = {
+    "Tutorials": ("first-run", "own-model-and-data", "tuning", "cluster", "new-algorithm"),
+    "Guide": ("coming-from", "algorithms", "tuning", "cluster", "recovery", "papers", "reproduction", "performance"),
+    "Inside": ("architecture", "contributing", "changelog"),
+}
+"""The order of pages by part; what is not there is left out, and what is not named follows under "More"."""
+
+FOLDERS = {"Tutorials": "tutorials/"}
+
+REFERENCE = "reference/"
+
+LINK = re.compile(r"(\]\(|(?:src|href)=\")([^)\s#\"]+)([#)\"])")
+"""The target of a link or picture, without its anchor."""
+
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def in_site(path: str) -> str:
+    """Where a file of the repository is in the site; the same path where it is no part of it."""
+    return OUTSIDE.get(path, path.removeprefix("docs/"))
+
+
+def relinked(text: str, path: str) -> str:
+    """The Markdown of the file `path`, with links as they read in the site."""
+    here = dirname(in_site(path))
+
+    def moved(found: re.Match[str]) -> str:
+        before, target, after = found.groups()
+        if re.match(r"\w+:", target):
+            return found[0]
+        file = normpath(join(dirname(path), target))
+        return f"{before}{relpath(in_site(file), here or '.')}{after}"
+
+    kept: list[str] = []
+    end = 0
+    for block in FENCED.finditer(text):
+        kept += [LINK.sub(moved, text[end : block.start()]), block[0]]
+        end = block.end()
+    return "".join([*kept, LINK.sub(moved, text[end:])])
+
+
+Contents = list[str | dict[str, "Contents"]]
+
+
+def navigation(present: Iterable[str]) -> Contents:
+    """The site's contents, from the pages that are there."""
+    left = list(present)
+
+    def taken(wanted: Iterable[str]) -> Contents:
+        """Those of the pages that are there and stand nowhere yet."""
+        found: Contents = [page for page in wanted if page in left]
+        left[:] = [page for page in left if page not in found]
+        return found
+
+    def below(folder: str) -> Contents:
+        return taken([page for page in left if page.startswith(folder)])
+
+    parts: Contents = taken(["index.md"])
+    for title, names in CONTENTS.items():
+        parts.append({title: taken([f"{FOLDERS.get(title, '')}{name}.md" for name in names])})
+    parts.insert(-1, {"Reference": [{"Configuration": below(f"{REFERENCE}configuration/")}, *below(REFERENCE)]})
+    parts.append({"More": taken(list(left))})
+    return [part for part in parts if isinstance(part, str) or any(part.values())]

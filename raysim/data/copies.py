@@ -1,0 +1,106 @@
+"""A machine's own copy of a prepared dataset: fetched once, checked by checksum, then mapped by all its processes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import uuid
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from raysim.cache_root import cache_root
+from raysim.checksum import hasher
+from raysim.data.manifest import FILE, Manifest, parsed, read_manifest
+from raysim.errors import DataError
+
+
+class Source(Protocol):
+    """Where a dataset's files can be read: a store, or another machine."""
+
+    @property
+    def uri(self) -> str:
+        """How errors name it."""
+        ...
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """A file's content in pieces."""
+        ...
+
+
+def datasets() -> Path:
+    """This machine's folder of prepared datasets and of copies."""
+    return cache_root().absolute() / "datasets"
+
+
+def copied(key: str, fingerprint: str | None, source: Source) -> Path:
+    """The folder of this machine's copy; fetched where it is not there, or not whole. Others that ask wait meanwhile.
+
+    Args:
+        key: the folder's name.
+        fingerprint: of the dataset; None: whichever the source has.
+        source: asked only where something is missing.
+
+    Raises:
+        DataError: a file of the source has another size or checksum than its description says, or the dataset has
+            another fingerprint; names file, expected and found.
+    """
+    entry = datasets() / key
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(entry):
+        if entry.exists():
+            try:
+                if fingerprint in (None, read_manifest(entry).fingerprint):
+                    return entry
+                why = "it is another dataset"
+            except DataError as error:
+                why = str(error)
+            warnings.warn(f"the copy {entry} is damaged and is fetched again: {why}", stacklevel=2)
+        staging = entry.parent / f".{key}.{uuid.uuid4().hex}"
+        try:
+            _fetch(staging, fingerprint, source)
+            shutil.rmtree(entry, ignore_errors=True)
+            staging.rename(entry)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    return entry
+
+
+def described(source: Source) -> tuple[bytes, Manifest]:
+    """The description of a source's dataset, as it is written and as it reads."""
+    text = b"".join(source.read(FILE))
+    return text, parsed(text, f"{source.uri}/{FILE}")
+
+
+def _fetch(folder: Path, fingerprint: str | None, source: Source) -> None:
+    text, manifest = described(source)
+    if fingerprint not in (None, manifest.fingerprint):
+        raise DataError(
+            f"{source.uri} must hold the dataset with fingerprint {fingerprint}, but holds {manifest.fingerprint}"
+        )
+    folder.mkdir()
+    for name, (expected_bytes, expected) in manifest.files.items():
+        digest, found_bytes = hasher(), 0
+        with (folder / name).open("wb") as file:
+            for piece in source.read(name):
+                digest.update(piece)
+                found_bytes += file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        if (found_bytes, digest.hexdigest()) != (expected_bytes, expected):
+            raise DataError(
+                f"{source.uri}/{name} is damaged: expected {expected_bytes} bytes with blake2b {expected}, as {FILE} "
+                f"says, found {found_bytes} bytes with {digest.hexdigest()}"
+            )
+    (folder / FILE).write_bytes(text)
+
+
+@contextmanager
+def _alone(entry: Path) -> Iterator[None]:
+    """One process of this machine at a time; the kernel lets go of the lock of one that ended."""
+    with (entry.parent / f".{entry.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,42 @@
+"""A store of prepared datasets that many machines share: $RAYSIM_STORE, such as s3://bucket/raysim."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+from raysim.data.copies import copied
+from raysim.data.manifest import FILE, read_manifest
+from raysim.elsewhere.remote import Remote
+from raysim.errors import RemoteError
+
+
+def store() -> Remote | None:
+    """The folder that $RAYSIM_STORE names; None where it names none."""
+    uri = os.environ.get("RAYSIM_STORE")
+    return Remote(uri) if uri else None
+
+
+def taken(key: str, fingerprint: str | None, remote: Remote) -> Path | None:
+    """This machine's copy of a dataset in the store; None where the store does not hold it.
+
+    Raises:
+        RemoteError: the store does not answer.
+        DataError: what it holds is damaged.
+    """
+    place = remote.below(f"datasets/{key}")
+    if place.find(FILE) is None:
+        remote.check()
+        return None
+    return copied(key, fingerprint, place)
+
+
+def offered(entry: Path, remote: Remote) -> None:
+    """Put a prepared dataset into the store; the description last, so that nobody finds a part of it."""
+    place = remote.below(f"datasets/{entry.name}")
+    try:
+        for name in (*read_manifest(entry).files, FILE):
+            place.put(entry / name, name)
+    except RemoteError as error:
+        warnings.warn(f"{entry} could not be put into the store: {error}", stacklevel=2)

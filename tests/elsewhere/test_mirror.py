@@ -1,0 +1,145 @@
+"""A folder that also lies elsewhere: what is put, in which order, and what another machine finds there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from raysim.elsewhere.mirror import Mirror
+from raysim.elsewhere.remote import Remote
+from raysim.errors import RemoteError
+
+Machine = Callable[[str], Mirror]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str) -> Machine:
+    """The mirror of one folder on a machine of that name, whose disk holds what it held before."""
+
+    def make(name: str) -> Mirror:
+        monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / name))
+        return Mirror.of(shared)
+
+    return make
+
+
+def started(mirror: Mirror, **files: str) -> Mirror:
+    mirror.pull()
+    mirror.path.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (mirror.path / name).write_text(text)
+    return mirror
+
+
+def texts(mirror: Mirror) -> dict[str, str]:
+    files = (file for file in mirror.path.rglob("*") if file.is_file())
+    return {file.relative_to(mirror.path).as_posix(): file.read_text() for file in files}
+
+
+def test_another_machine_finds_what_one_has_put(machine: Machine) -> None:
+    one = started(machine("one"), a="first", b="same")
+    (one.path / "checkpoints").mkdir()
+    (one.path / "checkpoints" / "round-1").write_text("state")
+    (one.path / ".half").write_text("being written")
+    assert one.push() == 3
+    assert one.push() == 0
+    other = machine("other")
+    other.pull()
+    assert texts(other) == {"a": "first", "b": "same", "checkpoints/round-1": "state"}
+    (one.path / "a").write_text("second")
+    (one.path / "b").unlink()
+    assert one.push() == 1
+    other.pull()
+    assert texts(other) == {"a": "second", "checkpoints/round-1": "state"}
+
+
+def test_a_checkpoint_is_put_after_what_it_needs_and_old_ones_go_last(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = started(machine("one"), rows="0")
+    (one.path / "checkpoints").mkdir()
+    (one.path / "checkpoints" / "round-1").write_text("1")
+    one.push()
+    (one.path / "checkpoints" / "round-1").unlink()
+    (one.path / "checkpoints" / "round-2").write_text("2")
+    (one.path / "rows").write_text("01")
+    (one.path / "client_state").mkdir()
+    (one.path / "client_state" / "file").write_text("c")
+    done: list[str] = []
+    put, delete = Remote.put, Remote.delete
+    monkeypatch.setattr(Remote, "put", lambda self, file, name: (done.append(name), put(self, file, name)))
+    monkeypatch.setattr(Remote, "delete", lambda self, name: (done.append(f"-{name}"), delete(self, name)))
+    one.push()
+    assert sorted(done[1:3]) == ["client_state/file", "rows"]
+    assert [done[0], *done[3:]] == ["mirror.json", "checkpoints/round-2", "mirror.json", "-checkpoints/round-1"]
+
+
+@pytest.mark.parametrize("survivors", range(6))
+def test_wherever_a_machine_stops_another_goes_on(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, survivors: int
+) -> None:
+    one = started(machine("one"), rows="old", more="old")
+    one.push()
+    for name in ("rows", "more", "checkpoint"):
+        (one.path / name).write_text("new")
+    left, put = iter(range(survivors)), Remote.put
+
+    def put_some(self: Remote, file: Path, name: str) -> None:
+        if next(left, None) is None:
+            raise RemoteError("gone")
+        put(self, file, name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Remote, "put", put_some)
+        try:
+            one.push()
+        except RemoteError:
+            assert survivors < 5
+    other = machine("other")
+    other.pull()
+    found = texts(other) if survivors < 5 else {}
+    assert set(found.values()) <= {"old", "new"}
+    # And the first machine, once it is back, goes on as well.
+    again = machine("one")
+    again.pull()
+    assert set(texts(again).values()) == {"new"}
+    again.push()
+    other.pull()
+    assert texts(other) == {"rows": "new", "more": "new", "checkpoint": "new"}
+
+
+def test_a_file_that_was_changed_elsewhere_is_refused_by_name(machine: Machine, shared: str, tmp_path: Path) -> None:
+    started(machine("one"), a="first").push()
+    (tmp_path / "wrong").write_text("wrong")
+    Remote(shared).put(tmp_path / "wrong", "a")
+    with pytest.raises(RemoteError, match=r"shared/a is damaged: expected 5 bytes with blake2b \w+, .*found 5 bytes"):
+        machine("other").pull()
+
+
+def test_a_copy_here_that_is_damaged_is_mended(machine: Machine) -> None:
+    started(machine("one"), a="first").push()
+    other = machine("other")
+    other.pull()
+    started(machine("one"), a="second").push()
+    (other.path / "a").write_text("fir")
+    machine("other").pull()
+    assert texts(other) == {"a": "second"}
+
+
+def test_of_two_writers_the_second_is_refused_and_what_it_wrote_is_set_aside(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = started(machine("one"), a="first")
+    one.push()
+    other = started(machine("other"), a="of the other")
+    other.push()
+    (one.path / "a").write_text("of the one")
+    with pytest.raises(RemoteError, match=r"was changed by another machine meanwhile.*one writer at a time"):
+        one.push()
+    machine("one").pull()
+    assert texts(one) == {"a": "of the other"}
+    (aside,) = one.path.parent.glob("*.aside-*")
+    assert (aside / "a").read_text() == "of the one"
+    assert str(aside) in caplog.text

@@ -1,0 +1,111 @@
+"""Runs whose folder is a URI equal those on this machine's disk, are resumed elsewhere, and never lose their copy."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import raysim
+from raysim.cli import app
+from raysim.elsewhere import folder
+from raysim.elsewhere.mirror import MIRRORS
+from raysim.elsewhere.remote import Remote
+from raysim.records import tells_cost
+
+Make = Callable[..., raysim.Experiment]
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine's cache of the test's own."""
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "machine"))
+    return tmp_path / "machine"
+
+
+def equal(result: raysim.Result, other: raysim.Result) -> bool:
+    same = [name for name in other.rounds.column_names if not tells_cost(name)]
+    params = all(torch.equal(value, other.params[name]) for name, value in result.params.items())
+    return params and bool(result.rounds.select(same).equals(other.rounds.select(same)))
+
+
+def lose(machine: Path) -> None:
+    """The machine's disk is gone; what is elsewhere is left."""
+    shutil.rmtree(machine / MIRRORS)
+
+
+def test_a_run_elsewhere_equals_one_here(
+    experiment: Make, dataset: raysim.FederatedDataset, shared: str, tmp_path: Path, machine: Path
+) -> None:
+    here = raysim.run(experiment(), dataset=dataset, path=tmp_path / "here")
+    there = raysim.run(experiment(), dataset=dataset, path=shared)
+    assert equal(here, there)
+    lose(machine)
+    assert equal(here, raysim.resume(shared, dataset=dataset))
+    assert raysim.replay(shared, 2, dataset=dataset).index == 2
+    with pytest.raises(raysim.RunFolderError, match=f"{shared} exists already"):
+        raysim.run(experiment(), dataset=dataset, path=shared)
+
+
+def test_another_machine_resumes_what_one_left(
+    experiment: Make, dataset: raysim.FederatedDataset, shared: str, tmp_path: Path, machine: Path
+) -> None:
+    scaffold = {"client": {"optimizer": {"name": "sgd", "lr": 0.3}, "correction": {"name": "scaffold"}}}
+    exp = experiment(**scaffold, checkpoint={"every": 1})
+    for finished in raysim.rounds(exp, dataset=dataset, path=shared):
+        if finished.index == 1:
+            break
+    lose(machine)
+    resumed = raysim.resume(shared, dataset=dataset)
+    assert equal(resumed, raysim.run(exp, dataset=dataset, path=tmp_path / "here"))
+    lose(machine)
+    afresh = raysim.run(experiment(rounds=1), dataset=dataset, path=shared, overwrite=True)
+    assert afresh.rounds.num_rows == 1
+    assert Remote(shared).find("checkpoints/round-000004.safetensors") is None
+
+
+def test_a_sweep_lies_elsewhere_and_is_compared_from_there(
+    experiment: Make, dataset: raysim.FederatedDataset, shared: str, machine: Path
+) -> None:
+    raysim.run_sweep(experiment(rounds=1), {"cohort.size": [3, 7]}, dataset=dataset, path=shared)
+    lose(machine)
+    compared = CliRunner().invoke(app, ["compare", shared])
+    assert compared.exit_code == 0, compared.output
+    assert "cohort.size" in compared.output
+
+
+def test_the_command_line_names_the_uri(shared: str, tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('rounds = 2\n[data]\nname = "digits"\nclients = 10\n[model]\nname = "linear"\n[cohort]\nsize = 2\n')
+    done = CliRunner().invoke(app, ["run", str(file), "--path", shared, "--set", "engine.workers=0"])
+    assert done.exit_code == 0, done.output
+    assert f"raysim resume {shared} --rounds 4" in done.output
+    again = CliRunner().invoke(app, ["resume", shared, "--rounds", "3"])
+    assert again.exit_code == 0, again.output
+    absent = CliRunner().invoke(app, ["resume", f"{shared}-not"])
+    assert absent.exit_code == 2
+    assert f"{shared}-not is not a run's folder" in absent.output
+
+
+def test_a_run_goes_on_where_nothing_answers_any_more_and_says_what_is_where(
+    experiment: Make, dataset: raysim.FederatedDataset, shared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "PAUSES_S", (0.0, 0.0))
+    attempts: list[str] = []
+
+    def refuse(self: Remote, file: Path, name: str) -> None:
+        attempts.append(name)
+        raise raysim.RemoteError("nothing answers.")
+
+    with monkeypatch.context() as gone:
+        gone.setattr(Remote, "put", refuse)
+        with pytest.raises(raysim.RemoteError, match=r"is behind by \d+ file.*Nothing is lost: the whole folder is"):
+            raysim.run(experiment(), dataset=dataset, path=shared)
+    assert len(attempts) >= 3
+    put = raysim.resume(shared, dataset=dataset)
+    assert put.rounds.num_rows == 4
+    assert Remote(shared).find("rounds.parquet") is not None

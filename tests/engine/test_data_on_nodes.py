@@ -1,0 +1,113 @@
+"""Data on several nodes: each has one copy, fetched once and whole, from the store or from the driver's node."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import torch
+
+import raysim
+from raysim.data.prepare import prepare
+from raysim.engine.on_ray.data_on_nodes import received, sent
+
+Make = Callable[..., raysim.Experiment]
+
+DIGITS = {"name": "digits", "clients": 12}
+
+
+@pytest.fixture(scope="module")
+def far(ray_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The cache of a second node, which does not look into the first one's."""
+    cache = tmp_path_factory.mktemp("far")
+    node = ray_cluster.add_node(num_cpus=3, resources={"far": 1}, env_vars={"RAYSIM_CACHE": str(cache)})
+    yield cache
+    ray_cluster.remove_node(node)
+    deadline_s = time.monotonic() + 60
+    while ray.cluster_resources().get("CPU") != 4:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def copies(cache: Path) -> list[Path]:
+    return [entry for entry in (cache / "datasets").glob("*") if not entry.name.startswith(".")]
+
+
+def digits(experiment: Make, **sections: Any) -> raysim.Experiment:
+    """Two workers, one on each node: there is no room for both on one."""
+    engine = {"workers": 2, "cpus_per_worker": 3, "chunk_size": 1}
+    return experiment(**{"data": DIGITS, "engine": engine, "rounds": 2, **sections})
+
+
+def content_there(dataset: raysim.FederatedDataset) -> list[int]:
+    """What the second node reads of the first client's labels."""
+
+    @ray.remote(resources={"far": 0.01}, num_cpus=0)
+    def read(data: Any) -> list[int]:
+        return list(received(data[0]).train.client(0)[1].tolist())
+
+    return list(ray.get(read.remote([sent(dataset)])))
+
+
+def test_a_node_without_the_data_fetches_one_copy_and_the_bits_are_the_same(
+    experiment: Make, far: Path, tmp_path: Path
+) -> None:
+    exp = digits(experiment)
+    alone = raysim.run(exp, executor="local", path=tmp_path / "alone")
+    on_both = raysim.run(exp, path=tmp_path / "both")
+    assert on_both.rounds["workers"].to_pylist() == [2, 2]
+    assert all(torch.equal(value, on_both.params[name]) for name, value in alone.params.items())
+    (copy,) = copies(far)
+    assert sorted(file.name for file in copy.iterdir())[0] == "dataset.json"
+
+
+def test_a_truncated_copy_on_a_node_is_fetched_again(experiment: Make, far: Path) -> None:
+    dataset = prepare(digits(experiment).data, 0)  # type: ignore[arg-type]
+    expected = dataset.train.client(0)[1].tolist()
+    assert content_there(dataset) == expected
+    (copy,) = copies(far)
+    os.truncate(copy / "train.arrow", 1000)
+    assert content_there(dataset) == expected
+    assert copies(far) == [copy]
+
+
+def test_data_that_are_damaged_on_the_drivers_node_are_an_error_that_names_the_file(
+    experiment: Make, far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "near"))
+    dataset = prepare(digits(experiment, seed=7).data, 7)  # type: ignore[arg-type]
+    (entry,) = copies(tmp_path / "near")
+    with (entry / "train.arrow").open("r+b") as file:
+        file.seek(5000)
+        file.write(b"\xff\x00" * 8)
+    with pytest.raises(raysim.DataError, match=r"train\.arrow is damaged: expected \d+ bytes with blake2b \w+"):
+        sent(dataset)
+
+
+def test_a_store_that_holds_the_data_is_asked_before_the_driver(
+    experiment: Make, far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYSIM_STORE", (tmp_path / "store").as_uri())
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "near"))
+    dataset = prepare(digits(experiment, seed=8).data, 8)  # type: ignore[arg-type]
+    expected = dataset.train.client(0)[1].tolist()
+    (entry,) = copies(tmp_path / "near")
+    # Were the driver's files read, what they hold now would show.
+    (entry / "train.arrow").rename(tmp_path / "hidden.arrow")
+    before = len(copies(far))
+    assert content_there(dataset) == expected
+    assert len(copies(far)) == before + 1
+
+
+def test_clients_that_remember_on_several_nodes_need_a_disk_that_these_share(
+    experiment: Make, far: Path, tmp_path: Path
+) -> None:
+    client = {"optimizer": {"name": "sgd", "lr": 0.3}, "correction": {"name": "scaffold"}}
+    uri = (tmp_path / "elsewhere").as_uri()
+    with pytest.raises(raysim.ExperimentError, match=f"a disk that all of them share, but got {uri}, whose copy is"):
+        raysim.run(digits(experiment, client=client), path=uri)

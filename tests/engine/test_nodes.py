@@ -1,0 +1,277 @@
+"""Several nodes: what travels, and what becomes of a run when workers and nodes come, go, and hang."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import torch
+
+import raysim
+from raysim.engine import loop, numerics, second_look
+from raysim.engine.in_process import InProcess
+from raysim.engine.on_ray import executor, growth, lateness, running
+from raysim.engine.on_ray.cluster import Placement
+from raysim.engine.plan import Plan
+from raysim.engine.resolve import resolve
+from raysim.models.softmax import cross_entropy
+
+Make = Callable[..., raysim.Experiment]
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_driver() -> Iterator[None]:
+    """The loop runs in this process: with one thread, as it would in a driver's."""
+    with numerics.fixed(1, torch.device("cpu"), "float32"):
+        yield
+
+
+@pytest.fixture
+def node(ray_cluster: Any) -> Iterator[Any]:
+    """A second node with as many CPUs as the first; gone afterwards, if it still was there."""
+    added = ray_cluster.add_node(num_cpus=4)
+    yield added
+    if added in ray_cluster.list_all_nodes():
+        ray_cluster.remove_node(added)
+    until(lambda: ray.cluster_resources().get("CPU") == 4)
+
+
+def until(happened: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 90
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def plan_of(experiment: Make, dataset: raysim.FederatedDataset, loss: Any = None, **sections: Any) -> Plan:
+    """Three rounds of a model too large to travel inside a call; a chunk is a client."""
+    asked: dict[str, Any] = {
+        "rounds": 3,
+        "model": {"name": "mlp", "hidden": [8192]},
+        "client": {"optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": "full"},
+        "cohort": {"size": 11},
+        "engine": {"workers": 0, "chunk_size": 1, "form": "one_by_one"},
+    }
+    return resolve(experiment(**{**asked, **sections}), dataset, loss=loss)
+
+
+def params(rounds: Any) -> list[torch.Tensor]:
+    return [finished.weights.params for finished in rounds]
+
+
+def alone(plan: Plan) -> list[torch.Tensor]:
+    return params(loop.rounds(plan, InProcess(plan), plan.initial_state()))
+
+
+def assert_same(got: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    assert len(got) == len(expected)
+    assert all(torch.equal(left, right) for left, right in zip(got, expected, strict=True))
+
+
+class OnNode:
+    """The task's own loss; on one node a training step of it calls `then`, once, when `trap` was set."""
+
+    def __init__(self, node: str, trap: Path, then: Callable[[], None]) -> None:
+        self.node, self.trap, self.then = node, trap, then
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if outputs.requires_grad and ray.get_runtime_context().get_node_id() == self.node:
+            with suppress(FileNotFoundError):
+                self.trap.rename(sprung(self.trap))
+                self.then()
+        return cross_entropy(outputs, targets)
+
+
+def sprung(trap: Path) -> Path:
+    return trap.with_suffix(".sprung")
+
+
+def never_return() -> None:
+    time.sleep(600)
+
+
+class Until:
+    """Returns when a file is there."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __call__(self) -> None:
+        until(self.file.exists)
+
+
+TWO_EACH = Placement(workers=4, cpus=2, gpus=0)
+"""Two workers on each of two nodes."""
+
+
+@pytest.mark.usefixtures("node")
+def test_sums_are_added_up_on_their_node_before_they_travel(
+    dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Who takes chunks from others' regions breaks up subtrees, as the moment has it: here nobody does.
+    monkeypatch.setattr(running.Running, "least_to_take", lambda _: math.inf)
+    monkeypatch.setattr(executor, "HOLD_S", math.inf)
+    plan = plan_of(experiment, dataset, cohort={"size": 16})
+    on_ray = executor.OnRay(plan, TWO_EACH)
+    try:
+        assert sorted(line[-6:] for line in on_ray.started) == ["node 0"] * 2 + ["node 1"] * 2
+        finished = list(loop.rounds(plan, on_ray, plan.initial_state()))
+    finally:
+        on_ray.close()
+    assert_same(params(finished), alone(plan))
+    model_bytes = 4 * plan.model.params.size
+    costs = finished[0].metrics  # nothing is evaluated in it
+    # One copy of the model for both workers there, and one record from both; those beside the driver send one each.
+    assert model_bytes <= (costs["ray_bytes_down/1"] or 0) < 1.1 * model_bytes
+    assert (costs["ray_bytes_up/1"] or 0) == (costs["ray_bytes_up/0"] or 0) / 2 > 2 * model_bytes
+    assert costs["ray_bytes_up"] == 3 * (costs["ray_bytes_up/1"] or 0)
+
+
+def test_a_node_killed_in_mid_round_changes_no_bit(
+    node: Any, ray_cluster: Any, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    trap = tmp_path / "trap"
+    plan = plan_of(experiment, dataset, OnNode(node.node_id, trap, never_return))
+    expected = alone(plan)
+    trap.touch()
+    on_ray = executor.OnRay(plan, TWO_EACH)
+
+    def kill_when_sprung() -> None:
+        until(sprung(trap).exists)
+        ray_cluster.remove_node(node, allow_graceful=False)
+
+    kill = threading.Thread(target=kill_when_sprung)
+    kill.start()
+    try:
+        finished = list(loop.rounds(plan, on_ray, plan.initial_state()))
+    finally:
+        on_ray.close()
+        kill.join()
+    assert_same(params(finished), expected)
+    assert finished[0].metrics["retries"]
+    assert [f.metrics["workers"] for f in finished[1:]] == [2, 2]
+
+
+def test_updates_that_went_with_a_node_are_made_again(
+    node: Any,
+    ray_cluster: Any,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = plan_of(experiment, dataset, server={"aggregator": {"name": "median"}})
+    expected = alone(plan)
+    aggregate = second_look.aggregate
+    calls: list[Any] = []
+
+    def after_the_node_is_lost(*arguments: Any) -> Any:
+        if not calls:
+            ray_cluster.remove_node(node, allow_graceful=False)
+        calls.append(arguments)
+        return aggregate(*arguments)
+
+    monkeypatch.setattr(second_look, "aggregate", after_the_node_is_lost)
+    on_ray = executor.OnRay(plan, TWO_EACH)
+    try:
+        finished = list(loop.rounds(plan, on_ray, plan.initial_state()))
+    finally:
+        on_ray.close()
+    assert_same(params(finished), expected)
+    assert len(calls) == 4
+    assert (finished[0].metrics["retries"] or 0) >= 1
+
+
+def test_nodes_that_join_are_used(
+    ray_cluster: Any, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growth, "GROW_S", 0.0)
+    plan = plan_of(experiment, dataset, rounds=200)
+    on_ray = executor.OnRay(plan, Placement(workers=2, cpus=2, gpus=0, grows=True))
+    added, seen = None, []
+    try:
+        for finished in loop.rounds(plan, on_ray, plan.initial_state()):
+            seen.append(finished.metrics["workers"])
+            if added is None:
+                added = ray_cluster.add_node(num_cpus=2)
+            if seen[-1] == 3:
+                break
+            time.sleep(0.1)
+    finally:
+        on_ray.close()
+        if added is not None:
+            ray_cluster.remove_node(added)
+    assert (seen[0], seen[-1]) == (2, 3)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_what_a_late_worker_has_is_done_by_another(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lateness, "SLOW_S", 0.3)
+    trap, release = tmp_path / "trap", tmp_path / "release"
+    here = ray.get_runtime_context().get_node_id()
+    plan = plan_of(experiment, dataset, OnNode(here, trap, Until(release)), rounds=4)
+    expected = alone(plan)
+    on_ray = executor.OnRay(plan, Placement(workers=2, cpus=1, gpus=0))
+    got = []
+    try:
+        for finished in loop.rounds(plan, on_ray, plan.initial_state(), overlap=False):
+            got.append(finished)
+            if finished.index == 0:
+                trap.touch()  # what units cost is known: from now on somebody may be late
+            if finished.index == 1:
+                assert sprung(trap).exists()
+                release.touch()  # the late worker comes back in the middle of the next round
+    finally:
+        on_ray.close()
+    assert_same(params(got), expected)
+    assert [f.metrics["retries"] for f in got] == [0, 0, 0, 0]
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_worker_that_hangs_is_replaced(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lateness, "HUNG_S", 1.0)
+    trap = tmp_path / "trap"
+    here = ray.get_runtime_context().get_node_id()
+    plan = plan_of(experiment, dataset, OnNode(here, trap, never_return))
+    expected = alone(plan)
+    on_ray = executor.OnRay(plan, Placement(workers=1, cpus=1, gpus=0))
+    got = []
+    try:
+        for finished in loop.rounds(plan, on_ray, plan.initial_state(), overlap=False):
+            got.append(finished)
+            if finished.index == 0:
+                trap.touch()
+    finally:
+        on_ray.close()
+    assert_same(params(got), expected)
+    assert [f.metrics["retries"] for f in got] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("running_s", "expected_s", "slow", "hung"),
+    [
+        (4.9, 0.1, False, False),  # anything may take a few seconds
+        (5.1, 0.1, True, False),
+        (29.0, 10.0, False, False),
+        (31.0, 10.0, True, False),
+        (61.0, 0.1, True, True),
+        (199.0, 10.0, True, False),
+        (201.0, 10.0, True, True),
+        (1e9, None, False, False),  # a cost that was never measured says nothing
+    ],
+)
+def test_late_is_measured_against_what_was_expected(
+    running_s: float, expected_s: float | None, slow: bool, hung: bool
+) -> None:
+    assert lateness.is_slow(running_s, expected_s) is slow
+    assert lateness.is_hung(running_s, expected_s) is hung
