@@ -29,6 +29,7 @@ from raysim import checkpoint, lock, whole
 from raysim.elsewhere.folder import named
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.experiment import Experiment
+from raysim.rows import Row, Rows, table
 from raysim.server import manifest
 from raysim.server.state import ServerState
 from raysim.timeline import PREFIX, Span, Timeline
@@ -48,9 +49,6 @@ _COSTS = frozenset({"workers", "wall_time_s", "idle_fraction", "retries"})
 
 _PACKAGES = ("raysim", "ray", "torch", "numpy", "pyarrow")
 
-Row = Mapping[str, Any]
-
-
 TRAFFIC = "ray_bytes_"
 """Columns that start so say what went through the object store."""
 
@@ -67,7 +65,7 @@ class RunFolder:
         self.path = path
         self._fingerprint = fingerprint
         self._keep = keep
-        self._rows: list[Row] = []
+        self._rows = Rows()
         self._flushed_s = time.monotonic()
         self._timeline = Timeline(path / "timeline.json") if profile else None
         self.checkpointed = 0
@@ -125,17 +123,17 @@ class RunFolder:
         state = newest_state(path, folder._fingerprint)
         done = state.round if state else 0
         folder.checkpointed = done
-        folder._rows = [row for row in read_rounds(path).to_pylist() if row["round"] < done]
+        rows = [row for row in read_rounds(path).to_pylist() if row["round"] < done]
         if done % experiment.evaluation.every and done < experiment.rounds:
             # The round was evaluated because it was to be the last, which it no longer is.
-            folder._rows[-1:] = [
-                {name: value for name, value in row.items() if not name.startswith(EVALUATIONS)}
-                for row in folder._rows[-1:]
+            rows[-1:] = [
+                {name: value for name, value in row.items() if not name.startswith(EVALUATIONS)} for row in rows[-1:]
             ]
             _client_part(path, done - 1).unlink(missing_ok=True)
         for part in (path / "clients").glob("round-*.parquet"):
             if _round_of(part) >= done:
                 part.unlink()
+        folder._rows = Rows(rows)
         folder.flush()
         return folder, state
 
@@ -162,7 +160,7 @@ class RunFolder:
         """
         file = self.path / "rounds.parquet"
         try:
-            write_table(table(self._rows), file)
+            write_table(self._rows.packed(), file)
         except OSError as error:
             raise CheckpointError(
                 f"{file} could not be written: {error.strerror}. The last checkpoint and its rows are untouched: make "
@@ -295,16 +293,6 @@ CLIENT_SCHEMA = pa.schema(
         ("tuned_accuracy", pa.float64()),
     ]
 )
-
-
-def table(rows: Sequence[Row]) -> pa.Table:
-    """Rows as a table whose columns are all the rows' keys, in order of first appearance; absent values are null."""
-    names = dict.fromkeys(key for row in rows for key in row)
-    names.setdefault("round")
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    ids = pa.list_(pa.string())
-    types = {"round": pa.int64(), "rejected_clients": ids, "catastrophic_cohort": ids}
-    return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})
 
 
 def write_table(content: pa.Table, path: Path) -> None:

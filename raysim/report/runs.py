@@ -14,6 +14,7 @@ from raysim import records, timeline
 from raysim.elsewhere.folder import fetched
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
+from raysim.rows import table
 from raysim.timeline import Span
 
 _RECORD = "experiment.json"
@@ -99,7 +100,7 @@ def read(path: Path) -> Run:
     try:
         rounds = records.read_rounds(path)
     except RunFolderError as error:
-        rounds = records.table([])
+        rounds = table([])
         notes.append(f"The rounds of {path} are left out: {error}")
     else:
         if rounds.num_rows < experiment.rounds:
