@@ -19,7 +19,7 @@ def grouped(keys: Sequence[tuple[int, Hashable | None]], workers: int) -> list[G
     sets: dict[Hashable, list[int]] = {}
     for number, key in keys:
         sets.setdefault(("alone", number) if key is None else ("mates", key), []).append(number)
-    pieces = math.ceil(workers / max(1, len(sets)))
+    pieces = math.ceil(max(1, workers) / max(1, len(sets)))
     return [piece for mates in sets.values() for piece in _cut(mates, min(pieces, len(mates)))]
 
 

@@ -162,8 +162,7 @@ class Loop:
 
     def begin(self) -> None:
         """Choose the next round's cohort and send it out."""
-        plan = self._plan
-        self._training = begin(plan, self._algorithm, self._sampler, self._executor, self.state, plan.keeps_updates)
+        self._training = self._begun()
 
     def step(self) -> None:
         """Wait for the sums of the round that was begun, step the server, and send the model to be evaluated."""
@@ -175,6 +174,10 @@ class Loop:
         if self._plan.experiment.server.glad and clients < 2 and not self._alone:
             log.warning("round %d: FedGLAD compares clients, and it has %d: factor 1", self.state.round - 1, clients)
             self._alone = True
+
+    def _begun(self, probe: int | None = None) -> Training:
+        plan, state = self._plan, self.state
+        return begin(plan, self._algorithm, self._sampler, self._executor, state, plan.keeps_updates, probe)
 
     def _stepped_from(self, training: Training) -> _Stepped:
         """The round's server step; where what it looks at was lost, the round is trained again, to the same bits."""
@@ -196,10 +199,7 @@ class Loop:
                 log.warning(decision.reason)
                 if not decision.retry:
                     raise failure.given_up("worker_lost", decision) from None
-                self.begin()
-                again, self._training = self._training, None
-                assert again is not None
-                training = again
+                training = self._begun(training.probe)
         raise AssertionError
 
     def finish(self) -> Finished:

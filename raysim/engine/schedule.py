@@ -13,6 +13,9 @@ from collections.abc import Iterable, Sequence
 
 from raysim.fold import middle
 
+NOBODY = -1
+"""The worker that had units which nobody has now."""
+
 
 class Schedule:
     """Units not yet given out, by worker."""
@@ -21,7 +24,11 @@ class Schedule:
         self._costs = costs
         self._lost: set[int] = set()
         self._regions: dict[int, deque[int]] = {worker: deque() for worker in workers}
-        self._split(0, len(costs), list(workers))
+        if workers:
+            self._split(0, len(costs), list(workers))
+        else:
+            # Whoever comes first.
+            self.lose(NOBODY, range(len(costs)))
         for worker, region in self._regions.items():
             self._regions[worker] = deque(sorted(region, key=lambda unit: -costs[unit]))
 

@@ -40,9 +40,18 @@ class Training:
 
 
 def begin(
-    plan: Plan, algorithm: Algorithm, sampler: Sampler, executor: Executor, state: ServerState, keep: bool
+    plan: Plan,
+    algorithm: Algorithm,
+    sampler: Sampler,
+    executor: Executor,
+    state: ServerState,
+    keep: bool,
+    probe: int | None = None,
 ) -> Training:
-    """Choose the cohort, plan its chunks, and send them out; with `keep` the updates can be looked at again."""
+    """Choose the cohort, plan its chunks, and send them out; with `keep` the updates can be looked at again.
+
+    `probe`: the ticket of the round's probe, where that is under way already.
+    """
     watch = Stopwatch()
     with watch.phase("sample"):
         cohort = sampler.sample(state.sampler, state.round)
@@ -57,8 +66,9 @@ def begin(
     with watch.phase("submit"):
         training = replace(training, ticket=_submit(algorithm, executor, state, training, ()))
         every = plan.experiment.server.diagnostics.probe
-        due = every is not None and state.round % every == 0
-        return replace(training, probe=full_participation.submit(plan, algorithm, executor, state) if due else None)
+        if probe is None and every is not None and state.round % every == 0:
+            probe = full_participation.submit(plan, algorithm, executor, state)
+        return replace(training, probe=probe)
 
 
 def _submit(

@@ -8,10 +8,13 @@ from typing import Any
 
 from raysim.fold import Node
 
+WorkKind = tuple[str, int]
+"""A job's kind, and the phase of the round: what units of the same cost take depends on both."""
+
 
 @dataclass(frozen=True)
 class Start:
-    """A worker was asked whether it has started."""
+    """A worker was asked whether it is there."""
 
     worker: int
 
@@ -22,8 +25,8 @@ class Work:
 
     units: what the worker does. covers: units whose sums it hands over, its earlier ones included. kept: references to
     the covered units' updates, one for each shard. sums: a reference to the sums, where they stay on the worker's node.
-    copies: the worker whose units these are too, where that one is late. void: nobody wants it any more. expected_s:
-    how long it should take, where that was measured.
+    copies: the worker whose units these are too, where that one is late. void: nobody wants it any more. work: what
+    kind of work it is; cost: of the units, from which follows how long they should take.
     """
 
     worker: int
@@ -34,7 +37,8 @@ class Work:
     sums: Any = None
     copies: int | None = None
     void: bool = False
-    expected_s: float | None = None
+    work: WorkKind = ("", 0)
+    cost: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,15 +17,15 @@ from ray import exceptions
 from raysim.engine import failure, wire
 from raysim.engine.job import COMBINE, Job, Outcome, Stopped, UpdatesLost
 from raysim.engine.on_ray import lateness
-from raysim.engine.on_ray.calls import Call, Calls, Gather, Start, Work
+from raysim.engine.on_ray.calls import Call, Calls, Gather, Start, Work, WorkKind
 from raysim.engine.on_ray.client_pool import Worked
 from raysim.engine.on_ray.cluster import WAIT_FOR_RESOURCES_S, Placement, no_worker, wait_for_pools
 from raysim.engine.on_ray.data_on_nodes import travelling
-from raysim.engine.on_ray.running import Left, Running, units_of
+from raysim.engine.on_ray.running import Kept, Left, Running
 from raysim.engine.on_ray.whereabouts import listed
 from raysim.engine.on_ray.workers import Worker, Workers
 from raysim.engine.plan import Plan
-from raysim.engine.schedule import Schedule
+from raysim.engine.schedule import NOBODY, Schedule
 from raysim.errors import RaysimError, ResourceError
 from raysim.fold import TreeFold
 
@@ -34,14 +34,17 @@ log = logging.getLogger("raysim")
 CALL_S = 0.01
 """Short units share a call until they are expected to take this long: a call itself costs about a millisecond."""
 
+MANY_CALLS = 64
+"""With more in flight, all replies that are there are settled together."""
+
 POLL_S = 0.5
 """How often a waiting driver looks up: whether it was asked to stop, whether a call is late."""
 
 INLINE_BYTES = 64 << 10
 """A broadcast up to this size travels inside the first call to a worker: the object store would cost a millisecond."""
 
-NOBODY = -1
-"""The worker that had units which lay on a node."""
+HAND_OVER_S = 10.0
+"""What a call without units is expected to take, however large the sums and the updates are."""
 
 HOLD_S = 2.0
 """A worker hands over its sums after this much work, so that losing it costs no more than that."""
@@ -59,8 +62,8 @@ class OnRay:
         self._jobs: dict[int, Running] = {}
         self._done: dict[int, Outcome] = {}
         self._tickets = itertools.count(1)
-        self._seconds: dict[str, float] = {}
-        """By kind: seconds per cost, as last measured."""
+        self._seconds: dict[WorkKind, float] = {}
+        """Seconds per cost, as last measured."""
         self._copied: set[tuple[int, int]] = set()
         """Late workers, and the jobs of which somebody else does their units too."""
         self._seen_s = time.monotonic()
@@ -103,7 +106,11 @@ class OnRay:
         while ticket not in self._done:
             if self.stop.is_set():
                 raise Stopped
-            ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=POLL_S)
+            calls = list(self._calls)
+            ready, _ = ray.wait(calls, num_returns=1, timeout=POLL_S)
+            if len(calls) > MANY_CALLS:
+                # Giving out looks at every worker: once for all that have replied.
+                ready, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
             for reference in ready:
                 self._settle(reference)
             if not ready:
@@ -152,12 +159,12 @@ class OnRay:
             if unit is None:
                 break
             taken.append(unit)
-            expected_s += self._expected_s(running, (unit,)) or CALL_S
+            expected_s += self._expected_s(running.work, running.cost((unit,))) or CALL_S
         return tuple(taken)
 
-    def _expected_s(self, running: Running, units: Iterable[int]) -> float | None:
-        per_cost = self._seconds.get(running.job.kind)
-        return None if per_cost is None else running.cost(units) * per_cost
+    def _expected_s(self, work: WorkKind, cost: float) -> float | None:
+        """None where nothing of the kind was measured yet."""
+        return cost * self._seconds[work] if work in self._seconds else None
 
     def _call(self, number: int, ticket: int, units: tuple[int, ...], hand_over: bool) -> None:
         worker, running = self._workers[number], self._jobs[ticket]
@@ -197,8 +204,8 @@ class OnRay:
             worker.since_s = time.monotonic()
         worker.in_flight += bool(call.units)
         sums = others.pop(0) if apart else None
-        expected_s = self._expected_s(running, call.units)
-        self._calls[reference] = replace(call, kept=tuple(others), sums=sums, expected_s=expected_s)
+        cost = running.cost(call.units)
+        self._calls[reference] = replace(call, kept=tuple(others), sums=sums, work=running.work, cost=cost)
 
     def _gather(self, ticket: int, running: Running) -> None:
         """Where nothing more of the job comes from a node, have what lies there added up and sent."""
@@ -221,7 +228,7 @@ class OnRay:
 
     def _settle(self, reference: Any) -> None:
         call = self._calls.pop(reference)
-        if call is None:
+        if call is None or (isinstance(call, Gather) and call.ticket not in self._jobs):
             return
         try:
             reply = ray.get(reference)
@@ -259,24 +266,26 @@ class OnRay:
             self._came_back(call.worker)
             return
         if call.copies is not None and reply.out_of_memory:
+            worker.actor.drop.remote(-call.ticket)
             return
         running = self._jobs[call.ticket]
         took_s = running.done(call.worker, call.units, reply.done)
         if running.s_per_cost is not None:
-            self._seconds[running.job.kind] = running.s_per_cost
+            self._seconds[running.work] = running.s_per_cost
         if reply.out_of_memory:
             self._out_of_memory(call, running, len(reply.done))
             return
         self._settle_race(call)
         if call.kept:
-            running.kept.append(call.kept)
+            running.kept.append(Kept(frozenset(call.covers), call.kept))
         if call.sums is not None:
             running.left.setdefault(worker.node, []).append(Left(reply.parts, call.sums))
-        elif call.covers:
+        elif call.covers or reply.sums:
+            # Sums may come though none were to be covered: of a call before that ran out of memory.
             self._arrive(running, reply.sums, worker.node)
         else:
             worker.held_s += took_s
-            if worker.held_s > HOLD_S:
+            if worker.held_s > HOLD_S and worker.held.get(call.ticket):
                 self._call(call.worker, call.ticket, (), hand_over=True)
         self._finish_if_whole(call.ticket)
 
@@ -291,7 +300,7 @@ class OnRay:
         if not running.tree.complete or any(self._calls.of_job(ticket)):
             return
         del self._jobs[ticket]
-        self._done[ticket] = running.outcome(len(self._workers.ready()), self._workers.nodes)
+        self._done[ticket] = running.outcome(max(1, len(self._workers.ready())), self._workers.nodes)
 
     # What goes wrong
 
@@ -299,6 +308,7 @@ class OnRay:
         cause = getattr(error, "cause", None)
         if isinstance(call, Work):
             self._workers[call.worker].in_flight -= bool(call.units)
+            self._workers[call.worker].since_s = time.monotonic()
             if call.void:
                 self._came_back(call.worker)
                 return
@@ -321,8 +331,9 @@ class OnRay:
         self._came_back(number)
 
     def _came_back(self, number: int) -> None:
-        """A worker that still is about what nobody wants is given nothing else."""
-        late = any(isinstance(call, Work) and call.void for call in self._calls.of_worker(number))
+        """A worker that still is about what nobody wants, or has yet to say that it is there, is given nothing else."""
+        calls = self._calls.of_worker(number)
+        late = any(isinstance(call, Start) or (isinstance(call, Work) and call.void) for call in calls)
         worker = self._workers[number]
         worker.ready = bool(worker.node) and not late
 
@@ -331,7 +342,10 @@ class OnRay:
         if call.copies is not None:
             log.warning("worker %d was first with what worker %d is late with", call.worker, call.copies)
             self._copied.discard((call.copies, call.ticket))
+            # It may have been given more since it was copied.
+            others = self._has(call.copies, call.ticket) - set(call.covers)
             self._void(call.copies, call.ticket)
+            self._jobs[call.ticket].schedule.lose(call.copies, others)
         elif (call.worker, call.ticket) in self._copied:
             self._void_copies(call.worker, call.ticket)
 
@@ -347,33 +361,33 @@ class OnRay:
             if first is None:
                 continue
             running_s = now_s - worker.since_s
-            if lateness.is_hung(running_s, first.expected_s):
+            expected_s = self._expected_s(first.work, first.cost) if first.units else HAND_OVER_S
+            if lateness.is_hung(running_s, expected_s):
                 self._lost(number, [], "hung", f"has not replied for {running_s:.0f} s")
-            elif lateness.is_slow(running_s, first.expected_s):
+            elif lateness.is_slow(running_s, expected_s):
                 for ticket in self._jobs:
                     self._copy(number, ticket)
 
     def _copy(self, number: int, ticket: int) -> None:
         """Give all that a late worker has of a job to an idle one as well, where there is one."""
-        units = self._has(self._workers[number], ticket, self._calls.of_worker(number))
-        idle = [n for n in self._workers.ready() if self._workers[n].is_idle]
+        units = self._has(number, ticket)
+        idle = [n for n in self._workers.ready() if n != number and self._workers[n].is_idle]
         if not units or not idle or (number, ticket) in self._copied:
             return
         self._copied.add((number, ticket))
+        # What it would have done next is anyone's.
+        self._jobs[ticket].schedule.lose(number, ())
         log.warning("worker %d is late with %d chunk(s); worker %d does them too", number, len(units), idle[0])
         ordered = tuple(sorted(units))
         # By another name: it may hold units of the job that are its own.
         self._send(Work(idle[0], ticket, ordered, ordered, copies=number), self._jobs[ticket], -ticket, hand_over=True)
 
-    def _has(self, worker: Worker, ticket: int, calls: Iterable[Call]) -> set[int]:
-        """A worker's units of a job: given to it, or added up by it, and not with the driver yet."""
-        units = set(worker.held.get(ticket, ()))
-        for call in calls:
-            match call:
-                case Work(ticket=own, copies=None, void=False) if own == ticket:
-                    units.update(call.units, call.covers)
-                case Gather(ticket=own) if own == ticket:
-                    units.update(units_of(call.parts))
+    def _has(self, number: int, ticket: int, seen: Sequence[Call] = ()) -> set[int]:
+        """A worker's units of a job, given to it and not handed over yet; `seen` are calls that ended without reply."""
+        units = set(self._workers[number].held.get(ticket, ()))
+        for call in (*seen, *self._calls.of_worker(number)):
+            if isinstance(call, Work) and call.ticket == ticket and call.copies is None and not call.void:
+                units.update(call.units, call.covers)
         return units
 
     def _look_for_workers(self) -> None:
@@ -392,16 +406,29 @@ class OnRay:
 
     def _lost(self, number: int, seen: Sequence[Call], cause: failure.Cause, how: str) -> None:
         """End a worker, put its units back, those it held included, and start another in its place."""
-        worker = self._workers.end(number)
-        calls = [*seen, *self._calls.forget(number)]
-        for ticket in list(self._jobs):
+        if self._workers[number].node:
+            self._seen_s = time.monotonic()
+        had = {ticket: self._has(number, ticket, seen) for ticket in self._jobs}
+        node = self._workers.end(number).node
+        for call in (*seen, *self._calls.forget(number)):
+            if isinstance(call, Gather) and call.ticket in had:
+                had[call.ticket] |= self._jobs[call.ticket].gone(call.parts)
+            elif isinstance(call, Work) and call.copies is not None and not call.void:
+                self._copied.discard((call.copies, call.ticket))
+        if cause == "worker_lost":
+            # Its node may be lost: the others there are given nothing until they have said that they are not.
+            for other in self._workers.of_node(node):
+                self._workers[other].ready = False
+                self._calls[self._workers[other].actor.ready.remote()] = Start(other)
+        for ticket, units in had.items():
             self._void_copies(number, ticket)
-            self._again(ticket, number, self._has(worker, ticket, calls), cause, f"worker {number} {how}")
+            self._again(ticket, number, units, cause, f"worker {number} {how}")
         self._start_worker()
 
     def _gone(self, call: Gather) -> None:
         """Sums that lay on a node went with it."""
-        self._again(call.ticket, NOBODY, units_of(call.parts), "worker_lost", f"node {call.node[:8]} was lost")
+        units = self._jobs[call.ticket].gone(call.parts)
+        self._again(call.ticket, NOBODY, units, "worker_lost", f"node {call.node[:8]} was lost")
 
     def _again(self, ticket: int, number: int, given: set[int], cause: failure.Cause, how: str) -> None:
         """Put the units that have not arrived back; a worker that is none any more had them."""
@@ -429,11 +456,11 @@ class OnRay:
 
     def _count_failure(self, cause: failure.Cause, running: Running, lost: set[int], what: str) -> None:
         """Decide whether the units run again; if so, count and log it, else end the run."""
-        before = max(running.failures[unit] for unit in lost)
+        before = max(running.failures[cause, unit] for unit in lost)
         decision = failure.decide(cause, before, what)
         log.warning(decision.reason)
         if not decision.retry:
             self.close()
             raise failure.given_up(cause, decision)
         running.retries += 1
-        running.failures.update(lost)
+        running.failures.update((cause, unit) for unit in lost)

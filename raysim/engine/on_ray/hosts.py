@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -117,10 +118,11 @@ class OnRayHosts:
         """See `Hosts`; where all were lost, waits for one to start."""
         for _ in range(self._growth.lacking(len(self._starting))):
             self._start()
-        if not self._free and not self._busy:
-            self._wait(list(self._starting), WAIT_FOR_RESOURCES_S)
-            if not self._free:
+        deadline_s = time.monotonic() + WAIT_FOR_RESOURCES_S
+        while not self._free and not self._busy:
+            if time.monotonic() > deadline_s:
                 raise ResourceError(no_worker())
+            self._wait(list(self._starting), max(0.0, deadline_s - time.monotonic()))
         return bool(self._free)
 
     def give(self, group: Group, states: Sequence[ServerState]) -> None:
@@ -195,4 +197,8 @@ class OnRayHosts:
         del self._told[actor]
         # It may only be out of reach.
         ray.kill(actor)
+        # Its node may be lost: those who have nothing to do are given nothing until they have said that they are there.
+        for idle in self._free:
+            self._starting[idle.ready.remote()] = idle
+        self._free = []
         self._start()

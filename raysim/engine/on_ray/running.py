@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from raysim.engine import wire
+from raysim.engine.failure import Cause
 from raysim.engine.job import Job, Outcome, Shard
+from raysim.engine.on_ray.calls import WorkKind
 from raysim.engine.schedule import Schedule
 from raysim.fold import Node, TreeFold
 from raysim.timeline import Span
@@ -22,6 +24,13 @@ class Left(NamedTuple):
 
     parts: tuple[Node, ...]
     reference: Any
+
+
+class Kept(NamedTuple):
+    """The updates of units that are finished: a reference for each shard."""
+
+    units: frozenset[int]
+    shards: tuple[Any, ...]
 
 
 @dataclass
@@ -41,14 +50,15 @@ class Running:
     fold_s: float = 0.0
     spans: list[Span] = field(default_factory=list)
     retries: int = 0
-    failures: Counter[int] = field(default_factory=Counter)
+    failures: Counter[tuple[Cause, int]] = field(default_factory=Counter)
+    """By cause and unit."""
     arrived: set[int] = field(default_factory=set)
     """Units whose sums are in the tree."""
     left: dict[str, list[Left]] = field(default_factory=dict)
     """By node: sums that lie there until all of the node's are there."""
-    kept: list[tuple[Any, ...]] = field(default_factory=list)
-    """References to the finished units' updates, one per shard. As results of calls they are the driver's own: they
-    outlive the worker that made them, but not its node."""
+    kept: list[Kept] = field(default_factory=list)
+    """As results of calls these references are the driver's own: they outlive the worker that made them, but not its
+    node."""
     down: Counter[str] = field(default_factory=Counter)
     up: Counter[str] = field(default_factory=Counter)
     """Bytes that went to a node, and that came from it."""
@@ -88,6 +98,17 @@ class Running:
         self.busy_s += took
         return took
 
+    @property
+    def work(self) -> WorkKind:
+        """See there."""
+        return self.job.kind, getattr(self.job.broadcast, "phase", 0)
+
+    def gone(self, parts: Iterable[Node]) -> set[int]:
+        """Sums that lay on a node went with it; returns their units."""
+        units = units_of(parts)
+        self.kept = [one for one in self.kept if not one.units & units]
+        return units
+
     def arrive(self, sums: Iterable[tuple[Node, Any]], node: str) -> None:
         """Add sums that came from a node."""
         for part, packed in sums:
@@ -108,7 +129,7 @@ class Running:
             bytes_down=tuple(self.down[node] for node in nodes),
             bytes_up=tuple(self.up[node] for node in nodes),
             kept=tuple(
-                Shard(*bounds, parts) for bounds, parts in zip(self.job.keep, zip(*self.kept, strict=True), strict=True)
+                Shard(*bounds, tuple(one.shards[i] for one in self.kept)) for i, bounds in enumerate(self.job.keep)
             ),
         )
 
