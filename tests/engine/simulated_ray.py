@@ -1,9 +1,9 @@
 """Ray's part under the executor, played on virtual time in this process: mishaps fall exactly where a test wants them.
 
 The executor and its client pools are the real ones. Played are what Ray does for them (actors that carry out their
-calls in order, objects that lie on nodes, waiting) and the work itself: a unit takes as long as the test says, and comes
-to its own name. Names add up to the tree of sums in brackets, so that a unit that is missing, that was counted twice or
-that was added out of order shows.
+calls in order, objects that lie on nodes, waiting) and the work itself: a unit takes as long as the test says, and
+comes to its own name. Names add up to the tree of sums in brackets, so that a unit that is missing, that was counted
+twice or that was added out of order shows.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ START_S = 1.0
 
 CALL_S = 0.001
 """What a call takes, beside the work."""
+
+NUM_PARAMS = 16
+"""Numbers in an update that is kept."""
 
 
 def bracket(left: str, right: str) -> str:
@@ -121,7 +124,8 @@ class Process:
                 result.settle(None if error else values[index], error, self.node if index else "")
             self._next()
 
-        self._ray.after(CALL_S + self._ray.spent_s, reply)
+        call_s = self._ray.combine_s if task.method == "combine" else CALL_S
+        self._ray.after(call_s + self._ray.spent_s, reply)
 
 
 @dataclass(frozen=True)
@@ -156,11 +160,13 @@ class SimulatedRay:
     """A cluster on virtual time.
 
     room: workers that each node holds, the driver's first. seconds: what a unit takes a worker, by its number; may
-    raise what a unit may raise. limit_s: when no job may be under way any more.
+    raise what a unit may raise. combine_s: what it takes to add up a node's sums there. limit_s: when no job may be
+    under way any more.
     """
 
     room: dict[str, int]
     seconds: Callable[[int, Any], float] = lambda worker, unit: 1.0
+    combine_s: float = CALL_S
     limit_s: float = 3000.0
     now_s: float = 0.0
     spent_s: float = 0.0
@@ -281,7 +287,7 @@ class SimulatedPool:
     def run(self, kind: str, broadcast: Any, index: int, unit: Any, kept: list[torch.Tensor] | None) -> str:
         self.ray.spent_s += self.ray.seconds(self.number, unit)
         if kept is not None:
-            kept.append(torch.tensor([float(index)] * 2))
+            kept.append(torch.full((NUM_PARAMS,), float(index)))
         return f"{sorted(i for part in unit.parts for i in part)}" if isinstance(unit, Shard) else str(unit)
 
 
