@@ -1,0 +1,333 @@
+"""Mishaps on virtual time: whatever happens, every unit is counted once, in the tree's order."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from raysim.engine import failure
+from raysim.engine.job import Job, Outcome, UpdatesLost
+from raysim.engine.on_ray.cluster import Placement
+from raysim.engine.on_ray.executor import OnRay
+from raysim.errors import ResourceError, WorkerLostError
+from raysim.fold import fold
+from tests.engine.simulated_ray import SimulatedRay, bracket, simulated
+
+pytestmark = pytest.mark.usefixtures("loop_here")
+
+Make = Callable[..., SimulatedRay]
+
+
+@pytest.fixture
+def make_ray(monkeypatch: pytest.MonkeyPatch) -> Make:
+    """A cluster in Ray's place, of nodes with room for so many workers each, the driver's first."""
+    return lambda **room: simulated(monkeypatch, room)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a job sends: large enough to lie on the nodes, or small enough to travel with the calls."""
+
+    round: int
+    vector: Tensor
+    phase: int = 0
+
+
+SMALL, LARGE = torch.zeros(10), torch.zeros(20_000)
+
+
+def started(ray: SimulatedRay) -> OnRay:
+    """The executor, with as many workers as there is room for."""
+    plan: Any = SimpleNamespace(experiment=SimpleNamespace(engine=SimpleNamespace(threads=1, precision="float32")))
+    return OnRay(plan, Placement(workers=sum(ray.room.values()), cpus=1, gpus=0))
+
+
+def job(names: str | list[str], model: Tensor = SMALL, kind: Any = "train", phase: int = 0, shards: int = 0) -> Job:
+    """A job of named units that cost alike; a string lists them with blanks between."""
+    units = tuple(names.split() if isinstance(names, str) else names)
+    broadcast: Any = Model(1, model, phase)
+    return Job(kind, broadcast, units, [1.0] * len(units), keep=tuple((i, i + 1) for i in range(shards)))
+
+
+def named(prefix: str, num: int) -> list[str]:
+    return [f"{prefix}{index}" for index in range(num)]
+
+
+def whole(units: Sequence[str]) -> str:
+    """The sum of all units, each once."""
+    return fold(units, bracket, len(units))
+
+
+def done(on_ray: OnRay, asked: Job) -> Outcome:
+    """Do the job, and see that its sum is whole."""
+    outcome = on_ray.result(on_ray.submit(asked))
+    assert outcome.value == whole(asked.units)
+    return outcome
+
+
+def out_of_memory_at(*calls: int) -> Callable[[int, Any], float]:
+    """Units of 2.5 s, of which these (counted from 1, retries included) run out of memory."""
+    count = 0
+
+    def seconds(worker: int, unit: Any) -> float:
+        nonlocal count
+        count += 1
+        if count in calls:
+            raise torch.OutOfMemoryError
+        return 2.5
+
+    return seconds
+
+
+# Workers and nodes that die
+
+
+@pytest.mark.parametrize(("live", "dead", "units"), [(1, 4, 5), (2, 8, 10), (4, 16, 20), (4, 32, 72)])
+def test_a_node_that_is_lost_with_all_its_workers_costs_each_chunk_one_retry(
+    live: int, dead: int, units: int, make_ray: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(failure.BUDGETS, "worker_lost", 1)
+    ray = make_ray(here=live, there=dead)
+    on_ray = started(ray)
+    ray.after(1.5, lambda: ray.lose_node("there"))
+    ray.seconds = lambda worker, unit: 2.0
+    assert done(on_ray, job(named("u", units), LARGE)).retries
+
+
+def test_a_sole_worker_that_dies_after_minutes_without_a_pause_is_replaced(make_ray: Make) -> None:
+    ray = make_ray(here=1)
+    on_ray = started(ray)
+    ray.seconds = lambda worker, unit: 0.2
+    ray.after(100, lambda: ray.processes[0].die())
+    assert done(on_ray, job(named("u", 1000))).retries == 1
+
+
+def test_a_chunk_that_is_lost_more_often_than_its_budget_ends_the_run(make_ray: Make) -> None:
+    ray = make_ray(here=2)
+    on_ray = started(ray)
+
+    def kill(worker: int, unit: Any) -> float:
+        if unit == "bad":
+            ray.after(0.5, ray.processes[worker].die)
+        return 1.0
+
+    ray.seconds = kill
+    with pytest.raises(WorkerLostError, match="giving up after 3 of 3 retries"):
+        done(on_ray, job("a b bad c"))
+
+
+def test_a_chunk_that_went_with_its_worker_may_run_out_of_memory_once(make_ray: Make) -> None:
+    ray = make_ray(here=1)
+    on_ray = started(ray)
+    ray.seconds = out_of_memory_at(2)
+    ray.after(1, lambda: ray.processes[0].die())
+    assert done(on_ray, job("a")).retries == 2
+
+
+def test_a_job_may_come_while_no_worker_is_known_to_be_there(make_ray: Make) -> None:
+    ray = make_ray(here=2)
+    on_ray = started(ray)
+    slow = {"a": 2.0, "d": 5.0}
+    ray.seconds = lambda worker, unit: slow.get(unit, 0.5)
+    # One worker dies; when the first job is whole, the other has yet to say that it did not go with the node.
+    ray.after(1.0, lambda: ray.processes[1].die())
+    first, second = on_ray.submit(job("a b")), on_ray.submit(job("c d"))
+    outcome = on_ray.result(first)
+    assert (outcome.value, outcome.workers) == (whole(["a", "b"]), 1)
+    done(on_ray, job("e f"))
+    assert on_ray.result(second).value == whole(["c", "d"])
+
+
+# Memory
+
+
+@pytest.mark.parametrize("when", [1, 2, 3, 4])
+def test_sums_that_are_handed_over_after_memory_ran_out_count(when: int, make_ray: Make) -> None:
+    ray = make_ray(here=1)
+    on_ray = started(ray)
+    ray.seconds = out_of_memory_at(when)
+    assert done(on_ray, job("a b c")).retries == (when <= 3)
+    ray.seconds = out_of_memory_at(when)
+    done(on_ray, job("d e"))
+
+
+def test_a_chunk_that_runs_out_of_memory_twice_ends_the_run(make_ray: Make) -> None:
+    ray = make_ray(here=1)
+    on_ray = started(ray)
+    ray.seconds = out_of_memory_at(1, 2)
+    with pytest.raises(ResourceError, match="giving up after 1 of 1 retries"):
+        done(on_ray, job("a"))
+
+
+# Late workers
+
+
+def test_a_hang_in_the_first_round_is_seen(make_ray: Make) -> None:
+    ray = make_ray(here=4)
+    on_ray = started(ray)
+    ray.seconds = lambda worker, unit: 1e9 if worker == 0 else 1.0
+    done(on_ray, job(named("u", 4)))
+    assert ray.now_s < 30
+
+
+def test_units_given_to_a_late_worker_after_it_was_copied_are_not_lost(make_ray: Make) -> None:
+    ray = make_ray(here=3)
+    on_ray = started(ray)
+    done(on_ray, job("a0 b0 c0"))
+    start_s = ray.now_s
+    late = {(0, "a1"): 50.0, (1, "a1"): 3.0, (2, "c1"): 8.0}
+    ray.seconds = lambda worker, unit: late.get((worker, unit), 1.0)
+    # Worker 1 copies what worker 0 is late with; then worker 2 dies, and its unit is given to the late worker.
+    ray.after(7.0, lambda: ray.processes[2].die())
+    done(on_ray, job("a1 b1 c1"))
+    assert ray.now_s - start_s < 30
+
+
+def test_what_a_copier_that_dies_was_doing_is_copied_again(make_ray: Make) -> None:
+    ray = make_ray(here=2)
+    on_ray = started(ray)
+    done(on_ray, job("a0 b0"))
+    start_s = ray.now_s
+    ray.seconds = lambda worker, unit: 55.0 if (worker, unit) == (0, "a1") else 3.0 if unit == "a1" else 1.0
+    ray.after(7.0, lambda: ray.processes[1].die())
+    done(on_ray, job("a1 b1"))
+    assert ray.now_s - start_s < 15
+
+
+def test_sums_that_a_late_worker_combines_for_its_node_are_not_counted_twice(make_ray: Make) -> None:
+    ray = make_ray(here=1, there=2)
+    on_ray = started(ray)
+    done(on_ray, job(named("z", 3)))
+    on_there = [process.number for process in ray.processes if process.node == "there"]
+    ray.seconds = lambda worker, unit: 30.0 if unit[0] == "b" and worker == on_there[0] else 1.0
+    # What the node has of the first job waits behind a unit of the second that takes long.
+    first, second = on_ray.submit(job("a0 a1 a2", LARGE)), on_ray.submit(job("b0 b1 b2", LARGE))
+    assert on_ray.result(first).value == whole(["a0", "a1", "a2"])
+    assert on_ray.result(second).value == whole(["b0", "b1", "b2"])
+
+
+def test_a_phase_that_takes_longer_than_the_one_before_is_not_late(make_ray: Make) -> None:
+    ray = make_ray(here=2)
+    on_ray = started(ray)
+    ray.seconds = lambda worker, unit: 1.0 if unit[0] == "g" else 70.0
+    for _ in range(2):
+        done(on_ray, job(named("g", 8), phase=0))
+        assert not done(on_ray, job(named("t", 8), phase=1)).retries
+
+
+# Kept updates
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4, 8, 16])
+def test_the_workers_go_on_where_updates_were_lost_with_several_shards_each(shards: int, make_ray: Make) -> None:
+    ray = make_ray(here=4, there=2)
+    on_ray = started(ray)
+    kept = done(on_ray, job(named("u", 12), shards=shards)).kept
+    ray.lose_node("there")
+    with pytest.raises(UpdatesLost):
+        on_ray.result(on_ray.submit(look(kept)))
+    outcome = done(on_ray, job(named("v", 12), shards=shards))
+    assert outcome.workers == 4
+    assert on_ray.result(on_ray.submit(look(outcome.kept))).value == whole([f"{list(range(12))}"] * shards)
+
+
+def look(kept: Any, model: Tensor = SMALL) -> Job:
+    """A second look at updates that a job kept."""
+    broadcast: Any = Model(1, model)
+    return Job("gram", broadcast, tuple(kept), [1.0] * len(kept))
+
+
+def test_updates_may_be_lost_while_a_node_adds_up_its_sums(make_ray: Make) -> None:
+    ray = make_ray(here=2, there=2, yonder=2)
+    on_ray = started(ray)
+    kept = done(on_ray, job(named("u", 12), shards=12)).kept
+    slow = {process.number for process in ray.processes if process.node == "here"}
+    ray.seconds = lambda worker, unit: 2.0 if worker in slow else 0.5
+    ray.combine_s = 5.0
+    ray.after(1.5, lambda: ray.lose_node("yonder"))
+    with pytest.raises(UpdatesLost):
+        on_ray.result(on_ray.submit(look(kept, LARGE)))
+    done(on_ray, job(named("v", 24), LARGE))
+
+
+# All of it, at random
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_whatever_happens_within_the_budgets_every_unit_counts_once(seed: int, make_ray: Make) -> None:
+    draw = random.Random(seed)
+    ray = make_ray(here=2, there=2, yonder=2)
+    on_ray = started(ray)
+    mishaps = Mishaps(ray, draw)
+    ray.seconds = mishaps.seconds
+    model, shards = draw.choice([SMALL, LARGE]), draw.choice([0, 0, 3])
+    num = draw.choice([3, 7, 12, 20])
+    scored: tuple[int, Job] | None = None
+    for index in range(5):
+        asked = job(named(f"{index}.", num), model, shards=shards)
+        ticket = on_ray.submit(asked)
+        if scored is not None:
+            assert on_ray.result(scored[0]).value == whole(scored[1].units)
+        outcome = on_ray.result(ticket)
+        assert outcome.value == whole(asked.units)
+        assert outcome.workers
+        while shards:
+            try:
+                looked = on_ray.result(on_ray.submit(look(outcome.kept, model)))
+            except UpdatesLost:
+                outcome = done(on_ray, asked)
+            else:
+                assert looked.value == whole([f"{list(range(num))}"] * shards)
+                break
+        evaluation = job(named(f"e{index}.", 7), model, kind="evaluate")
+        scored = on_ray.submit(evaluation), evaluation
+    assert scored is not None
+    assert on_ray.result(scored[0]).value == whole(scored[1].units)
+    assert ray.now_s < 400
+
+
+WHILE_S = 10.0
+"""About as long as the jobs take where nothing happens."""
+
+
+class Mishaps:
+    """As many as every budget allows, in the first seconds: workers and a node that die, late ones, one that
+    hangs, and units that run out of memory once."""
+
+    def __init__(self, ray: SimulatedRay, draw: random.Random) -> None:
+        self._ray, self._draw = ray, draw
+        self._late: dict[int, float] = {}
+        self._tried: set[str] = set()
+        self._share_out_of_memory = draw.choice([0.0, 0.0, 0.02])
+        for _ in range(draw.choice([0, 1, 2])):
+            self._once(lambda worker: ray.processes[worker].die())
+        if draw.random() < 0.5:
+            ray.after(WHILE_S * draw.random(), lambda: ray.lose_node(draw.choice(["there", "yonder"])))
+        for _ in range(draw.choice([0, 2, 4])):
+            self._once(lambda worker: self._late.update({worker: draw.choice([6.0, 8.0, 15.0, 40.0])}))
+        if draw.random() < 0.3:
+            self._once(lambda worker: self._late.update({worker: 1e9}))
+
+    def _once(self, befalls: Callable[[int], None]) -> None:
+        """Some worker, some time."""
+
+        def happen() -> None:
+            befalls(self._draw.choice([process.number for process in self._ray.processes if process.works]))
+
+        self._ray.after(WHILE_S * self._draw.random(), happen)
+
+    def seconds(self, worker: int, unit: Any) -> float:
+        name = unit if isinstance(unit, str) else f"shard {unit.start}"
+        new = name not in self._tried
+        self._tried.add(name)
+        if new and self._draw.random() < self._share_out_of_memory:
+            raise torch.OutOfMemoryError
+        return 0.3 + zlib.crc32(name.encode()) % 100 / 200 + self._late.pop(worker, 0.0)
