@@ -19,7 +19,17 @@ OUTSIDE = {
 
 CONTENTS = {
     "Tutorials": ("first-run", "own-model-and-data", "tuning", "cluster", "new-algorithm"),
-    "Guide": ("coming-from", "algorithms", "tuning", "cluster", "recovery", "papers", "reproduction", "performance"),
+    "Guide": (
+        "coming-from",
+        "algorithms",
+        "tuning",
+        "cluster",
+        "storage",
+        "recovery",
+        "papers",
+        "reproduction",
+        "performance",
+    ),
     "Inside": ("architecture", "contributing", "changelog"),
 }
 """The order of pages by part; what is not there is left out, and what is not named follows under "More"."""

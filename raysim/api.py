@@ -237,8 +237,8 @@ def rounds(
 
 
 def folder_of(experiment: Experiment, path: str | Path | None) -> str | Path:
-    """The run's folder, or its URI: runs/<name> unless `path` names another."""
-    return path if path is not None else Path("runs") / experiment.name
+    """The run's folder, or its URI: the experiment's own unless `path` names another."""
+    return path if path is not None else experiment.default_folder
 
 
 def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, profile: bool = False) -> Opening:

@@ -178,6 +178,11 @@ class Experiment(Section):
         """The keys that were given, as plain values, without defaults: a default may depend on what is changed."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
+    @property
+    def default_folder(self) -> Path:
+        """Where a run of it is recorded unless somebody says otherwise."""
+        return Path("runs") / self.name
+
     def changed(self, set: Iterable[str] | Mapping[str, Any]) -> Experiment:
         """A copy with changes as `load` takes them, or with values by their dotted keys; validated anew."""
         return Experiment.model_validate(overrides.apply(self.said(), set, ()))

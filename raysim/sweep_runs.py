@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from raysim import differences, records, series, sweep, trial_runs
-from raysim.api import ExecutorName, Result
+from raysim.api import ExecutorName, Result, folder_of
 from raysim.data.dataset import FederatedDataset
 from raysim.elsewhere.folder import local
 from raysim.errors import RunFolderError
@@ -104,7 +104,7 @@ def run_sweep(
     arguments = Arguments(
         dataset, model, loss, params, server_optimizer, executor, address, progress, profile, tuple(loggers)
     )
-    with local(path if path is not None else Path("runs") / experiment.name) as where:
+    with local(folder_of(experiment, path)) as where:
         resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
         members = {point.folder: _members(point, where) for point in points}
         arguments.check(of_point[0] for of_point in members.values())

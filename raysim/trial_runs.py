@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from raysim import differences, records, series, summary
-from raysim.api import ExecutorName, Result
+from raysim.api import ExecutorName, Result, folder_of
 from raysim.data.dataset import FederatedDataset
 from raysim.elsewhere.folder import local
 from raysim.errors import ExperimentError, RunFolderError
@@ -101,7 +101,7 @@ def run_trials(
     arguments = Arguments(
         dataset, model, loss, params, server_optimizer, executor, address, progress, profile, tuple(loggers)
     )
-    with local(path if path is not None else Path("runs") / experiment.name) as where:
+    with local(folder_of(experiment, path)) as where:
         resume = series.goes_on(where, overwrite, resume, partial(check_same, experiment))
         members = members_of(experiment, where)
         arguments.check(members[:1])

@@ -18,4 +18,4 @@ def load(file: Path, changes: list[str] | None, removals: list[str] | None) -> E
 
 def default_folder(experiment: Experiment) -> Path:
     """Where its run is recorded unless --path says otherwise."""
-    return Path("runs") / experiment.name
+    return experiment.default_folder

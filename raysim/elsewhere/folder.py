@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from raysim.elsewhere.mirror import Mirror
+from raysim.elsewhere.mirror import Mirror, OvertakenError
 from raysim.elsewhere.uri import uri_of
 from raysim.errors import RemoteError
 
@@ -113,6 +113,8 @@ def _put_all(mirror: Mirror) -> None:
     for pause_s in PAUSES_S:
         try:
             mirror.push()
+        except OvertakenError:
+            raise
         except RemoteError as error:
             log.warning("%s; trying again in %g s", error, pause_s)
             time.sleep(pause_s)
@@ -125,8 +127,10 @@ def _put_all(mirror: Mirror) -> None:
 
 
 def _behind(mirror: Mirror, error: RemoteError) -> str:
+    if isinstance(error, OvertakenError):
+        return str(error)
     names = mirror.behind()
     return (
-        f"{mirror.uri} is behind by {len(names)} file(s) ({error}) Nothing is lost: the whole folder is {mirror.path} "
+        f"{mirror.uri} is behind by {len(names)} file(s) ({error}). Nothing is lost: the whole folder is {mirror.path} "
         f"on this machine, and `raysim resume {mirror.uri}` here puts the rest."
     )

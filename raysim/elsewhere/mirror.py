@@ -38,6 +38,10 @@ MIRRORS = "mirrors"
 FETCH_ATTEMPTS = 3
 
 
+class OvertakenError(RemoteError):
+    """Another machine has written since this one did: trying again does not help."""
+
+
 class Mirror:
     """One folder here and there; any number of processes of this machine may hold one.
 
@@ -108,9 +112,9 @@ class Mirror:
             if index is None:
                 record = Record(uri=self.uri)
             elif index.version not in record.versions:
-                raise RemoteError(
-                    f"{self.uri} was changed by another machine meanwhile: a folder has one writer at a time. What "
-                    f"this one wrote is in {self.path}"
+                raise OvertakenError(
+                    f"{self.uri} was changed by another machine meanwhile: a folder has one writer at a time. Nothing "
+                    f"more is put there; what this one wrote is in {self.path}."
                 )
             outgoing = self._home / f"outgoing-{uuid.uuid4().hex}"
             try:

@@ -120,7 +120,7 @@ def _trouble(rounds: pa.Table) -> Iterator[Line]:
     if rejected := int(_sum(rounds, "rejected")):
         yield "rejected", f"{figures.counted(rejected, 'update')}, not finite (column rejected_clients says whose)"
     if retries := int(_sum(rounds, "retries")):
-        yield "retries", f"{retries:,}, after lost workers: the numbers are the same"
+        yield "retries", f"{retries:,}, of work that was lost on the way: the numbers are the same"
 
 
 def pictures(path: Path) -> Iterator[Line]:

@@ -45,7 +45,7 @@ def test_all_workers_killed_at_once_change_no_bit(
         on_ray.close()
         kill.join()
     assert_same(params(finished), expected)
-    assert finished[0].metrics["retries"] == 2
+    assert finished[0].metrics["retries"]
 
 
 def test_a_node_that_is_out_of_reach_is_done_without_though_it_comes_back(

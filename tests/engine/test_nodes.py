@@ -135,7 +135,7 @@ def test_nodes_that_join_are_used(
 def test_what_a_late_worker_has_is_done_by_another(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lateness, "SLOW_S", 0.3)
+    monkeypatch.setattr(lateness, "SLOW_S", 1.0)
     trap, release = tmp_path / "trap", tmp_path / "release"
     here = ray.get_runtime_context().get_node_id()
     plan = plan_of(experiment, dataset, OnNode(here, trap, Until(release)), rounds=4)
@@ -160,7 +160,7 @@ def test_what_a_late_worker_has_is_done_by_another(
 def test_a_worker_that_hangs_is_replaced(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lateness, "HUNG_S", 1.0)
+    monkeypatch.setattr(lateness, "HUNG_S", 5.0)
     trap = tmp_path / "trap"
     here = ray.get_runtime_context().get_node_id()
     plan = plan_of(experiment, dataset, OnNode(here, trap, never_return))

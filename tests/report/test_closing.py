@@ -77,7 +77,7 @@ def test_every_figure_of_a_complete_run(experiment: Make, tmp_path: Path) -> Non
         "test, by client": "p5 12.5 %   p95 100.0 %",
         "time": "7.0 s in rounds, 4 clients/s",
         "rejected": "1 update, not finite (column rejected_clients says whose)",
-        "retries": "2, after lost workers: the numbers are the same",
+        "retries": "2, of work that was lost on the way: the numbers are the same",
         "folder": str(tmp_path),
         "picture": str(tmp_path / "curve.png"),
         "next": f"raysim resume {tmp_path} --rounds 8",

@@ -65,6 +65,8 @@ def connected(address: str | None) -> Iterator[None]:
         _reach(address)
         joining.init(address or "local", logging_level=logging.WARNING, include_dashboard=dashboard)
     except (OSError, ValueError) as error:
+        if address is None:
+            raise ResourceError(f"Ray could not be started on this machine: {error}") from None
         raise ResourceError(
             f"No Ray cluster could be joined at address {address!r} ({error}). Is it running (`ray start --head`)? "
             f"Where it uses token authentication, this user needs its token (RAY_AUTH_TOKEN or ~/.ray/auth_token), "

@@ -35,9 +35,12 @@ class Kept(NamedTuple):
 
 @dataclass
 class Running:
-    """See the module.
+    """Bookkeeping of one job; the executor decides.
 
-    broadcast: packed, or a reference to it in the object store. num_bytes: of the broadcast.
+    broadcast: packed, or a reference to it in the object store. num_bytes: of the broadcast. inline: it travels inside
+    the first call to a worker. put_s, fold_s: the driver's seconds for sending and for adding up. spans: what workers
+    did when. retries: failures after which units ran again. done_cost, busy_s: of the units that are finished, the cost
+    and the workers' seconds.
     """
 
     job: Job
@@ -100,7 +103,7 @@ class Running:
 
     @property
     def work(self) -> WorkKind:
-        """See there."""
+        """By which the time that its units take is remembered."""
         return self.job.kind, getattr(self.job.broadcast, "phase", 0)
 
     def gone(self, parts: Iterable[Node]) -> set[int]:

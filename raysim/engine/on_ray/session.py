@@ -149,7 +149,8 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
 
 def _check_shared(plan: Plan, path: Path | None) -> None:
     """Refuse several machines where clients remember in files that only this one sees."""
-    if plan.states is not None and len(ray.nodes()) > 1 and (path is None or folder.named(path) != str(path)):
+    machines = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
+    if plan.states is not None and len(machines) > 1 and (path is None or folder.named(path) != str(path)):
         given = "" if path is None else f", but got {folder.named(path)}, whose copy is on one machine"
         raise ExperimentError(
             f"Clients remember under this correction, and here they are on several machines: the run's folder "

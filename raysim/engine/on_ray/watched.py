@@ -135,7 +135,9 @@ class WatchedDriver:
         with self._news:
             if self._stage == "starting":
                 # Nothing was written, and workers that others hold may be waited for: there is nothing to wait for.
-                threading.Timer(POLL_S, _end_this_process).start()
+                self._stage = "stopped"
+                self._news.notify_all()
+                threading.Timer(2 * POLL_S, _end_this_process).start()
             elif self._stage == "running":
                 self._driver.stop()
 
@@ -167,12 +169,18 @@ class WatchedDriver:
 
     def _begin(self) -> None:
         workers = tuple(self._driver.start())
-        self._driver.open(overlap=True)
-        assert self._driver.folder is not None
         with self._news:
-            self._workers, self._rows = workers, self._driver.folder.rows
-            self._first, self._stage = len(self._rows), "running"
-            self._news.notify_all()
+            stopped = self._stage == "stopped"
+            if not stopped:
+                # A stop that comes now waits, and finds a run that can be stopped.
+                self._driver.open(overlap=True)
+                assert self._driver.folder is not None
+                self._workers, self._rows = workers, self._driver.folder.rows
+                self._first, self._stage = len(self._rows), "running"
+                self._news.notify_all()
+        if stopped:
+            # This process is about to end.
+            threading.Event().wait()
 
     def _draw(self) -> None:
         try:

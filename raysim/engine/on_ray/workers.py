@@ -23,7 +23,7 @@ class Worker:
     """One worker as the driver sees it.
 
     node: empty until it is ready. in_flight: calls with units that it has. since_s: when it began the call that it
-    carries out, by the monotonic clock.
+    carries out, by the monotonic clock. held_s: seconds of work since it last handed over.
     """
 
     actor: Any
