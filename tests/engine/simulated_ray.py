@@ -78,6 +78,13 @@ class Process:
         """Whether it has started and lives."""
         return self._instance is not None and not self.dead
 
+    @property
+    def holds(self) -> list[Any]:
+        """What it keeps of jobs, while it has nothing to do."""
+        pool = self._instance
+        kept = [pool._held, pool._rows, pool._broadcasts] if self.works and not self._under_way else []
+        return [each for each in kept if each]
+
     def start(self) -> None:
         if not self.dead:
             self._instance = self._ray.inside(self, self._make)
@@ -184,6 +191,10 @@ class SimulatedRay:
     def after(self, seconds: float, happens: Callable[[], None]) -> None:
         """Have something happen."""
         heapq.heappush(self._events, (self.now_s + seconds, next(self._order), happens))
+
+    def let_pass(self, seconds: float) -> None:
+        """Have happen what happens in that time, while the driver does nothing."""
+        self.wait([Reference()], timeout=seconds)
 
     def lose_node(self, node: str) -> None:
         """All its workers die at once, and what lay there is lost."""

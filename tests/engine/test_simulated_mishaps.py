@@ -179,14 +179,14 @@ def test_a_hang_in_the_first_round_is_seen(make_ray: Make) -> None:
 
 
 def test_units_given_to_a_late_worker_after_it_was_copied_are_not_lost(make_ray: Make) -> None:
-    ray = make_ray(here=3)
+    ray = make_ray(here=2, there=1)
     on_ray = started(ray)
     done(on_ray, job("a0 b0 c0"))
     start_s = ray.now_s
     late = {(0, "a1"): 50.0, (1, "a1"): 3.0, (2, "c1"): 8.0}
     ray.seconds = lambda worker, unit: late.get((worker, unit), 1.0)
-    # Worker 1 copies what worker 0 is late with; then worker 2 dies, and its unit is given to the late worker.
-    ray.after(7.0, lambda: ray.processes[2].die())
+    # Worker 1 copies what worker 0 is late with; then worker 2 goes with its node, and its unit to the late worker.
+    ray.after(7.0, lambda: ray.lose_node("there"))
     done(on_ray, job("a1 b1 c1"))
     assert ray.now_s - start_s < 30
 
@@ -245,6 +245,18 @@ def look(kept: Any, model: Tensor = SMALL) -> Job:
     return Job("gram", broadcast, tuple(kept), [1.0] * len(kept))
 
 
+def test_updates_that_went_with_the_sums_of_a_node_are_made_again_with_them(make_ray: Make) -> None:
+    ray = make_ray(here=2, there=2)
+    on_ray = started(ray)
+    slow = {process.number for process in ray.processes if process.node == "here"}
+    ray.seconds = lambda worker, unit: 2.0 if worker in slow else 0.5
+    ray.combine_s = 5.0
+    ray.after(1.5, lambda: ray.lose_node("there"))
+    outcome = done(on_ray, job(named("u", 8), LARGE, shards=2))
+    assert outcome.retries
+    assert on_ray.result(on_ray.submit(look(outcome.kept))).value == whole([f"{list(range(8))}"] * 2)
+
+
 def test_updates_may_be_lost_while_a_node_adds_up_its_sums(make_ray: Make) -> None:
     ray = make_ray(here=2, there=2, yonder=2)
     on_ray = started(ray)
@@ -292,6 +304,9 @@ def test_whatever_happens_within_the_budgets_every_unit_counts_once(seed: int, m
     assert scored is not None
     assert on_ray.result(scored[0]).value == whole(scored[1].units)
     assert ray.now_s < 400
+    ray.let_pass(60)
+    # Nothing of a job stays in a worker's memory.
+    assert not any(process.holds for process in ray.processes)
 
 
 WHILE_S = 10.0

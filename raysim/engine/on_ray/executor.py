@@ -262,11 +262,11 @@ class OnRay:
         worker = self._workers[call.worker]
         worker.in_flight -= bool(call.units)
         worker.since_s = time.monotonic()
-        if call.void:
-            self._came_back(call.worker)
-            return
-        if call.copies is not None and reply.out_of_memory:
+        failed_copy = call.copies is not None and reply.out_of_memory
+        if failed_copy:
             worker.actor.drop.remote(-call.ticket)
+        if call.void or failed_copy:
+            self._came_back(call.worker)
             return
         running = self._jobs[call.ticket]
         took_s = running.done(call.worker, call.units, reply.done)
@@ -309,6 +309,9 @@ class OnRay:
         if isinstance(call, Work):
             self._workers[call.worker].in_flight -= bool(call.units)
             self._workers[call.worker].since_s = time.monotonic()
+            if call.copies is not None:
+                # It did the units by another name, of which a dropped job does not know.
+                self._workers[call.worker].actor.drop.remote(-call.ticket)
             if call.void:
                 self._came_back(call.worker)
                 return
