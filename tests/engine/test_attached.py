@@ -34,12 +34,18 @@ def slow(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return cross_entropy(outputs, targets)
 
 
-SCRIPT = """
-import sys
+SCRIPT = f"""
+import sys, time
 import raysim
-from tests.engine.test_attached import slow
+from raysim.models.softmax import cross_entropy
+
+def slow(outputs, targets):
+    time.sleep({PAUSE_S})
+    return cross_entropy(outputs, targets)
+
 raysim.run(raysim.load("tiny.toml"), loss=slow, address=sys.argv[1])
 """
+"""It needs no file of these tests, which a cluster's workers may not find."""
 
 FILE = f"""
 name = "tiny"

@@ -105,8 +105,10 @@ def test_a_store_that_holds_the_data_is_asked_before_the_driver(
 
 
 def test_clients_that_remember_on_several_nodes_need_a_disk_that_these_share(
-    experiment: Make, far: Path, tmp_path: Path
+    experiment: Make, far: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    nodes = [{**node, "NodeManagerHostname": f"machine-{at}"} for at, node in enumerate(ray.nodes())]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
     client = {"optimizer": {"name": "sgd", "lr": 0.3}, "correction": {"name": "scaffold"}}
     uri = (tmp_path / "elsewhere").as_uri()
     with pytest.raises(raysim.ExperimentError, match=f"a disk that all of them share, but got {uri}, whose copy is"):

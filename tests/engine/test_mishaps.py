@@ -49,8 +49,10 @@ def test_all_workers_killed_at_once_change_no_bit(
 
 
 def test_a_node_that_is_out_of_reach_is_done_without_though_it_comes_back(
-    node: Any, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+    node: Any, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The cluster shall declare it dead before somebody else has done its work.
+    monkeypatch.setattr(executor.lateness, "is_slow", lambda running_s, expected_s: False)
     trap = tmp_path / "trap"
     plan = plan_of(experiment, dataset, OnNode(node.node_id, trap, never_return))
     expected = alone(plan)
