@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
-from scipy.special import ndtri
 
 from raysim import seeds
 from raysim.section import Section
@@ -84,6 +83,8 @@ def drawn(quantity: float | Distribution, seed: int, key: str, round_index: int,
     uniform = seeds.uniforms(seeds.keys(seed, key, when, positions))
     match quantity:
         case LogNormal():
+            from scipy.special import ndtri  # slow to import, in every process of a run
+
             return np.asarray(quantity.median * np.exp(quantity.sigma * ndtri(uniform)))
         case Uniform():
             return quantity.low + (quantity.high - quantity.low) * uniform

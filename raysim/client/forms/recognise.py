@@ -1,7 +1,8 @@
-"""Which modules the hand-written forms can run: nn.Sequential, nested or not, of layers with a backward of their own.
+"""Which modules the hand-written forms can run: those that are one line of layers with a backward of their own, be it
+an nn.Sequential, nested or not, or the forward of a class.
 
-A layer may be made of others, which are recognised in turn. A user's own Sequential is recognised like a built-in
-family, so a model is written once, as a plain module.
+A layer may be made of others, which are recognised in turn. A user's own module is recognised like a built-in family,
+so a model is written once, as a plain module.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from raysim.client.forms.straight import Called, FlattenTo, NotStraight, straight_line
 from raysim.models.attention import CausalSelfAttention
 from raysim.models.lstm import Lstm
 from raysim.models.positions import Positions
@@ -48,45 +50,74 @@ def lowest_with_parameters(layers: Sequence[Placed]) -> int:
 
 def recognise(module: nn.Module) -> Recognised | str:
     """The module's layers, or the reason why it is not recognised."""
-    if type(module) is not nn.Sequential and type(module) not in KINDS:
-        return f"only nn.Sequential and single layers have hand-written forms, and the module is a {_name(module)}"
     if any(True for _ in module.buffers()):
         return "modules with buffers have no hand-written form"
     if any(not parameter.requires_grad for parameter in module.parameters()):
         return "modules with frozen parameters have no hand-written form"
-    placed = list(_walk("", module))
+    for name, child in module.named_modules():
+        if _is_altered(child):
+            return f"{_where(name, child)} has hooks or a parametrization"
+    try:
+        placed = _placed("", module)
+    except NotStraight as error:
+        return str(error)
+    if not placed:
+        return f"{_name(module)}.forward calls no layer"
     seen: set[int] = set()
     for layer in every(placed):
         kind = KINDS.get(type(layer.module))
-        where = f"layer {layer.path.rstrip('.') or 'the module itself'!r} ({_name(layer.module)})"
+        where = _where(layer.path, layer.module)
         if kind is None:
-            return f"{where} has no hand-written form; these have: {', '.join(sorted(k.__name__ for k in KINDS))}"
+            return f"{where} has no hand-written form; these have: {_KNOWN}"
         if reason := kind(layer.module):
             return f"{where} {reason}"
-        if _is_altered(layer.module):
-            return f"{where} has hooks or a parametrization"
         # Those of a layer made of others are theirs.
         parameters = {id(p) for p in layer.module.parameters()} if not layer.inner else set()
         if parameters & seen:
             return f"{where} shares a parameter with another layer"
         seen |= parameters
+    # Their masks are addressed by their place among the module's.
+    dropouts = [id(layer.module) for layer in every(placed) if type(layer.module) is nn.Dropout]
+    if dropouts != [id(child) for child in module.modules() if type(child) is nn.Dropout]:
+        return "its forward calls its nn.Dropouts in another order than it holds them, or not once each"
     return Recognised(_ordered(placed))
 
 
-def _walk(path: str, module: nn.Module) -> Iterator[Placed]:
+def _placed(path: str, module: nn.Module) -> list[Placed]:
+    """The layer, or those that a module's forward calls; NotStraight where these are not one line."""
     if type(module) in MADE_OF:
-        inner = [p for name in MADE_OF[type(module)] for p in _walk(f"{path}{name}.", module.get_submodule(name))]
-        yield Placed(path, module, tuple(inner))
-    elif type(module) is not nn.Sequential:
-        yield Placed(path, module)
-    elif _is_altered(module):
-        # Given out as it is: a Sequential with hooks is not among the kinds, and says so.
-        yield Placed(path, module)
-    else:
-        # Not named_children, which gives a layer that stands in two places only once.
-        for name, child in module._modules.items():
-            if child is not None:
-                yield from _walk(f"{path}{name}.", child)
+        inner = [one for name in MADE_OF[type(module)] for one in _placed(f"{path}{name}.", module.get_submodule(name))]
+        return [Placed(path, module, tuple(inner))]
+    if type(module) in KINDS or (_from_torch(module) and type(module) is not nn.Sequential):
+        return [Placed(path, module)]
+    try:
+        called = _flattened(straight_line(module))
+    except NotStraight as error:
+        inside = f" ({path.rstrip('.')!r})" if path else ""
+        raise NotStraight(f"{_name(module)}.forward{inside} {error}") from error
+    return [one for name, layer in called for one in _placed(f"{path}{name}." if name else path, layer)]
+
+
+def _from_torch(module: nn.Module) -> bool:
+    return type(module).__module__.partition(".")[0] == "torch"
+
+
+def _flattened(called: Sequence[Called]) -> list[Called]:
+    """With plain flattening for what is known to be that."""
+    plain: list[Called] = []
+    for number, (name, layer) in enumerate(called):
+        if isinstance(layer, FlattenTo):
+            fed = next((after for _, after in called[number + 1 :] if any(True for _ in after.parameters())), None)
+            if not isinstance(fed, nn.Linear) or fed.in_features != layer.features:
+                raise NotStraight(f"calls view(-1, {layer.features}), and no Linear behind it takes as many")
+            layer = nn.Flatten()
+        plain.append((name, layer))
+    return plain
+
+
+def _where(path: str, module: nn.Module) -> str:
+    name = path.rstrip(".")
+    return f"layer {name!r} ({_name(module)})" if name else f"the {_name(module)}"
 
 
 def every(placed: Sequence[Placed]) -> Iterator[Placed]:
@@ -183,6 +214,8 @@ KINDS: dict[type[nn.Module], Callable[[Any], str | None]] = {
     Tied: _tied,
 }
 """Layers with a hand-written form, each with a check: None, or what is in the way."""
+
+_KNOWN = ", ".join(sorted(kind.__name__ for kind in KINDS))
 
 MADE_OF: dict[type[nn.Module], tuple[str, ...]] = {
     CausalSelfAttention: ("query", "key", "value", "out"),

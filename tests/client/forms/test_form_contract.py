@@ -37,6 +37,23 @@ def with_norms() -> nn.Module:
     )  # fmt: skip
 
 
+class Written(nn.Module):
+    """A class with a forward of its own, as people write them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # In another order than they are called.
+        self.head = nn.Linear(5, 4)
+        self.fc = nn.Linear(12, 5)
+        self.convs = nn.ModuleList([nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 1)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for conv in self.convs:
+            x = functional.relu(conv(x))
+        x = functional.max_pool2d(x, 2)
+        return self.head(torch.tanh(self.fc(x.view(x.size(0), -1))))
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "linear": (partial(linear.make, linear.Linear(), (6,), 4), (6,)),
     "mlp": (partial(mlp.make, mlp.Mlp(hidden=(7, 5)), (6,), 4), (6,)),
@@ -44,6 +61,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "cnn": (partial(cnn.make, cnn.Cnn(), (2, 8, 9), 4), (2, 8, 9)),
     "cnn_mcmahan": (partial(cnn_mcmahan.make, cnn_mcmahan.CnnMcmahan(), (1, 8, 8), 4), (1, 8, 8)),
     "norms": (with_norms, (2, 6, 7)),
+    "written": (Written, (2, 6, 7)),
 }
 
 TRANSFORMER = transformer_word.TransformerWord(embedding=6, width=8, heads=2, hidden=5, layers=2)
@@ -172,7 +190,7 @@ def test_a_form_follows_the_definition_of_local_training(form: str, work: dict[s
         assert_same(own, by_definition(factory, data, work, row))
 
 
-@pytest.mark.parametrize("name", ["linear", "mlp_tanh", "cnn_mcmahan", "norms"])
+@pytest.mark.parametrize("name", ["linear", "mlp_tanh", "cnn_mcmahan", "norms", "written"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_follows_the_definition_for_every_family(form: str, name: str) -> None:
     factory, shape = MODELS[name]

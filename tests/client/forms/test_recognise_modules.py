@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from raysim.client.forms.recognise import Recognised, recognise
 from raysim.models.attention import CausalSelfAttention
@@ -66,9 +71,106 @@ def test_nothing_below_the_lowest_parameters_needs_a_gradient(layers: list[nn.Mo
     assert found.lowest_with_parameters == lowest
 
 
+class Written(nn.Module):
+    """A forward of one's own; `told` is what it does with its layers."""
+
+    def __init__(self, told: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.told, self.calls = told, 0
+        self.conv, self.drop, self.fc, self.out = nn.Conv2d(1, 2, 3), nn.Dropout(0.5), nn.Linear(8, 3), nn.Linear(3, 3)
+        self.block = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+
+    def forward(self, x: Any) -> Any:
+        return self.told(self, x)
+
+
+@pytest.mark.parametrize(
+    "flatten",
+    [
+        lambda x: torch.flatten(x, 1),
+        lambda x: x.flatten(start_dim=1),
+        lambda x: x.view(x.size(0), -1),
+        lambda x: x.contiguous().view(x.shape[0], -1),
+        lambda x: x.reshape(x.size()[0], 8),
+        lambda x: x.view(-1, 8),
+    ],
+)
+def test_a_class_is_the_layers_that_its_forward_calls(flatten: Callable[[Any], Any]) -> None:
+    def told(own: Any, x: Any) -> Any:
+        x = functional.max_pool2d(own.conv(x), 2, ceil_mode=True)
+        return own.block(own.drop(functional.relu(own.fc(flatten(x)), inplace=True)))
+
+    module = Written(told).eval()
+    found = recognise(nn.Sequential(module))
+    assert isinstance(found, Recognised), found
+    kinds = [nn.Conv2d, nn.MaxPool2d, nn.Flatten, nn.Linear, nn.ReLU, nn.Dropout, nn.Linear, nn.ReLU]
+    assert [type(placed.module) for placed in found.layers] == kinds
+    named = [placed.path for placed in found.layers if placed.module in set(module.modules())]
+    assert named == ["0.conv.", "0.fc.", "0.drop.", "0.block.0.", "0.block.1."]
+    (pool,) = (placed.module for placed in found.layers if isinstance(placed.module, nn.MaxPool2d))
+    assert (pool.kernel_size, pool.stride, pool.ceil_mode) == (2, 2, True)
+    # It can be called as before, in the mode that it was in.
+    assert module(torch.ones(1, 1, 6, 6)).shape == (1, 3)
+    assert not module.training
+
+
+def branching(own: Any, x: Any) -> Any:
+    return own.drop(own.fc(x) if x.sum() > 0 else x)
+
+
+def counting(own: Any, x: Any) -> Any:
+    own.calls += 1
+    return own.drop(own.fc(x))
+
+
+def drawing(own: Any, x: Any) -> Any:
+    return own.drop(own.fc(x) if random.random() < 0.5 else own.out(x))
+
+
+def looking_aside(own: Any, x: Any) -> Any:
+    own.out(own.fc(x))
+    return own.drop(own.fc(x))
+
+
+def leaving_out(own: Any, x: Any) -> Any:
+    y = own.fc(x)
+    own.out(own.drop(y))
+    return y
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        (lambda own, x: x + own.fc(x), "forward is no plain sequence of layers (TypeError: unsupported operand"),
+        (lambda own, x: torch.cat([x, own.fc(x)]), "forward calls cat, which stands for none of the layers"),
+        (branching, "'Line' object has no attribute 'sum'"),
+        (counting, "forward changes an attribute of the module"),
+        (drawing, "forward draws random numbers"),
+        (lambda own, x: own.fc(x) * torch.rand(1), "forward calls mul, which stands for none of the layers"),
+        (looking_aside, "forward uses the input of 'fc' twice"),
+        (leaving_out, "forward returns something other than what its last layer makes"),
+        (lambda own, x: {"logits": own.fc(x)}, "forward returns something other"),
+        (lambda own, x: x, "forward calls no layer"),
+        (lambda own, x: own.fc(own.drop(own.drop(x))), "calls its nn.Dropouts in another order"),
+        (lambda own, x: own.fc(x), "calls its nn.Dropouts in another order"),
+        (lambda own, x: functional.dropout(own.fc(x)), "forward calls dropout, which stands for none of the layers"),
+        (lambda own, x: own.fc(own.fc.weight), "forward gives 'fc' something other than the batch"),
+        (lambda own, x: own.fc(own.drop(x.view(-1, 3))), "calls view(-1, 3), and no Linear behind it takes as many"),
+        (lambda own, x: own.drop(x.view(-1, 8)), "calls view(-1, 8), and no Linear behind it takes as many"),
+        (lambda own, x: own.fc(x.view(4, -1)), "calls view or reshape for more than flattening an example"),
+        (lambda own, x: own.fc(x.view(x.size(1), -1)), "asks for a size other than the batch's"),
+        (lambda own, x: own.fc(own.drop(x.flatten())), "does not flatten all axes but the batch"),
+    ],
+)
+def test_a_forward_that_does_more_is_refused_with_the_reason(told: Callable[[Any, Any], Any], reason: str) -> None:
+    said = recognise(Written(told))
+    assert isinstance(said, str), said
+    assert reason in said
+
+
 class Own(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x
+        return x.sin()
 
 
 class OwnLinear(nn.Linear):
@@ -113,9 +215,9 @@ def shared() -> nn.Module:
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
-        (Own(), "only nn.Sequential"),
-        (nn.Sequential(Own()), "'0' (Own) has no hand-written form"),
-        (nn.Sequential(OwnLinear(3, 2)), "OwnLinear"),
+        (Own(), "Own.forward is no plain sequence of layers (AttributeError: 'Line' object has no attribute 'sin')"),
+        (nn.Sequential(Own()), "Own.forward ('0') is no plain"),
+        (nn.Sequential(OwnLinear(3, 2)), "OwnLinear.forward ('0') calls linear, which stands for none of the layers"),
         (nn.Sequential(nn.Conv2d(4, 4, 3, groups=2)), "has groups"),
         (nn.Sequential(nn.Conv2d(1, 4, 3, padding="same")), "pads by other means"),
         (nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect")), "pads by other means"),
@@ -124,14 +226,14 @@ def shared() -> nn.Module:
         (nn.Embedding(5, 3, max_norm=1.0), "max_norm"),
         (nn.Embedding(5, 3, sparse=True), "sparse"),
         (nn.Sequential(nn.LSTM(3, 2)), "'0' (LSTM) has no hand-written form"),
-        (nn.Sequential(Residual(nn.Sequential(nn.Linear(3, 3), Own()))), "'0.body.1' (Own) has no hand-written form"),
+        (nn.Sequential(Residual(nn.Sequential(nn.Linear(3, 3), Own()))), "Own.forward ('0.body.1') is no plain"),
         (other_words(), "has another layer than nn.Embedding for its words"),
         (other_projection(), "has other layers than nn.Linear for query, key, value, out"),
         (frozen(), "frozen"),
         (hooked(), "hooks"),
-        (hooked_whole(), "no hand-written form"),
+        (hooked_whole(), "the Sequential has hooks"),
         (shared(), "shares a parameter"),
-        (nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), "the module is a"),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), "the ParametrizedLinear has hooks"),
     ],
 )
 def test_others_are_refused_with_the_reason(module: nn.Module, reason: str) -> None:
