@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from torch import Tensor
 
 from raysim import checkpoint, records
+from raysim.client.examples import Examples
 from raysim.engine import loop
 from raysim.engine.in_process import InProcess
 from raysim.engine.job import Job
@@ -88,7 +89,9 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
         sent = training.broadcast(state, repeats, positions.tolist(), sums)
         # What the client sent: before clipping, and once, however often it was drawn.
         sent = replace(sent, limits=UNLIMITED, repeats={})
-        made = Pool(plan, device, "this process").run("train", sent, number, chunks[number], kept)
+        made = Pool(plan, device, "this process", Examples(plan.dataset)).run(
+            "train", sent, number, chunks[number], kept
+        )
     members = tuple(train.id_of(p) for p in chunks[number])
     if position in made.rejected:
         return ClientUpdate(index, client, members, None, rejected=True)
