@@ -41,8 +41,8 @@ class PooledSplit:
 
     def arrays(self) -> Arrays | None:
         """The split's own, where its clients' rows lie behind each other in order of position."""
-        whole, sizes = self.split.arrays(), self.split.sizes()
-        if whole is None or (whole.first_rows[1:] != whole.first_rows[:-1] + sizes[:-1]).any():
+        whole = self.split.arrays()
+        if whole is None or (np.diff(whole.first_rows) != self.split.sizes()[:-1]).any():
             return None
         return whole._replace(first_rows=whole.first_rows[:1])
 

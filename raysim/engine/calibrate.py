@@ -15,7 +15,6 @@ from typing import get_args
 import numpy as np
 import torch
 
-from raysim.client.examples import Examples
 from raysim.client.forms.choose import FormName, Way, choose
 from raysim.engine.client_memory import with_states_folder
 from raysim.engine.example_memory import ExampleMemory
@@ -64,13 +63,13 @@ def calibrate(
     engine = plan.experiment.engine
     with fixed(engine.threads, device, engine.precision):
         ways = list(_ways(plan, len(cohort), device.type, tell))
-        examples = ExampleMemory().of(plan, device)
+        memory = ExampleMemory()
         seconds: dict[Way, list[float]] = {}
         # The first pass warms up, and finds out who has the memory.
         for repeat in range(repeats + 1):
             for way in list(ways):
                 try:
-                    took_s = _round_s(replace(plan, way=way), cohort, device, examples, workers, budget_s)
+                    took_s = _round_s(replace(plan, way=way), cohort, device, memory, workers, budget_s)
                 except torch.OutOfMemoryError:
                     ways.remove(way)
                     tell(f"{way.form} with {way.most} clients: out of memory")
@@ -112,18 +111,18 @@ def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], 
 
 
 def _round_s(
-    plan: Plan, cohort: np.ndarray, device: torch.device, examples: Examples, workers: int, budget_s: float
+    plan: Plan, cohort: np.ndarray, device: torch.device, memory: ExampleMemory, workers: int, budget_s: float
 ) -> float:
     """One pass over a round's chunks, or as many as the budget allows."""
     with with_states_folder(plan, None) as placed:
-        return _passed_s(placed, cohort, device, examples, workers, budget_s)
+        return _passed_s(placed, cohort, device, memory, workers, budget_s)
 
 
 def _passed_s(
-    plan: Plan, cohort: np.ndarray, device: torch.device, examples: Examples, workers: int, budget_s: float
+    plan: Plan, cohort: np.ndarray, device: torch.device, memory: ExampleMemory, workers: int, budget_s: float
 ) -> float:
     chunks, costs = plan.chunks(cohort, 0)
-    pool = Pool(plan, device, "calibration", examples)
+    pool = Pool(plan, device, "calibration", memory)
     algorithm, state = plan.algorithm(), plan.initial_state()
     sums: list[Sums] = []
     for phase in algorithm.phases[:-1]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterator
-from weakref import WeakValueDictionary
+from collections.abc import Collection, Hashable, Iterator
 
 import torch
 
@@ -13,12 +12,12 @@ from raysim.engine.plan import Plan, evaluated_splits
 
 log = logging.getLogger("raysim")
 
-QUARTER = 0.25
-"""Of the memory that a card has left, what a split that nobody asked to have there may take."""
+UNASKED = 0.25
+"""Of the memory that this process may still use on a card, what a split may take under "auto"."""
 
 
 class ExampleMemory:
-    """The examples of a process's runs. What was uploaded is freed with the last pool that has it.
+    """The examples of a process's runs.
 
     Args:
         share: of a card's memory, what this process may use, in (0, 1].
@@ -26,21 +25,25 @@ class ExampleMemory:
 
     def __init__(self, share: float = 1.0) -> None:
         self._share = share
-        self._held: WeakValueDictionary[Hashable, Examples] = WeakValueDictionary()
+        self._held: dict[str, dict[Hashable, Examples]] = {}
 
     def of(self, plan: Plan, device: torch.device) -> Examples:
-        """The run's examples, on `device` where they are to be; those of another run with the same, where they are."""
+        """The run's examples; its splits are uploaded to `device` where they are to be, unless another run's were."""
         names = tuple(_to_upload(plan, device))
-        key = plan.dataset.fingerprint, plan.experiment.engine.examples, names, device
-        examples = self._held.get(key)
-        if examples is None:
-            examples = self._held[key] = self._made(plan, names, device)
-        return examples
+        key = plan.experiment.engine.examples, names, device
+        held = self._held.setdefault(plan.dataset.fingerprint, {})
+        if key not in held:
+            held[key] = self._made(plan, names, device)
+        return held[key]
+
+    def keep_only(self, fingerprints: Collection[str]) -> None:
+        """Let go of the examples of all other data: no run has them any more."""
+        self._held = {own: held for own, held in self._held.items() if own in fingerprints}
 
     def _made(self, plan: Plan, names: tuple[str, ...], device: torch.device) -> Examples:
         examples, asked = Examples(plan.dataset), plan.experiment.engine.examples == "device"
         for name in names:
-            if not asked and stored_bytes(plan, name) > QUARTER * self._room_bytes(device):
+            if not asked and stored_bytes(plan, name) > UNASKED * self._room_bytes(device):
                 continue
             try:
                 examples.upload(name, device)
@@ -56,7 +59,10 @@ class ExampleMemory:
 
     def _room_bytes(self, device: torch.device) -> float:
         free, total = torch.cuda.mem_get_info(device)
-        return min(free, self._share * total - torch.cuda.memory_reserved(device))
+        allocated = torch.cuda.memory_allocated(device)
+        # What torch has from the card, and nobody has from torch, is free too.
+        unused = torch.cuda.memory_reserved(device) - allocated
+        return min(free + unused, self._share * total - allocated)
 
 
 def stored_bytes(plan: Plan, name: str) -> int:

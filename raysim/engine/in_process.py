@@ -38,7 +38,7 @@ class InProcess:
     Args:
         plans: the runs; one alone is that of the jobs that `submit` takes.
         worker: how errors and timelines name this process.
-        memory: where examples lie that this process has other runs for as well.
+        memory: where this process has examples, where it has other runs as well.
     """
 
     def __init__(self, *plans: Plan, worker: str = HERE, memory: ExampleMemory | None = None) -> None:
@@ -50,7 +50,7 @@ class InProcess:
         for plan, key in zip(plans, self._keys, strict=True):
             mates = [pool for pool, other in zip(self._pools, self._keys, strict=False) if key == other is not None]
             device = choose_device(plan.experiment.engine.gpus_per_worker)
-            self._pools.append(Pool(plan, device, worker, memory.of(plan, device), mates[0] if mates else None))
+            self._pools.append(Pool(plan, device, worker, memory, mates[0] if mates else None))
         self._waiting: dict[int, _Waiting] = {}
         self._done: dict[int, Outcome] = {}
         self._submitted = 0

@@ -6,7 +6,7 @@ import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +24,7 @@ from raysim.client.forms.make import make
 from raysim.client.forms.stacked import Stacked, Start
 from raysim.client.section import ClientSection
 from raysim.cohort.chunks import Chunk
+from raysim.engine.example_memory import ExampleMemory
 from raysim.engine.job import Kind, Look, Part, Shard
 from raysim.engine.plan import Plan
 from raysim.errors import ClientError
@@ -45,15 +46,15 @@ class Pool:
         plan: the run.
         device: where clients are trained.
         worker: how errors name this pool.
-        examples: of the plan's dataset.
+        memory: where this process has examples; it is asked for them with the first unit, as they may take a while.
         mate: the pool of another run whose clients may be trained in one stack with this one's: they share a form.
     """
 
     def __init__(
-        self, plan: Plan, device: torch.device, worker: str, examples: Examples, mate: Pool | None = None
+        self, plan: Plan, device: torch.device, worker: str, memory: ExampleMemory, mate: Pool | None = None
     ) -> None:
         self._plan = plan
-        self._examples = examples
+        self._memory = memory
         self._device = device
         self._worker = worker
         self._algorithm = plan.algorithm()
@@ -130,6 +131,10 @@ class Pool:
                 yield mate._algorithm.phases[own.phase].local(workshop, mate._examples, own, chunk)
         except ClientFailure as failure:
             raise ClientError(self._describe("train", failure, sent[0].round, index, chunk)) from failure.__cause__
+
+    @cached_property
+    def _examples(self) -> Examples:
+        return self._memory.of(self._plan, self._device)
 
     def _with_room(self, work: Callable[[], Made]) -> Made:
         """What `work` returns; where memory runs out with examples on the device, it is done again without them."""

@@ -63,6 +63,7 @@ class Host:
         """Let go of all other runs: they have ended."""
         self._plans = {number: plan for number, plan in self._plans.items() if number in numbers}
         self._loops = {group: loops for group, loops in self._loops.items() if set(group) <= set(numbers)}
+        self._memory.keep_only({plan.dataset.fingerprint for plan in self._plans.values()})
 
     def advance(self, group: tuple[int, ...], states: Sequence[ServerState]) -> list[Advanced]:
         """Run each from its state to its next evaluation, checkpoint or last round, or for LONGEST_S."""

@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 
 import raysim
+from raysim import records
 from raysim.client.examples import Examples
 from raysim.data import DatasetWriter, FederatedDataset, Field
 from raysim.engine.example_memory import ExampleMemory
@@ -100,7 +101,29 @@ def test_nor_does_it_with_workers(tmp_path: Path, experiment: Make) -> None:
     assert [bits(finished) for finished in raysim.rounds(there, dataset=data)] == expected
 
 
-def test_runs_on_the_same_data_share_what_is_kept_and_free_it_together(
+def test_mates_of_a_process_upload_once_and_have_the_numbers_that_each_has_alone(
+    tmp_path: Path, dataset: FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, uploaded = Examples.upload, []
+
+    def upload(self: Examples, name: str, device: torch.device) -> None:
+        uploaded.append(name)
+        real(self, name, device)
+
+    monkeypatch.setattr(Examples, "upload", upload)
+    exp = experiment(engine={"workers": 0, "examples": "device"}, evaluation={"every": 1})
+    wanted = [exp.changed([f"client.optimizer.lr={lr}", f"name=lr-{lr}"]) for lr in (0.1, 0.2, 0.3)]
+    with raysim.Runs(exp, dataset=dataset) as runs:
+        runs.start([(own, tmp_path / own.name) for own in wanted])
+        list(runs.reports())
+    assert uploaded == ["train", "test"]
+    for own in wanted:
+        alone = raysim.rounds(own.changed(["engine.examples=host"]), dataset=dataset)
+        losses = [finished.metrics["eval/test/loss"] for finished in alone]
+        assert records.read_rounds(tmp_path / own.name)["eval/test/loss"].to_pylist() == losses
+
+
+def test_runs_on_the_same_data_share_what_is_kept_until_none_is_left(
     dataset: FederatedDataset, experiment: Make
 ) -> None:
     memory, cpu = ExampleMemory(), torch.device("cpu")
@@ -109,8 +132,11 @@ def test_runs_on_the_same_data_share_what_is_kept_and_free_it_together(
     one, other, on_host = (memory.of(plan, cpu) for plan in plans)
     assert one is other
     assert on_host is not one
-    del one, other
-    assert memory.of(plans[0], cpu).let_go()
+    memory.keep_only({dataset.fingerprint})
+    assert memory.of(plans[0], cpu) is one
+    memory.keep_only(())
+    assert memory.of(plans[0], cpu) is not one
+    assert one.let_go()
     assert not on_host.let_go()
 
 
@@ -124,8 +150,11 @@ def uploads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return noted
 
 
-def a_card(monkeypatch: pytest.MonkeyPatch, free: float, total: float, reserved: float = 0) -> None:
+def a_card(
+    monkeypatch: pytest.MonkeyPatch, free: float, total: float, allocated: float = 0, reserved: float = 0
+) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, total))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: allocated)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: reserved)
 
 
@@ -138,14 +167,15 @@ def test_on_a_card_a_split_may_take_a_quarter_of_what_this_process_has_left(
 ) -> None:
     plan = resolve(experiment(), dataset)
     least = 4 * TRAIN_BYTES
-    for share, free, total, reserved, fits in (
-        (1.0, least, 10 * least, 0, True),
-        (1.0, least - 1, 10 * least, 0, False),
-        (0.1, 10 * least, 10 * least, 0, True),
-        (0.1, 10 * least, 10 * least, 1, False),
+    for share, free, total, allocated, reserved, fits in (
+        (1.0, least, 10 * least, 0, 0, True),
+        (1.0, least - 1, 10 * least, 0, 0, False),
+        (1.0, least - 5, 10 * least, 7, 12, True),
+        (0.1, 10 * least, 10 * least, 0, 0, True),
+        (0.1, 10 * least, 10 * least, 1, 1, False),
     ):
         uploads.clear()
-        a_card(monkeypatch, free, total, reserved)
+        a_card(monkeypatch, free, total, allocated, reserved)
         ExampleMemory(share).of(plan, CARD)
         assert uploads == (["train", "test"] if fits else ["test"])
 

@@ -58,8 +58,7 @@ class ClientPool:
             # Ray's fraction only counts pools; without a cap one of them could take the whole card.
             torch.cuda.set_per_process_memory_fraction(gpus)
         self._name = f"worker {index} (process {os.getpid()})"
-        examples = ExampleMemory(min(1.0, gpus)).of(plan, device)
-        self._pool = Pool(plan, device, self._name, examples)
+        self._pool = Pool(plan, device, self._name, ExampleMemory(min(1.0, gpus)))
         self._held: dict[int, TreeFold[Any]] = {}
         self._rows: dict[int, dict[int, list[Tensor]]] = {}
         self._broadcasts: dict[int, Any] = {}
