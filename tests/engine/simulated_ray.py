@@ -312,7 +312,7 @@ def simulated(patch: pytest.MonkeyPatch, room: dict[str, int]) -> SimulatedRay:
         patch.setattr(timed, "time", time)
     for kind in COMBINE:
         patch.setitem(COMBINE, kind, bracket)
-    patch.setattr(executor, "travelling", lambda plan: plan)
+    patch.setattr(workers, "travelling", lambda plan: plan)
     patch.setattr(client_pool, "arrived", lambda plan: plan)
     patch.setattr(client_pool, "here", ray.here)
     patch.setattr(client_pool, "Pool", ray.pool)

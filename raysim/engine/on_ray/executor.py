@@ -20,10 +20,9 @@ from raysim.engine.on_ray import lateness
 from raysim.engine.on_ray.calls import Call, Calls, Gather, Start, Work, WorkKind
 from raysim.engine.on_ray.client_pool import Worked
 from raysim.engine.on_ray.cluster import WAIT_FOR_RESOURCES_S, Placement, no_worker, wait_for_pools
-from raysim.engine.on_ray.data_on_nodes import travelling
 from raysim.engine.on_ray.running import Kept, Left, Running
 from raysim.engine.on_ray.whereabouts import listed
-from raysim.engine.on_ray.workers import Worker, Workers
+from raysim.engine.on_ray.workers import Begun, Worker, Workers, begin
 from raysim.engine.plan import Plan
 from raysim.engine.schedule import NOBODY, Schedule
 from raysim.errors import RaysimError, ResourceError
@@ -51,13 +50,18 @@ HOLD_S = 2.0
 
 
 class OnRay:
-    """Executor over ClientPool actors pinned to `placement`; must be made where the actors' owner shall live.
+    """Executor over ClientPool actors pinned to `placement`.
+
+    Args:
+        plan: the run.
+        placement: how many workers, and each one's share of a node.
+        begun: workers that somebody else has started, and owns; None starts them here.
 
     Setting `stop`, from any thread, makes a waiting `result` raise `Stopped`.
     """
 
-    def __init__(self, plan: Plan, placement: Placement) -> None:
-        self._workers = Workers(ray.put(travelling(plan)), placement, plan.experiment.engine.threads)
+    def __init__(self, plan: Plan, placement: Placement, begun: Begun | None = None) -> None:
+        self._workers = Workers(begun or begin(plan, placement), placement, plan.experiment.engine.threads)
         self._calls = Calls()
         self._jobs: dict[int, Running] = {}
         self._done: dict[int, Outcome] = {}
