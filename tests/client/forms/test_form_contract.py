@@ -63,6 +63,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "cnn_mcmahan": (partial(cnn_mcmahan.make, cnn_mcmahan.CnnMcmahan(), (1, 8, 8), 4), (1, 8, 8)),
     "norms": (with_norms, (2, 6, 7)),
     "written": (Written, (2, 6, 7)),
+    "no channels": (lambda: nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(9, 4)), (6, 7)),
 }
 
 TRANSFORMER = transformer_word.TransformerWord(embedding=6, width=8, heads=2, hidden=5, layers=2)
@@ -191,7 +192,7 @@ def test_a_form_follows_the_definition_of_local_training(form: str, work: dict[s
         assert_same(own, by_definition(factory, data, work, row))
 
 
-@pytest.mark.parametrize("name", ["linear", "mlp_tanh", "cnn_mcmahan", "norms", "written"])
+@pytest.mark.parametrize("name", ["linear", "mlp_tanh", "cnn_mcmahan", "norms", "written", "no channels"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_follows_the_definition_for_every_family(form: str, name: str) -> None:
     factory, shape = MODELS[name]
