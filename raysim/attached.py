@@ -11,7 +11,7 @@ import numpy.typing as npt
 from raysim import api
 from raysim.api import Result
 from raysim.data.dataset import FederatedDataset
-from raysim.elsewhere.folder import fetched
+from raysim.elsewhere.folder import fetch
 from raysim.engine import wire
 from raysim.engine.resolve import resolve
 from raysim.engine.under_way import UnderWay, run_name
@@ -64,7 +64,7 @@ def launch(
         )
     plan = resolve(experiment, dataset, model, loss, params, server_optimizer)
     # What is at a URI is put there by the driver: this process may be gone by then.
-    opening = api.opening_of(plan, fetched(api.folder_of(experiment, path)), resume, overwrite, profile)
+    opening = api.opening_of(plan, fetch(api.folder_of(experiment, path)), resume, overwrite, profile)
     if api.is_whole(plan, opening):
         raise RunFolderError(f"{opening.path} holds all {experiment.rounds} rounds: there is nothing to start.")
     from raysim.engine.on_ray import session
@@ -134,8 +134,8 @@ def follow(
         seen = max(0, run.rounds - 1) if run.stage != "starting" else None
         with show, logs:
             session.follow(driver, Watcher(show.started, tell), seen)
-        left = answer(driver.left.remote())
-        return run, Result(wire.unpack(left.params), left.rounds, left.clients, run.path)
+        remains = answer(driver.remains.remote())
+        return run, Result(wire.unpack(remains.params), remains.rounds, remains.clients, run.path)
 
 
 def stop(name: str, *, address: str = AUTO) -> UnderWay:

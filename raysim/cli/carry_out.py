@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 def carry_out(experiment: Experiment, sweep: Mapping[str, list[Any]], folder: Path, how: dict[str, Any]) -> None:
     """Run one experiment, its trials, or the points of a sweep, and print the closing table."""
-    from raysim.elsewhere.folder import local
+    from raysim.elsewhere.folder import borrow
     from raysim.report import closing, closing_sweep, closing_trials
 
     def started(member: Member) -> None:
         say(f"{member.path.relative_to(where)}, seed {member.experiment.seed}")
 
-    with local(folder) as where, interruptible(where):
+    with borrow(folder) as where, interruptible(where):
         if sweep:
             from raysim.sweep_runs import run_sweep
 

@@ -29,10 +29,10 @@ def resume(
     The numbers are the same as if it had never stopped.
     """
     from raysim import api, records, sweep_runs
-    from raysim.elsewhere.folder import fetched, local
+    from raysim.elsewhere.folder import borrow, fetch
     from raysim.report import closing
 
-    copy = fetched(folder)
+    copy = fetch(folder)
     stored, values = sweep_runs.stored_sweep(copy) or (records.stored_experiment(copy), {})
     if values or stored.trials.count > 1:
         changes = [f"rounds={rounds}"] if rounds else []
@@ -43,6 +43,6 @@ def resume(
     if trials is not None:
         raise RunFolderError(f"{folder} holds one run and no trials; run its experiment with --set trials={trials}.")
     named: Any = loggers
-    with local(folder) as where, interruptible(where):
+    with borrow(folder) as where, interruptible(where):
         result = api.resume(where, rounds=rounds, address=address, progress=progress, loggers=named or ())
     print_table(closing.lines(records.stored_experiment(where), result.rounds, where))

@@ -12,7 +12,7 @@ from raysim.elsewhere.remote import Remote
 from raysim.errors import DataError
 
 
-def fetched(uri: str, names: Iterable[str]) -> Path:
+def fetch(uri: str, names: Iterable[str]) -> Path:
     """The folder here that holds these files of the folder there.
 
     Raises:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import ray
 
 from raysim import records
-from raysim.elsewhere.folder import kept
+from raysim.elsewhere.folder import put_meanwhile
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster import Placement
 from raysim.engine.on_ray.driver import Driver
@@ -52,7 +52,7 @@ class News:
 
 
 @dataclass(frozen=True)
-class Left:
+class Remains:
     """What an ended run leaves.
 
     params: by name, packed to travel. rounds, clients: the tables on record.
@@ -125,10 +125,10 @@ class WatchedDriver:
         """Of the last finished round, packed."""
         return wire.pack(self._driver.weights)
 
-    def left(self) -> Left:
+    def remains(self) -> Remains:
         """What the run leaves, once it has ended."""
         path, params = self._opening.path, self._driver.weights.to_named(self._plan.model)
-        return Left(wire.pack(params), records.read_rounds(path), records.read_clients(path))
+        return Remains(wire.pack(params), records.read_rounds(path), records.read_clients(path))
 
     def stop(self) -> None:
         """Ask the run to end at once, with a checkpoint of the last finished round."""
@@ -185,7 +185,7 @@ class WatchedDriver:
     def _draw(self) -> None:
         try:
             # A folder elsewhere gets it too, though the script may be gone.
-            with kept(self._opening.path):
+            with put_meanwhile(self._opening.path):
                 self._after(self._opening.path, self._plan.experiment)
         except Exception as error:
             log.warning("%s: %s", self._opening.path, error)
