@@ -14,7 +14,7 @@ import torch
 
 import raysim
 from raysim.data.prepare import prepare
-from raysim.engine.on_ray.data_on_nodes import received, sent
+from raysim.engine.on_ray.data_on_nodes import receive, send
 
 Make = Callable[..., raysim.Experiment]
 
@@ -49,9 +49,9 @@ def content_there(dataset: raysim.FederatedDataset) -> list[int]:
 
     @ray.remote(resources={"far": 0.01}, num_cpus=0)
     def read(data: Any) -> list[int]:
-        return list(received(data[0]).train.client(0)[1].tolist())
+        return list(receive(data[0]).train.client(0)[1].tolist())
 
-    return list(ray.get(read.remote([sent(dataset)])))
+    return list(ray.get(read.remote([send(dataset)])))
 
 
 def test_a_node_without_the_data_fetches_one_copy_and_the_bits_are_the_same(
@@ -86,7 +86,7 @@ def test_data_that_are_damaged_on_the_drivers_node_are_an_error_that_names_the_f
         file.seek(5000)
         file.write(b"\xff\x00" * 8)
     with pytest.raises(raysim.DataError, match=r"train\.arrow is damaged: expected \d+ bytes with blake2b \w+"):
-        sent(dataset)
+        send(dataset)
 
 
 def test_a_store_that_holds_the_data_is_asked_before_the_driver(

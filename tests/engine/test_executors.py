@@ -21,7 +21,7 @@ import raysim
 from raysim import records
 from raysim.engine import loop
 from raysim.engine.in_process import InProcess
-from raysim.engine.on_ray import executor
+from raysim.engine.on_ray import executor, give_out, settle
 from raysim.engine.on_ray.cluster import Placement
 from raysim.engine.resolve import resolve
 from raysim.models.softmax import cross_entropy
@@ -86,8 +86,8 @@ def test_the_bits_do_not_depend_on_when_sums_are_handed_over(
     travelled = []
     for hold_s, call_s in ((0.0, 0.0), (1e9, 1e9)):  # after every call; at the end of the round only
         # The executor is made here, and not in a driver's process, so that its constants can be changed.
-        monkeypatch.setattr(executor, "HOLD_S", hold_s)
-        monkeypatch.setattr(executor, "CALL_S", call_s)
+        monkeypatch.setattr(settle, "HOLD_S", hold_s)
+        monkeypatch.setattr(give_out, "CALL_S", call_s)
         on_ray = executor.OnRay(plan, Placement(workers=2, cpus=0.5, gpus=0.0))
         try:
             got = list(loop.rounds(plan, on_ray, plan.initial_state()))

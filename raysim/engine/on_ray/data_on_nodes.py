@@ -51,25 +51,25 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Travelling:
+class SentPlan:
     """A plan on its way: `plan` has no data."""
 
     plan: Plan
     data: Sent
 
 
-def travelling(plan: Plan) -> Travelling:
-    """To be called where the data are; see `sent`."""
+def send_plan(plan: Plan) -> SentPlan:
+    """Put a plan where every node can have it; to be called where the data are, see `send`."""
     without_data: Any = replace(plan, dataset=None)  # type: ignore[arg-type]
-    return Travelling(without_data, sent(plan.dataset))
+    return SentPlan(without_data, send(plan.dataset))
 
 
-def arrived(travelling: Travelling) -> Plan:
-    """The plan, on a node that may have to fetch its data first; see `received`."""
-    return replace(travelling.plan, dataset=received(travelling.data))
+def receive_plan(sent: SentPlan) -> Plan:
+    """The plan, on a node that may have to fetch its data first; see `receive`."""
+    return replace(sent.plan, dataset=receive(sent.data))
 
 
-def sent(dataset: FederatedDataset) -> Sent:
+def send(dataset: FederatedDataset) -> Sent:
     """Put a dataset where every node can have it; those that are there now fetch what they lack before this returns.
 
     Raises:
@@ -93,7 +93,7 @@ def sent(dataset: FederatedDataset) -> Sent:
     return own
 
 
-def received(data: Sent) -> FederatedDataset:
+def receive(data: Sent) -> FederatedDataset:
     """The dataset, mapped from this node's disk; fetched first where that has no whole copy.
 
     Raises:

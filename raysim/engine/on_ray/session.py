@@ -22,7 +22,7 @@ from raysim.engine.on_ray.watched import WatchedDriver
 from raysim.engine.opening import Opening
 from raysim.engine.plan import Plan
 from raysim.engine.under_way import ENDED, Stage
-from raysim.engine.watcher import NOBODY, Watcher
+from raysim.engine.watcher import NO_WATCHER, Watcher
 from raysim.errors import ExperimentError, RaysimError
 from raysim.experiment import Experiment
 from raysim.models.model import Weights
@@ -80,7 +80,7 @@ def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Ex
         _check_shared(plan, opening.path)
         driver, name = _start(plan, opening, after, name)
         try:
-            follow(driver, NOBODY, until="running")
+            follow(driver, NO_WATCHER, until="running")
         except BaseException:
             with suppress(RaysimError):
                 stop(driver)
@@ -118,7 +118,7 @@ def stop(driver: Any) -> None:
         RaysimError: what it failed with, meanwhile or before.
     """
     answer(driver.stop.remote())
-    follow(driver, NOBODY)
+    follow(driver, NO_WATCHER)
 
 
 def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generator[Finished]:
