@@ -133,8 +133,8 @@ def follow(
         # From the newest round on: it shows how the run stands.
         seen = max(0, run.rounds - 1) if run.stage != "starting" else None
         with show, logs:
-            session.follow(driver, Watcher(show.started, tell), seen)
-        remains = answer(driver.remains.remote())
+            session.follow(driver, Watcher(show.started, tell), run.folder, seen)
+        remains = answer(driver.remains.remote(), run.folder)
         return run, Result(wire.unpack(remains.params), remains.rounds, remains.clients, run.path)
 
 
@@ -154,6 +154,7 @@ def stop(name: str, *, address: str = AUTO) -> UnderWay:
 
     with connected(address):
         driver = named.find(name)
-        session.stop(driver)
-        ended: UnderWay = answer(driver.about.remote())
+        run: UnderWay = answer(driver.about.remote())
+        session.stop(driver, run.folder)
+        ended: UnderWay = answer(driver.about.remote(), run.folder)
         return ended

@@ -17,7 +17,8 @@ ENDED: frozenset[Stage] = frozenset({"done", "stopped", "failed"})
 class UnderWay:
     """A run on a cluster, as it stood when it was asked.
 
-    name: by which it is attached to. path: its folder, as `host` names it. since_s: its start, by the Unix clock.
+    name: by which it is attached to. path: its folder, as `host` names it. folder: the
+    same as people name it, which is its URI where it has one. since_s: its start, by the Unix clock.
     rounds: finished, those before a resume included.
     """
 
@@ -25,6 +26,7 @@ class UnderWay:
     experiment: Experiment = field(repr=False)
     host: str
     path: Path
+    folder: str
     since_s: float
     stage: Stage
     rounds: int

@@ -16,7 +16,8 @@ from raysim.report import runs_under_way
 def night() -> UnderWay:
     given = {"name": "night", "rounds": 1500, "model": {"name": "linear"}, "cohort": {"size": 5}}
     exp = raysim.Experiment.model_validate(given)
-    return UnderWay("night", exp, "atlas", Path("/home/me/runs/night"), since_s=100.0, stage="running", rounds=1200)
+    folder = "/home/me/runs/night"
+    return UnderWay("night", exp, "atlas", Path(folder), folder, since_s=100.0, stage="running", rounds=1200)
 
 
 def test_a_line_a_run(night: UnderWay) -> None:

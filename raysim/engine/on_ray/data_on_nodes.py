@@ -23,6 +23,7 @@ from raysim.data.copies import copied
 from raysim.data.dataset import FederatedDataset
 from raysim.data.store import taken
 from raysim.elsewhere.remote import Remote
+from raysim.engine.on_ray.raised import raise_again
 from raysim.errors import RaysimError, RemoteError
 
 if TYPE_CHECKING:
@@ -84,9 +85,7 @@ def send(dataset: FederatedDataset) -> Sent:
         try:
             ray.get(fetch)
         except exceptions.RayTaskError as error:
-            if isinstance(error.cause, RaysimError):
-                raise error.cause from None
-            raise
+            raise_again(error)
         except exceptions.RayError as error:
             # A node that is gone needs no data; one that comes back fetches them when a pool starts there.
             log.warning("a node left while it fetched data: %s", error)

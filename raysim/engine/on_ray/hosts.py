@@ -20,10 +20,11 @@ from raysim.engine.hosts import Ended
 from raysim.engine.on_ray.cluster import WAIT_FOR_RESOURCES_S, Placement, actor_options, no_worker, wait_for_pools
 from raysim.engine.on_ray.data_on_nodes import Sent, receive, send
 from raysim.engine.on_ray.growth import Growth
+from raysim.engine.on_ray.raised import own_error
 from raysim.engine.on_ray.whereabouts import Whereabouts, here
 from raysim.engine.plan import Plan
 from raysim.engine.segment import Advanced, Host
-from raysim.errors import RaysimError, ResourceError
+from raysim.errors import ResourceError
 from raysim.server.state import ServerState
 
 log = logging.getLogger("raysim")
@@ -150,10 +151,9 @@ class OnRayHosts:
         except exceptions.RayTaskError as error:
             # Before the next one, because Ray makes it of the class of its cause as well.
             self._free.append(actor)
-            cause = getattr(error, "cause", None)
-            if isinstance(cause, RaysimError):
-                return Ended(group, error=cause)
-            if isinstance(cause, torch.OutOfMemoryError):
+            if (own := own_error(error)) is not None:
+                return Ended(group, error=own)
+            if isinstance(getattr(error, "cause", None), torch.OutOfMemoryError):
                 return Ended(group, failed="out_of_memory")
             raise
         except exceptions.ObjectLostError:

@@ -14,9 +14,9 @@ from raysim.engine.on_ray.crew import Crew
 from raysim.engine.on_ray.jobs import Jobs
 from raysim.engine.on_ray.pace import Pace
 from raysim.engine.on_ray.race import Races
+from raysim.engine.on_ray.raised import raise_again
 from raysim.engine.on_ray.recovery import Recovery
 from raysim.engine.on_ray.running import Kept, NodeSums
-from raysim.errors import RaysimError
 
 HOLD_S = 2.0
 """A worker hands over its sums after this much work, so that losing it costs no more than that."""
@@ -105,7 +105,6 @@ class Settling:
         self._recovery.replace_worker(call.worker, [call], "worker_lost", "died")
 
     def _count_failed(self, call: Call, error: exceptions.RayTaskError) -> None:
-        cause = getattr(error, "cause", None)
         match call:
             case Gather():
                 # What lies on nodes is only read: it must be gone.
@@ -119,10 +118,8 @@ class Settling:
                 if call.void:
                     self._crew.see_whether_able(call.worker)
                     return
-                if isinstance(cause, exceptions.ObjectLostError):
+                if isinstance(getattr(error, "cause", None), exceptions.ObjectLostError):
                     for number in self._crew.workers:
                         self._crew.void(number, call.ticket)
                     raise UpdatesLost(self._jobs.drop(call.ticket).job.broadcast.round) from None
-        if isinstance(cause, RaysimError):
-            raise cause from None
-        raise error
+        raise_again(error)

@@ -98,7 +98,8 @@ class WatchedDriver:
     def about(self) -> UnderWay:
         """The run, and how it stands."""
         experiment, path, host = self._plan.experiment, self._opening.path, socket.gethostname()
-        return UnderWay(self._name or "", experiment, host, path, self._since_s, self._stage, len(self._rows))
+        since_s, stage, rounds = self._since_s, self._stage, len(self._rows)
+        return UnderWay(self._name or "", experiment, host, path, self._opening.named, since_s, stage, rounds)
 
     def watch(self, stage: Stage, seen: int | None) -> News:
         """What is new to a watcher, as soon as there is something, or after a moment.
