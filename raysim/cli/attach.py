@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from raysim.cli.interruptible import INTERRUPTED
+from raysim.cli.exit_codes import INTERRUPTED
 from raysim.cli.options import Cluster, Loggers, Progress
 from raysim.cli.say import print_table, say
 

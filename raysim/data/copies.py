@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from raysim import lock
 from raysim.cache_root import cache_root
 from raysim.checksum import hasher
 from raysim.data.manifest import FILE, Manifest, parsed, read_manifest
@@ -49,8 +48,7 @@ def copied(key: str, fingerprint: str | None, source: Source) -> Path:
             another fingerprint; names file, expected and found.
     """
     entry = datasets() / key
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(entry):
+    with lock.alone(entry.parent / f".{entry.name}.lock"):
         if entry.exists():
             try:
                 if fingerprint in (None, read_manifest(entry).fingerprint):
@@ -96,11 +94,3 @@ def _fetch(folder: Path, fingerprint: str | None, source: Source) -> None:
                 f"says, found {found_bytes} bytes with {digest.hexdigest()}"
             )
     (folder / FILE).write_bytes(text)
-
-
-@contextmanager
-def _alone(entry: Path) -> Iterator[None]:
-    """One process of this machine at a time; the kernel lets go of the lock of one that ended."""
-    with (entry.parent / f".{entry.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -12,10 +12,15 @@ from raysim.elsewhere.remote import Remote
 from raysim.errors import RemoteError
 
 
+def store_uri() -> str | None:
+    """What $RAYSIM_STORE says; None where it says nothing."""
+    return os.environ.get("RAYSIM_STORE") or None
+
+
 def store() -> Remote | None:
     """The folder that $RAYSIM_STORE names; None where it names none."""
-    uri = os.environ.get("RAYSIM_STORE")
-    return Remote(uri) if uri else None
+    uri = store_uri()
+    return None if uri is None else Remote(uri)
 
 
 def taken(key: str, fingerprint: str | None, remote: Remote) -> Path | None:

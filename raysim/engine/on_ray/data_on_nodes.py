@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raysim.data.arrow_split import ArrowSplit, Place
 from raysim.data.copies import copied
 from raysim.data.dataset import FederatedDataset
-from raysim.data.store import taken
+from raysim.data.store import store_uri, taken
 from raysim.elsewhere.remote import Remote
 from raysim.engine.on_ray.raised import raise_again
 from raysim.errors import RaysimError, RemoteError
@@ -77,7 +76,7 @@ def send(dataset: FederatedDataset) -> Sent:
         DataError: a file is damaged at its source.
     """
     here = ray.get_runtime_context().get_node_id()
-    own = Sent(ray.put(dataset), _places(dataset), here, os.environ.get("RAYSIM_STORE"))
+    own = Sent(ray.put(dataset), _places(dataset), here, store_uri())
     others = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != here and node["Resources"].get("CPU")]
     # Before any pool waits: it would seem not to start.
     fetches = [_on_node(_fetch, node["NodeID"]).remote(own) for node in others] if own.places else []
