@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ from raysim.server.own import Maker
 
 if TYPE_CHECKING:
     from raysim.report.progress import Progress
+
+log = logging.getLogger("raysim")
 
 AUTO = "auto"
 """The address of the cluster that this machine is a part of."""
@@ -92,12 +95,14 @@ def attach(
     """Follow a run that was started elsewhere until it ends, and return what it leaves.
 
     It may end before its last round, when it is stopped. Whoever follows does not hold it: it goes on without them.
+    The result's path is as the run's machine names it.
 
     Args:
         name: one of `raysim.under_way()`.
         address: of the cluster.
         progress: as for `raysim.run`.
-        loggers: as for `raysim.run`; each is called with the rounds that are finished from now on.
+        loggers: as for `raysim.run`; each is called with the rounds that are finished from now on. Those with a name
+            need the run's folder, and are left out, with a warning, where that is on another machine.
 
     Raises:
         UnknownRunError: there is no such run.
@@ -121,7 +126,7 @@ def follow(
         driver = named.find(name)
         run: UnderWay = answer(driver.about.remote())
         show: Progress = Terminal.where_wanted(progress, run.experiment.rounds) or Silent()
-        logs = Loggers(loggers, run.path, run.experiment)
+        logs = Loggers(_loggers_here(run, loggers), run.path, run.experiment)
 
         def tell(row: Mapping[str, Any]) -> None:
             if row["round"] < run.rounds:
@@ -135,7 +140,22 @@ def follow(
         with show, logs:
             session.follow(driver, Watcher(show.started, tell), run.folder, seen)
         remains = answer(driver.remains.remote(), run.folder)
+        if remains.behind is not None:
+            log.warning("%s, on %s: %s", run.name, run.host, remains.behind)
         return run, Result(wire.unpack(remains.params), remains.rounds, remains.clients, run.path)
+
+
+def _loggers_here(run: UnderWay, loggers: Sequence[LoggerName | Log]) -> Sequence[LoggerName | Log]:
+    """Those that need nothing of the run's folder, where that is on another machine."""
+    left_out = [] if run.is_here else [name for name in loggers if not callable(name)]
+    if left_out:
+        log.warning(
+            "The folder of %s is on %s, and the logger %s needs it: attach there. It is left out here.",
+            run.name,
+            run.host,
+            ", ".join(left_out),
+        )
+    return [asked for asked in loggers if asked not in left_out]
 
 
 def stop(name: str, *, address: str = AUTO) -> UnderWay:

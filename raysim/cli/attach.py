@@ -38,4 +38,4 @@ def attach(
     except KeyboardInterrupt:
         say(f"left {name}, which goes on; end it with: raysim stop {name}")
         raise typer.Exit(INTERRUPTED) from None
-    print_table(closing.lines(run.experiment, result.rounds, result.path))
+    print_table(closing.lines_of(run, result.rounds))

@@ -91,6 +91,19 @@ def put_meanwhile(path: Path | None) -> Iterator[None]:
         thread.join()
 
 
+def put_rest(path: Path) -> str | None:
+    """Put what is left of a folder here that is the copy of one elsewhere; returns what is not there after several
+    attempts, and why."""
+    mirror = Mirror.around(path.absolute())
+    if mirror is None:
+        return None
+    try:
+        _put_all(mirror)
+    except RemoteError as error:
+        return str(error)
+    return None
+
+
 def _put_meanwhile(mirror: Mirror, ended: threading.Event) -> None:
     behind = False
     while True:

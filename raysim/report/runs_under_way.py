@@ -28,10 +28,12 @@ def text(runs: Sequence[UnderWay], now_s: float) -> str:
 
 def ended(run: UnderWay) -> str:
     """What became of a run that was told to stop."""
+    behind = "" if run.behind is None else f"\non {run.host}: {run.behind}"
     if run.stage == "done":
-        return f"{run.name} was done: all of its {run.experiment.rounds:,} rounds are in {run.folder} on {run.host}"
+        rounds = f"{run.experiment.rounds:,}"
+        return f"{run.name} was done: all of its {rounds} rounds are in {run.folder} on {run.host}{behind}"
     after = f"after round {run.rounds:,}" if run.rounds else "before its first round was finished"
-    return f"stopped {run.name} {after}; go on, on {run.host}, with: raysim resume {run.folder}"
+    return f"stopped {run.name} {after}; go on, on {run.host}, with: raysim resume {run.folder}{behind}"
 
 
 def _line(run: UnderWay, now_s: float) -> tuple[str, ...]:
