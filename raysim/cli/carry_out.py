@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from raysim.cli.interruptible import interruptible
 from raysim.cli.say import print_table, say
 
 if TYPE_CHECKING:
     from raysim.experiment import Experiment
+    from raysim.loggers.open import LoggerName
     from raysim.series import Member
 
 
-def carry_out(experiment: Experiment, sweep: Mapping[str, list[Any]], folder: Path, how: dict[str, Any]) -> None:
+class How(TypedDict, total=False):
+    """How it is carried out; see `raysim.run`."""
+
+    address: str | None
+    overwrite: bool
+    resume: bool
+    progress: bool
+    profile: bool
+    loggers: Sequence[LoggerName]
+
+
+def carry_out(experiment: Experiment, sweep: Mapping[str, list[Any]], folder: Path, how: How) -> None:
     """Run one experiment, its trials, or the points of a sweep, and print the closing table."""
     from raysim.elsewhere.folder import borrow
     from raysim.report import closing, closing_sweep, closing_trials

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import uuid
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +15,8 @@ from raysim.cache_root import cache_root
 from raysim.checksum import hasher
 from raysim.data.manifest import FILE, Manifest, parsed, read_manifest
 from raysim.errors import DataError
+
+log = logging.getLogger("raysim")
 
 
 class Source(Protocol):
@@ -56,7 +58,7 @@ def copied(key: str, fingerprint: str | None, source: Source) -> Path:
                 why = "it is another dataset"
             except DataError as error:
                 why = str(error)
-            warnings.warn(f"the copy {entry} is damaged and is fetched again: {why}", stacklevel=2)
+            log.warning("the copy %s is damaged and is fetched again: %s", entry, why)
         staging = entry.parent / f".{key}.{uuid.uuid4().hex}"
         try:
             _fetch(staging, fingerprint, source)

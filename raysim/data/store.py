@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import warnings
 from pathlib import Path
 
 from raysim.data.copies import copied
 from raysim.data.manifest import FILE, read_manifest
 from raysim.elsewhere.remote import Remote
 from raysim.errors import RemoteError
+
+log = logging.getLogger("raysim")
 
 
 def store_uri() -> str | None:
@@ -44,4 +46,4 @@ def offered(entry: Path, remote: Remote) -> None:
         for name in (*read_manifest(entry).files, FILE):
             place.put(entry / name, name)
     except RemoteError as error:
-        warnings.warn(f"{entry} could not be put into the store: {error}", stacklevel=2)
+        log.warning("%s could not be put into the store: %s", entry, error)
