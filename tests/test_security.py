@@ -23,7 +23,7 @@ CODE = sorted([*(ROOT / "raysim").rglob("*.py"), *(ROOT / "tuning").rglob("*.py"
 
 Make = Callable[..., raysim.Experiment]
 
-LISTENS = """
+OWN_CLUSTER = """
 import json
 import psutil
 import raysim
@@ -34,24 +34,40 @@ exp = raysim.Experiment.model_validate({
 steps = raysim.rounds(exp)
 next(steps)
 me = psutil.Process()
+processes = [me, *me.children(recursive=True)]
 listening = [
     (process.name(), connection.laddr.ip)
-    for process in [me, *me.children(recursive=True)]
+    for process in processes
     for connection in process.net_connections("inet")
     if connection.status == psutil.CONN_LISTEN
 ]
+commands = [" ".join(process.cmdline()) for process in processes]
 steps.close()
-print(json.dumps(listening))
+print(json.dumps([listening, commands]))
 """
 
 
-def test_a_cluster_of_a_scripts_own_listens_on_loopback_only() -> None:
-    done = subprocess.run([sys.executable, "-c", LISTENS], capture_output=True, text=True, timeout=240, check=False)
+@pytest.fixture(scope="module")
+def own_cluster() -> tuple[list[tuple[str, str]], str]:
+    """Of a cluster of a script's own: who listens where, and the commands of all its processes."""
+    done = subprocess.run([sys.executable, "-c", OWN_CLUSTER], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    listening = json.loads(done.stdout.splitlines()[-1])
+    listening, commands = json.loads(done.stdout.splitlines()[-1])
+    return listening, "\n".join(commands)
+
+
+def test_a_cluster_of_a_scripts_own_listens_on_loopback_only(own_cluster: tuple[list[tuple[str, str]], str]) -> None:
+    listening, _ = own_cluster
     assert {"gcs_server", "raylet"} <= {name for name, _ in listening}
     beyond = [(name, ip) for name, ip in listening if not is_loopback(ip)]
     assert not beyond
+
+
+def test_it_starts_neither_a_dashboard_nor_an_autoscaler(own_cluster: tuple[list[tuple[str, str]], str]) -> None:
+    _, commands = own_cluster
+    assert "log_monitor.py" in commands
+    assert "dashboard/dashboard.py" not in commands
+    assert "autoscaler/_private/monitor.py" not in commands
 
 
 def is_loopback(ip: str) -> bool:

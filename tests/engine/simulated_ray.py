@@ -23,7 +23,7 @@ from ray import exceptions
 
 from raysim.engine import on_ray
 from raysim.engine.job import COMBINE, Shard
-from raysim.engine.on_ray import client_pool, executor
+from raysim.engine.on_ray import client_pool, workers
 from raysim.engine.on_ray.whereabouts import Whereabouts
 
 START_S = 1.0
@@ -314,7 +314,7 @@ def simulated(patch: pytest.MonkeyPatch, room: dict[str, int]) -> SimulatedRay:
                 patch.setattr(module, name, played)
     for kind in COMBINE:
         patch.setitem(COMBINE, kind, bracket)
-    patch.setattr(executor, "send_plan", lambda plan: plan)
+    patch.setattr(workers, "send_plan", lambda plan: plan)
     patch.setattr(client_pool, "receive_plan", lambda plan: plan)
     patch.setattr(client_pool, "here", ray.here)
     patch.setattr(client_pool, "Pool", ray.pool)

@@ -13,6 +13,7 @@ from raysim.engine.job import Stopped
 from raysim.engine.on_ray.cluster import Placement
 from raysim.engine.on_ray.dashboard import Dashboard
 from raysim.engine.on_ray.executor import OnRay
+from raysim.engine.on_ray.workers import Begun
 from raysim.engine.opening import Opening, opened
 from raysim.engine.plan import Plan
 from raysim.models.model import Weights
@@ -25,12 +26,20 @@ class Driver:
     Args:
         plan: the run.
         placement: where its pools go.
+        begun: its pools, where the script has started them; None starts them here.
         opening: the run's folder, on this machine's paths; None writes nothing.
         name: by which others can attach to the run.
     """
 
-    def __init__(self, plan: Plan, placement: Placement, opening: Opening | None, name: str | None = None) -> None:
-        self._plan, self._placement, self._opening, self._name = plan, placement, opening, name
+    def __init__(
+        self,
+        plan: Plan,
+        placement: Placement,
+        begun: Begun | None,
+        opening: Opening | None,
+        name: str | None = None,
+    ) -> None:
+        self._plan, self._placement, self._begun, self._opening, self._name = plan, placement, begun, opening, name
         self._open = ExitStack()
         self._rounds: Generator[loop.Finished] | None = None
         self._dashboard = Dashboard(plan.experiment.name)
@@ -38,9 +47,9 @@ class Driver:
         """While the run writes to it."""
 
     def start(self) -> list[str]:
-        """Start the pools; returns what each one says of itself. Nothing on the disk is touched before."""
+        """Wait for the pools; returns what each one says of itself. Nothing on the disk is touched before."""
         # Not in the constructor: an error there reaches the script as a dead actor, without its type.
-        self._executor = OnRay(self._plan, self._placement)
+        self._executor = OnRay(self._plan, self._placement, self._begun)
         self._open.callback(self._executor.close)
         return self._executor.started
 

@@ -10,7 +10,6 @@ from ray import exceptions
 from raysim.engine.job import Job, Outcome, Stopped
 from raysim.engine.on_ray.cluster import Placement, wait_for_pools
 from raysim.engine.on_ray.crew import Crew
-from raysim.engine.on_ray.data_on_nodes import send_plan
 from raysim.engine.on_ray.give_out import give_out
 from raysim.engine.on_ray.jobs import Jobs
 from raysim.engine.on_ray.lateness import late
@@ -19,7 +18,7 @@ from raysim.engine.on_ray.race import Races
 from raysim.engine.on_ray.recovery import Recovery
 from raysim.engine.on_ray.settle import Settling
 from raysim.engine.on_ray.whereabouts import listed
-from raysim.engine.on_ray.workers import Workers
+from raysim.engine.on_ray.workers import Begun, Workers, begin
 from raysim.engine.plan import Plan
 from raysim.errors import RaysimError
 
@@ -31,13 +30,18 @@ POLL_S = 0.5
 
 
 class OnRay:
-    """Executor over ClientPool actors pinned to `placement`; must be made where the actors' owner shall live.
+    """Executor over ClientPool actors pinned to `placement`.
+
+    Args:
+        plan: the run.
+        placement: how many workers, and each one's share of a node.
+        begun: workers that somebody else has started, and owns; None starts them here.
 
     Setting `stop`, from any thread, makes a waiting `result` raise `Stopped`.
     """
 
-    def __init__(self, plan: Plan, placement: Placement) -> None:
-        workers = Workers(ray.put(send_plan(plan)), placement, plan.experiment.engine.threads)
+    def __init__(self, plan: Plan, placement: Placement, begun: Begun | None = None) -> None:
+        workers = Workers(begun or begin(plan, placement), placement, plan.experiment.engine.threads)
         self._crew = Crew(workers)
         self._jobs, self._pace, self._races = Jobs(self._crew), Pace(), Races(self._crew)
         self._recovery = Recovery(self._crew, self._jobs, self._races)

@@ -1,4 +1,5 @@
-"""`ray.init` as raysim wants it: on loopback where the cluster is the script's own, and without a say in SIGTERM."""
+"""`ray.init` as raysim wants it: a cluster of the script's own is on loopback, without needless processes, and
+Ray has no say in SIGTERM."""
 
 from __future__ import annotations
 
@@ -10,21 +11,26 @@ from typing import Any
 
 import ray
 from ray._private import ray_constants
+from ray._private.node import Node
 
 LOCAL = "local"
 """The address of a cluster of the script's own."""
 
 LOOPBACK = "127.0.0.1"
 
+NEEDLESS = ("start_monitor", "start_api_server")
+"""What starts the autoscaler's monitor and the dashboard's server, Python processes of 80 to 90 MB each: a cluster of
+one machine does not scale, and raysim asks for no dashboard. `ray.init` would wait seconds for the server."""
+
 
 def init(address: str, **settings: Any) -> None:
     """Join the cluster at the address, or start one; see `ray.init` for the settings and errors.
 
-    A cluster that is started here has one machine: all of its processes listen on loopback only.
+    A cluster that is started here has one machine: all of its processes listen on loopback only. It has no dashboard.
     """
     with _own_sigterm():
         if address == LOCAL:
-            with _on_one_machine():
+            with _on_one_machine(), _without_needless():
                 ray.init(address=address, _node_ip_address=LOOPBACK, **settings)
         else:
             ray.init(address=address, **settings)
@@ -41,6 +47,19 @@ def _on_one_machine() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def _without_needless() -> Iterator[None]:
+    # There is no public switch for either. A Ray that names them otherwise starts them, and nothing else changes.
+    before = {name: vars(Node)[name] for name in NEEDLESS if name in vars(Node)}
+    for name in before:
+        setattr(Node, name, lambda node, *args, **settings: None)
+    try:
+        yield
+    finally:
+        for name, method in before.items():
+            setattr(Node, name, method)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from raysim.engine.on_ray.asking import answer
 from raysim.engine.on_ray.cluster import connected, place
 from raysim.engine.on_ray.driver import Driver
 from raysim.engine.on_ray.watched import WatchedDriver
+from raysim.engine.on_ray.workers import begin
 from raysim.engine.opening import Opening
 from raysim.engine.plan import Plan
 from raysim.engine.under_way import ENDED, Stage
@@ -29,6 +30,10 @@ from raysim.models.model import Weights
 
 WATCHERS = 16
 """Calls that a driver answers at a time: each watcher has one waiting there."""
+
+BESIDE = "beside"
+"""The concurrency group of what a driver hears while it runs a round. All else takes turns on one thread: rows that
+several threads wrote in turn cost each of them memory that it keeps."""
 
 
 def run(
@@ -128,7 +133,8 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
     path, run_folder = (None, None) if opening is None else (opening.path, opening.named)
     with connected(address), with_states_folder(plan, path) as plan:
         _check_shared(plan, path)
-        driver = _actor(Driver).remote(plan, place(plan.experiment.engine), opening)
+        placement = place(plan.experiment.engine)
+        driver = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(plan, placement, begin(plan, placement), opening)
         ahead = None
         try:
             answer(driver.start.remote(), run_folder)
@@ -141,7 +147,7 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
         finally:
             try:
                 if ahead is not None:
-                    driver.stop.remote()
+                    driver.stop.options(concurrency_group=BESIDE).remote()
                     ray.wait([ahead])
                     answer(driver.close.remote(), run_folder)
             finally:
@@ -164,11 +170,16 @@ def _start(
 ) -> tuple[Any, str]:
     placement = place(plan.experiment.engine)
     if name is None:
-        return _actor(WatchedDriver).remote(plan, placement, opening, after, None), ""
+        # The pools import what they need while the driver does. They end with this script, as such a run does anyway.
+        return _actor(WatchedDriver, max_concurrency=WATCHERS).remote(
+            plan, placement, begin(plan, placement), opening, after, None
+        ), ""
 
     def start(name: str) -> Any:
         detached = {"name": name, "namespace": named.NAMESPACE, "lifetime": "detached"}
-        return _actor(WatchedDriver, **detached).remote(plan, placement, opening, after, name)
+        return _actor(WatchedDriver, max_concurrency=WATCHERS, **detached).remote(
+            plan, placement, None, opening, after, name
+        )
 
     return named.started(name, start)
 
@@ -177,11 +188,5 @@ def _actor(kind: type, **options: Any) -> Any:
     # Zero CPUs: a driver that took one would starve a pool. No restarts: a restarted driver would begin at round 0.
     # This node: paths of the run folder and of prepared data mean what they mean to the script.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(kind).options(
-        num_cpus=0,
-        max_restarts=0,
-        max_task_retries=0,
-        max_concurrency=WATCHERS,
-        scheduling_strategy=here,
-        **options,
-    )
+    fixed: Any = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": here}
+    return ray.remote(**fixed, **options)(kind)

@@ -22,6 +22,7 @@ from raysim.engine import wire
 from raysim.engine.on_ray.cluster import Placement
 from raysim.engine.on_ray.driver import Driver
 from raysim.engine.on_ray.news import News, Remains
+from raysim.engine.on_ray.workers import Begun
 from raysim.engine.opening import Opening
 from raysim.engine.plan import Plan
 from raysim.engine.under_way import ENDED, Stage, UnderWay
@@ -42,6 +43,7 @@ class WatchedDriver:
     Args:
         plan: the run.
         placement: where its pools go.
+        begun: its pools, where the script has started them; None starts them here.
         opening: its folder, on this machine's paths.
         after: called with folder and experiment when the run has ended, however it did; an error in it is a warning.
         name: by which the run is attached to. With a name it is detached, and ends itself; None leaves that to its
@@ -52,11 +54,12 @@ class WatchedDriver:
         self,
         plan: Plan,
         placement: Placement,
+        begun: Begun | None,
         opening: Opening,
         after: Callable[[Path, Experiment], None],
         name: str | None,
     ) -> None:
-        self._driver = Driver(plan, placement, opening, name)
+        self._driver = Driver(plan, placement, begun, opening, name)
         self._plan, self._opening, self._after, self._name = plan, opening, after, name
         self._since_s = time.time()
         self._news = threading.Condition()

@@ -6,18 +6,37 @@ import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 
 from raysim.engine.on_ray.client_pool import ClientPool
 from raysim.engine.on_ray.cluster import WAIT_FOR_RESOURCES_S, Placement, actor_options, no_worker
+from raysim.engine.on_ray.data_on_nodes import send_plan
 from raysim.engine.on_ray.growth import Growth
 from raysim.engine.on_ray.whereabouts import Whereabouts
+from raysim.engine.plan import Plan
 from raysim.errors import ResourceError
 
 DEPTH = 2
 """Calls a worker has at a time: one running, one waiting, so that it never waits for the driver."""
+
+
+class Begun(NamedTuple):
+    """Workers that are starting.
+
+    plan: a reference to what each of them carries out, for those to come. actors: numbered from 0.
+    """
+
+    plan: Any
+    actors: tuple[Any, ...]
+
+
+def begin(plan: Plan, placement: Placement) -> Begun:
+    """Start a run's workers. Who calls this owns them: they end with that process."""
+    sent = ray.put(send_plan(plan))
+    threads = plan.experiment.engine.threads
+    return Begun(sent, tuple(_actor(sent, number, placement, threads) for number in range(placement.workers)))
 
 
 @dataclass
@@ -56,13 +75,14 @@ class Workers:
     """Starts workers, knows them by number, and ends them.
 
     Args:
-        plan: a reference to the run's plan.
-        placement: how many, and each one's share of a node.
+        begun: the first ones.
+        placement: each one's share of a node.
         threads: intra-op threads of each.
     """
 
-    def __init__(self, plan: Any, placement: Placement, threads: int) -> None:
-        self._plan, self._placement, self._threads = plan, placement, threads
+    def __init__(self, begun: Begun, placement: Placement, threads: int) -> None:
+        self._plan, self._begun = begun.plan, list(begun.actors)
+        self._placement, self._threads = placement, threads
         self._numbers = itertools.count()
         self._workers: dict[int, Worker] = {}
         self._growth = Growth(placement)
@@ -96,8 +116,7 @@ class Workers:
     def start(self) -> tuple[int, Any]:
         """Start one more; returns its number, and a reference that is there when it is ready."""
         number = next(self._numbers)
-        options = ray.remote(ClientPool).options(**actor_options(self._placement))
-        actor: Any = options.remote(self._plan, number, self._placement.gpus, self._threads)
+        actor = self._begun.pop(0) if self._begun else _actor(self._plan, number, self._placement, self._threads)
         self._workers[number] = Worker(actor)
         return number, actor.ready.remote()
 
@@ -132,3 +151,7 @@ class Workers:
         """End all."""
         for number in list(self._workers):
             self.end(number)
+
+
+def _actor(plan: Any, number: int, placement: Placement, threads: int) -> Any:
+    return ray.remote(ClientPool).options(**actor_options(placement)).remote(plan, number, placement.gpus, threads)
