@@ -13,6 +13,7 @@ import ray
 import torch
 
 import raysim
+from raysim.cache_root import cache_root
 from raysim.data.prepare import prepare
 from raysim.engine.on_ray.data_on_nodes import receive, send
 
@@ -36,6 +37,10 @@ def far(ray_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 def copies(cache: Path) -> list[Path]:
     return [entry for entry in (cache / "datasets").glob("*") if not entry.name.startswith(".")]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 def digits(experiment: Make, **sections: Any) -> raysim.Experiment:
@@ -63,7 +68,8 @@ def test_a_node_without_the_data_fetches_one_copy_and_the_bits_are_the_same(
     assert on_both.rounds["workers"].to_pylist() == [2, 2]
     assert all(torch.equal(value, on_both.params[name]) for name, value in alone.params.items())
     (copy,) = copies(far)
-    assert sorted(file.name for file in copy.iterdir())[0] == "dataset.json"
+    (own,) = [entry for entry in copies(cache_root()) if entry.name == copy.name]
+    assert contents(copy) == contents(own)
 
 
 def test_a_truncated_copy_on_a_node_is_fetched_again(experiment: Make, far: Path) -> None:
