@@ -16,7 +16,7 @@ from raysim.data.copies import datasets
 from raysim.data.dataset import FederatedDataset
 from raysim.data.fingerprint import address_digest
 from raysim.data.manifest import FORMAT
-from raysim.data.store import offered, store, taken
+from raysim.data.store import offer, store, take
 from raysim.errors import DataError
 
 log = logging.getLogger("raysim")
@@ -43,7 +43,7 @@ def prepared(address: dict[str, Any], build: Callable[[Path], None]) -> Federate
         except DataError as error:
             log.warning("the cached dataset %s is damaged and is made again: %s", entry, error)
     shared = store()
-    if shared is not None and (copy := taken(entry.name, None, shared)) is not None:
+    if shared is not None and (copy := take(entry.name, None, shared)) is not None:
         return FederatedDataset.open(copy)
     staging = entry.parent / f".{entry.name}.{uuid.uuid4().hex}"
     try:
@@ -52,7 +52,7 @@ def prepared(address: dict[str, Any], build: Callable[[Path], None]) -> Federate
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     if shared is not None:
-        offered(entry, shared)
+        offer(entry, shared)
     return made
 
 

@@ -37,7 +37,7 @@ def datasets() -> Path:
     return cache_root().absolute() / "datasets"
 
 
-def copied(key: str, fingerprint: str | None, source: Source) -> Path:
+def fetch_copy(key: str, fingerprint: str | None, source: Source) -> Path:
     """The folder of this machine's copy; fetched where it is not there, or not whole. Others that ask wait meanwhile.
 
     Args:

@@ -6,7 +6,7 @@ import logging
 import os
 from pathlib import Path
 
-from raysim.data.copies import copied
+from raysim.data.copies import fetch_copy
 from raysim.data.manifest import FILE, read_manifest
 from raysim.elsewhere.remote import Remote
 from raysim.errors import RemoteError
@@ -25,7 +25,7 @@ def store() -> Remote | None:
     return None if uri is None else Remote(uri)
 
 
-def taken(key: str, fingerprint: str | None, remote: Remote) -> Path | None:
+def take(key: str, fingerprint: str | None, remote: Remote) -> Path | None:
     """This machine's copy of a dataset in the store; None where the store does not hold it.
 
     Raises:
@@ -36,10 +36,10 @@ def taken(key: str, fingerprint: str | None, remote: Remote) -> Path | None:
     if place.find(FILE) is None:
         remote.check()
         return None
-    return copied(key, fingerprint, place)
+    return fetch_copy(key, fingerprint, place)
 
 
-def offered(entry: Path, remote: Remote) -> None:
+def offer(entry: Path, remote: Remote) -> None:
     """Put a prepared dataset into the store; the description last, so that nobody finds a part of it."""
     place = remote.below(f"datasets/{entry.name}")
     try:

@@ -117,7 +117,7 @@ class Mirror:
                 )
             outgoing = self._home / f"outgoing-{uuid.uuid4().hex}"
             try:
-                return self._put(record, here.pinned(self.path, record.files, outgoing))
+                return self._put(record, here.pin(self.path, record.files, outgoing))
             except OSError as error:
                 raise RemoteError(f"{self.path} could not be pinned, to be put at {self.uri}: {error}.") from error
             finally:

@@ -13,7 +13,7 @@ import pytest
 from raysim import DataError, FederatedDataset, RemoteError
 from raysim.data import DatasetWriter, Field
 from raysim.data.cache import prepared
-from raysim.data.copies import copied, datasets
+from raysim.data.copies import datasets, fetch_copy
 from raysim.data.prepare import prepare
 from raysim.data.section import Mnist, Table
 from raysim.elsewhere.remote import Remote
@@ -81,7 +81,7 @@ def test_what_is_damaged_at_its_source_is_named_and_not_kept(machine: None, ther
 
 def test_another_dataset_than_the_one_asked_for_is_refused(machine: None, there: Path) -> None:
     with pytest.raises(DataError, match="must hold the dataset with fingerprint ffff, but holds"):
-        copied("key", "ffff", Remote(there.as_uri()))
+        fetch_copy("key", "ffff", Remote(there.as_uri()))
 
 
 def test_what_one_machine_prepares_the_others_take_from_the_store(

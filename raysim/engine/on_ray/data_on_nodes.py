@@ -18,9 +18,9 @@ from ray import cloudpickle, exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysim.data.arrow_split import ArrowSplit, Place
-from raysim.data.copies import copied
+from raysim.data.copies import fetch_copy
 from raysim.data.dataset import FederatedDataset
-from raysim.data.store import store_uri, taken
+from raysim.data.store import store_uri, take
 from raysim.elsewhere.remote import Remote
 from raysim.engine.on_ray.raised import raise_again
 from raysim.errors import RaysimError, RemoteError
@@ -122,11 +122,11 @@ def _on_shared_disk(place: Place) -> bool:
 def _fetch_one(place: Place, data: Sent) -> None:
     if data.store is not None:
         try:
-            if taken(place.key, place.fingerprint, Remote(data.store)) is not None:
+            if take(place.key, place.fingerprint, Remote(data.store)) is not None:
                 return
         except RemoteError as error:
             log.warning("the store cannot be read from this node, so its data come from the driver's: %s", error)
-    copied(place.key, place.fingerprint, _OtherNode(place.folder, data.node))
+    fetch_copy(place.key, place.fingerprint, _OtherNode(place.folder, data.node))
 
 
 @dataclass(frozen=True)

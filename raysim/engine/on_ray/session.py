@@ -181,7 +181,7 @@ def _start(
             plan, placement, None, opening, after, name
         )
 
-    return named.started(name, start)
+    return named.start(name, start)
 
 
 def _actor(kind: type, **options: Any) -> Any:

@@ -62,7 +62,7 @@ class Settling:
         else:
             match call:
                 case Start():
-                    self._crew.workers.is_ready(call.worker, reply)
+                    self._crew.workers.note_ready(call.worker, reply)
                 case Gather():
                     self._jobs[call.ticket].add(reply, call.node)
                     self._jobs.end_if_whole(call.ticket)

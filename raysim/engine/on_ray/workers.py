@@ -120,7 +120,7 @@ class Workers:
         self._workers[number] = Worker(actor)
         return number, actor.ready.remote()
 
-    def is_ready(self, number: int, where: Whereabouts) -> None:
+    def note_ready(self, number: int, where: Whereabouts) -> None:
         """A worker said where it runs."""
         worker = self._workers[number]
         worker.node, worker.ready = where.node, True
