@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from raysim.engine.on_ray.calls import Call, Calls, Start, Work
-from raysim.engine.on_ray.running import Running
+from raysim.engine.on_ray.calls import Call, Calls, Gather, Start, Work
+from raysim.engine.on_ray.running import NodeSums, Running
 from raysim.engine.on_ray.workers import Workers
 
 
@@ -75,6 +75,13 @@ class Crew:
         sums = others.pop(0) if apart else None
         cost = running.cost(call.units)
         self.calls[reference] = replace(call, kept=tuple(others), sums=sums, work=running.work, cost=cost)
+
+    def have_combined(self, number: int, running: Running, sums: Sequence[NodeSums]) -> None:
+        """Have a worker add up what lies on its node, and send what that comes to."""
+        worker, job = self.workers[number], running.job
+        made = worker.actor.combine.remote(len(job.units), job.kind, *(one.reference for one in sums))
+        parts = tuple(part for one in sums for part in one.parts)
+        self.calls[made] = Gather(worker.node, number, running.ticket, parts)
 
     def count_reply(self, call: Work) -> None:
         """The worker has carried out the call, or failed in it."""

@@ -16,10 +16,7 @@ def gather(running: Running, crew: Crew) -> None:
         here, sums = crew.workers.of_node(node), running.on_nodes.pop(node)
         if len(sums) > 1 and here:
             number = min(here, key=lambda number: crew.workers[number].in_flight)
-            combine = crew.workers[number].actor.combine
-            made = combine.remote(len(running.job.units), running.job.kind, *(one.reference for one in sums))
-            parts = tuple(part for one in sums for part in one.parts)
-            crew.calls[made] = Gather(node, number, running.ticket, parts)
+            crew.have_combined(number, running, sums)
         else:
             for one in sums:
                 crew.calls[one.reference] = Gather(node, None, running.ticket, one.parts)
