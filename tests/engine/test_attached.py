@@ -138,6 +138,7 @@ def test_who_follows_from_another_machine_is_told_what_is_not_to_be_had_there(
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "mine"))
     mine = Mirror.of(uri)
     mine.pull()
+    mine.path.mkdir(exist_ok=True)
     (mine.path / "rows").write_text("mine")
     mine.push()
     monkeypatch.setattr(socket, "gethostname", lambda: "another")
