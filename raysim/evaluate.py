@@ -18,16 +18,14 @@ from torch import Tensor, nn
 
 from raysim import seeds
 from raysim.client.chunk import ClientFailure
-from raysim.client.load import load
-from raysim.data.dataset import FederatedDataset, Split
+from raysim.client.examples import Examples
+from raysim.client.resident import Segment
+from raysim.data.dataset import Split
 from raysim.models.task import Task
 
 BATCH_SIZE = 256
 EXAMPLES_PER_UNIT = 2048
 """Both fix the order of additions: they are constants of the program, not of a machine."""
-
-Segment = tuple[int, int, int]
-"""(client position, first example, one past the last)."""
 
 Unit = tuple[str, tuple[Segment, ...]]
 """(split name, consecutive segments)."""
@@ -104,7 +102,7 @@ def plan(split_name: str, split: Split, positions: npt.NDArray[np.int64]) -> tup
 def evaluate(
     module: nn.Module,
     task: Task,
-    dataset: FederatedDataset,
+    examples: Examples,
     unit: Unit,
     like: Tensor,
     seen: Seen = lambda x: x,
@@ -114,7 +112,7 @@ def evaluate(
     `seen`: what the module sees of examples, row by row.
     """
     try:
-        return _score(module, task, dataset, unit, like, seen)
+        return _score(module, task, examples, unit, like, seen)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -122,7 +120,7 @@ def evaluate(
         split_name, segments = unit
         for segment in segments if len(segments) > 1 else ():
             try:
-                _score(module, task, dataset, (split_name, (segment,)), like, seen)
+                _score(module, task, examples, (split_name, (segment,)), like, seen)
             except Exception as own:
                 raise ClientFailure(segment[0]) from own
         raise ClientFailure(segments[0][0], others=len(segments) - 1) from error
@@ -131,20 +129,13 @@ def evaluate(
 def _score(
     module: nn.Module,
     task: Task,
-    dataset: FederatedDataset,
+    examples: Examples,
     unit: Unit,
     like: Tensor,
     seen: Seen,
 ) -> ClientScores:
     split_name, segments = unit
-    split = dataset.split(split_name)
-    xs, ys = [], []
-    for position, start, stop in segments:
-        x, y = split.client(position)
-        xs.append(x[start:stop])
-        ys.append(y[start:stop])
-    x_all = load(np.concatenate(xs), dataset.x, like.dtype, like.device)
-    y_all = load(np.concatenate(ys), dataset.y, like.dtype, like.device)
+    x_all, y_all = examples.load(split_name, segments, like)
     loss, correct, counted = [], [], []
     with torch.no_grad():
         for x_batch, y_batch in zip(x_all.split(BATCH_SIZE), y_all.split(BATCH_SIZE), strict=True):

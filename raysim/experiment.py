@@ -58,8 +58,8 @@ class EvaluationSection(Section):
 
 
 class EngineSection(Section):
-    """How the work is carried out. Workers, their shares and cuda_graphs decide the speed, all else
-    the bits too.
+    """How the work is carried out. Workers, their shares, examples and cuda_graphs decide the speed,
+    all else the bits too.
 
     workers: number of pools; 0 is in-process, without Ray; "auto" is as many as Ray's free cores or cards allow.
     cpus_per_worker, gpus_per_worker: what Ray is asked for. "auto" is an equal share of the cards where Ray has some.
@@ -67,6 +67,10 @@ class EngineSection(Section):
     form: how local training is computed: "one_by_one" by autograd, for any module; "fused" and "stacked" by hand, for
         sequences of standard layers, one client after another or with a client axis; "vmap" by torch.func, with a
         client axis, for modules that allow it. "auto" takes what was fastest when it was measured.
+    examples: where workers keep stored examples, of which they gather a chunk's: "device" has a copy of the training
+        split, and of the scored ones, in the memory of each worker's device, or warns of what does not fit; "host"
+        sends them there chunk by chunk. "auto" is "device" on a card, for splits that take at most a quarter of what
+        the worker may still use of its memory, and whose clients the run meets at least once on average.
     cuda_graphs: record the local steps of stacked clients on a card, and play them back.
     dtype: what weights are kept in. precision: what products are computed in: as dtype, unless "tf32" (NVIDIA cards) or
         "bf16" is asked for.
@@ -78,6 +82,7 @@ class EngineSection(Section):
     threads: PositiveInt = 1
     chunk_size: PositiveInt | Literal["auto"] = "auto"
     form: FormName | Literal["auto"] = "auto"
+    examples: Literal["auto", "device", "host"] = "auto"
     cuda_graphs: bool = False
     dtype: Literal["float32", "float64"] = "float32"
     precision: Precision = "float32"
@@ -197,7 +202,7 @@ class Experiment(Section):
         record = self.model_dump(
             mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint", "tuning"}
         )
-        for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "cuda_graphs"):
+        for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "examples", "cuda_graphs"):
             del record["engine"][placement]
         if self.data is not None:
             # The same data may lie elsewhere; their own fingerprint looks at what they are.

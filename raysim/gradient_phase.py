@@ -8,8 +8,8 @@ from torch import Tensor
 
 from raysim.broadcast import Broadcast
 from raysim.client import chunk as local_training
+from raysim.client.examples import Examples
 from raysim.cohort.chunks import Chunk
-from raysim.data.dataset import FederatedDataset
 from raysim.layout import Layout
 from raysim.members import Members
 from raysim.phase import Workshop
@@ -20,17 +20,17 @@ from raysim.server.sums import Sums
 
 def make(
     server: ServerSection, layout: Layout, members: Members
-) -> Callable[[Workshop, FederatedDataset, Broadcast, Chunk], Sums]:
+) -> Callable[[Workshop, Examples, Broadcast, Chunk], Sums]:
     """`Phase.local`: the sums' `delta` is sum w_i grad f_i(x), with the weights of the clients' updates.
 
     A client whose gradient is not finite is rejected, and leaves the round.
     """
 
-    def local(workshop: Workshop, dataset: FederatedDataset, sent: Broadcast, chunk: Chunk) -> Sums:
+    def local(workshop: Workshop, examples: Examples, sent: Broadcast, chunk: Chunk) -> Sums:
         params = sent.weights.params
         sums = Accumulator(len(params), 0, 0, len(layout.names), params.device)
         assert workshop.gradients is not None
-        clients = members.of(dataset, sent, chunk)
+        clients = members.of(examples, sent, chunk)
         for member, gradient in local_training.full_gradients(workshop.gradients, sent.weights, clients):
             if not bool(gradient.isfinite().all()):
                 sums.reject(member.position)

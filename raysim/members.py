@@ -7,10 +7,10 @@ from dataclasses import replace
 from raysim.broadcast import Broadcast
 from raysim.client import chunk as local_training
 from raysim.client.adversary import Adversary, LabelFlip, flip
+from raysim.client.examples import Examples
 from raysim.client.form import Client
 from raysim.client.section import ClientSection
 from raysim.cohort.chunks import Chunk
-from raysim.data.dataset import FederatedDataset
 
 
 class Members:
@@ -28,13 +28,13 @@ class Members:
         self._client, self._seed = client, seed
         self._flips = adversaries if isinstance(adversary, LabelFlip) else frozenset()
 
-    def of(self, dataset: FederatedDataset, sent: Broadcast, chunk: Chunk) -> list[Client]:
+    def of(self, examples: Examples, sent: Broadcast, chunk: Chunk) -> list[Client]:
         """The chunk's clients with their data, but for those that an earlier phase rejected."""
         positions = [position for position in chunk if position not in sent.left_out]
         if not positions:
             return []
-        members = local_training.members(dataset, positions, self._client, self._seed, sent.round, sent.weights.params)
-        if dataset.num_classes is None or not self._flips:
+        members = local_training.members(examples, positions, self._client, self._seed, sent.round, sent.weights.params)
+        classes = examples.dataset.num_classes
+        if classes is None or not self._flips:
             return members
-        classes = dataset.num_classes
         return [replace(c, y=flip(c.y, classes)) if c.position in self._flips else c for c in members]

@@ -14,9 +14,10 @@ from torch import nn
 from raysim import evaluate, seeds
 from raysim.client import chunk as local_training
 from raysim.client.chunk import ClientFailure
+from raysim.client.examples import Examples
 from raysim.client.form import Form
 from raysim.client.section import ClientSection
-from raysim.data.dataset import FederatedDataset, Split
+from raysim.data.dataset import Split
 from raysim.errors import ExperimentError
 from raysim.evaluate import ClientScores
 from raysim.models.model import Model, Weights
@@ -81,14 +82,12 @@ class Bench:
     seed: int
     seen: evaluate.Seen
 
-    def scores(
-        self, dataset: FederatedDataset, broadcast: Weights, lr: float, round_index: int, unit: Unit
-    ) -> BeforeAndAfter:
+    def scores(self, examples: Examples, broadcast: Weights, lr: float, round_index: int, unit: Unit) -> BeforeAndAfter:
         """The unit's clients before and after."""
         name, clients = unit
-        before = [self._score(dataset, broadcast, name, client) for client in clients]
+        before = [self._score(examples, broadcast, name, client) for client in clients]
         members = local_training.members(
-            dataset,
+            examples,
             [client[0] for client in clients],
             self.section,
             seeds.key(self.seed, "fine-tuning"),
@@ -96,7 +95,7 @@ class Bench:
             broadcast.params,
         )
         tuned = self._tuned(local_training.train(self.form, broadcast, members, lr, self.model.params), broadcast)
-        after = [self._score(dataset, own, name, client) for own, client in zip(tuned, clients, strict=True)]
+        after = [self._score(examples, own, name, client) for own, client in zip(tuned, clients, strict=True)]
         return BeforeAndAfter(reduce(evaluate.concatenate, before), reduce(evaluate.concatenate, after))
 
     def _tuned(self, trained: Iterator[local_training.Trained], broadcast: Weights) -> Iterator[Weights]:
@@ -105,9 +104,7 @@ class Bench:
             for row in range(len(group.clients)):
                 yield Weights(broadcast.params + made.delta[row], made.buffers[row], made.counters[row])
 
-    def _score(
-        self, dataset: FederatedDataset, weights: Weights, name: str, client: tuple[int, int, int]
-    ) -> ClientScores:
+    def _score(self, examples: Examples, weights: Weights, name: str, client: tuple[int, int, int]) -> ClientScores:
         trained, position, size = client
         for own, given in (
             (self.loaded.params, weights.params),
@@ -117,7 +114,7 @@ class Bench:
             own.copy_(given)
         unit: evaluate.Unit = (name, ((position, 0, size),))
         try:
-            return evaluate.evaluate(self.module, self.task, dataset, unit, self.loaded.params, self.seen)
+            return evaluate.evaluate(self.module, self.task, examples, unit, self.loaded.params, self.seen)
         except ClientFailure as failure:
             # Messages name training clients here.
             raise ClientFailure(trained) from failure.__cause__

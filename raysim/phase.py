@@ -9,9 +9,9 @@ from torch import Tensor
 
 from raysim.broadcast import Broadcast
 from raysim.client.chunk import Trained
+from raysim.client.examples import Examples
 from raysim.client.form import Form
 from raysim.cohort.chunks import Chunk
-from raysim.data.dataset import FederatedDataset
 from raysim.server.state import ServerState
 from raysim.server.sums import Sums
 
@@ -49,4 +49,4 @@ class Phase(NamedTuple):
     """
 
     broadcast: Callable[[ServerState, Mapping[int, int], Sequence[int], Sequence[Sums]], Broadcast]
-    local: Callable[[Workshop, FederatedDataset, Broadcast, Chunk], Sums]
+    local: Callable[[Workshop, Examples, Broadcast, Chunk], Sums]

@@ -11,10 +11,10 @@ from raysim.broadcast import Broadcast
 from raysim.client import chunk as local_training
 from raysim.client.adversary import Adversary, attack
 from raysim.client.corrections.correction import Correction
+from raysim.client.examples import Examples
 from raysim.client.section import ClientSection
 from raysim.client.sgd import Sgd
 from raysim.cohort.chunks import Chunk
-from raysim.data.dataset import FederatedDataset
 from raysim.members import Members
 from raysim.models.model import Model
 from raysim.phase import Workshop
@@ -37,7 +37,7 @@ def make(
     num_labels: int,
     adversary: Adversary | None,
     adversaries: frozenset[int],
-) -> Callable[[Workshop, FederatedDataset, Broadcast, Chunk], Sums]:
+) -> Callable[[Workshop, Examples, Broadcast, Chunk], Sums]:
     """`Phase.local` of the training phase.
 
     Args:
@@ -52,7 +52,7 @@ def make(
     normaliser = _normaliser(client, server, correction)
     nova = server.aggregator if isinstance(server.aggregator, fednova.FedNova) else None
 
-    def local(workshop: Workshop, dataset: FederatedDataset, sent: Broadcast, chunk: Chunk) -> Sums:
+    def local(workshop: Workshop, examples: Examples, sent: Broadcast, chunk: Chunk) -> Sums:
         params, buffers, counters = sent.weights.params, sent.weights.buffers, sent.weights.counters
         sums = Accumulator(
             len(params),
@@ -74,7 +74,7 @@ def make(
         if workshop.trained is not None:
             stream = [workshop.trained]
         else:
-            clients = members.of(dataset, sent, chunk)
+            clients = members.of(examples, sent, chunk)
             stream = local_training.train(workshop.train, sent.weights, clients, sent.lr, model.params, offset, start)
         for trained in stream:
             made, loss, correct = trained.updates, trained.updates.loss.tolist(), trained.updates.correct.tolist()

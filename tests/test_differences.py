@@ -17,6 +17,7 @@ from raysim import Experiment, differences
         {"rounds": 99},
         {"checkpoint": {"every": 1}},
         {"engine": {"workers": 3, "cpus_per_worker": 0.5, "gpus_per_worker": 0}},
+        {"engine": {"workers": 0, "examples": "host"}},
     ],
 )
 def test_length_placement_and_name_may_differ(

@@ -13,11 +13,10 @@ from raysim import seeds
 from raysim.client import batches
 from raysim.client.augmentations import augment
 from raysim.client.augmentations.augment import Augmentation
+from raysim.client.examples import Examples
 from raysim.client.form import Client, Form, Updates
 from raysim.client.forms.stacked import Stacked, Start
-from raysim.client.load import load_joined
 from raysim.client.section import ClientSection
-from raysim.data.dataset import FederatedDataset
 from raysim.errors import RaysimError
 from raysim.layout import Layout
 from raysim.models.model import Weights
@@ -49,7 +48,7 @@ class Trained:
 
 
 def members(
-    dataset: FederatedDataset,
+    examples: Examples,
     positions: Sequence[int],
     section: ClientSection,
     seed: int,
@@ -57,12 +56,12 @@ def members(
     like: Tensor,
 ) -> list[Client]:
     """The chunk's clients with data on the device of `like`, floats in its dtype."""
-    rows = [dataset.train.client(position) for position in positions]
-    sizes = [len(y) for _, y in rows]
-    x = load_joined([x for x, _ in rows], dataset.x, like.dtype, like.device).split_with_sizes(sizes)
-    y = load_joined([y for _, y in rows], dataset.y, like.dtype, like.device).split_with_sizes(sizes)
+    at = np.array(positions)
+    sizes = examples.dataset.train.sizes(at).tolist()
+    joined = examples.load("train", [(p, 0, n) for p, n in zip(positions, sizes, strict=True)], like)
+    x, y = (rows.split_with_sizes(sizes) for rows in joined)
     drawn = batches.draw(section, sizes, seed, round_index, positions)
-    keys = seeds.keys(seed, "module", round_index, np.array(positions)).tolist()
+    keys = seeds.keys(seed, "module", round_index, at).tolist()
     made = [
         Client(position, n, x[i], y[i], drawn[i], keys[i])
         for i, (position, n) in enumerate(zip(positions, sizes, strict=True))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.data.arrays import Arrays
 from raysim.data.lookup import check_position, position_in
 from raysim.seeds import Int64s
 
@@ -47,6 +48,10 @@ class ArraySplit:
         x, y = self.x[rows], self.y[rows]
         x.flags.writeable = y.flags.writeable = False
         return x, y
+
+    def arrays(self) -> Arrays:
+        """The split's own arrays."""
+        return Arrays(self.x, self.y, self.first_rows[:-1])
 
     def id_of(self, position: int) -> str:
         """The client's id."""

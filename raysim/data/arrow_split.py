@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from raysim.data.arrays import Arrays
 from raysim.data.columns import INDEX_SCHEMA, from_column, rows_schema
 from raysim.data.copies import datasets
 from raysim.data.field import Field
@@ -77,6 +78,10 @@ class ArrowSplit:
         )
         x.flags.writeable = y.flags.writeable = False
         return x, y
+
+    def arrays(self) -> Arrays | None:
+        """Views of the mapped file, where it is a single record batch."""
+        return Arrays(*self._batch(0), self._first_rows) if self._reader.num_record_batches == 1 else None
 
     def id_of(self, position: int) -> str:
         """The client's id."""

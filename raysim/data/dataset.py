@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.data.array_split import ArraySplit
+from raysim.data.arrays import Arrays
 from raysim.data.arrow_split import ArrowSplit
 from raysim.data.copies import described, fetch_copy
 from raysim.data.field import Field
@@ -43,6 +44,10 @@ class Split(Protocol):
 
     def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """The client's (x, y) as stored: (size, *x.shape) and (size, *y.shape)."""
+        ...
+
+    def arrays(self) -> Arrays | None:
+        """All rows, where they lie in one x and one y; None where they do not, and nothing is joined for it."""
         ...
 
     def id_of(self, position: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from raysim.data.arrays import Arrays
 from raysim.data.lookup import check_position, unknown_client
 from raysim.errors import DataError
 from raysim.seeds import Int64s
@@ -58,6 +59,10 @@ class GeneratedSplit:
         x, y = self.source.client(self._number(position))
         x.flags.writeable = y.flags.writeable = False
         return x, y
+
+    def arrays(self) -> Arrays | None:
+        """None: nothing lies anywhere."""
+        return None
 
     def id_of(self, position: int) -> str:
         """The client's number, as text."""

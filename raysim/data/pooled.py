@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.data.arrays import Arrays
 from raysim.data.dataset import FederatedDataset, Split
 from raysim.data.fingerprint import address_digest
 from raysim.data.lookup import check_position, position_in
@@ -37,6 +38,13 @@ class PooledSplit:
         x, y = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
         x.flags.writeable = y.flags.writeable = False
         return x, y
+
+    def arrays(self) -> Arrays | None:
+        """The split's own, where its clients' rows lie behind each other in order of position."""
+        whole = self.split.arrays()
+        if whole is None or (np.diff(whole.first_rows) != self.split.sizes()[:-1]).any():
+            return None
+        return whole._replace(first_rows=whole.first_rows[:1])
 
     def id_of(self, position: int) -> str:
         """The client's id."""

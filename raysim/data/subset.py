@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from raysim.data.arrays import Arrays
 from raysim.data.lookup import check_position, unknown_client
 from raysim.errors import DataError
 from raysim.seeds import Int64s
@@ -39,6 +40,11 @@ class Subset:
         """The client's rows, as the whole split has them."""
         check_position(position, len(self))
         return self.whole.client(int(self.members[position]))
+
+    def arrays(self) -> Arrays | None:
+        """The whole split's, from where the members' rows begin."""
+        whole = self.whole.arrays()
+        return None if whole is None else whole._replace(first_rows=whole.first_rows[self.members])
 
     def id_of(self, position: int) -> str:
         """The client's id."""

@@ -17,6 +17,7 @@ import torch
 
 from raysim.client.forms.choose import FormName, Way, choose
 from raysim.engine.client_memory import with_states_folder
+from raysim.engine.example_memory import ExampleMemory
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool
@@ -62,12 +63,13 @@ def calibrate(
     engine = plan.experiment.engine
     with fixed(engine.threads, device, engine.precision):
         ways = list(_ways(plan, len(cohort), device.type, tell))
+        memory = ExampleMemory()
         seconds: dict[Way, list[float]] = {}
         # The first pass warms up, and finds out who has the memory.
         for repeat in range(repeats + 1):
             for way in list(ways):
                 try:
-                    took_s = _round_s(replace(plan, way=way), cohort, device, workers, budget_s)
+                    took_s = _round_s(replace(plan, way=way), cohort, device, memory, workers, budget_s)
                 except torch.OutOfMemoryError:
                     ways.remove(way)
                     tell(f"{way.form} with {way.most} clients: out of memory")
@@ -108,15 +110,19 @@ def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], 
                 yield replace(way, most=min(size, cohort_size), least_chunks=1)
 
 
-def _round_s(plan: Plan, cohort: np.ndarray, device: torch.device, workers: int, budget_s: float) -> float:
+def _round_s(
+    plan: Plan, cohort: np.ndarray, device: torch.device, memory: ExampleMemory, workers: int, budget_s: float
+) -> float:
     """One pass over a round's chunks, or as many as the budget allows."""
     with with_states_folder(plan, None) as placed:
-        return _passed_s(placed, cohort, device, workers, budget_s)
+        return _passed_s(placed, cohort, device, memory, workers, budget_s)
 
 
-def _passed_s(plan: Plan, cohort: np.ndarray, device: torch.device, workers: int, budget_s: float) -> float:
+def _passed_s(
+    plan: Plan, cohort: np.ndarray, device: torch.device, memory: ExampleMemory, workers: int, budget_s: float
+) -> float:
     chunks, costs = plan.chunks(cohort, 0)
-    pool = Pool(plan, device, "calibration")
+    pool = Pool(plan, device, "calibration", memory)
     algorithm, state = plan.algorithm(), plan.initial_state()
     sums: list[Sums] = []
     for phase in algorithm.phases[:-1]:

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from raysim.broadcast import Broadcast
+from raysim.engine.example_memory import ExampleMemory
 from raysim.engine.job import COMBINE, Job, Outcome, Shard
 from raysim.engine.mates import mates_key, starts_at_once
 from raysim.engine.numerics import choose_device
@@ -37,9 +38,11 @@ class InProcess:
     Args:
         plans: the runs; one alone is that of the jobs that `submit` takes.
         worker: how errors and timelines name this process.
+        memory: where this process has examples, where it has other runs as well.
     """
 
-    def __init__(self, *plans: Plan, worker: str = HERE) -> None:
+    def __init__(self, *plans: Plan, worker: str = HERE, memory: ExampleMemory | None = None) -> None:
+        memory = memory or ExampleMemory()
         self._worker = worker
         self._plans = plans
         self._keys = [mates_key(plan) if len(plans) > 1 else None for plan in plans]
@@ -47,7 +50,7 @@ class InProcess:
         for plan, key in zip(plans, self._keys, strict=True):
             mates = [pool for pool, other in zip(self._pools, self._keys, strict=False) if key == other is not None]
             device = choose_device(plan.experiment.engine.gpus_per_worker)
-            self._pools.append(Pool(plan, device, worker, mate=mates[0] if mates else None))
+            self._pools.append(Pool(plan, device, worker, memory, mates[0] if mates else None))
         self._waiting: dict[int, _Waiting] = {}
         self._done: dict[int, Outcome] = {}
         self._submitted = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -85,9 +86,10 @@ class Plan:
             return sampler(e.cohort, seed, e.rounds, train)
         return sampler(e.cohort, seed, e.rounds, train, lambda size: systems.asked(size, len(train)))
 
-    @property
+    @cached_property
     def keeps_updates(self) -> bool:
-        """Whether a round's updates are looked at again, one by one."""
+        """Whether a round's updates are looked at again, one by one; asked in every round, and a sampler takes long to
+        make where it looks up the clients of all rounds."""
         return self.experiment.server.rule is not None or self.sampler().learn is not None
 
     @property

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,11 +18,13 @@ from raysim.client import chunk as local_training
 from raysim.client import fine_tuning
 from raysim.client.augmentations import augment
 from raysim.client.chunk import ClientFailure
+from raysim.client.examples import Examples
 from raysim.client.form import Form
 from raysim.client.forms.make import make
 from raysim.client.forms.stacked import Stacked, Start
 from raysim.client.section import ClientSection
 from raysim.cohort.chunks import Chunk
+from raysim.engine.example_memory import ExampleMemory
 from raysim.engine.job import Kind, Look, Part, Shard
 from raysim.engine.plan import Plan
 from raysim.errors import ClientError
@@ -31,6 +34,10 @@ from raysim.server import updates
 from raysim.server.sums import Sums
 from raysim.server.updates import Bounds
 
+log = logging.getLogger("raysim")
+
+Made = TypeVar("Made")
+
 
 class Pool:
     """Everything a worker keeps between calls: the form with its buffers, and a module for evaluation.
@@ -39,11 +46,15 @@ class Pool:
         plan: the run.
         device: where clients are trained.
         worker: how errors name this pool.
+        memory: where this process has examples; it is asked for them with the first unit, as they may take a while.
         mate: the pool of another run whose clients may be trained in one stack with this one's: they share a form.
     """
 
-    def __init__(self, plan: Plan, device: torch.device, worker: str, mate: Pool | None = None) -> None:
+    def __init__(
+        self, plan: Plan, device: torch.device, worker: str, memory: ExampleMemory, mate: Pool | None = None
+    ) -> None:
         self._plan = plan
+        self._memory = memory
         self._device = device
         self._worker = worker
         self._algorithm = plan.algorithm()
@@ -69,18 +80,24 @@ class Pool:
         }
 
     def run(self, kind: Kind, broadcast: Broadcast | Look, index: int, unit: Any, kept: list[Tensor] | None) -> Any:
-        """Carry out one unit; a training unit adds its updates to `kept` where one is given.
+        """Carry out one unit; a training unit puts its updates into `kept`, an empty list, where one is given.
 
         Raises:
             ClientError: user code failed; says where, with its traceback.
         """
-        try:
+
+        def work() -> Any:
             # Modules draw from torch's generator: theirs is put back, so a script's own draws are not disturbed.
             with torch.random.fork_rng(devices=[]):
                 if kind == "train":
                     assert isinstance(broadcast, Broadcast)
+                    if kept is not None:
+                        kept.clear()
                     return self._train(broadcast, index, unit, kept)
                 return self._runners[kind](broadcast, unit)
+
+        try:
+            return self._with_room(work)
         except ClientFailure as failure:
             raise ClientError(self._describe(kind, failure, broadcast.round, index, unit)) from failure.__cause__
 
@@ -100,15 +117,35 @@ class Pool:
         """
         assert isinstance(self._form, Stacked)
         sent = [replace(broadcast, weights=_to(broadcast.weights, self._device)) for broadcast in broadcasts]
-        clients = self._algorithm.members.of(self._plan.dataset, sent[0], chunk)
+        starts = [Start(own.weights, own.lr) for own in sent]
+        form = self._form
+
+        def work() -> list[local_training.Trained]:
+            clients = self._algorithm.members.of(self._examples, sent[0], chunk)
+            return local_training.train_each(form, starts, clients, self._plan.model.params)
+
         try:
-            starts = [Start(own.weights, own.lr) for own in sent]
-            each = local_training.train_each(self._form, starts, clients, self._plan.model.params)
+            each = self._with_room(work)
             for mate, own, trained in zip(mates, sent, each, strict=True):
                 workshop = Workshop(self._form, trained=trained)
-                yield mate._algorithm.phases[own.phase].local(workshop, mate._plan.dataset, own, chunk)
+                yield mate._algorithm.phases[own.phase].local(workshop, mate._examples, own, chunk)
         except ClientFailure as failure:
             raise ClientError(self._describe("train", failure, sent[0].round, index, chunk)) from failure.__cause__
+
+    @cached_property
+    def _examples(self) -> Examples:
+        return self._memory.of(self._plan, self._device)
+
+    def _with_room(self, work: Callable[[], Made]) -> Made:
+        """What `work` returns; where memory runs out with examples on the device, it is done again without them."""
+        try:
+            return work()
+        except torch.OutOfMemoryError as error:
+            if not self._examples.let_go():
+                raise
+            log.warning("%s: examples leave the device, and are sent chunk by chunk: %s", self._worker, error)
+        torch.cuda.empty_cache()
+        return work()
 
     def _make_form(self) -> Form:
         plan, e = self._plan, self._plan.experiment
@@ -131,24 +168,24 @@ class Pool:
         phase = self._algorithm.phases[sent.phase]
         workshop = Workshop(self._form, self._gradients, kept)
         if self._store is None:
-            return phase.local(workshop, self._plan.dataset, sent, chunk)
+            return phase.local(workshop, self._examples, sent, chunk)
         like = broadcast.weights.params.cpu()
         if sent.measures:
             reader = self._store.reader(sent.places, like)
-            return phase.local(workshop._replace(states=reader), self._plan.dataset, sent, chunk)
+            return phase.local(workshop._replace(states=reader), self._examples, sent, chunk)
         with self._store.chunk(sent.round, index, chunk, sent.places, like) as states:
-            return phase.local(workshop._replace(states=states), self._plan.dataset, sent, chunk)
+            return phase.local(workshop._replace(states=states), self._examples, sent, chunk)
 
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
         for own, sent in zip(_vectors(self._loaded), _vectors(broadcast.weights), strict=True):
             own.copy_(sent)
         plan = self._plan
-        return evaluate.evaluate(self._module, plan.task, plan.dataset, unit, self._loaded.params, self._seen)
+        return evaluate.evaluate(self._module, plan.task, self._examples, unit, self._loaded.params, self._seen)
 
     def _personalise(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
         assert self._bench is not None
         weights = _to(broadcast.weights, self._device)
-        return self._bench.scores(self._plan.dataset, weights, broadcast.lr, broadcast.round, unit)
+        return self._bench.scores(self._examples, weights, broadcast.lr, broadcast.round, unit)
 
     def _describe(self, kind: Kind, failure: ClientFailure, round_index: int, index: int, unit: Any) -> str:
         split = self._plan.dataset.split(unit[0]) if kind == "evaluate" else self._plan.dataset.train

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from raysim import checkpoint, records
 from raysim.engine import loop
+from raysim.engine.example_memory import ExampleMemory
 from raysim.engine.in_process import InProcess
 from raysim.engine.job import Job
 from raysim.engine.numerics import choose_device, fixed
@@ -80,7 +81,8 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
     device = choose_device(engine.gpus_per_worker)
     with fixed(engine.threads, device, engine.precision):
         *earlier, training = algorithm.phases
-        executor = InProcess(plan)
+        memory = ExampleMemory()
+        executor = InProcess(plan, memory=memory)
         sums: tuple[Sums, ...] = ()
         for phase in earlier:
             sent = phase.broadcast(state, repeats, positions.tolist(), sums)
@@ -88,7 +90,7 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
         sent = training.broadcast(state, repeats, positions.tolist(), sums)
         # What the client sent: before clipping, and once, however often it was drawn.
         sent = replace(sent, limits=UNLIMITED, repeats={})
-        made = Pool(plan, device, "this process").run("train", sent, number, chunks[number], kept)
+        made = Pool(plan, device, "this process", memory).run("train", sent, number, chunks[number], kept)
     members = tuple(train.id_of(p) for p in chunks[number])
     if position in made.rejected:
         return ClientUpdate(index, client, members, None, rejected=True)

@@ -12,8 +12,8 @@ import torch
 from raysim import evaluate, personalised
 from raysim.client.adversary import LabelFlip
 from raysim.client.augmentations import augment
+from raysim.client.examples import Examples
 from raysim.client.forms.choose import Way, choose
-from raysim.client.load import load
 from raysim.client.work import Between
 from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pooled
@@ -163,10 +163,9 @@ def _way(experiment: Experiment, model: Model, task: Task) -> Way:
 def _try_model(plan: Plan, own_loss: bool) -> None:
     """Pass the first examples of a client through the model and its loss."""
     dataset, params = plan.dataset, plan.initial.params
-    x, y = dataset.train.client(0)
-    x_batch = load(x[:2], dataset.x, params.dtype, params.device)
+    few = min(2, int(dataset.train.sizes(np.zeros(1, np.int64))[0]))
+    x_batch, y_batch = Examples(dataset).load("train", [(0, 0, few)], params)
     x_batch = augment.evaluated(plan.experiment.client.augment, x_batch)
-    y_batch = load(y[:2], dataset.y, params.dtype, params.device)
     module = bind(plan.model, plan.initial, params.device).eval()
     try:
         outputs = module(x_batch)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from raysim.engine import numerics
+from raysim.engine.example_memory import ExampleMemory
 from raysim.engine.in_process import InProcess
 from raysim.engine.loop import Loop, checkpoint_due
 from raysim.engine.plan import Plan
@@ -45,10 +46,12 @@ class Host:
 
     Args:
         worker: how errors and timelines name this process.
+        share: of a card's memory, what this process may use.
     """
 
-    def __init__(self, worker: str) -> None:
+    def __init__(self, worker: str, share: float = 1.0) -> None:
         self._worker = worker
+        self._memory = ExampleMemory(share)
         self._plans: dict[int, Plan] = {}
         self._loops: dict[tuple[int, ...], list[Loop]] = {}
 
@@ -60,6 +63,7 @@ class Host:
         """Let go of all other runs: they have ended."""
         self._plans = {number: plan for number, plan in self._plans.items() if number in numbers}
         self._loops = {group: loops for group, loops in self._loops.items() if set(group) <= set(numbers)}
+        self._memory.keep_only({plan.dataset.fingerprint for plan in self._plans.values()})
 
     def advance(self, group: tuple[int, ...], states: Sequence[ServerState]) -> list[Advanced]:
         """Run each from its state to its next evaluation, checkpoint or last round, or for LONGEST_S."""
@@ -70,7 +74,7 @@ class Host:
         else:
             # Groups only ever shrink: what was made for a larger one is not asked for again.
             self._loops = {other: loops for other, loops in self._loops.items() if not set(other) & set(group)}
-            executor = InProcess(*plans, worker=self._worker)
+            executor = InProcess(*plans, worker=self._worker, memory=self._memory)
             self._loops[group] = [
                 Loop(plan, executor.of(i), state, checkpoints=_checkpoints(plan))
                 for i, (plan, state) in enumerate(zip(plans, states, strict=True))

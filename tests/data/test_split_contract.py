@@ -112,6 +112,21 @@ def test_a_client_has_its_own_rows_in_order(split: Split) -> None:
         assert (x.dtype.name, y.dtype.name, x.shape) == ("float32", "int64", (size_of(position), 2, 3))
 
 
+def test_where_there_are_arrays_a_client_has_the_rows_from_its_first_on(split: Split) -> None:
+    if (arrays := split.arrays()) is None:
+        return
+    assert len(arrays.first_rows) == NUM_CLIENTS
+    for position, first in enumerate(arrays.first_rows.tolist()):
+        x, y = split.client(position)
+        np.testing.assert_array_equal(arrays.x[first : first + len(x)], x)
+        np.testing.assert_array_equal(arrays.y[first : first + len(y)], y)
+
+
+def test_splits_in_one_array_say_so_and_no_others(tmp_path: Path) -> None:
+    in_one = {name for name, make in SPLITS.items() if make(tmp_path / name).arrays() is not None}
+    assert in_one == {"array", "arrow, one batch", "subset"}
+
+
 def test_rows_are_read_only(split: Split) -> None:
     for position in range(NUM_CLIENTS):
         x, y = split.client(position)

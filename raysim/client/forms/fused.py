@@ -101,7 +101,7 @@ class Fused:
         bounds = client.batches.bounds
         lengths = [stop - first for first, stop in pairwise(bounds)]
         if self._flatten_first:
-            x = x.flatten(1)
+            x = x.reshape(len(x), -1)
         elif self._channels_last:
             x = channels_last(x.to(self._precision))
         for h, targets, batch in zip(x.split_with_sizes(lengths), y.split_with_sizes(lengths), lengths, strict=True):

@@ -7,13 +7,14 @@ so a model is written once, as a plain module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
-from raysim.client.forms.straight import Called, FlattenTo, NotStraight, straight_line
+from raysim.client.forms.straight import FlattenTo, NotStraight, straight_line
 from raysim.models.attention import CausalSelfAttention
 from raysim.models.lstm import Lstm
 from raysim.models.positions import Positions
@@ -54,16 +55,19 @@ def recognise(module: nn.Module) -> Recognised | str:
         return "modules with buffers have no hand-written form"
     if any(not parameter.requires_grad for parameter in module.parameters()):
         return "modules with frozen parameters have no hand-written form"
-    for name, child in module.named_modules():
-        if _is_altered(child):
-            return f"{_where(name, child)} has hooks or a parametrization"
+    paths = {id(child): f"{name}." if name else "" for name, child in module.named_modules()}
+    for child in module.modules():
+        if why := _altered(child):
+            return f"{_where(paths[id(child)], child)} {why}"
     try:
-        placed = _placed("", module)
+        with _in_training(module):
+            placed = _flattened(_placed(paths, module))
     except NotStraight as error:
         return str(error)
     if not placed:
         return f"{_name(module)}.forward calls no layer"
-    seen: set[int] = set()
+    seen: set[str] = set()
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
     for layer in every(placed):
         kind = KINDS.get(type(layer.module))
         where = _where(layer.path, layer.module)
@@ -72,10 +76,11 @@ def recognise(module: nn.Module) -> Recognised | str:
         if reason := kind(layer.module):
             return f"{where} {reason}"
         # Those of a layer made of others are theirs.
-        parameters = {id(p) for p in layer.module.parameters()} if not layer.inner else set()
-        if parameters & seen:
-            return f"{where} shares a parameter with another layer"
-        seen |= parameters
+        for own, parameter in layer.module.named_parameters() if not layer.inner else ():
+            name = f"{layer.path}{own}"
+            if names[id(parameter)] != name or name in seen:
+                return f"{where} shares a parameter with another layer"
+            seen.add(name)
     # Their masks are addressed by their place among the module's.
     dropouts = [id(layer.module) for layer in every(placed) if type(layer.module) is nn.Dropout]
     if dropouts != [id(child) for child in module.modules() if type(child) is nn.Dropout]:
@@ -83,36 +88,52 @@ def recognise(module: nn.Module) -> Recognised | str:
     return Recognised(_ordered(placed))
 
 
-def _placed(path: str, module: nn.Module) -> list[Placed]:
-    """The layer, or those that a module's forward calls; NotStraight where these are not one line."""
+def _placed(paths: Mapping[int, str], module: nn.Module) -> list[Placed]:
+    """The layer, or those that a module's forward calls; NotStraight where these are not one line.
+
+    A module may be held by several names: its path is the one that its parameters go by. A function has none.
+    """
+    path = paths.get(id(module), "")
     if type(module) in MADE_OF:
-        inner = [one for name in MADE_OF[type(module)] for one in _placed(f"{path}{name}.", module.get_submodule(name))]
-        return [Placed(path, module, tuple(inner))]
+        inner = [one for name in MADE_OF[type(module)] for one in _placed(paths, module.get_submodule(name))]
+        return [Placed(path, module, tuple(_flattened(inner)))]
     if type(module) in KINDS or (_from_torch(module) and type(module) is not nn.Sequential):
         return [Placed(path, module)]
     try:
-        called = _flattened(straight_line(module))
+        called = straight_line(module)
     except NotStraight as error:
         inside = f" ({path.rstrip('.')!r})" if path else ""
         raise NotStraight(f"{_name(module)}.forward{inside} {error}") from error
-    return [one for name, layer in called for one in _placed(f"{path}{name}." if name else path, layer)]
+    return [one for layer in called for one in _placed(paths, layer)]
 
 
 def _from_torch(module: nn.Module) -> bool:
-    return type(module).__module__.partition(".")[0] == "torch"
+    return type(module).__module__.partition(".")[0] == "torch" or type(module) is FlattenTo
 
 
-def _flattened(called: Sequence[Called]) -> list[Called]:
+def _flattened(placed: Sequence[Placed]) -> list[Placed]:
     """With plain flattening for what is known to be that."""
-    plain: list[Called] = []
-    for number, (name, layer) in enumerate(called):
-        if isinstance(layer, FlattenTo):
-            fed = next((after for _, after in called[number + 1 :] if any(True for _ in after.parameters())), None)
-            if not isinstance(fed, nn.Linear) or fed.in_features != layer.features:
-                raise NotStraight(f"calls view(-1, {layer.features}), and no Linear behind it takes as many")
-            layer = nn.Flatten()
-        plain.append((name, layer))
+    plain: list[Placed] = []
+    for number, one in enumerate(placed):
+        if isinstance(one.module, FlattenTo):
+            fed = next((p.module for p in placed[number + 1 :] if any(True for _ in p.module.parameters())), None)
+            if not isinstance(fed, nn.Linear) or fed.in_features != one.module.features:
+                raise NotStraight(f"view(-1, {one.module.features}) is called, and no Linear behind it takes as many")
+            one = Placed("", nn.Flatten())
+        plain.append(one)
     return plain
+
+
+@contextmanager
+def _in_training(module: nn.Module) -> Iterator[None]:
+    """The mode in which clients train, which the module itself sets for those inside; put back."""
+    modes = [(child, child.training) for child in module.modules()]
+    module.train()
+    try:
+        yield
+    finally:
+        for child, training in modes:
+            child.training = training
 
 
 def _where(path: str, module: nn.Module) -> str:
@@ -148,9 +169,15 @@ def _swapped(layers: list[Placed]) -> list[Placed]:
     return layers
 
 
-def _is_altered(module: nn.Module) -> bool:
+def _altered(module: nn.Module) -> str | None:
+    """What makes a module do more than its class's forward, or None."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks) or "parametrizations" in module._modules
+    own = [parameter for parameter in module._parameters.values() if parameter is not None]
+    if any(hooks) or any(parameter._backward_hooks for parameter in own) or "parametrizations" in module._modules:
+        return "has hooks or a parametrization"
+    if "forward" in vars(module) or type(module).__call__ is not nn.Module.__call__:
+        return "is called in a way of its own"
+    return None
 
 
 def _name(module: nn.Module) -> str:

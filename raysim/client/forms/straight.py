@@ -2,119 +2,29 @@
 
 The forward is called once with a `Line` in the place of a batch. Modules that it calls note themselves there, and so do
 the few functions that stand for a layer (relu, tanh, max_pool2d, flatten and its spellings with view and reshape).
-Anything else (a branch, a sum of two ways, a weight of the module's own) is not known to a `Line` and ends the attempt.
+Everything else ends the attempt: a branch on the batch, a sum of two ways, any other call of torch's, without gradient
+or in another precision too, a draw, a change of what the module holds (`held.py`).
 
-Departure from what a call with a batch would do: none that shows. A forward that draws, or that sets an attribute of a
-module, may do something else the next time, and is refused.
+What cannot be seen is a forward that depends on a global of its file, and changes it.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
-Called = tuple[str, nn.Module]
-"""A module and its name inside the one that called it; "" for one that stands for a function."""
-
-
-def straight_line(module: nn.Module) -> list[Called]:
-    """The modules that the module's forward calls, in order; what these call can be followed in turn.
-
-    Args:
-        module: in any mode; it is called in training mode and left as it was.
-
-    Raises:
-        NotStraight: they are not one line; says why.
-    """
-    called: list[Called] = []
-    try:
-        with _in_training(module), _noting(module), _unchanged(module):
-            end = module(Line(called))
-    except NotStraight:
-        raise
-    except Exception as error:
-        # Whatever a forward does that a Line cannot: its own error says it best.
-        raise NotStraight(f"is no plain sequence of layers ({type(error).__name__}: {error})") from error
-    if not (isinstance(end, Line) and end.is_end_of(called)):
-        raise NotStraight("returns something other than what its last layer makes")
-    return called
+from raysim.client.forms import held
 
 
 class NotStraight(Exception):
     """What a forward does that no sequence of layers does; the text goes on behind "its forward"."""
-
-
-class Line:
-    """A batch on its way through a forward: it knows what was called so far, and nothing of its values.
-
-    Only the newest one goes on: a second use of an older one is a second way.
-    """
-
-    def __init__(self, called: list[Called]) -> None:
-        self._called = called
-        self._is_end = True
-
-    def is_end_of(self, called: list[Called]) -> bool:
-        """Whether all that was called lies behind it."""
-        return self._called is called and self._is_end
-
-    def then(self, name: str, layer: nn.Module) -> Line:
-        """The same batch behind a layer."""
-        if not self._is_end:
-            raise NotStraight(f"uses the input of {name or type(layer).__name__!r} twice")
-        self._is_end = False
-        self._called.append((name, layer))
-        return Line(self._called)
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Line:
-        if (stands_for := _FUNCTIONS.get(function)) is None:
-            name = getattr(function, "__name__", str(function))
-            raise NotStraight(f"calls {name}, which stands for none of the layers with a hand-written form")
-        return stands_for(*args, **(kwargs or {}))
-
-    def relu(self) -> Line:
-        """torch.Tensor.relu."""
-        return self.then("", nn.ReLU())
-
-    def tanh(self) -> Line:
-        """torch.Tensor.tanh."""
-        return self.then("", nn.Tanh())
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Line:
-        """torch.Tensor.flatten, from the axis behind the batch's."""
-        return self.then("", nn.Flatten(start_dim, end_dim))
-
-    def contiguous(self) -> Line:
-        """torch.Tensor.contiguous."""
-        return self
-
-    def size(self, dim: int | None = None) -> _Shape | _BatchSize:
-        """torch.Tensor.size, of which only the batch's is known."""
-        return _Shape() if dim is None else _Shape()[dim]
-
-    @property
-    def shape(self) -> _Shape:
-        """torch.Tensor.shape, likewise."""
-        return _Shape()
-
-    def view(self, *shape: Any) -> Line:
-        """torch.Tensor.view, where it flattens all axes but the batch's."""
-        match shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape:
-            case (_BatchSize(), -1 | int()):
-                return self.flatten(1)
-            case (-1, int() as features) if features > 0:
-                return self.then("", FlattenTo(features))
-        raise NotStraight("calls view or reshape for more than flattening an example")
-
-    reshape = view
 
 
 class FlattenTo(nn.Flatten):
@@ -126,17 +36,184 @@ class FlattenTo(nn.Flatten):
         self.features = features
 
 
+def straight_line(module: nn.Module) -> list[nn.Module]:
+    """The modules that the module's forward calls, in order; what these call can be followed in turn.
+
+    Args:
+        module: in training mode; it is left as it was.
+
+    Raises:
+        NotStraight: they are not one line; says why.
+    """
+    trace = _Trace()
+    before = held.by(module)
+    try:
+        with held.draws() as drew:
+            with _noting(module, trace), _Watching(trace):
+                end = module(Line(trace))
+            drawn = drew()
+    except Exception as error:
+        # Whatever a forward does that a Line cannot: its own error says it best.
+        raise NotStraight(
+            trace.refusal or f"is no plain sequence of layers ({type(error).__name__}: {error})"
+        ) from error
+    if trace.refusal:
+        # The forward went on, another way than it would have with a batch.
+        raise NotStraight(trace.refusal)
+    if drawn:
+        raise NotStraight("draws random numbers")
+    if held.by(module) != before:
+        raise NotStraight("changes what the module holds, or may: not all of that can be looked into")
+    if not (isinstance(end, Line) and end.is_end_of(trace)):
+        raise NotStraight("returns something other than what its last layer makes")
+    return trace.called
+
+
+@dataclass
+class _Trace:
+    """What was called so far, and why that is no line."""
+
+    called: list[nn.Module] = field(default_factory=list)
+    refusal: str | None = None
+    mode: tuple[bool, ...] = field(default_factory=lambda: _mode())
+    """How torch carries layers out at the beginning."""
+
+    def refusing(self, why: str) -> NotStraight:
+        """Note it, should the forward catch what is raised."""
+        self.refusal = self.refusal or why
+        return NotStraight(why)
+
+
+def _mode() -> tuple[bool, ...]:
+    """How torch would carry a layer out."""
+    return torch.is_grad_enabled(), *(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
+
+
+class Line:
+    """A batch on its way through a forward: it knows what was called so far, and nothing of its values.
+
+    Only the newest one goes on: a second use of an older one is a second way.
+    """
+
+    def __init__(self, trace: _Trace) -> None:
+        self._trace = trace
+        self._is_end = True
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        # To isinstance it is the batch that it stands for.
+        return torch.Tensor
+
+    def is_end_of(self, trace: _Trace) -> bool:
+        """Whether all that was called lies behind it."""
+        return self._trace is trace and self._is_end
+
+    def then(self, layer: nn.Module, name: str = "") -> Line:
+        """The same batch behind a layer."""
+        trace = self._trace
+        if not self._is_end:
+            raise trace.refusing(f"uses the input of {name or type(layer).__name__!r} twice")
+        if not layer.training:
+            raise trace.refusing(f"calls {name!r} in evaluation mode")
+        if _mode() != trace.mode:
+            raise trace.refusing(
+                f"calls {name or type(layer).__name__!r} without gradients, or in a precision of its own"
+            )
+        self._is_end = False
+        trace.called.append(layer)
+        return Line(trace)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Line:
+        line = next(arg for arg in (*args, *(kwargs or {}).values()) if type(arg) is Line)
+        if (stands_for := _FUNCTIONS.get(function)) is None:
+            raise line._trace.refusing(
+                f"calls {_name(function)}, which stands for none of the layers with a hand-written form"
+            )
+        return stands_for(*args, **(kwargs or {}))
+
+    def relu(self) -> Line:
+        """torch.Tensor.relu."""
+        return self.then(nn.ReLU())
+
+    def tanh(self) -> Line:
+        """torch.Tensor.tanh."""
+        return self.then(nn.Tanh())
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Line:
+        """torch.Tensor.flatten, from the axis behind the batch's."""
+        return self.then(nn.Flatten(start_dim, end_dim))
+
+    def contiguous(self) -> Line:
+        """torch.Tensor.contiguous."""
+        return self
+
+    def size(self, dim: int | None = None) -> Any:
+        """torch.Tensor.size, of which only the batch's is known."""
+        return self.shape if dim is None else self.shape[dim]
+
+    @property
+    def shape(self) -> _Shape:
+        """torch.Tensor.shape, likewise."""
+        return _Shape(self._trace)
+
+    def view(self, *shape: Any) -> Line:
+        """torch.Tensor.view, where it flattens all axes but the batch's."""
+        asked = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        if len(asked) == 2 and type(asked[1]) is int:
+            if type(asked[0]) is _BatchSize:
+                return self.flatten(1)
+            if type(asked[0]) is int and asked[0] == -1 and asked[1] > 1:
+                return self.then(FlattenTo(asked[1]))
+        raise self._trace.refusing("calls view or reshape for more than flattening an example")
+
+    reshape = view
+
+    def __getitem__(self, item: Any) -> NoReturn:
+        raise self._trace.refusing("takes parts of the batch")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise self._trace.refusing(
+            f"asks the batch for {name!r}, which stands for none of the layers with a hand-written form"
+        )
+
+
 class _BatchSize:
     """The number of examples of a batch."""
+
+    def __init__(self, trace: _Trace) -> None:
+        self._trace = trace
 
 
 class _Shape:
     """A batch's shape."""
 
+    def __init__(self, trace: _Trace) -> None:
+        self._trace = trace
+
     def __getitem__(self, dim: int) -> _BatchSize:
         if dim != 0:
-            raise NotStraight("asks for a size other than the batch's")
-        return _BatchSize()
+            raise self._trace.refusing("asks for a size other than the batch's")
+        return _BatchSize(self._trace)
+
+
+def _refusing(operator: str) -> Callable[..., NoReturn]:
+    def refuse(self: Any, *others: Any) -> NoReturn:
+        raise self._trace.refusing(f"does {operator} with the batch or its size")
+
+    return refuse
+
+
+# What Python would answer by itself, or leave to the other side, is no answer of a batch.
+_BOTH_SIDES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+_OPERATORS = (
+    *("eq", "ne", "lt", "le", "gt", "ge", "bool", "len", "iter", "contains", "int", "float", "index", "neg", "abs"),
+    *("invert", "setitem"),
+    *(side + name for name in _BOTH_SIDES for side in ("", "r", "i")),
+)
+for _kind in (Line, _Shape, _BatchSize):
+    for _operator in _OPERATORS:
+        setattr(_kind, f"__{_operator}__", _refusing(_operator))
 
 
 def _max_pool2d(
@@ -149,7 +226,7 @@ def _max_pool2d(
     return_indices: bool = False,
 ) -> Line:
     # A function's None and [] both mean the window's own size.
-    return x.then("", nn.MaxPool2d(kernel_size, stride or None, padding, dilation, return_indices, ceil_mode))
+    return x.then(nn.MaxPool2d(kernel_size, stride or None, padding, dilation, return_indices, ceil_mode))
 
 
 def _relu(x: Line, inplace: bool = False) -> Line:
@@ -167,23 +244,31 @@ _FUNCTIONS: dict[Any, Callable[..., Line]] = {
 }
 
 
-@contextmanager
-def _in_training(module: nn.Module) -> Iterator[None]:
-    modes = [(child, child.training) for child in module.modules()]
-    module.train()
-    try:
-        yield
-    finally:
-        for child, training in modes:
-            child.training = training
+class _Watching(TorchFunctionMode):
+    """Sees every call of torch's: one that the batch has no part in is none of a layer."""
+
+    def __init__(self, trace: _Trace) -> None:
+        super().__init__()
+        self._trace = trace
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(type(arg) is Line for arg in (*args, *(kwargs or {}).values())):
+            return Line.__torch_function__(function, types, args, kwargs)
+        raise self._trace.refusing(
+            f"calls {_name(function)}, which stands for none of the layers with a hand-written form"
+        )
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", str(function))
 
 
 @contextmanager
-def _noting(module: nn.Module) -> Iterator[None]:
+def _noting(module: nn.Module, trace: _Trace) -> Iterator[None]:
     """Every module inside notes its call; an attribute of the instance goes before its class's forward."""
     layers = [(name, child) for name, child in module.named_modules() if child is not module]
     for name, layer in layers:
-        layer.__dict__["forward"] = _note(name, layer)
+        layer.__dict__["forward"] = _note(name, layer, trace)
     try:
         yield
     finally:
@@ -191,31 +276,10 @@ def _noting(module: nn.Module) -> Iterator[None]:
             del layer.__dict__["forward"]
 
 
-def _note(name: str, layer: nn.Module) -> Callable[[Any], Line]:
-    def forward(x: Any) -> Line:
-        if not isinstance(x, Line):
-            raise NotStraight(f"gives {name!r} something other than the batch")
-        return x.then(name, layer)
+def _note(name: str, layer: nn.Module, trace: _Trace) -> Callable[..., Line]:
+    def forward(x: Any, *others: Any, **named: Any) -> Line:
+        if type(x) is not Line or others or named:
+            raise trace.refusing(f"gives {name!r} something other than the batch")
+        return x.then(layer, name)
 
     return forward
-
-
-@contextmanager
-def _unchanged(module: nn.Module) -> Iterator[None]:
-    """Refuse a forward that draws or that changes what a module holds: the next call may do something else."""
-    held = [dict(vars(child)) for child in module.modules()]
-    drawn = _generators()
-    yield
-    if _generators() != drawn:
-        raise NotStraight("draws random numbers")
-    for before, child in zip(held, module.modules(), strict=True):
-        after = vars(child)
-        if before.keys() != after.keys() or any(before[name] is not after[name] for name in before):
-            raise NotStraight("changes an attribute of the module")
-
-
-def _generators() -> tuple[Any, ...]:
-    """What the process's generators would draw next."""
-    numpy: Any = np.random.get_state()
-    kind, keys, *others = numpy
-    return random.getstate(), torch.get_rng_state().numpy().tobytes(), (kind, keys.tobytes(), *others)

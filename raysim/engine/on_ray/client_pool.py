@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from raysim.engine import numerics, wire
+from raysim.engine.example_memory import ExampleMemory
 from raysim.engine.job import COMBINE, Kind, Shard
 from raysim.engine.on_ray.data_on_nodes import SentPlan, receive_plan
 from raysim.engine.on_ray.whereabouts import Whereabouts, here
@@ -57,7 +58,7 @@ class ClientPool:
             # Ray's fraction only counts pools; without a cap one of them could take the whole card.
             torch.cuda.set_per_process_memory_fraction(gpus)
         self._name = f"worker {index} (process {os.getpid()})"
-        self._pool = Pool(plan, device, self._name)
+        self._pool = Pool(plan, device, self._name, ExampleMemory(min(1.0, gpus)))
         self._held: dict[int, TreeFold[Any]] = {}
         self._rows: dict[int, dict[int, list[Tensor]]] = {}
         self._broadcasts: dict[int, Any] = {}

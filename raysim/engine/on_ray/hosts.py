@@ -41,10 +41,11 @@ class HostActor:
 
     def __init__(self, index: int, gpus: float, level: int) -> None:
         log.setLevel(level)
-        if torch.cuda.is_available() and 0 < gpus < 1:
-            torch.cuda.set_per_process_memory_fraction(gpus)
+        share = gpus if 0 < gpus < 1 else 1.0
+        if torch.cuda.is_available() and share < 1:
+            torch.cuda.set_per_process_memory_fraction(share)
         self._name = f"worker {index} (process {os.getpid()})"
-        self._host = Host(self._name)
+        self._host = Host(self._name, share)
 
     def ready(self) -> Whereabouts:
         """Where this host runs, once it can work."""

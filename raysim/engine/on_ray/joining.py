@@ -23,12 +23,16 @@ NEEDLESS = ("start_monitor", "start_api_server")
 one machine does not scale, and raysim asks for no dashboard. `ray.init` would wait seconds for the server."""
 
 
+_ONE_AT_A_TIME = threading.Lock()
+"""What is changed of Ray meanwhile is changed for all threads."""
+
+
 def init(address: str, **settings: Any) -> None:
     """Join the cluster at the address, or start one; see `ray.init` for the settings and errors.
 
     A cluster that is started here has one machine: all of its processes listen on loopback only. It has no dashboard.
     """
-    with _own_sigterm():
+    with _ONE_AT_A_TIME, _own_sigterm():
         if address == LOCAL:
             with _on_one_machine(), _without_needless():
                 ray.init(address=address, _node_ip_address=LOOPBACK, **settings)

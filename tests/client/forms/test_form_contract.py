@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from raysim import FederatedDataset
 from raysim.client import chunk
+from raysim.client.examples import Examples
 from raysim.client.forms.choose import Way
 from raysim.client.forms.make import make
 from raysim.client.section import ClientSection
@@ -62,6 +63,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "cnn_mcmahan": (partial(cnn_mcmahan.make, cnn_mcmahan.CnnMcmahan(), (1, 8, 8), 4), (1, 8, 8)),
     "norms": (with_norms, (2, 6, 7)),
     "written": (Written, (2, 6, 7)),
+    "no channels": (lambda: nn.Sequential(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(9, 4)), (6, 7)),
 }
 
 TRANSFORMER = transformer_word.TransformerWord(embedding=6, width=8, heads=2, hidden=5, layers=2)
@@ -125,7 +127,7 @@ def train(
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, dtype)
     made = make(Way(form, 5, 1, ""), model, weights, task_for(data.num_classes, loss), section, "float32")  # type: ignore[arg-type]
-    members = chunk.members(data, positions, section, 0, 3, weights.params)
+    members = chunk.members(Examples(data), positions, section, 0, 3, weights.params)
     rows = []
     for trained in chunk.train(made, weights, members, LR, model.params):
         updates = trained.updates
@@ -145,7 +147,7 @@ def by_definition(
     module.load_state_dict(weights.to_named(model))
     own = section.optimizer
     optimizer = torch.optim.SGD(module.parameters(), LR, momentum=own.momentum, weight_decay=own.weight_decay)
-    (member,) = chunk.members(data, (position,), section, 0, 3, weights.params)
+    (member,) = chunk.members(Examples(data), (position,), section, 0, 3, weights.params)
     order, bounds = torch.from_numpy(member.batches.order), member.batches.bounds
     loss_sum = hits = 0.0
     for start, stop in pairwise(bounds):
@@ -190,7 +192,7 @@ def test_a_form_follows_the_definition_of_local_training(form: str, work: dict[s
         assert_same(own, by_definition(factory, data, work, row))
 
 
-@pytest.mark.parametrize("name", ["linear", "mlp_tanh", "cnn_mcmahan", "norms", "written"])
+@pytest.mark.parametrize("name", ["linear", "mlp_tanh", "cnn_mcmahan", "norms", "written", "no channels"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_follows_the_definition_for_every_family(form: str, name: str) -> None:
     factory, shape = MODELS[name]
@@ -294,7 +296,7 @@ def test_a_form_can_be_used_again(form: str) -> None:
     broadcast_before = weights.params.clone()
 
     def deltas(positions: tuple[int, ...]) -> torch.Tensor:
-        members = chunk.members(data, positions, section, 0, 0, weights.params)
+        members = chunk.members(Examples(data), positions, section, 0, 0, weights.params)
         trained = chunk.train(made, weights, members, LR, model.params)
         return torch.cat([t.updates.delta.clone() for t in trained])
 
@@ -313,6 +315,6 @@ def test_a_diverging_client_is_marked_and_its_neighbours_are_not(form: str) -> N
     data, section = FederatedDataset.from_clients(train=train_data), ClientSection(batch_size=4)
     model, weights = create(partial(nn.Linear, 3, 2), 0, torch.float32)
     made = make(Way(form, 5, 1, ""), model, weights, task_for(2, None), section, "float32")  # type: ignore[arg-type]
-    members = chunk.members(data, (0, 1, 2), section, 0, 0, weights.params)
+    members = chunk.members(Examples(data), (0, 1, 2), section, 0, 0, weights.params)
     finite = [f for t in chunk.train(made, weights, members, LR, model.params) for f in t.finite]
     assert finite == [True, False, True]

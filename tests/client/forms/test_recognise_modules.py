@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
@@ -76,7 +77,7 @@ class Written(nn.Module):
 
     def __init__(self, told: Callable[[Any, Any], Any]) -> None:
         super().__init__()
-        self.told, self.calls = told, 0
+        self.told, self.calls, self.seen, self.generator = told, 0, [1], random.Random(0)
         self.conv, self.drop, self.fc, self.out = nn.Conv2d(1, 2, 3), nn.Dropout(0.5), nn.Linear(8, 3), nn.Linear(3, 3)
         self.block = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
 
@@ -132,6 +133,50 @@ def looking_aside(own: Any, x: Any) -> Any:
     return own.drop(own.fc(x))
 
 
+def without_gradients(own: Any, x: Any) -> Any:
+    with torch.no_grad():
+        x = own.fc(x)
+    return own.out(own.drop(x))
+
+
+def in_its_own_precision(own: Any, x: Any) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        return own.out(own.drop(own.fc(x)))
+
+
+def changing_weights(own: Any, x: Any) -> Any:
+    own.fc.weight.data.clamp_(-1, 1)
+    return own.out(own.drop(own.fc(x)))
+
+
+def keeping_count(own: Any, x: Any) -> Any:
+    own.seen.append(1)
+    return own.out(own.drop(own.fc(x)))
+
+
+def drawing_by_itself(own: Any, x: Any) -> Any:
+    return own.drop(own.fc(x) if own.generator.random() < 0.5 else own.out(x))
+
+
+def switching_off(own: Any, x: Any) -> Any:
+    own.drop.eval()
+    x = own.drop(own.fc(x))
+    own.drop.train()
+    return x
+
+
+def looking_at_the_size(own: Any, x: Any) -> Any:
+    return own.drop(own.fc(x)) if x.size(0) == 1 else own.drop(own.out(x))
+
+
+def catching(own: Any, x: Any) -> Any:
+    try:
+        x = own.fc(x).sigmoid()
+    except Exception:
+        x = own.out(x)
+    return own.drop(x)
+
+
 def leaving_out(own: Any, x: Any) -> Any:
     y = own.fc(x)
     own.out(own.drop(y))
@@ -141,12 +186,26 @@ def leaving_out(own: Any, x: Any) -> Any:
 @pytest.mark.parametrize(
     ("told", "reason"),
     [
-        (lambda own, x: x + own.fc(x), "forward is no plain sequence of layers (TypeError: unsupported operand"),
+        (lambda own, x: x + own.fc(x), "forward does add with the batch"),
         (lambda own, x: torch.cat([x, own.fc(x)]), "forward calls cat, which stands for none of the layers"),
-        (branching, "'Line' object has no attribute 'sum'"),
-        (counting, "forward changes an attribute of the module"),
+        (branching, "forward asks the batch for 'sum', which stands for none of the layers"),
+        (counting, "forward changes what the module holds"),
         (drawing, "forward draws random numbers"),
-        (lambda own, x: own.fc(x) * torch.rand(1), "forward calls mul, which stands for none of the layers"),
+        (lambda own, x: own.fc(x) * torch.rand(1), "forward calls rand, which stands for none of the layers"),
+        (without_gradients, "forward calls _set_grad_enabled, which"),
+        (in_its_own_precision, "forward calls 'fc' without gradients, or in a precision of its own"),
+        (changing_weights, "which stands for none of the layers"),
+        (
+            lambda own, x: setattr(own, "steps", iter([1])) or own.drop(own.fc(x)),
+            "forward changes what the module holds",
+        ),
+        (keeping_count, "forward changes what the module holds"),
+        (drawing_by_itself, "forward changes what the module holds"),
+        (switching_off, "forward calls 'drop' in evaluation mode"),
+        (looking_at_the_size, "forward does eq with the batch or its size"),
+        (catching, "forward asks the batch for 'sigmoid'"),
+        (lambda own, x: own.drop(own.fc(x, 1)), "forward gives 'fc' something other than the batch"),
+        (lambda own, x: own.fc(own.drop(x[0])), "forward takes parts of the batch"),
         (looking_aside, "forward uses the input of 'fc' twice"),
         (leaving_out, "forward returns something other than what its last layer makes"),
         (lambda own, x: {"logits": own.fc(x)}, "forward returns something other"),
@@ -155,17 +214,68 @@ def leaving_out(own: Any, x: Any) -> Any:
         (lambda own, x: own.fc(x), "calls its nn.Dropouts in another order"),
         (lambda own, x: functional.dropout(own.fc(x)), "forward calls dropout, which stands for none of the layers"),
         (lambda own, x: own.fc(own.fc.weight), "forward gives 'fc' something other than the batch"),
-        (lambda own, x: own.fc(own.drop(x.view(-1, 3))), "calls view(-1, 3), and no Linear behind it takes as many"),
-        (lambda own, x: own.drop(x.view(-1, 8)), "calls view(-1, 8), and no Linear behind it takes as many"),
+        (
+            lambda own, x: own.fc(own.drop(x.view(-1, 3))),
+            "view(-1, 3) is called, and no Linear behind it takes as many",
+        ),
+        (lambda own, x: own.drop(x.view(-1, 8)), "view(-1, 8) is called, and no Linear behind it takes as many"),
         (lambda own, x: own.fc(x.view(4, -1)), "calls view or reshape for more than flattening an example"),
         (lambda own, x: own.fc(x.view(x.size(1), -1)), "asks for a size other than the batch's"),
         (lambda own, x: own.fc(own.drop(x.flatten())), "does not flatten all axes but the batch"),
     ],
 )
 def test_a_forward_that_does_more_is_refused_with_the_reason(told: Callable[[Any, Any], Any], reason: str) -> None:
-    said = recognise(Written(told))
+    module = Written(told)
+    before = random.getstate(), torch.get_rng_state()
+    said = recognise(module)
     assert isinstance(said, str), said
     assert reason in said
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+
+
+class TwoNames(nn.Module):
+    """Its layers have names of their own, and others in a list of them, by which they are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+        self.features = nn.Sequential(self.first, nn.ReLU())
+        self.options = Namespace(hidden=[8], activation=nn.ReLU)
+
+    def forward(self, x: Any) -> Any:
+        assert isinstance(x, torch.Tensor)
+        return self.last(self.features(x.view(-1, 6)))
+
+
+def test_a_layer_goes_by_the_name_that_its_parameters_have() -> None:
+    assert paths(TwoNames()) == ["", "first.", "features.1.", "last."]
+
+
+def replaced() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 2))
+    module[0].forward = lambda x: x  # type: ignore[method-assign]
+    return module
+
+
+class Calls(nn.Linear):
+    def __call__(self, x: Any) -> Any:
+        return super().__call__(x).relu()
+
+
+def masked() -> nn.Module:
+    module = nn.Sequential(nn.Linear(3, 2))
+    module[0].weight.register_hook(lambda gradient: gradient * 0)
+    return module
+
+
+def tied_to_one_that_is_not_called() -> nn.Module:
+    module = TwoNames()
+    module.last = nn.Linear(8, 8)
+    module.aside = nn.Linear(8, 8)
+    module._modules = {"aside": module.aside, **module._modules}
+    module.last.weight = module.aside.weight
+    return module
 
 
 class Own(nn.Module):
@@ -215,8 +325,8 @@ def shared() -> nn.Module:
 @pytest.mark.parametrize(
     ("module", "reason"),
     [
-        (Own(), "Own.forward is no plain sequence of layers (AttributeError: 'Line' object has no attribute 'sin')"),
-        (nn.Sequential(Own()), "Own.forward ('0') is no plain"),
+        (Own(), "Own.forward asks the batch for 'sin', which stands for none of the layers"),
+        (nn.Sequential(Own()), "Own.forward ('0') asks the batch for 'sin'"),
         (nn.Sequential(OwnLinear(3, 2)), "OwnLinear.forward ('0') calls linear, which stands for none of the layers"),
         (nn.Sequential(nn.Conv2d(4, 4, 3, groups=2)), "has groups"),
         (nn.Sequential(nn.Conv2d(1, 4, 3, padding="same")), "pads by other means"),
@@ -226,13 +336,20 @@ def shared() -> nn.Module:
         (nn.Embedding(5, 3, max_norm=1.0), "max_norm"),
         (nn.Embedding(5, 3, sparse=True), "sparse"),
         (nn.Sequential(nn.LSTM(3, 2)), "'0' (LSTM) has no hand-written form"),
-        (nn.Sequential(Residual(nn.Sequential(nn.Linear(3, 3), Own()))), "Own.forward ('0.body.1') is no plain"),
+        (
+            nn.Sequential(Residual(nn.Sequential(nn.Linear(3, 3), Own()))),
+            "Own.forward ('0.body.1') asks the batch for 'sin'",
+        ),
         (other_words(), "has another layer than nn.Embedding for its words"),
         (other_projection(), "has other layers than nn.Linear for query, key, value, out"),
         (frozen(), "frozen"),
         (hooked(), "hooks"),
         (hooked_whole(), "the Sequential has hooks"),
         (shared(), "shares a parameter"),
+        (tied_to_one_that_is_not_called(), "shares a parameter"),
+        (replaced(), "layer '0' (Linear) is called in a way of its own"),
+        (nn.Sequential(Calls(3, 2)), "layer '0' (Calls) is called in a way of its own"),
+        (masked(), "layer '0' (Linear) has hooks"),
         (nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), "the ParametrizedLinear has hooks"),
     ],
 )

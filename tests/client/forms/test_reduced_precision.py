@@ -11,6 +11,7 @@ from torch import nn
 
 from raysim import FederatedDataset
 from raysim.client import chunk
+from raysim.client.examples import Examples
 from raysim.client.forms.choose import Precision, Way
 from raysim.client.forms.make import make
 from raysim.client.section import ClientSection
@@ -46,7 +47,7 @@ def delta(form: str, name: str, precision: Precision) -> torch.Tensor:
     data, section = FederatedDataset.from_clients(train={"it": (x, y)}), ClientSection(batch_size=8)
     model, weights = create(factory, 0, torch.float32)
     made = make(Way(form, 1, 1, ""), model, weights, task_for(10, None), section, precision)  # type: ignore[arg-type]
-    members = chunk.members(data, (0,), section, 0, 0, weights.params)
+    members = chunk.members(Examples(data), (0,), section, 0, 0, weights.params)
     (trained,) = chunk.train(made, weights, members, 0.05, model.params)
     return trained.updates.delta[0].clone()
 

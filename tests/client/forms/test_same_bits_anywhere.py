@@ -13,6 +13,7 @@ from torch import nn
 
 from raysim import FederatedDataset
 from raysim.client import chunk
+from raysim.client.examples import Examples
 from raysim.client.forms.choose import Way
 from raysim.client.forms.make import make
 from raysim.client.section import ClientSection
@@ -57,7 +58,7 @@ def deltas(form: str, name: str, others: tuple[int, ...], at: int, work: dict[st
     made = make(Way(form, 5, 1, ""), model, weights, task_for(10, None), section, "float32")  # type: ignore[arg-type]
     places = list(range(1, len(others) + 1))
     places.insert(at, 0)
-    members = chunk.members(data, places, section, 0, 0, weights.params)
+    members = chunk.members(Examples(data), places, section, 0, 0, weights.params)
     trained = chunk.train(made, weights, members, 0.1, model.params)
     return torch.cat([t.updates.delta.clone() for t in trained])[at]
 
@@ -98,7 +99,7 @@ def test_identical_clients_get_identical_bits_at_every_place_of_a_stack(name: st
     x, y = examples(draw, name, 23, shape)
     data, section = FederatedDataset.from_clients(train={"it": (x, y)}), ClientSection(batch_size=10)
     model, weights = create(factory, 0, torch.float32)
-    (one,) = chunk.members(data, (0,), section, 0, 0, weights.params)
+    (one,) = chunk.members(Examples(data), (0,), section, 0, 0, weights.params)
     made = make(Way("stacked", 32, 1, ""), model, weights, task_for(10, None), section, "float32")
     copies = [replace(one) for _ in range(32)]
     (trained,) = chunk.train(made, weights, copies, 0.1, model.params)
@@ -117,7 +118,7 @@ def test_a_stack_leaves_the_gaps_between_parameters_zero() -> None:
     data = FederatedDataset.from_clients(train={"it": (np.ones((4, 3), np.float32), np.zeros(4, np.int64))})
     section = ClientSection.model_validate({"batch_size": 2, "optimizer": {"momentum": 0.9, "weight_decay": 0.1}})
     model, weights = create(partial(nn.Linear, 3, 2), 0, torch.float32)
-    members = chunk.members(data, (0,), section, 0, 0, weights.params)
+    members = chunk.members(Examples(data), (0,), section, 0, 0, weights.params)
     made = make(Way("stacked", 1, 1, ""), model, weights, task_for(2, None), section, "float32")
     (trained,) = chunk.train(made, weights, members, 0.1, model.params)
     in_gaps = torch.ones(model.params.size, dtype=torch.bool)

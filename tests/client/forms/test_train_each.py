@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from raysim.client import chunk
+from raysim.client.examples import Examples
 from raysim.client.form import Updates
 from raysim.client.forms.choose import Way
 from raysim.client.forms.make import make
@@ -61,7 +62,7 @@ def both_ways(
     starts = [start(rate) for rate in RATES]
     form = make(Way("stacked", 5, 1, ""), model, weights, task_for(classes, None), section, "float32")
     assert isinstance(form, Stacked)
-    members = chunk.members(data, (0, 1, 2, 3, 4), section, 0, 3, weights.params)
+    members = chunk.members(Examples(data), (0, 1, 2, 3, 4), section, 0, 3, weights.params)
     alone = []
     for own in starts:
         (made,) = form.train(own.weights, members, own.lr)

@@ -27,14 +27,14 @@ class MaxPool2d:
 
     def forward(self, x: Tensor) -> Tensor:
         """The maxima, in the memory format of x."""
-        self._x = x.flatten(0, -4)
+        self._x = _images(x)
         y: Tensor
         y, self._indices = _max_pool(self._x, *self._window, self._ceil)
         return y if x.dim() == 4 else y.view(*x.shape[:-3], *y.shape[1:])
 
     def backward(self, dy: Tensor, alpha: float, need_dx: bool) -> Tensor:
         """dx in the memory format of x."""
-        images = dy.flatten(0, -4).to(self._x.dtype)
+        images = _images(dy).to(self._x.dtype)
         if self._x.is_contiguous(memory_format=torch.channels_last):
             images = images.contiguous(memory_format=torch.channels_last)
         dx: Tensor
@@ -44,6 +44,11 @@ class MaxPool2d:
         else:
             dx = _max_pool_backward(images, self._x, *self._window, self._ceil, self._indices)
         return dx if dy.dim() == 4 else dx.view(*dy.shape[:-3], *dx.shape[1:])
+
+
+def _images(x: Tensor) -> Tensor:
+    """(..., channels, height, width) as four axes; three are a batch of images without channels."""
+    return x.unsqueeze(0) if x.dim() == 3 else x.flatten(0, -4)
 
 
 def _pair(value: int | tuple[int, ...]) -> list[int]:

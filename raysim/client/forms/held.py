@@ -1,0 +1,73 @@
+"""What a module holds beside its layers, so that it can be seen whether calling it changes anything.
+
+A forward that counts its calls, keeps a schedule or draws may do something else the next time.
+"""
+
+from __future__ import annotations
+
+import random
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import is_dataclass
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, MethodType, NoneType, SimpleNamespace
+from typing import Any
+from weakref import ReferenceType
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+# Compared by what they are, by which one it is, and by what they hold.
+PLAIN = (NoneType, bool, int, float, complex, str, bytes, type, Enum, torch.dtype, torch.device)
+SAME = (nn.Module, FunctionType, BuiltinFunctionType, MethodType, ReferenceType)
+RECORDS = (Namespace, SimpleNamespace)
+
+
+def by(module: nn.Module) -> Any:
+    """What the module and those inside hold, to be compared with `==`. What cannot be looked into, as an iterator
+    or an object of a class of one's own cannot, is unlike everything, itself included."""
+    return [_state(vars(child)) for child in module.modules()]
+
+
+def _state(value: Any) -> Any:
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, Tensor):
+        return id(value), value._version
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, SAME):
+        return id(value)
+    if isinstance(value, dict):
+        return [(_state(key), _state(one)) for key, one in value.items()]
+    if isinstance(value, tuple | list):
+        return [_state(one) for one in value]
+    if isinstance(value, set | frozenset):
+        return set(value)
+    if isinstance(value, RECORDS) or is_dataclass(value):
+        return _state(vars(value)) if hasattr(value, "__dict__") else object()
+    return object()
+
+
+@contextmanager
+def draws() -> Iterator[Callable[[], bool]]:
+    """Says whether the process's generators of random numbers were drawn from inside, and puts them back at the end."""
+    python, numpy, of_torch = random.getstate(), _numpy(), torch.get_rng_state()
+
+    def drew() -> bool:
+        return random.getstate() != python or _numpy() != numpy or not torch.equal(torch.get_rng_state(), of_torch)
+
+    try:
+        yield drew
+    finally:
+        random.setstate(python)
+        np.random.set_state((numpy[0], np.frombuffer(numpy[1], np.uint32), *numpy[2:]))
+        torch.set_rng_state(of_torch)
+
+
+def _numpy() -> Any:
+    state: Any = np.random.get_state()
+    kind, keys, *others = state
+    return (kind, keys.tobytes(), *others)
