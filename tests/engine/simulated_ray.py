@@ -285,7 +285,7 @@ class SimulatedRay:
         assert self._inside is not None
         return Whereabouts(name, "address", self._inside.node)
 
-    def pool(self, plan: Any, device: torch.device, name: str) -> SimulatedPool:
+    def pool(self, plan: Any, device: torch.device, name: str, memory: Any) -> SimulatedPool:
         assert self._inside is not None
         return SimulatedPool(self, self._inside.number)
 
