@@ -14,7 +14,7 @@ from torch import Tensor
 
 from raysim import differences, lock, records
 from raysim.data.dataset import FederatedDataset
-from raysim.elsewhere.folder import fetched, local
+from raysim.elsewhere.folder import borrow, fetch
 from raysim.engine import loop, numerics
 from raysim.engine.client_memory import with_states_folder
 from raysim.engine.in_process import InProcess
@@ -132,7 +132,7 @@ def run(
     check_one(experiment)
     check(loggers)
     plan = resolve(with_executor(experiment, executor), dataset, model, loss, params, server_optimizer)
-    with local(folder_of(experiment, path)) as where:
+    with borrow(folder_of(experiment, path)) as where:
         opening = opening_of(plan, where, resume, overwrite, profile)
         return _carry_out(plan, opening, address, progress, loggers)
 
@@ -163,7 +163,7 @@ def resume(
         RunFolderError: the folder is none, or its data or settings differ. What is passed in, but for a
             dataset, is code, whose sameness only you can vouch for.
     """
-    with local(path) as where:
+    with borrow(path) as where:
         experiment = records.stored_experiment(where)
         check_one(experiment, where)
         check(loggers)
@@ -195,7 +195,7 @@ def replay(
     Raises:
         RunFolderError: no such round or client in it, or data or model differ from what it was run with.
     """
-    where = fetched(path)
+    where = fetch(path)
     experiment = records.stored_experiment(where)
     check_one(experiment, where)
     plan = resolve(with_executor(experiment, "local"), dataset, model, loss, params, server_optimizer)
@@ -226,7 +226,7 @@ def rounds(
     check_one(experiment)
     plan = resolve(with_executor(experiment, executor), dataset, model, loss, params, server_optimizer)
     with ExitStack() as checked:
-        opening = None if path is None else opening_of(plan, checked.enter_context(local(path)), False, overwrite)
+        opening = None if path is None else opening_of(plan, checked.enter_context(borrow(path)), False, overwrite)
         until_left = checked.pop_all()
     if plan.experiment.engine.workers == 0:
         return _public(plan, _rounds_here(plan, opening), until_left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from raysim import api
 from raysim.api import Result
 from raysim.data.dataset import FederatedDataset
-from raysim.elsewhere.folder import fetched
+from raysim.elsewhere.folder import fetch
 from raysim.engine import wire
 from raysim.engine.resolve import resolve
 from raysim.engine.under_way import UnderWay, run_name
@@ -26,6 +27,8 @@ from raysim.server.own import Maker
 
 if TYPE_CHECKING:
     from raysim.report.progress import Progress
+
+log = logging.getLogger("raysim")
 
 AUTO = "auto"
 """The address of the cluster that this machine is a part of."""
@@ -64,7 +67,7 @@ def launch(
         )
     plan = resolve(experiment, dataset, model, loss, params, server_optimizer)
     # What is at a URI is put there by the driver: this process may be gone by then.
-    opening = api.opening_of(plan, fetched(api.folder_of(experiment, path)), resume, overwrite, profile)
+    opening = api.opening_of(plan, fetch(api.folder_of(experiment, path)), resume, overwrite, profile)
     if api.is_whole(plan, opening):
         raise RunFolderError(f"{opening.path} holds all {experiment.rounds} rounds: there is nothing to start.")
     from raysim.engine.on_ray import session
@@ -92,12 +95,14 @@ def attach(
     """Follow a run that was started elsewhere until it ends, and return what it leaves.
 
     It may end before its last round, when it is stopped. Whoever follows does not hold it: it goes on without them.
+    The result's path is as the run's machine names it.
 
     Args:
         name: one of `raysim.under_way()`.
         address: of the cluster.
         progress: as for `raysim.run`.
-        loggers: as for `raysim.run`; each is called with the rounds that are finished from now on.
+        loggers: as for `raysim.run`; each is called with the rounds that are finished from now on. Those with a name
+            need the run's folder, and are left out, with a warning, where that is on another machine.
 
     Raises:
         UnknownRunError: there is no such run.
@@ -121,7 +126,7 @@ def follow(
         driver = named.find(name)
         run: UnderWay = answer(driver.about.remote())
         show: Progress = Terminal.where_wanted(progress, run.experiment.rounds) or Silent()
-        logs = Loggers(loggers, run.path, run.experiment)
+        logs = Loggers(_loggers_here(run, loggers), run.path, run.experiment)
 
         def tell(row: Mapping[str, Any]) -> None:
             if row["round"] < run.rounds:
@@ -133,9 +138,24 @@ def follow(
         # From the newest round on: it shows how the run stands.
         seen = max(0, run.rounds - 1) if run.stage != "starting" else None
         with show, logs:
-            session.follow(driver, Watcher(show.started, tell), seen)
-        left = answer(driver.left.remote())
-        return run, Result(wire.unpack(left.params), left.rounds, left.clients, run.path)
+            session.follow(driver, Watcher(show.started, tell), run.folder, seen)
+        remains = answer(driver.remains.remote(), run.folder)
+        if remains.behind is not None:
+            log.warning("%s, on %s: %s", run.name, run.host, remains.behind)
+        return run, Result(wire.unpack(remains.params), remains.rounds, remains.clients, run.path)
+
+
+def _loggers_here(run: UnderWay, loggers: Sequence[LoggerName | Log]) -> Sequence[LoggerName | Log]:
+    """Those that need nothing of the run's folder, where that is on another machine."""
+    left_out = [] if run.is_here else [name for name in loggers if not callable(name)]
+    if left_out:
+        log.warning(
+            "The folder of %s is on %s, and the logger %s needs it: attach there. It is left out here.",
+            run.name,
+            run.host,
+            ", ".join(left_out),
+        )
+    return [asked for asked in loggers if asked not in left_out]
 
 
 def stop(name: str, *, address: str = AUTO) -> UnderWay:
@@ -154,6 +174,7 @@ def stop(name: str, *, address: str = AUTO) -> UnderWay:
 
     with connected(address):
         driver = named.find(name)
-        session.stop(driver)
-        ended: UnderWay = answer(driver.about.remote())
+        run: UnderWay = answer(driver.about.remote())
+        session.stop(driver, run.folder)
+        ended: UnderWay = answer(driver.about.remote(), run.folder)
         return ended

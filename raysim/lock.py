@@ -1,7 +1,7 @@
-"""One writer at a time: a run's folder is locked by the process that writes to it.
+"""One writer at a time: a run's folder is locked by the process that writes to it, a copy in the cache likewise.
 
-The lock is the kernel's (`flock`), on the file `.lock` in the folder: it goes with its process, however that ends, so
-it is never stale. What is written in the file only says who holds it. Machines that share a disk see each other's locks
+The locks are the kernel's (`flock`), on a file in the folder: they go with their process, however that ends, so none is
+ever stale. What is written in a run's `.lock` only says who holds it. Machines that share a disk see each other's locks
 where the disk passes them on, as NFS does; where it knows no locks at all, a warning says so and the folder is open to
 all.
 """
@@ -59,6 +59,15 @@ def locked(folder: Path, run: str | None = None) -> Iterator[None]:
             yield
         finally:
             file.truncate(0)
+
+
+@contextmanager
+def alone(file: Path) -> Iterator[None]:
+    """Be the only one inside who has locked the file, which is made if it is not there; others wait their turn."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
 
 
 def check_free(folder: Path) -> None:

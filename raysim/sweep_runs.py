@@ -16,7 +16,7 @@ import pyarrow as pa
 from raysim import differences, records, series, sweep, trial_runs
 from raysim.api import ExecutorName, Result, folder_of
 from raysim.data.dataset import FederatedDataset
-from raysim.elsewhere.folder import local
+from raysim.elsewhere.folder import borrow
 from raysim.errors import RunFolderError
 from raysim.experiment import Experiment
 from raysim.loggers.logger import Log
@@ -104,7 +104,7 @@ def run_sweep(
     arguments = Arguments(
         dataset, model, loss, params, server_optimizer, executor, address, progress, profile, tuple(loggers)
     )
-    with local(folder_of(experiment, path)) as where:
+    with borrow(folder_of(experiment, path)) as where:
         resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
         members = {point.folder: _members(point, where) for point in points}
         arguments.check(of_point[0] for of_point in members.values())

@@ -13,7 +13,7 @@ import pyarrow as pa
 from raysim import differences, records, series, summary
 from raysim.api import ExecutorName, Result, folder_of
 from raysim.data.dataset import FederatedDataset
-from raysim.elsewhere.folder import local
+from raysim.elsewhere.folder import borrow
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.loggers.logger import Log
@@ -101,7 +101,7 @@ def run_trials(
     arguments = Arguments(
         dataset, model, loss, params, server_optimizer, executor, address, progress, profile, tuple(loggers)
     )
-    with local(folder_of(experiment, path)) as where:
+    with borrow(folder_of(experiment, path)) as where:
         resume = series.goes_on(where, overwrite, resume, partial(check_same, experiment))
         members = members_of(experiment, where)
         arguments.check(members[:1])

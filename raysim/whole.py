@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
-def write(path: Path, by: Callable[[Path], object], flushed: bool = False) -> None:
-    """Write a file by a function of the path that it is written to first; two processes may do so at a time.
+def beside(path: Path) -> Path:
+    """Where a file is written first: hidden, on the same disk, and nobody else's, on whatever machine."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+
+
+@contextmanager
+def aside(path: Path, flushed: bool = False) -> Iterator[Path]:
+    """A path to write to, which is renamed to `path` at the end of the block; an error leaves what was there.
 
     Args:
-        path: where it will lie.
-        by: writes it.
+        path: where the file will lie.
         flushed: it is on the disk before it has its name: a power cut leaves the old file or the new one.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = beside(path)
     try:
-        by(temporary)
+        yield temporary
         if flushed:
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write(path: Path, by: Callable[[Path], object], flushed: bool = False) -> None:
+    """Write a file by a function of the path that it is written to first; see `aside`."""
+    with aside(path, flushed) as temporary:
+        by(temporary)
 
 
 def write_text(path: Path, text: str, flushed: bool = False) -> None:

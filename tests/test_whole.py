@@ -30,3 +30,14 @@ def test_what_fails_on_the_way_leaves_the_old_file(tmp_path: Path) -> None:
         whole.write(file, half)
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_two_may_write_a_file_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    with whole.aside(file) as one:
+        one.write_text("one")
+        with whole.aside(file) as two:
+            two.write_text("two")
+        assert file.read_text() == "two"
+    assert file.read_text() == "one"
+    assert list(tmp_path.iterdir()) == [file]

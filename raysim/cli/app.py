@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from raysim.cli import attach, check, compare, data, replay, report, resume, run, stop, tune
+from raysim.cli.exit_codes import FAILED, MISUSED
 from raysim.cli.say import say
 from raysim.errors import (
     DataError,
@@ -18,9 +19,6 @@ from raysim.errors import (
     RunFolderError,
     UnknownRunError,
 )
-
-FAILED, MISUSED = 1, 2
-"""Exit codes: something broke; what was asked for cannot be done."""
 
 _MISUSES = (ExperimentError, DataError, ModelError, ResourceError, RunFolderError, UnknownRunError)
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from raysim.cli.interruptible import INTERRUPTED
-from raysim.cli.options import Cluster, Loggers, Progress
+from raysim.cli.exit_codes import INTERRUPTED
+from raysim.cli.options import Cluster, Loggers, Progress, loggers_of
 from raysim.cli.say import print_table, say
 
 
@@ -24,7 +24,6 @@ def attach(
     Ctrl-C leaves the run alone: it goes on.
     """
     import time
-    from typing import Any
 
     from raysim import attached
     from raysim.report import closing, runs_under_way
@@ -32,10 +31,9 @@ def attach(
     if name is None:
         typer.echo(runs_under_way.text(attached.under_way(address), time.time()))
         return
-    named: Any = loggers
     try:
-        run, result = attached.follow(name, address, progress, named or ())
+        run, result = attached.follow(name, address, progress, loggers_of(loggers))
     except KeyboardInterrupt:
         say(f"left {name}, which goes on; end it with: raysim stop {name}")
         raise typer.Exit(INTERRUPTED) from None
-    print_table(closing.lines(run.experiment, result.rounds, result.path))
+    print_table(closing.lines_of(run, result.rounds))

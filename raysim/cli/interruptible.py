@@ -8,10 +8,8 @@ from pathlib import Path
 
 import typer
 
+from raysim.cli.exit_codes import INTERRUPTED
 from raysim.cli.say import say
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C."""
 
 
 @contextmanager

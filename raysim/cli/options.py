@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+
+if TYPE_CHECKING:
+    from raysim.loggers.open import LoggerName
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="An experiment, in TOML.")]
 Set = Annotated[
@@ -26,3 +30,8 @@ Loggers = Annotated[
     list[str] | None,
     typer.Option("--logger", metavar="NAME", help="Also log every round: tensorboard, mlflow or wandb; repeatable."),
 ]
+
+
+def loggers_of(names: list[str] | None) -> Sequence[LoggerName]:
+    """What --logger says, as runs take it: they refuse a name that is none."""
+    return cast("Sequence[LoggerName]", names or ())

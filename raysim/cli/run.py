@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raysim.cli.carry_out import carry_out
+from raysim.cli.carry_out import How, carry_out
 from raysim.cli.experiment import default_folder, load
-from raysim.cli.options import Address, File, Folder, Loggers, Progress, Set, Unset
+from raysim.cli.options import Address, File, Folder, Loggers, Progress, Set, Unset, loggers_of
 from raysim.cli.say import say
 
 if TYPE_CHECKING:
@@ -63,8 +63,14 @@ def run(
             raise typer.BadParameter("--detach takes a cluster that outlives this process: add --address.")
         _launch(experiment, address, where, overwrite, resume, profile)
         return
-    how: dict[str, Any] = {"address": address, "overwrite": overwrite, "resume": resume, "progress": progress}
-    how |= {"profile": profile, "loggers": loggers or ()}
+    how = How(
+        address=address,
+        overwrite=overwrite,
+        resume=resume,
+        progress=progress,
+        profile=profile,
+        loggers=loggers_of(loggers),
+    )
     carry_out(experiment, sweep.parse(sweeps or ()), where, how)
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from raysim.cli.exit_codes import INTERRUPTED
 from raysim.cli.experiment import load
-from raysim.cli.interruptible import INTERRUPTED
 from raysim.cli.options import Address, File, Progress, Set, Unset
 from raysim.cli.say import print_table, say
 

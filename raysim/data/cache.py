@@ -5,9 +5,9 @@ With a store ($RAYSIM_STORE), once for all machines: what one has prepared the o
 
 from __future__ import annotations
 
+import logging
 import shutil
 import uuid
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from raysim.data.copies import datasets
 from raysim.data.dataset import FederatedDataset
 from raysim.data.fingerprint import address_digest
 from raysim.data.manifest import FORMAT
-from raysim.data.store import offered, store, taken
+from raysim.data.store import offer, store, take
 from raysim.errors import DataError
+
+log = logging.getLogger("raysim")
 
 
 def prepared(address: dict[str, Any], build: Callable[[Path], None]) -> FederatedDataset:
@@ -39,9 +41,9 @@ def prepared(address: dict[str, Any], build: Callable[[Path], None]) -> Federate
         try:
             return FederatedDataset.open(entry)
         except DataError as error:
-            warnings.warn(f"the cached dataset {entry} is damaged and is made again: {error}", stacklevel=2)
+            log.warning("the cached dataset %s is damaged and is made again: %s", entry, error)
     shared = store()
-    if shared is not None and (copy := taken(entry.name, None, shared)) is not None:
+    if shared is not None and (copy := take(entry.name, None, shared)) is not None:
         return FederatedDataset.open(copy)
     staging = entry.parent / f".{entry.name}.{uuid.uuid4().hex}"
     try:
@@ -50,7 +52,7 @@ def prepared(address: dict[str, Any], build: Callable[[Path], None]) -> Federate
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     if shared is not None:
-        offered(entry, shared)
+        offer(entry, shared)
     return made
 
 

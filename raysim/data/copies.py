@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
+import logging
 import os
 import shutil
 import uuid
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from raysim import lock
 from raysim.cache_root import cache_root
 from raysim.checksum import hasher
 from raysim.data.manifest import FILE, Manifest, parsed, read_manifest
 from raysim.errors import DataError
+
+log = logging.getLogger("raysim")
 
 
 class Source(Protocol):
@@ -36,7 +37,7 @@ def datasets() -> Path:
     return cache_root().absolute() / "datasets"
 
 
-def copied(key: str, fingerprint: str | None, source: Source) -> Path:
+def fetch_copy(key: str, fingerprint: str | None, source: Source) -> Path:
     """The folder of this machine's copy; fetched where it is not there, or not whole. Others that ask wait meanwhile.
 
     Args:
@@ -49,8 +50,7 @@ def copied(key: str, fingerprint: str | None, source: Source) -> Path:
             another fingerprint; names file, expected and found.
     """
     entry = datasets() / key
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(entry):
+    with lock.alone(entry.parent / f".{entry.name}.lock"):
         if entry.exists():
             try:
                 if fingerprint in (None, read_manifest(entry).fingerprint):
@@ -58,7 +58,7 @@ def copied(key: str, fingerprint: str | None, source: Source) -> Path:
                 why = "it is another dataset"
             except DataError as error:
                 why = str(error)
-            warnings.warn(f"the copy {entry} is damaged and is fetched again: {why}", stacklevel=2)
+            log.warning("the copy %s is damaged and is fetched again: %s", entry, why)
         staging = entry.parent / f".{key}.{uuid.uuid4().hex}"
         try:
             _fetch(staging, fingerprint, source)
@@ -96,11 +96,3 @@ def _fetch(folder: Path, fingerprint: str | None, source: Source) -> None:
                 f"says, found {found_bytes} bytes with {digest.hexdigest()}"
             )
     (folder / FILE).write_bytes(text)
-
-
-@contextmanager
-def _alone(entry: Path) -> Iterator[None]:
-    """One process of this machine at a time; the kernel lets go of the lock of one that ended."""
-    with (entry.parent / f".{entry.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

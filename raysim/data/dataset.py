@@ -12,7 +12,7 @@ import numpy.typing as npt
 from raysim.data.array_split import ArraySplit
 from raysim.data.arrays import Arrays
 from raysim.data.arrow_split import ArrowSplit
-from raysim.data.copies import copied, described
+from raysim.data.copies import described, fetch_copy
 from raysim.data.field import Field
 from raysim.data.fingerprint import SPLITS, SplitDigest, address_digest, fingerprint
 from raysim.data.gather import Clients, gather
@@ -187,7 +187,7 @@ class FederatedDataset:
 def _copy_of(remote: Remote) -> Path:
     # What is there is looked at each time: the folder may hold another dataset by now.
     _, manifest = described(remote)
-    return copied(manifest.fingerprint, manifest.fingerprint, remote)
+    return fetch_copy(manifest.fingerprint, manifest.fingerprint, remote)
 
 
 def _largest_label(name: str, split: ArraySplit) -> int:

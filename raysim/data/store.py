@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import warnings
 from pathlib import Path
 
-from raysim.data.copies import copied
+from raysim.data.copies import fetch_copy
 from raysim.data.manifest import FILE, read_manifest
 from raysim.elsewhere.remote import Remote
 from raysim.errors import RemoteError
 
+log = logging.getLogger("raysim")
+
+
+def store_uri() -> str | None:
+    """What $RAYSIM_STORE says; None where it says nothing."""
+    return os.environ.get("RAYSIM_STORE") or None
+
 
 def store() -> Remote | None:
     """The folder that $RAYSIM_STORE names; None where it names none."""
-    uri = os.environ.get("RAYSIM_STORE")
-    return Remote(uri) if uri else None
+    uri = store_uri()
+    return None if uri is None else Remote(uri)
 
 
-def taken(key: str, fingerprint: str | None, remote: Remote) -> Path | None:
+def take(key: str, fingerprint: str | None, remote: Remote) -> Path | None:
     """This machine's copy of a dataset in the store; None where the store does not hold it.
 
     Raises:
@@ -29,14 +36,14 @@ def taken(key: str, fingerprint: str | None, remote: Remote) -> Path | None:
     if place.find(FILE) is None:
         remote.check()
         return None
-    return copied(key, fingerprint, place)
+    return fetch_copy(key, fingerprint, place)
 
 
-def offered(entry: Path, remote: Remote) -> None:
+def offer(entry: Path, remote: Remote) -> None:
     """Put a prepared dataset into the store; the description last, so that nobody finds a part of it."""
     place = remote.below(f"datasets/{entry.name}")
     try:
         for name in (*read_manifest(entry).files, FILE):
             place.put(entry / name, name)
     except RemoteError as error:
-        warnings.warn(f"{entry} could not be put into the store: {error}", stacklevel=2)
+        log.warning("%s could not be put into the store: %s", entry, error)

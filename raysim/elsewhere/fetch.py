@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from raysim import whole
 from raysim.elsewhere import here
 from raysim.elsewhere.index import INDEX, Content
 from raysim.elsewhere.remote import Remote
@@ -19,8 +19,7 @@ def fetch(remote: Remote, name: str, target: Path, allowed: Sequence[Content]) -
         RemoteError: it has none of them, or cannot be read; `target` is as it was.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with whole.aside(target) as aside:
         with aside.open("wb") as file:
             file.writelines(remote.read(name))
         found = here.content(aside)
@@ -30,7 +29,4 @@ def fetch(remote: Remote, name: str, target: Path, allowed: Sequence[Content]) -
                 f"{remote.uri}/{name} is damaged: expected {expected}, as {INDEX} there says, found "
                 f"{found.num_bytes} bytes with {found.blake2b}"
             )
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)
     return found

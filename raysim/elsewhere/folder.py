@@ -23,7 +23,7 @@ PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 @contextmanager
-def local(path: str | Path) -> Iterator[Path]:
+def borrow(path: str | Path) -> Iterator[Path]:
     """The folder as a path of this machine; if it is named by a URI, what the block left is put there at its end.
 
     Raises:
@@ -47,7 +47,7 @@ def local(path: str | Path) -> Iterator[Path]:
     _put_all(mirror)
 
 
-def fetched(path: str | Path) -> Path:
+def fetch(path: str | Path) -> Path:
     """The folder as a path of this machine, to be read only.
 
     Raises:
@@ -71,7 +71,7 @@ def named(path: Path) -> str:
 
 
 @contextmanager
-def kept(path: Path | None) -> Iterator[None]:
+def put_meanwhile(path: Path | None) -> Iterator[None]:
     """While the block writes to a folder here that is the copy of one elsewhere, what is written is put there.
 
     A thread does so, every EVERY_S and once more at the end. It holds no queue: what it has to do is what has changed.
@@ -82,7 +82,7 @@ def kept(path: Path | None) -> Iterator[None]:
         yield
         return
     ended = threading.Event()
-    thread = threading.Thread(target=_keep, args=(mirror, ended), name="mirror", daemon=True)
+    thread = threading.Thread(target=_put_meanwhile, args=(mirror, ended), name="mirror", daemon=True)
     thread.start()
     try:
         yield
@@ -91,7 +91,20 @@ def kept(path: Path | None) -> Iterator[None]:
         thread.join()
 
 
-def _keep(mirror: Mirror, ended: threading.Event) -> None:
+def put_rest(path: Path) -> str | None:
+    """Put what is left of a folder here that is the copy of one elsewhere; returns what is not there after several
+    attempts, and why."""
+    mirror = Mirror.around(path.absolute())
+    if mirror is None:
+        return None
+    try:
+        _put_all(mirror)
+    except RemoteError as error:
+        return str(error)
+    return None
+
+
+def _put_meanwhile(mirror: Mirror, ended: threading.Event) -> None:
     behind = False
     while True:
         last = ended.wait(EVERY_S)

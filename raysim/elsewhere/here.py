@@ -46,7 +46,7 @@ def needs_others(name: str) -> bool:
     return _LAST in PurePosixPath(name).parts
 
 
-def pinned(folder: Path, known: Mapping[str, Known], aside: Path) -> dict[str, tuple[Path, Known]]:
+def pin(folder: Path, known: Mapping[str, Known], aside: Path) -> dict[str, tuple[Path, Known]]:
     """What has changed, as it is now: name -> a file in `aside` that nobody writes to, and what it holds."""
     found = {}
     # A checkpoint is pinned before the rows: these may have gone on meanwhile, never the other way round.
@@ -56,15 +56,15 @@ def pinned(folder: Path, known: Mapping[str, Known], aside: Path) -> dict[str, t
             copy.parent.mkdir(parents=True, exist_ok=True)
             try:
                 mtime_ns = file.stat().st_mtime_ns
-                _pin(name, file, copy)
+                _pin_one(name, file, copy)
             except FileNotFoundError:
                 continue
             found[name] = copy, Known(content(copy), mtime_ns)
     # What was let go of while the others were pinned may lack what it needs.
-    return {name: pin for name, pin in found.items() if (folder / name).exists()}
+    return {name: own for name, own in found.items() if (folder / name).exists()}
 
 
-def _pin(name: str, file: Path, copy: Path) -> None:
+def _pin_one(name: str, file: Path, copy: Path) -> None:
     if _IMMUTABLE & set(PurePosixPath(name).parts):
         os.link(file, copy)
     else:

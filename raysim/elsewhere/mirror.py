@@ -11,17 +11,16 @@ whenever this machine goes, what lies at the URI can be resumed.
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
 from pydantic import ValidationError
 
+from raysim import lock, whole
 from raysim.cache_root import cache_root
 from raysim.checksum import hasher
 from raysim.elsewhere import here
@@ -118,7 +117,7 @@ class Mirror:
                 )
             outgoing = self._home / f"outgoing-{uuid.uuid4().hex}"
             try:
-                return self._put(record, here.pinned(self.path, record.files, outgoing))
+                return self._put(record, here.pin(self.path, record.files, outgoing))
             except OSError as error:
                 raise RemoteError(f"{self.path} could not be pinned, to be put at {self.uri}: {error}.") from error
             finally:
@@ -200,13 +199,7 @@ class Mirror:
             return Record(uri=self.uri)
 
     def _keep(self, record: Record) -> None:
-        temporary = self._home / f".{INDEX}.{os.getpid()}"
-        temporary.write_text(record.model_dump_json())
-        temporary.replace(self._home / INDEX)
+        whole.write_text(self._home / INDEX, record.model_dump_json())
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        self._home.mkdir(parents=True, exist_ok=True)
-        with (self._home / ".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    def _alone(self) -> AbstractContextManager[None]:
+        return lock.alone(self._home / lock.FILE)

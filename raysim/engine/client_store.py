@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from raysim import whole
 from raysim.checkpoint import sync_folder
 from raysim.errors import CheckpointError
 from raysim.server.manifest import Place
@@ -51,8 +51,8 @@ class ClientStore:
         """The states of a chunk's clients: to be read, and written anew; the file has its name once the block ends."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / _name(round_index, number)
-        # Machines that share the folder count their processes alike.
-        temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}")
+        # Not `whole.aside`: what fails in the block is the work's, and no disk's.
+        temporary = whole.beside(path)
         try:
             header = _header(chunk, len(like), like.dtype)
             with _writing(path):

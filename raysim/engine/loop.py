@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from raysim.algorithm import Algorithm
 from raysim.cohort.sampler import Sampler
-from raysim.elsewhere.folder import kept
+from raysim.elsewhere.folder import put_meanwhile
 from raysim.engine import failure, full_participation, scoring, second_look
 from raysim.engine.client_memory import Memory
 from raysim.engine.job import Executor, Outcome, UpdatesLost
@@ -81,7 +81,7 @@ def rounds(
         stop: asked between rounds; True ends the loop.
         overlap: start a round before the one before it is evaluated and yielded.
     """
-    with kept(None if folder is None else folder.path):
+    with put_meanwhile(None if folder is None else folder.path):
         loop = Loop(plan, executor, state, folder)
         try:
             while loop.stepped or (not loop.done and not stop()):

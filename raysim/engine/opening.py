@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from raysim import lock, records
+from raysim.elsewhere.folder import named
 from raysim.engine.plan import Plan
 from raysim.records import RunFolder
 from raysim.server.state import ServerState
@@ -24,6 +25,11 @@ class Opening(NamedTuple):
     done: int | None = None
     overwrite: bool = False
     profile: bool = False
+
+    @property
+    def named(self) -> str:
+        """The folder as people name it: by its URI, where it has one."""
+        return named(self.path)
 
     def absolute(self) -> Opening:
         """The same for a process that works in another folder."""

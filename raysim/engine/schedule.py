@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from raysim.fold import middle
 
-NOBODY = -1
+NO_WORKER = -1
 """The worker that had units which nobody has now."""
 
 
@@ -28,7 +28,7 @@ class Schedule:
             self._split(0, len(costs), list(workers))
         else:
             # Whoever comes first.
-            self.lose(NOBODY, range(len(costs)))
+            self.lose(NO_WORKER, range(len(costs)))
         for worker, region in self._regions.items():
             self._regions[worker] = deque(sorted(region, key=lambda unit: -costs[unit]))
 

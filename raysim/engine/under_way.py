@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,17 +18,26 @@ ENDED: frozenset[Stage] = frozenset({"done", "stopped", "failed"})
 class UnderWay:
     """A run on a cluster, as it stood when it was asked.
 
-    name: by which it is attached to. path: its folder, as `host` names it. since_s: its start, by the Unix clock.
-    rounds: finished, those before a resume included.
+    name: by which it is attached to. path: its folder, as `host` names it. folder: the
+    same as people name it, which is its URI where it has one. since_s: its start, by the Unix clock.
+    rounds: finished, those before a resume included. behind: where the run has ended and its URI lacks some of it, what
+    and why, as its host says it.
     """
 
     name: str
     experiment: Experiment = field(repr=False)
     host: str
     path: Path
+    folder: str
     since_s: float
     stage: Stage
     rounds: int
+    behind: str | None = None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its folder is on this machine."""
+        return self.host == socket.gethostname()
 
 
 def run_name(experiment: Experiment, path: Path) -> str:

@@ -18,4 +18,4 @@ class Watcher:
     row: Callable[[Mapping[str, Any]], None]
 
 
-NOBODY = Watcher(lambda workers: None, lambda row: None)
+NO_WATCHER = Watcher(lambda workers: None, lambda row: None)

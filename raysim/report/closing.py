@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from raysim.elsewhere.folder import named
+from raysim.engine.under_way import UnderWay
 from raysim.experiment import Experiment
 from raysim.report import figures
 from raysim.report.evaluations import headlines, percentiles
@@ -44,6 +45,23 @@ def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
         rounds: its records, one row per finished round, those before a resume included.
         path: the run's folder.
     """
+    return [
+        *_figures(experiment, rounds),
+        ("folder", named(path)),
+        *pictures(path),
+        ("next", _resume(experiment, rounds, named(path))),
+    ]
+
+
+def lines_of(run: UnderWay, rounds: pa.Table) -> list[Line]:
+    """Likewise of a run that was followed: its folder may be on another machine."""
+    if run.is_here:
+        return lines(run.experiment, rounds, run.path)
+    again = f"on {run.host}: {_resume(run.experiment, rounds, run.folder)}"
+    return [*_figures(run.experiment, rounds), ("folder", f"{run.folder} on {run.host}"), ("next", again)]
+
+
+def _figures(experiment: Experiment, rounds: pa.Table) -> list[Line]:
     columns: Columns = {name: newest(rounds, name) for name in rounds.column_names}
     return [
         ("experiment", experiment.name),
@@ -54,9 +72,6 @@ def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
         *_speed(rounds),
         *_simulated(rounds),
         *_trouble(rounds),
-        ("folder", named(path)),
-        *pictures(path),
-        ("next", next_command(experiment, rounds, path)),
     ]
 
 
@@ -66,10 +81,10 @@ def _workers(columns: Columns) -> str:
     return "unknown" if count is None else f"{count:,}"
 
 
-def next_command(experiment: Experiment, rounds: pa.Table, path: Path) -> str:
+def _resume(experiment: Experiment, rounds: pa.Table, folder: str) -> str:
     """The command worth trying next: the rest of the rounds, or as many again."""
     done = rounds.num_rows
-    return f"raysim resume {named(path)}" + (f" --rounds {2 * done}" if done >= experiment.rounds else "")
+    return f"raysim resume {folder}" + (f" --rounds {2 * done}" if done >= experiment.rounds else "")
 
 
 def _rounds(experiment: Experiment, rounds: pa.Table) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from raysim import records, timeline
-from raysim.elsewhere.folder import fetched
+from raysim.elsewhere.folder import fetch
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import Experiment
 from raysim.rows import table
@@ -62,7 +62,7 @@ def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
         RunFolderError: a folder is not there, no run lies in it, or none of all can be read.
     """
     runs, notes = [], []
-    for path in dict.fromkeys(path.resolve() for folder in folders for path in find(fetched(folder))):
+    for path in dict.fromkeys(path.resolve() for folder in folders for path in find(fetch(folder))):
         shown = _short(path)
         try:
             run = read(shown)

@@ -28,12 +28,14 @@ def text(runs: Sequence[UnderWay], now_s: float) -> str:
 
 def ended(run: UnderWay) -> str:
     """What became of a run that was told to stop."""
+    behind = "" if run.behind is None else f"\non {run.host}: {run.behind}"
     if run.stage == "done":
-        return f"{run.name} was done: all of its {run.experiment.rounds:,} rounds are in {run.path} on {run.host}"
+        rounds = f"{run.experiment.rounds:,}"
+        return f"{run.name} was done: all of its {rounds} rounds are in {run.folder} on {run.host}{behind}"
     after = f"after round {run.rounds:,}" if run.rounds else "before its first round was finished"
-    return f"stopped {run.name} {after}; go on, on {run.host}, with: raysim resume {run.path}"
+    return f"stopped {run.name} {after}; go on, on {run.host}, with: raysim resume {run.folder}{behind}"
 
 
 def _line(run: UnderWay, now_s: float) -> tuple[str, ...]:
     rounds = run.stage if run.stage == "starting" else f"{run.rounds:,}/{run.experiment.rounds:,}"
-    return run.name, rounds, figures.duration(max(0.0, now_s - run.since_s)), run.host, str(run.path)
+    return run.name, rounds, figures.duration(max(0.0, now_s - run.since_s)), run.host, run.folder

@@ -76,13 +76,24 @@ def test_a_checkpoint_is_put_after_what_it_needs_and_old_ones_go_last(
     assert [done[0], *done[3:]] == ["mirror.json", "checkpoints/round-2", "mirror.json", "-checkpoints/round-1"]
 
 
-@pytest.mark.parametrize("survivors", range(6))
+@pytest.mark.parametrize(
+    ("survivors", "found"),
+    [
+        (0, ["old", "old"]),
+        (1, ["old", "old"]),  # the index is put before any file
+        (2, ["new", "old"]),
+        (3, ["new", "new"]),  # the checkpoint is put last
+        (4, ["new", "new", "new"]),
+        (5, ["new", "new", "new"]),  # and the index once more
+    ],
+)
 def test_wherever_a_machine_stops_another_goes_on(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, survivors: int
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, survivors: int, found: list[str]
 ) -> None:
     one = started(machine("one"), rows="old", more="old")
     one.push()
-    for name in ("rows", "more", "checkpoint"):
+    (one.path / "checkpoints").mkdir()
+    for name in ("rows", "more", "checkpoints/1"):
         (one.path / name).write_text("new")
     left, put = iter(range(survivors)), Remote.put
 
@@ -99,15 +110,15 @@ def test_wherever_a_machine_stops_another_goes_on(
             assert survivors < 5
     other = machine("other")
     other.pull()
-    found = texts(other) if survivors < 5 else {}
-    assert set(found.values()) <= {"old", "new"}
+    assert sorted(texts(other).values()) == found
+    assert ("checkpoints/1" in texts(other)) == (len(found) == 3)
     # And the first machine, once it is back, goes on as well.
     again = machine("one")
     again.pull()
     assert set(texts(again).values()) == {"new"}
     again.push()
     other.pull()
-    assert texts(other) == {"rows": "new", "more": "new", "checkpoint": "new"}
+    assert texts(other) == {"rows": "new", "more": "new", "checkpoints/1": "new"}
 
 
 def test_a_file_that_was_changed_elsewhere_is_refused_by_name(machine: Machine, shared: str, tmp_path: Path) -> None:

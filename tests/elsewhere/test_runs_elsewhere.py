@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import raysim
 from raysim.cli import app
 from raysim.elsewhere import folder
-from raysim.elsewhere.mirror import MIRRORS
+from raysim.elsewhere.mirror import MIRRORS, Mirror
 from raysim.elsewhere.remote import Remote
 from raysim.records import tells_cost
 
@@ -105,7 +105,11 @@ def test_a_run_goes_on_where_nothing_answers_any_more_and_says_what_is_where(
         gone.setattr(Remote, "put", refuse)
         with pytest.raises(raysim.RemoteError, match=r"is behind by \d+ file.*Nothing is lost: the whole folder is"):
             raysim.run(experiment(), dataset=dataset, path=shared)
-    assert len(attempts) >= 3
+        assert len(attempts) >= 3
+        told = folder.put_rest(Mirror.of(shared).path)
+        assert told is not None
+        assert f"{shared} is behind by" in told
     put = raysim.resume(shared, dataset=dataset)
     assert put.rounds.num_rows == 4
     assert Remote(shared).find("rounds.parquet") is not None
+    assert folder.put_rest(Mirror.of(shared).path) is None

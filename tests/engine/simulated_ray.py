@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ import pytest
 import torch
 from ray import exceptions
 
+from raysim.engine import on_ray
 from raysim.engine.job import COMBINE, Shard
-from raysim.engine.on_ray import client_pool, cluster, executor, growth, workers
+from raysim.engine.on_ray import client_pool, workers
 from raysim.engine.on_ray.whereabouts import Whereabouts
 
 START_S = 1.0
@@ -283,7 +285,7 @@ class SimulatedRay:
         assert self._inside is not None
         return Whereabouts(name, "address", self._inside.node)
 
-    def pool(self, plan: Any, device: torch.device, name: str) -> SimulatedPool:
+    def pool(self, plan: Any, device: torch.device, name: str, memory: Any) -> SimulatedPool:
         assert self._inside is not None
         return SimulatedPool(self, self._inside.number)
 
@@ -306,14 +308,14 @@ def simulated(patch: pytest.MonkeyPatch, room: dict[str, int]) -> SimulatedRay:
     """A cluster in Ray's place until the patch is undone."""
     ray = SimulatedRay(room)
     time = SimpleNamespace(monotonic=ray.clock, perf_counter=ray.clock, time=ray.clock)
-    for module in (executor, workers, cluster, client_pool):
-        patch.setattr(module, "ray", ray)
-    for timed in (executor, cluster, growth, client_pool):
-        patch.setattr(timed, "time", time)
+    for module in [module for name, module in sys.modules.items() if name.startswith(on_ray.__name__)]:
+        for name, played in (("ray", ray), ("time", time)):
+            if hasattr(module, name):
+                patch.setattr(module, name, played)
     for kind in COMBINE:
         patch.setitem(COMBINE, kind, bracket)
-    patch.setattr(workers, "travelling", lambda plan: plan)
-    patch.setattr(client_pool, "arrived", lambda plan: plan)
+    patch.setattr(workers, "send_plan", lambda plan: plan)
+    patch.setattr(client_pool, "receive_plan", lambda plan: plan)
     patch.setattr(client_pool, "here", ray.here)
     patch.setattr(client_pool, "Pool", ray.pool)
     return ray

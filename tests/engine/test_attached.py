@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,8 @@ import ray
 import torch
 
 import raysim
-from raysim import records
+from raysim import attached, records
+from raysim.elsewhere.mirror import Mirror
 from raysim.engine.on_ray import named
 from raysim.models.softmax import cross_entropy
 from tests.engine.test_executors import failing_loss
@@ -123,6 +125,30 @@ def test_a_launched_run_is_listed_followed_and_whole(undisturbed: raysim.Result)
     # Who comes late is told too, for a moment; and the run is no longer under way.
     assert raysim.attach("tiny").rounds.num_rows == ROUNDS
     assert raysim.under_way() == []
+
+
+@pytest.mark.usefixtures("address")
+def test_who_follows_from_another_machine_is_told_what_is_not_to_be_had_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = (tmp_path / "shared").as_uri()
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "its"))
+    name = launch(path=uri)
+    # Somebody else writes to its folder, so that it may not.
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "mine"))
+    mine = Mirror.of(uri)
+    mine.pull()
+    mine.path.mkdir(exist_ok=True)
+    (mine.path / "rows").write_text("mine")
+    mine.push()
+    monkeypatch.setattr(socket, "gethostname", lambda: "another")
+    monkeypatch.setattr(attached, "check", lambda loggers: None)
+    rows: list[int] = []
+    result = raysim.attach(name, loggers=["tensorboard", lambda row: rows.append(row["round"])])
+    assert rows[-1] == result.rounds.num_rows - 1 == ROUNDS - 1
+    assert "the logger tensorboard needs it" in caplog.text
+    assert f"{uri} was changed by another machine meanwhile" in caplog.text
+    assert not (result.path / "tensorboard").exists()
 
 
 def test_a_run_goes_on_when_its_script_is_killed(address: str, undisturbed: raysim.Result) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +16,7 @@ from raysim.engine.client_store import ClientStore
 from raysim.server import manifest
 from raysim.server.manifest import Place
 from tests.conftest import make_clients
-from tests.engine.test_executors import EXECUTORS, WaitsToBeKilled, bits
+from tests.engine.test_executors import EXECUTORS, DiesOnce, bits
 from tests.engine.test_resume import Stops, same_records
 
 Make = Callable[..., raysim.Experiment]
@@ -60,23 +56,17 @@ def test_a_worker_killed_in_mid_round_leaves_one_trace(
     alone: dict[str, Any] = {"workers": 0, "chunk_size": 1, "form": "one_by_one"}
     undisturbed = list(raysim.rounds(experiment(**settings, engine=alone), dataset=dataset, path=tmp_path / "alone"))
 
-    note = tmp_path / "victim"
     pair = {**alone, "workers": 2, "cpus_per_worker": 0.5}
     steps = raysim.rounds(
-        experiment(**settings, engine=pair), dataset=dataset, loss=WaitsToBeKilled(note, size=3), path=tmp_path / "pair"
+        experiment(**settings, engine=pair),
+        dataset=dataset,
+        loss=DiesOnce(tmp_path / "note", size=3),
+        path=tmp_path / "pair",
     )
-    threading.Thread(target=_kill_when_noted, args=(note,), daemon=True).start()
     got = list(steps)
     assert [bits(r) for r in got] == [bits(r) for r in undisturbed]
     assert sum(r.metrics["retries"] or 0 for r in got) == 1
     assert trace(tmp_path / "pair") == trace(tmp_path / "alone")
-
-
-def _kill_when_noted(note: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not note.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.kill(int(note.read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("client", [SCAFFOLD, ADABEST, MIME], ids=["scaffold", "adabest", "mime"])

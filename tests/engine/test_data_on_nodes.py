@@ -13,8 +13,9 @@ import ray
 import torch
 
 import raysim
+from raysim.cache_root import cache_root
 from raysim.data.prepare import prepare
-from raysim.engine.on_ray.data_on_nodes import received, sent
+from raysim.engine.on_ray.data_on_nodes import receive, send
 
 Make = Callable[..., raysim.Experiment]
 
@@ -38,6 +39,10 @@ def copies(cache: Path) -> list[Path]:
     return [entry for entry in (cache / "datasets").glob("*") if not entry.name.startswith(".")]
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
 def digits(experiment: Make, **sections: Any) -> raysim.Experiment:
     """Two workers, one on each node: there is no room for both on one."""
     engine = {"workers": 2, "cpus_per_worker": 3, "chunk_size": 1}
@@ -49,9 +54,9 @@ def content_there(dataset: raysim.FederatedDataset) -> list[int]:
 
     @ray.remote(resources={"far": 0.01}, num_cpus=0)
     def read(data: Any) -> list[int]:
-        return list(received(data[0]).train.client(0)[1].tolist())
+        return list(receive(data[0]).train.client(0)[1].tolist())
 
-    return list(ray.get(read.remote([sent(dataset)])))
+    return list(ray.get(read.remote([send(dataset)])))
 
 
 def test_a_node_without_the_data_fetches_one_copy_and_the_bits_are_the_same(
@@ -63,7 +68,8 @@ def test_a_node_without_the_data_fetches_one_copy_and_the_bits_are_the_same(
     assert on_both.rounds["workers"].to_pylist() == [2, 2]
     assert all(torch.equal(value, on_both.params[name]) for name, value in alone.params.items())
     (copy,) = copies(far)
-    assert sorted(file.name for file in copy.iterdir())[0] == "dataset.json"
+    (own,) = [entry for entry in copies(cache_root()) if entry.name == copy.name]
+    assert contents(copy) == contents(own)
 
 
 def test_a_truncated_copy_on_a_node_is_fetched_again(experiment: Make, far: Path) -> None:
@@ -86,7 +92,7 @@ def test_data_that_are_damaged_on_the_drivers_node_are_an_error_that_names_the_f
         file.seek(5000)
         file.write(b"\xff\x00" * 8)
     with pytest.raises(raysim.DataError, match=r"train\.arrow is damaged: expected \d+ bytes with blake2b \w+"):
-        sent(dataset)
+        send(dataset)
 
 
 def test_a_store_that_holds_the_data_is_asked_before_the_driver(

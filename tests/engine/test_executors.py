@@ -21,7 +21,7 @@ import raysim
 from raysim import records
 from raysim.engine import loop
 from raysim.engine.in_process import InProcess
-from raysim.engine.on_ray import executor
+from raysim.engine.on_ray import executor, give_out, settle
 from raysim.engine.on_ray.cluster import Placement
 from raysim.engine.resolve import resolve
 from raysim.models.softmax import cross_entropy
@@ -86,8 +86,8 @@ def test_the_bits_do_not_depend_on_when_sums_are_handed_over(
     travelled = []
     for hold_s, call_s in ((0.0, 0.0), (1e9, 1e9)):  # after every call; at the end of the round only
         # The executor is made here, and not in a driver's process, so that its constants can be changed.
-        monkeypatch.setattr(executor, "HOLD_S", hold_s)
-        monkeypatch.setattr(executor, "CALL_S", call_s)
+        monkeypatch.setattr(settle, "HOLD_S", hold_s)
+        monkeypatch.setattr(give_out, "CALL_S", call_s)
         on_ray = executor.OnRay(plan, Placement(workers=2, cpus=0.5, gpus=0.0))
         try:
             got = list(loop.rounds(plan, on_ray, plan.initial_state()))
@@ -148,8 +148,8 @@ def own_actors(kind: str = "") -> list[psutil.Process]:
     return found
 
 
-class WaitsToBeKilled:
-    """A loss that, the first time it meets a client of `size` examples, writes its process id and waits."""
+class DiesOnce:
+    """A loss that ends its process the first time that it meets a client of `size` examples."""
 
     def __init__(self, note: Path, size: int) -> None:
         self.note = note
@@ -157,9 +157,8 @@ class WaitsToBeKilled:
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         if len(targets) == self.size and not self.note.exists():
-            self.note.with_suffix(".part").write_text(str(os.getpid()))
-            self.note.with_suffix(".part").rename(self.note)
-            time.sleep(120)
+            self.note.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
         # The task's own: runs with and without this loss are compared to the bit.
         return cross_entropy(outputs, targets)
 
@@ -179,19 +178,12 @@ def test_a_worker_killed_in_mid_round_changes_no_bit(
     undisturbed = experiment(**settings, engine={"workers": 0, "chunk_size": 1, "form": "one_by_one"})
     expected = [bits(r) for r in raysim.rounds(undisturbed, dataset=dataset)]
 
-    note = tmp_path / "victim"
     steps = raysim.rounds(
         experiment(**settings, engine={"workers": 2, "cpus_per_worker": 0.5, "chunk_size": 1, "form": "one_by_one"}),
         dataset=dataset,
-        loss=WaitsToBeKilled(note, size=3),
+        loss=DiesOnce(tmp_path / "note", size=3),
     )
-    got = [next(steps)]
-    deadline = time.monotonic() + 60
-    while not note.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    os.kill(int(note.read_text()), signal.SIGKILL)
-    got += steps
+    got = list(steps)
     assert [bits(r) for r in got] == expected
     assert [r.metrics["retries"] for r in got] == [0, 1, 0, 0]
 
@@ -258,16 +250,18 @@ def test_the_local_executor_leaves_the_scripts_own_torch_as_it_was(
     assert torch.equal(torch.rand(4), expected)
 
 
-class Notes:
-    """A loss that notes each training call in a file, so that a test sees how far the workers have come."""
+class NotesHowFarAhead:
+    """A loss that is called four times a round by the one worker, and notes each time how many rounds later that is
+    than the newest one that the reader has asked for. `asked` is as long as rounds were asked for."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, asked: Path, notes: Path) -> None:
+        self.asked, self.notes = asked, notes
 
     def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         if outputs.requires_grad:
-            with self.file.open("a") as file:
-                file.write(".")
+            index = len(self.notes.read_text().splitlines()) // 4
+            with self.notes.open("a") as notes:
+                notes.write(f"{index - (self.asked.stat().st_size - 1)}\n")
         return functional.cross_entropy(outputs, targets, reduction="none")
 
 
@@ -281,15 +275,17 @@ def test_a_run_is_never_more_than_one_round_ahead_of_its_reader(
         client={"batch_size": "full"},
         engine={"workers": 1, "cpus_per_worker": 0.5, "chunk_size": 1},
     )
-    notes = tmp_path / "notes"
+    asked, notes = tmp_path / "asked", tmp_path / "notes"
     notes.touch()
-    steps = raysim.rounds(slow_reader, dataset=dataset, loss=Notes(notes))
-    calls_before_the_first_round = len(notes.read_text())
-    next(steps)
-    time.sleep(2)
-    trained = (len(notes.read_text()) - calls_before_the_first_round) / 4
-    assert 1 <= trained <= 2
-    assert len(list(steps)) == 4
+    steps = raysim.rounds(slow_reader, dataset=dataset, loss=NotesHowFarAhead(asked, notes))
+    for _ in range(5):
+        with asked.open("a") as file:
+            file.write(".")
+        next(steps)
+        time.sleep(0.5)  # enough for rounds that nobody has asked for, were any begun
+    ahead = [int(line) for line in notes.read_text().splitlines()]
+    assert len(ahead) == 5 * 4
+    assert max(ahead) == 1
 
 
 @pytest.mark.usefixtures("ray_cluster")

@@ -14,7 +14,7 @@ import ray
 
 import raysim
 from raysim.engine import loop
-from raysim.engine.on_ray import executor
+from raysim.engine.on_ray import executor, lateness
 from raysim.engine.on_ray.cluster import Placement
 from tests.engine.nodes import TWO_EACH, Make, OnNode, alone, assert_same, never_return, params, plan_of, sprung, until
 from tests.engine.test_executors import own_actors
@@ -52,7 +52,7 @@ def test_a_node_that_is_out_of_reach_is_done_without_though_it_comes_back(
     node: Any, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The cluster shall declare it dead before somebody else has done its work.
-    monkeypatch.setattr(executor.lateness, "is_slow", lambda running_s, expected_s: False)
+    monkeypatch.setattr(lateness, "is_slow", lambda running_s, expected_s: False)
     trap = tmp_path / "trap"
     plan = plan_of(experiment, dataset, OnNode(node.node_id, trap, never_return))
     expected = alone(plan)

@@ -13,7 +13,7 @@ import ray
 
 import raysim
 from raysim.engine import loop, second_look
-from raysim.engine.on_ray import executor, growth, lateness, running
+from raysim.engine.on_ray import executor, growth, lateness, running, settle
 from raysim.engine.on_ray.cluster import Placement
 from tests.engine.nodes import (
     TWO_EACH,
@@ -38,7 +38,7 @@ def test_sums_are_added_up_on_their_node_before_they_travel(
 ) -> None:
     # Who takes chunks from others' regions breaks up subtrees, as the moment has it: here nobody does.
     monkeypatch.setattr(running.Running, "least_to_take", lambda _: math.inf)
-    monkeypatch.setattr(executor, "HOLD_S", math.inf)
+    monkeypatch.setattr(settle, "HOLD_S", math.inf)
     plan = plan_of(experiment, dataset, cohort={"size": 16})
     on_ray = executor.OnRay(plan, TWO_EACH)
     try:

@@ -114,7 +114,7 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(
         train={f"c{i}": dataset.train.client(i) for i in range(len(dataset.train))},
         test={f"t{i}": dataset.split("test").client(i) for i in range(4)},
     )
-    with pytest.raises(raysim.WorkerLostError, match="raysim resume"):
+    with pytest.raises(raysim.WorkerLostError, match=f"raysim resume {folder}$"):
         raysim.run(
             experiment(**settings, engine={**TWO_WORKERS, "form": "one_by_one"}),
             dataset=slowly,

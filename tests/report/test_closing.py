@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from raysim import Experiment, records
+from raysim.engine.under_way import UnderWay
 from raysim.report import closing
 
 Make = Callable[..., Experiment]
@@ -82,6 +85,20 @@ def test_every_figure_of_a_complete_run(experiment: Make, tmp_path: Path) -> Non
         "picture": str(tmp_path / "curve.png"),
         "next": f"raysim resume {tmp_path} --rounds 8",
     }
+
+
+def test_a_run_that_was_followed_from_another_machine_is_said_to_be_where_it_is(
+    experiment: Make, tmp_path: Path
+) -> None:
+    # A folder of that name is here too, and is another one.
+    (tmp_path / "curve.png").touch()
+    run = UnderWay("test", experiment(), "atlas", tmp_path, "s3://bucket/x", since_s=0.0, stage="done", rounds=4)
+    last = dict(closing.lines_of(run, records.table(ROWS)))
+    assert "picture" not in last
+    assert last["folder"] == "s3://bucket/x on atlas"
+    assert last["next"] == "on atlas: raysim resume s3://bucket/x --rounds 8"
+    here = dict(closing.lines_of(replace(run, host=socket.gethostname()), records.table(ROWS)))
+    assert here["picture"] == str(tmp_path / "curve.png")
 
 
 def test_what_did_not_happen_is_not_mentioned(experiment: Make) -> None:

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raysim.cli import app
-from raysim.cli.app import FAILED, MISUSED
+from raysim.cli.exit_codes import FAILED, MISUSED
 from tests.report.run_folders import accuracies, write
 
 

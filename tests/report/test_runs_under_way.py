@@ -16,7 +16,8 @@ from raysim.report import runs_under_way
 def night() -> UnderWay:
     given = {"name": "night", "rounds": 1500, "model": {"name": "linear"}, "cohort": {"size": 5}}
     exp = raysim.Experiment.model_validate(given)
-    return UnderWay("night", exp, "atlas", Path("/home/me/runs/night"), since_s=100.0, stage="running", rounds=1200)
+    folder = "/home/me/runs/night"
+    return UnderWay("night", exp, "atlas", Path(folder), folder, since_s=100.0, stage="running", rounds=1200)
 
 
 def test_a_line_a_run(night: UnderWay) -> None:
@@ -34,6 +35,8 @@ def test_what_became_of_a_run_that_was_stopped(night: UnderWay) -> None:
         "stopped night after round 1,200; go on, on atlas, with: raysim resume /home/me/runs/night"
     )
     assert "before its first round" in runs_under_way.ended(replace(night, stage="stopped", rounds=0))
+    told = runs_under_way.ended(replace(night, stage="stopped", behind="s3://bucket/night is behind by 2 file(s)"))
+    assert told.splitlines()[1] == "on atlas: s3://bucket/night is behind by 2 file(s)"
     assert "all of its 1,500 rounds" in runs_under_way.ended(replace(night, stage="done", rounds=1500))
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from raysim import whole
 from raysim.cache_root import cache_root
 from raysim.checksum import hasher
 from raysim.elsewhere.remote import Remote
 from raysim.errors import DataError
 
 
-def fetched(uri: str, names: Iterable[str]) -> Path:
+def fetch(uri: str, names: Iterable[str]) -> Path:
     """The folder here that holds these files of the folder there.
 
     Raises:
@@ -30,14 +30,10 @@ def fetched(uri: str, names: Iterable[str]) -> Path:
         known = target.with_name(f".{target.name}.stamp")
         if not (target.exists() and known.exists() and known.read_text() == stamp):
             target.parent.mkdir(parents=True, exist_ok=True)
-            aside = target.with_name(f".{target.name}.{os.getpid()}")
-            try:
+            with whole.aside(target) as aside:
                 with aside.open("wb") as file:
                     file.writelines(remote.read(name))
                 # Another process may do the same; whoever is last has what is there now.
                 known.unlink(missing_ok=True)
-                aside.replace(target)
-                known.write_text(stamp)
-            finally:
-                aside.unlink(missing_ok=True)
+            known.write_text(stamp)
     return folder

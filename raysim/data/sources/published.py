@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import urllib.error
 import urllib.request
-import uuid
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from raysim import whole
 from raysim.errors import DataError
 
 _WHOLE_BYTES = 1 << 30
@@ -56,20 +55,17 @@ class Published:
         if any((folder / name).is_file() for name in (self.name, *self.others)):
             return None
         folder.mkdir(parents=True, exist_ok=True)
-        target, partial = folder / self.name, folder / f".{self.name}.{uuid.uuid4().hex}"
         try:
-            with urllib.request.urlopen(self.address, timeout=60) as answer, partial.open("wb") as file:
-                shutil.copyfileobj(answer, file, _PIECE_BYTES)
-                expected = answer.headers.get("Content-Length")
-            if expected is not None and partial.stat().st_size != int(expected):
-                raise DataError(f"{self.address}: expected {expected} bytes, found {partial.stat().st_size}")
-            self.check(partial)
-            os.replace(partial, target)
+            with whole.aside(folder / self.name) as partial:
+                with urllib.request.urlopen(self.address, timeout=60) as answer, partial.open("wb") as file:
+                    shutil.copyfileobj(answer, file, _PIECE_BYTES)
+                    expected = answer.headers.get("Content-Length")
+                if expected is not None and partial.stat().st_size != int(expected):
+                    raise DataError(f"{self.address}: expected {expected} bytes, found {partial.stat().st_size}")
+                self.check(partial)
         except (urllib.error.URLError, OSError) as error:
             raise DataError(f"{self.address} cannot be fetched: {error}") from error
-        finally:
-            partial.unlink(missing_ok=True)
-        return target
+        return folder / self.name
 
     def check(self, path: Path) -> None:
         """DataError unless the file has the published checksum, where there is one."""

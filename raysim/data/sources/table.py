@@ -15,7 +15,7 @@ from pydantic import Field as Key
 
 from raysim.data.field import Field
 from raysim.data.populated import Populated
-from raysim.data.sources.elsewhere import fetched
+from raysim.data.sources.elsewhere import fetch
 from raysim.data.sources.population import ClientRows, Population
 from raysim.data.sources.published import SourceFile
 from raysim.elsewhere.uri import uri_of
@@ -63,7 +63,7 @@ def open_source(section: Table) -> Population:
     named = {"train": section.train, "validation": section.validation, "test": section.test}
     uri = uri_of(section.root or ".")
     if uri is not None:
-        folder = fetched(uri, [name for name in named.values() if name is not None])
+        folder = fetch(uri, [name for name in named.values() if name is not None])
     else:
         folder = Path(section.root or ".").expanduser()
     tables = {split: _ClientTable(section, folder / name) for split, name in named.items() if name is not None}

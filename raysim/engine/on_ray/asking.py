@@ -7,11 +7,16 @@ from typing import Any
 import ray
 from ray import exceptions
 
-from raysim.errors import RaysimError, WorkerLostError
+from raysim.engine.on_ray.raised import raise_again
+from raysim.errors import WorkerLostError
 
 
-def answer(reference: Any) -> Any:
+def answer(reference: Any, folder: str | None = None) -> Any:
     """What the driver answers.
+
+    Args:
+        reference: to the answer.
+        folder: of its run, as people name it; None where it has none, or is not known.
 
     Raises:
         RaysimError: what went wrong there.
@@ -20,10 +25,7 @@ def answer(reference: Any) -> Any:
     try:
         return ray.get(reference)
     except exceptions.RayTaskError as error:
-        if isinstance(error.cause, RaysimError):
-            raise error.cause from None
-        raise
+        raise_again(error)
     except exceptions.RayActorError as error:
-        raise WorkerLostError(
-            f"the driver's process died ({error}). What it had checkpointed can be resumed: raysim resume DIR"
-        ) from None
+        advice = "" if folder is None else f". What it had checkpointed can be resumed: raysim resume {folder}"
+        raise WorkerLostError(f"the driver's process died ({error}){advice}") from None

@@ -40,6 +40,11 @@ class Work:
     work: WorkKind = ("", 0)
     cost: float = 0.0
 
+    @property
+    def name(self) -> int:
+        """By which the worker knows the job: another one for a copy, as it may hold units of the job that are its."""
+        return self.ticket if self.copies is None else -self.ticket
+
 
 @dataclass(frozen=True)
 class Gather:

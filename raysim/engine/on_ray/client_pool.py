@@ -15,7 +15,7 @@ from torch import Tensor
 from raysim.engine import numerics, wire
 from raysim.engine.example_memory import ExampleMemory
 from raysim.engine.job import COMBINE, Kind, Shard
-from raysim.engine.on_ray.data_on_nodes import Travelling, arrived
+from raysim.engine.on_ray.data_on_nodes import SentPlan, receive_plan
 from raysim.engine.on_ray.whereabouts import Whereabouts, here
 from raysim.engine.pool import Pool, sharded
 from raysim.fold import Node, TreeFold
@@ -44,14 +44,14 @@ class ClientPool:
     """Calls arrive in order; results of a job are folded as far as the tree allows and stay here until asked for.
 
     Args:
-        travelling: the run; its data are fetched to this node where they are not here.
+        sent: the run; its data are fetched to this node where they are not here.
         index: the worker's number, for messages.
         gpus: the share of a card that Ray gave; it caps this process's share of the card's memory.
         threads: intra-op threads.
     """
 
-    def __init__(self, travelling: Travelling, index: int, gpus: float, threads: int) -> None:
-        plan = arrived(travelling)
+    def __init__(self, sent: SentPlan, index: int, gpus: float, threads: int) -> None:
+        plan = receive_plan(sent)
         device = numerics.choose_device(gpus)
         numerics.fix(threads, device, plan.experiment.engine.precision)
         if device.type == "cuda" and gpus < 1:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +18,11 @@ from ray import cloudpickle, exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysim.data.arrow_split import ArrowSplit, Place
-from raysim.data.copies import copied
+from raysim.data.copies import fetch_copy
 from raysim.data.dataset import FederatedDataset
-from raysim.data.store import taken
+from raysim.data.store import store_uri, take
 from raysim.elsewhere.remote import Remote
+from raysim.engine.on_ray.raised import raise_again
 from raysim.errors import RaysimError, RemoteError
 
 if TYPE_CHECKING:
@@ -51,32 +51,32 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Travelling:
+class SentPlan:
     """A plan on its way: `plan` has no data."""
 
     plan: Plan
     data: Sent
 
 
-def travelling(plan: Plan) -> Travelling:
-    """To be called where the data are; see `sent`."""
+def send_plan(plan: Plan) -> SentPlan:
+    """Put a plan where every node can have it; to be called where the data are, see `send`."""
     without_data: Any = replace(plan, dataset=None)  # type: ignore[arg-type]
-    return Travelling(without_data, sent(plan.dataset))
+    return SentPlan(without_data, send(plan.dataset))
 
 
-def arrived(travelling: Travelling) -> Plan:
-    """The plan, on a node that may have to fetch its data first; see `received`."""
-    return replace(travelling.plan, dataset=received(travelling.data))
+def receive_plan(sent: SentPlan) -> Plan:
+    """The plan, on a node that may have to fetch its data first; see `receive`."""
+    return replace(sent.plan, dataset=receive(sent.data))
 
 
-def sent(dataset: FederatedDataset) -> Sent:
+def send(dataset: FederatedDataset) -> Sent:
     """Put a dataset where every node can have it; those that are there now fetch what they lack before this returns.
 
     Raises:
         DataError: a file is damaged at its source.
     """
     here = ray.get_runtime_context().get_node_id()
-    own = Sent(ray.put(dataset), _places(dataset), here, os.environ.get("RAYSIM_STORE"))
+    own = Sent(ray.put(dataset), _places(dataset), here, store_uri())
     others = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != here and node["Resources"].get("CPU")]
     # Before any pool waits: it would seem not to start.
     fetches = [_on_node(_fetch, node["NodeID"]).remote(own) for node in others] if own.places else []
@@ -84,16 +84,14 @@ def sent(dataset: FederatedDataset) -> Sent:
         try:
             ray.get(fetch)
         except exceptions.RayTaskError as error:
-            if isinstance(error.cause, RaysimError):
-                raise error.cause from None
-            raise
+            raise_again(error)
         except exceptions.RayError as error:
             # A node that is gone needs no data; one that comes back fetches them when a pool starts there.
             log.warning("a node left while it fetched data: %s", error)
     return own
 
 
-def received(data: Sent) -> FederatedDataset:
+def receive(data: Sent) -> FederatedDataset:
     """The dataset, mapped from this node's disk; fetched first where that has no whole copy.
 
     Raises:
@@ -124,11 +122,11 @@ def _on_shared_disk(place: Place) -> bool:
 def _fetch_one(place: Place, data: Sent) -> None:
     if data.store is not None:
         try:
-            if taken(place.key, place.fingerprint, Remote(data.store)) is not None:
+            if take(place.key, place.fingerprint, Remote(data.store)) is not None:
                 return
         except RemoteError as error:
             log.warning("the store cannot be read from this node, so its data come from the driver's: %s", error)
-    copied(place.key, place.fingerprint, _OtherNode(place.folder, data.node))
+    fetch_copy(place.key, place.fingerprint, _OtherNode(place.folder, data.node))
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from raysim.engine import wire
 from raysim.engine.groups import Group
 from raysim.engine.hosts import Ended
 from raysim.engine.on_ray.cluster import WAIT_FOR_RESOURCES_S, Placement, actor_options, no_worker, wait_for_pools
-from raysim.engine.on_ray.data_on_nodes import Sent, received, sent
+from raysim.engine.on_ray.data_on_nodes import Sent, receive, send
 from raysim.engine.on_ray.growth import Growth
+from raysim.engine.on_ray.raised import own_error
 from raysim.engine.on_ray.whereabouts import Whereabouts, here
 from raysim.engine.plan import Plan
 from raysim.engine.segment import Advanced, Host
-from raysim.errors import RaysimError, ResourceError
+from raysim.errors import ResourceError
 from raysim.server.state import ServerState
 
 log = logging.getLogger("raysim")
@@ -53,7 +54,7 @@ class HostActor:
     def advance(self, group: Group, packed: Sequence[Any], plans: Sequence[tuple[int, Any, Sent]]) -> list[Any]:
         """`Host.advance` with packed states, after being told of runs: (number, plan without data, its data)."""
         for number, plan, dataset in plans:
-            self._host.learn(number, replace(ray.get(plan), dataset=received(dataset)))
+            self._host.learn(number, replace(ray.get(plan), dataset=receive(dataset)))
         try:
             advanced = self._host.advance(group, [wire.unpack(state) for state in packed])
         except torch.OutOfMemoryError:
@@ -104,7 +105,7 @@ class OnRayHosts:
         """Put the plan, and its data once for all runs that share them, where every node can map them."""
         data = plan.dataset.fingerprint
         if data not in self._datasets:
-            self._datasets[data] = sent(plan.dataset)
+            self._datasets[data] = send(plan.dataset)
         self._plans[number] = ray.put(replace(plan, dataset=None)), self._datasets[data]  # type: ignore[arg-type]
 
     def keep_only(self, numbers: Collection[int]) -> None:
@@ -151,10 +152,9 @@ class OnRayHosts:
         except exceptions.RayTaskError as error:
             # Before the next one, because Ray makes it of the class of its cause as well.
             self._free.append(actor)
-            cause = getattr(error, "cause", None)
-            if isinstance(cause, RaysimError):
-                return Ended(group, error=cause)
-            if isinstance(cause, torch.OutOfMemoryError):
+            if (own := own_error(error)) is not None:
+                return Ended(group, error=own)
+            if isinstance(getattr(error, "cause", None), torch.OutOfMemoryError):
                 return Ended(group, failed="out_of_memory")
             raise
         except exceptions.ObjectLostError:

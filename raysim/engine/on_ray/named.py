@@ -23,12 +23,12 @@ FREE_S = 5.0
 """How long a name may take to be free again."""
 
 
-def started(wanted: str, start: Callable[[str], Any]) -> tuple[Any, str]:
+def start(wanted: str, start_as: Callable[[str], Any]) -> tuple[Any, str]:
     """Start a driver under the wanted name, or under the first of NAME-2, NAME-3, ... that is free.
 
     Args:
         wanted: the name.
-        start: starts a driver under a name; ValueError where that is taken.
+        start_as: starts a driver under a name; ValueError where that is taken.
     """
     _end_ended(wanted)
     for number in itertools.count(1):
@@ -36,7 +36,7 @@ def started(wanted: str, start: Callable[[str], Any]) -> tuple[Any, str]:
         if name in _names():
             continue
         try:
-            return start(name), name
+            return start_as(name), name
         except ValueError:
             # Another script was faster; any other mistake leaves the name free.
             if name not in _names():

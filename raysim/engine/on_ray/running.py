@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ S_PER_BYTE = 2e-9
 """What a sum costs to write, map, copy and add, in seconds a byte: the same kind of memory traffic everywhere."""
 
 
-class Left(NamedTuple):
+class NodeSums(NamedTuple):
     """Sums that a worker left on its node: which parts of the tree, and a reference to them."""
 
     parts: tuple[Node, ...]
@@ -35,14 +36,15 @@ class Kept(NamedTuple):
 
 @dataclass
 class Running:
-    """Bookkeeping of one job; the executor decides.
+    """Bookkeeping of one job: it decides nothing.
 
-    broadcast: packed, or a reference to it in the object store. num_bytes: of the broadcast. inline: it travels inside
-    the first call to a worker. put_s, fold_s: the driver's seconds for sending and for adding up. spans: what workers
-    did when. retries: failures after which units ran again. done_cost, busy_s: of the units that are finished, the cost
-    and the workers' seconds.
+    ticket: its number. broadcast: packed, or a reference to it in the object store. num_bytes: of the broadcast.
+    inline: it travels inside the first call to a worker. put_s, fold_s: the driver's seconds for sending and for adding
+    up. spans: what workers did when. retries: failures after which units ran again. done_cost, busy_s: of the units
+    that are finished, the cost and the workers' seconds.
     """
 
+    ticket: int
     job: Job
     schedule: Schedule
     tree: TreeFold[Any]
@@ -57,7 +59,7 @@ class Running:
     """By cause and unit."""
     arrived: set[int] = field(default_factory=set)
     """Units whose sums are in the tree."""
-    left: dict[str, list[Left]] = field(default_factory=dict)
+    on_nodes: dict[str, list[NodeSums]] = field(default_factory=dict)
     """By node: sums that lie there until all of the node's are there."""
     kept: list[Kept] = field(default_factory=list)
     """As results of calls these references are the driver's own: they outlive the worker that made them, but not its
@@ -86,12 +88,12 @@ class Running:
         sums_s = 2 * 3 * self.num_bytes * S_PER_BYTE
         return sums_s * self.done_cost / self.busy_s if self.busy_s else 0.0
 
-    def sent(self, node: str) -> None:
+    def count_sent(self, node: str) -> None:
         """The broadcast goes to a worker of the node: through the object store only the first one there costs."""
         if self.inline or node not in self.down:
             self.down[node] += self.num_bytes
 
-    def done(self, worker: int, units: Sequence[int], when: Sequence[tuple[float, float]]) -> float:
+    def count_done(self, worker: int, units: Sequence[int], when: Sequence[tuple[float, float]]) -> float:
         """Count what a worker has done; returns the seconds."""
         took = 0.0
         for unit, (start_s, end_s) in zip(units, when, strict=False):
@@ -106,19 +108,21 @@ class Running:
         """By which the time that its units take is remembered."""
         return self.job.kind, getattr(self.job.broadcast, "phase", 0)
 
-    def gone(self, parts: Iterable[Node]) -> set[int]:
-        """Sums that lay on a node went with it; returns their units."""
+    def lose(self, parts: Iterable[Node]) -> set[int]:
+        """Let go of sums that went with their node, and of the updates they are of; returns their units."""
         units = units_of(parts)
         self.kept = [one for one in self.kept if not one.units & units]
         return units
 
-    def arrive(self, sums: Iterable[tuple[Node, Any]], node: str) -> None:
+    def add(self, sums: Iterable[tuple[Node, Any]], node: str) -> None:
         """Add sums that came from a node."""
+        start_s = time.perf_counter()
         for part, packed in sums:
             # What came, not what was asked for: a unit that ran out of memory before the call is not in it.
             self.arrived.update(range(*part))
             self.up[node] += wire.num_bytes(packed)
             self.tree.put(wire.unpack(packed), part)
+        self.fold_s += time.perf_counter() - start_s
 
     def outcome(self, workers: int, nodes: Sequence[str]) -> Outcome:
         """What the whole job came to; `nodes` in their order."""

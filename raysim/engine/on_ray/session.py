@@ -23,7 +23,7 @@ from raysim.engine.on_ray.workers import begin
 from raysim.engine.opening import Opening
 from raysim.engine.plan import Plan
 from raysim.engine.under_way import ENDED, Stage
-from raysim.engine.watcher import NOBODY, Watcher
+from raysim.engine.watcher import NO_WATCHER, Watcher
 from raysim.errors import ExperimentError, RaysimError
 from raysim.experiment import Experiment
 from raysim.models.model import Weights
@@ -64,14 +64,14 @@ def run(
         _check_shared(plan, opening.path)
         driver, _ = _start(plan, opening, after, None if address is None else name)
         try:
-            stage = follow(driver, watcher)
+            stage = follow(driver, watcher, opening.named)
             if stage == "stopped":
                 raise KeyboardInterrupt
-            weights: Weights = wire.unpack(answer(driver.weights.remote()))
+            weights: Weights = wire.unpack(answer(driver.weights.remote(), opening.named))
             return weights
         except BaseException:
             with suppress(RaysimError):
-                stop(driver)
+                stop(driver, opening.named)
             raise
         finally:
             if address is None:
@@ -85,20 +85,21 @@ def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Ex
         _check_shared(plan, opening.path)
         driver, name = _start(plan, opening, after, name)
         try:
-            follow(driver, NOBODY, until="running")
+            follow(driver, NO_WATCHER, opening.named, until="running")
         except BaseException:
             with suppress(RaysimError):
-                stop(driver)
+                stop(driver, opening.named)
             raise
         return name
 
 
-def follow(driver: Any, watcher: Watcher, seen: int | None = None, until: Stage = "done") -> Stage:
+def follow(driver: Any, watcher: Watcher, run_folder: str, seen: int | None = None, until: Stage = "done") -> Stage:
     """Watch a run until it has ended, or has come to a stage; returns the last one.
 
     Args:
         driver: its handle.
         watcher: what is told.
+        run_folder: as people name it.
         seen: the rounds that need not be told; None are those before this session.
         until: a stage to leave at.
 
@@ -107,7 +108,7 @@ def follow(driver: Any, watcher: Watcher, seen: int | None = None, until: Stage 
     """
     stage: Stage = "starting"
     while stage not in ENDED and stage != until:
-        news = answer(driver.watch.remote(stage, seen))
+        news = answer(driver.watch.remote(stage, seen), run_folder)
         if stage == "starting" and news.workers:
             watcher.started(list(news.workers))
         for row in news.rows:
@@ -116,30 +117,30 @@ def follow(driver: Any, watcher: Watcher, seen: int | None = None, until: Stage 
     return stage
 
 
-def stop(driver: Any) -> None:
+def stop(driver: Any, run_folder: str) -> None:
     """Stop a run, and wait until its last finished round is checkpointed. One that has ended is left as it is.
 
     Raises:
         RaysimError: what it failed with, meanwhile or before.
     """
-    answer(driver.stop.remote())
-    follow(driver, NOBODY)
+    answer(driver.stop.remote(), run_folder)
+    follow(driver, NO_WATCHER, run_folder)
 
 
 def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generator[Finished]:
     """Pull round by round; the driver works on the next one while the reader looks at this one."""
     opening = None if opening is None else opening.absolute()
-    path = None if opening is None else opening.path
+    path, run_folder = (None, None) if opening is None else (opening.path, opening.named)
     with connected(address), with_states_folder(plan, path) as plan:
         _check_shared(plan, path)
         placement = place(plan.experiment.engine)
         driver = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(plan, placement, begin(plan, placement), opening)
         ahead = None
         try:
-            answer(driver.start.remote())
-            answer(driver.open.remote(overlap=False))
+            answer(driver.start.remote(), run_folder)
+            answer(driver.open.remote(overlap=False), run_folder)
             ahead = driver.advance.remote()
-            while (packed := answer(ahead)) is not None:
+            while (packed := answer(ahead, run_folder)) is not None:
                 ahead = driver.advance.remote()
                 finished: Finished = wire.unpack(packed)
                 yield finished
@@ -148,7 +149,7 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
                 if ahead is not None:
                     driver.stop.options(concurrency_group=BESIDE).remote()
                     ray.wait([ahead])
-                    answer(driver.close.remote())
+                    answer(driver.close.remote(), run_folder)
             finally:
                 ray.kill(driver)
 
@@ -180,7 +181,7 @@ def _start(
             plan, placement, None, opening, after, name
         )
 
-    return named.started(name, start)
+    return named.start(name, start)
 
 
 def _actor(kind: type, **options: Any) -> Any:

@@ -11,18 +11,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import ray
 
 from raysim import records
-from raysim.elsewhere.folder import kept
+from raysim.elsewhere.folder import put_meanwhile, put_rest
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster import Placement
 from raysim.engine.on_ray.driver import Driver
+from raysim.engine.on_ray.news import News, Remains
 from raysim.engine.on_ray.workers import Begun
 from raysim.engine.opening import Opening
 from raysim.engine.plan import Plan
@@ -36,32 +35,6 @@ POLL_S = 0.5
 
 LINGER_S = 5.0
 """How long a detached driver can still be asked about a run that has ended."""
-
-
-@dataclass(frozen=True)
-class News:
-    """What a watcher has not heard yet.
-
-    workers: where they run; empty until they have started. rows: of the rounds that were finished since. seen: what to
-    ask with next; None before the run knows where it goes on.
-    """
-
-    stage: Stage
-    workers: tuple[str, ...]
-    rows: tuple[Mapping[str, Any], ...]
-    seen: int | None
-
-
-@dataclass(frozen=True)
-class Left:
-    """What an ended run leaves.
-
-    params: by name, packed to travel. rounds, clients: the tables on record.
-    """
-
-    params: Any
-    rounds: pa.Table
-    clients: pa.Table
 
 
 class WatchedDriver:
@@ -96,12 +69,16 @@ class WatchedDriver:
         self._first = 0
         """The first round of this session."""
         self._error: BaseException | None = None
+        self._behind: str | None = None
         threading.Thread(target=self._work, daemon=True).start()
 
     def about(self) -> UnderWay:
         """The run, and how it stands."""
         experiment, path, host = self._plan.experiment, self._opening.path, socket.gethostname()
-        return UnderWay(self._name or "", experiment, host, path, self._since_s, self._stage, len(self._rows))
+        since_s, stage, rounds = self._since_s, self._stage, len(self._rows)
+        return UnderWay(
+            self._name or "", experiment, host, path, self._opening.named, since_s, stage, rounds, self._behind
+        )
 
     def watch(self, stage: Stage, seen: int | None) -> News:
         """What is new to a watcher, as soon as there is something, or after a moment.
@@ -128,10 +105,10 @@ class WatchedDriver:
         """Of the last finished round, packed."""
         return wire.pack(self._driver.weights)
 
-    def left(self) -> Left:
+    def remains(self) -> Remains:
         """What the run leaves, once it has ended."""
         path, params = self._opening.path, self._driver.weights.to_named(self._plan.model)
-        return Left(wire.pack(params), records.read_rounds(path), records.read_clients(path))
+        return Remains(wire.pack(params), records.read_rounds(path), records.read_clients(path), self._behind)
 
     def stop(self) -> None:
         """Ask the run to end at once, with a checkpoint of the last finished round."""
@@ -163,6 +140,11 @@ class WatchedDriver:
             self._driver.close()
         except BaseException as error:
             stage, self._error = "failed", self._error or error
+        if self._name is not None:
+            # Nobody else may be left to do so.
+            self._behind = put_rest(self._opening.path)
+            if self._behind is not None:
+                log.warning("%s", self._behind)
         with self._news:
             self._stage = stage
             self._news.notify_all()
@@ -188,7 +170,7 @@ class WatchedDriver:
     def _draw(self) -> None:
         try:
             # A folder elsewhere gets it too, though the script may be gone.
-            with kept(self._opening.path):
+            with put_meanwhile(self._opening.path):
                 self._after(self._opening.path, self._plan.experiment)
         except Exception as error:
             log.warning("%s: %s", self._opening.path, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,11 +11,12 @@ from typing import Any, NamedTuple
 import ray
 
 from raysim.engine.on_ray.client_pool import ClientPool
-from raysim.engine.on_ray.cluster import Placement, actor_options
-from raysim.engine.on_ray.data_on_nodes import travelling
+from raysim.engine.on_ray.cluster import WAIT_FOR_RESOURCES_S, Placement, actor_options, no_worker
+from raysim.engine.on_ray.data_on_nodes import send_plan
 from raysim.engine.on_ray.growth import Growth
 from raysim.engine.on_ray.whereabouts import Whereabouts
 from raysim.engine.plan import Plan
+from raysim.errors import ResourceError
 
 DEPTH = 2
 """Calls a worker has at a time: one running, one waiting, so that it never waits for the driver."""
@@ -32,7 +34,7 @@ class Begun(NamedTuple):
 
 def begin(plan: Plan, placement: Placement) -> Begun:
     """Start a run's workers. Who calls this owns them: they end with that process."""
-    sent = ray.put(travelling(plan))
+    sent = ray.put(send_plan(plan))
     threads = plan.experiment.engine.threads
     return Begun(sent, tuple(_actor(sent, number, placement, threads) for number in range(placement.workers)))
 
@@ -84,6 +86,8 @@ class Workers:
         self._numbers = itertools.count()
         self._workers: dict[int, Worker] = {}
         self._growth = Growth(placement)
+        self._seen_s = time.monotonic()
+        """When some worker was last there."""
         self.nodes: list[str] = [ray.get_runtime_context().get_node_id()]
         """Identities of the nodes in order of their appearance; the driver's is the first."""
 
@@ -116,7 +120,7 @@ class Workers:
         self._workers[number] = Worker(actor)
         return number, actor.ready.remote()
 
-    def is_ready(self, number: int, where: Whereabouts) -> None:
+    def note_ready(self, number: int, where: Whereabouts) -> None:
         """A worker said where it runs."""
         worker = self._workers[number]
         worker.node, worker.ready = where.node, True
@@ -127,9 +131,18 @@ class Workers:
         """How many more there could be."""
         return self._growth.lacking(sum(not worker.node for worker in self._workers.values()))
 
+    def check_any(self) -> None:
+        """ResourceError where all workers are lost, and none could be started in their place for a while."""
+        if self.ready():
+            self._seen_s = time.monotonic()
+        elif time.monotonic() - self._seen_s > WAIT_FOR_RESOURCES_S:
+            raise ResourceError(no_worker())
+
     def end(self, number: int) -> Worker:
         """End one; returns what it was."""
         worker = self._workers.pop(number)
+        if worker.node:
+            self._seen_s = time.monotonic()
         # It may only be out of reach: ended for certain, nothing of it can be counted twice.
         ray.kill(worker.actor)
         return worker

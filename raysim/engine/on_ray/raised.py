@@ -1,0 +1,24 @@
+"""What was raised in another process: raysim's own errors come as they were raised there."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from ray import exceptions
+
+from raysim.errors import RaysimError
+
+
+def own_error(error: exceptions.RayTaskError) -> RaysimError | None:
+    """The error of raysim's that the other process raised; None where it is another's."""
+    # A RayTaskError that was made of the class of its cause is a RaysimError too, with Ray's text.
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, RaysimError) else None
+
+
+def raise_again(error: exceptions.RayTaskError) -> NoReturn:
+    """Raise it here as it was raised there; another's than raysim's with the traceback from there."""
+    own = own_error(error)
+    if own is not None:
+        raise own from None
+    raise error
