@@ -29,7 +29,6 @@ from raysim.models.softmax import cross_entropy
 Make = Callable[..., raysim.Experiment]
 EXECUTORS = {
     "in-process": {"workers": 0},
-    "1 worker": {"workers": 1, "cpus_per_worker": 0.5},
     "2 workers": {"workers": 2, "cpus_per_worker": 0.5},
     "3 workers": {"workers": 3, "cpus_per_worker": 0.5},
 }
