@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from raysim.client.forms.straight import FlattenTo, NotStraight, straight_line
+from raysim.client.forms.line import FlattenTo, NotStraight
+from raysim.client.forms.straight import straight_line
 from raysim.models.attention import CausalSelfAttention
 from raysim.models.lstm import Lstm
 from raysim.models.positions import Positions
