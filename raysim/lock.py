@@ -1,9 +1,9 @@
 """One writer at a time: a run's folder is locked by the process that writes to it, a copy in the cache likewise.
 
-The locks are the kernel's (`flock`), on a file in the folder: they go with their process, however that ends, so none is
-ever stale. What is written in a run's `.lock` only says who holds it. Machines that share a disk see each other's locks
-where the disk passes them on, as NFS does; where it knows no locks at all, a warning says so and the folder is open to
-all.
+The locks are the kernel's (`flock`), on a file in a run's folder or beside a copy: they go with their process, however
+that ends, so none is ever stale. What is written in a run's `.lock` only says who holds it. Machines that share a disk
+see each other's locks where the disk passes them on, as NFS does; where it knows no locks at all, a warning says so and
+a run's folder is open to all.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ def locked(folder: Path, run: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def alone(file: Path) -> Iterator[None]:
-    """Be the only one inside who has locked the file, which is made if it is not there; others wait their turn."""
+    """Be the only one inside who has locked the file, which is made if it is not there; others wait their turn.
+
+    Raises:
+        OSError: the disk, which is this machine's own, knows no locks.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w") as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)

@@ -31,7 +31,7 @@ def joined(pieces: Sequence[npt.NDArray[Any]], pinned: bool = False) -> Tensor:
 
 def converted(stored: Tensor, field: Field, dtype: torch.dtype) -> Tensor:
     """Stored rows as models take them, where they are: integers as int64, floats as `dtype`; `stored * scale + offset`
-    as `dtype` where the field says so. Memory that was the caller's alone stays so: it may be `stored` itself.
+    as `dtype` where the field says so. The result may be `stored` itself, written to.
     """
     if field.scale != 1.0 or field.offset != 0.0:
         return stored.to(dtype).mul_(field.scale).add_(field.offset)

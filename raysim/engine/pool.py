@@ -141,7 +141,8 @@ class Pool:
         try:
             return work()
         except torch.OutOfMemoryError as error:
-            if not self._examples.let_go():
+            # Not asked for before they were wanted: that would upload them first.
+            if "_examples" not in vars(self) or not self._examples.let_go():
                 raise
             log.warning("%s: examples leave the device, and are sent chunk by chunk: %s", self._worker, error)
         torch.cuda.empty_cache()

@@ -18,10 +18,9 @@ ENDED: frozenset[Stage] = frozenset({"done", "stopped", "failed"})
 class UnderWay:
     """A run on a cluster, as it stood when it was asked.
 
-    name: by which it is attached to. path: its folder, as `host` names it. folder: the
-    same as people name it, which is its URI where it has one. since_s: its start, by the Unix clock.
-    rounds: finished, those before a resume included. behind: where the run has ended and its URI lacks some of it, what
-    and why, as its host says it.
+    name: by which it is attached to. path: its folder, as `host` names it. folder: the same as people name it, which is
+    its URI where it has one. since_s: its start, by the Unix clock. rounds: finished, those before a resume included.
+    behind: where the run has ended and its URI lacks some of it, what and why, as its host says it.
     """
 
     name: str

@@ -19,10 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-# Compared by what they are, by which one it is, and by what they hold.
 PLAIN = (NoneType, bool, int, float, complex, str, bytes, type, Enum, torch.dtype, torch.device)
+"""Compared by what they are."""
+
 SAME = (nn.Module, FunctionType, BuiltinFunctionType, MethodType, ReferenceType)
+"""Compared by which one it is."""
+
 RECORDS = (Namespace, SimpleNamespace)
+"""Compared by what they hold, as dataclasses are."""
 
 
 def by(module: nn.Module) -> Any:
@@ -45,7 +49,7 @@ def _state(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_state(one) for one in value]
     if isinstance(value, set | frozenset):
-        return set(value)
+        return set(value) if all(isinstance(one, PLAIN) for one in value) else object()
     if isinstance(value, RECORDS) or is_dataclass(value):
         return _state(vars(value)) if hasattr(value, "__dict__") else object()
     return object()

@@ -62,8 +62,10 @@ class Line:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        # To isinstance it is the batch that it stands for.
-        return torch.Tensor
+        # Asked by isinstance, which a batch would answer otherwise. Passed off as a tensor it would be read as one by
+        # torch's own code, beyond its memory.
+        self._trace.refusing("asks what kind of thing the batch is")
+        return Line
 
     def is_end_of(self, trace: Trace) -> bool:
         """Whether all that was called lies behind it."""

@@ -25,18 +25,19 @@ def straight_line(module: nn.Module) -> list[nn.Module]:
     """The modules that the module's forward calls, in order; what these call can be followed in turn.
 
     Args:
-        module: in training mode; it is left as it was.
+        module: in training mode; it is called once, so it is left as it was but for what its forward changes.
 
     Raises:
         NotStraight: they are not one line; says why.
     """
     trace = Trace()
-    before = held.by(module)
     try:
+        before = held.by(module)
         with held.draws() as drew:
             with _noting(module, trace), _Watching(trace):
                 end = module(Line(trace))
             drawn = drew()
+        changed = held.by(module) != before
     except Exception as error:
         # Whatever a forward does that a Line cannot: its own error says it best.
         raise NotStraight(
@@ -47,7 +48,7 @@ def straight_line(module: nn.Module) -> list[nn.Module]:
         raise NotStraight(trace.refusal)
     if drawn:
         raise NotStraight("draws random numbers")
-    if held.by(module) != before:
+    if changed:
         raise NotStraight("changes what the module holds, or may: not all of that can be looked into")
     if not (isinstance(end, Line) and end.is_end_of(trace)):
         raise NotStraight("returns something other than what its last layer makes")

@@ -1,4 +1,4 @@
-"""The driver's work: the loop on the pools that it owns. An actor of its own where a script pulls round by round."""
+"""The driver's work: the loop, on pools that end with it. An actor of its own where a script pulls round by round."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raysim.records import RunFolder
 
 
 class Driver:
-    """Owns the pools, and the run's folder while it writes to it. Moved by `next`; `stop` is heard meanwhile.
+    """Ends its pools; owns the run's folder while it writes to it. Moved by `next`; `stop` is heard meanwhile.
 
     Args:
         plan: the run.

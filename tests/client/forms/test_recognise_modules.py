@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from raysim.client.forms.recognise import Recognised, recognise
 from raysim.models.attention import CausalSelfAttention
@@ -177,6 +178,37 @@ def catching(own: Any, x: Any) -> Any:
     return own.drop(x)
 
 
+class Turned(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any) -> Any:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        return -gradient
+
+
+def checking(own: Any, x: Any) -> Any:
+    assert isinstance(x, torch.Tensor | torch.FloatTensor)
+    return own.drop(own.fc(x))
+
+
+def in_pieces(own: Any, x: Any) -> Any:
+    return own.out(own.drop(checkpoint(own.fc, x, use_reentrant=True)))
+
+
+class Mutable:
+    """Equal to itself whatever it has become."""
+
+    calls = 0
+
+
+def changing_in_a_set(own: Any, x: Any) -> Any:
+    (one,) = own.members
+    one.calls += 1
+    return own.drop(own.fc(x))
+
+
 def leaving_out(own: Any, x: Any) -> Any:
     y = own.fc(x)
     own.out(own.drop(y))
@@ -206,6 +238,11 @@ def leaving_out(own: Any, x: Any) -> Any:
         (catching, "forward asks the batch for 'sigmoid'"),
         (lambda own, x: own.drop(own.fc(x, 1)), "forward gives 'fc' something other than the batch"),
         (lambda own, x: own.fc(own.drop(x[0])), "forward takes parts of the batch"),
+        (lambda own, x: own.drop(own.fc(Turned.apply(x))), "forward"),
+        (in_pieces, "forward"),
+        (checking, "forward asks what kind of thing the batch is"),
+        (lambda own, x: setattr(own, "members", {Mutable()}) or changing_in_a_set(own, x), "what the module holds"),
+        (lambda own, x: own.seen.append(own.seen) or own.drop(own.fc(x)), "forward is no plain sequence of layers"),
         (looking_aside, "forward uses the input of 'fc' twice"),
         (leaving_out, "forward returns something other than what its last layer makes"),
         (lambda own, x: {"logits": own.fc(x)}, "forward returns something other"),
@@ -244,7 +281,6 @@ class TwoNames(nn.Module):
         self.options = Namespace(hidden=[8], activation=nn.ReLU)
 
     def forward(self, x: Any) -> Any:
-        assert isinstance(x, torch.Tensor)
         return self.last(self.features(x.view(-1, 6)))
 
 
