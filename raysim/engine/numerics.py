@@ -18,6 +18,19 @@ def choose_device(gpus_per_worker: float | str) -> torch.device:
     return torch.device("cuda" if gpus_per_worker != 0 and torch.cuda.is_available() else "cpu")
 
 
+def take_share(gpus: float) -> float:
+    """Keep this process to its share of a card's memory; returns the share, in (0, 1].
+
+    Args:
+        gpus: what Ray gave; 0 is no card.
+    """
+    share = gpus if 0 < gpus < 1 else 1.0
+    if share < 1 and torch.cuda.is_available():
+        # Ray's fraction only counts workers; without a cap one of them could take the whole card.
+        torch.cuda.set_per_process_memory_fraction(share)
+    return share
+
+
 def has_bf16(device: torch.device) -> bool:
     """Whether the device multiplies bfloat16 numbers itself; a processor that does not is slow at it, and right."""
     if device.type == "cuda":

@@ -54,11 +54,8 @@ class ClientPool:
         plan = receive_plan(sent)
         device = numerics.choose_device(gpus)
         numerics.fix(threads, device, plan.experiment.engine.precision)
-        if device.type == "cuda" and gpus < 1:
-            # Ray's fraction only counts pools; without a cap one of them could take the whole card.
-            torch.cuda.set_per_process_memory_fraction(gpus)
         self._name = f"worker {index} (process {os.getpid()})"
-        self._pool = Pool(plan, device, self._name, ExampleMemory(min(1.0, gpus)))
+        self._pool = Pool(plan, device, self._name, ExampleMemory(numerics.take_share(gpus)))
         self._held: dict[int, TreeFold[Any]] = {}
         self._rows: dict[int, dict[int, list[Tensor]]] = {}
         self._broadcasts: dict[int, Any] = {}

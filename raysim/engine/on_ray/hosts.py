@@ -14,13 +14,13 @@ import ray
 import torch
 from ray import exceptions
 
-from raysim.engine import wire
+from raysim.engine import numerics, wire
 from raysim.engine.groups import Group
 from raysim.engine.hosts import Ended
 from raysim.engine.on_ray.cluster import WAIT_FOR_RESOURCES_S, Placement, actor_options, no_worker, wait_for_pools
 from raysim.engine.on_ray.data_on_nodes import Sent, receive, send
 from raysim.engine.on_ray.growth import Growth
-from raysim.engine.on_ray.raised import own_error
+from raysim.engine.on_ray.raised import cause_of, own_error
 from raysim.engine.on_ray.whereabouts import Whereabouts, here
 from raysim.engine.plan import Plan
 from raysim.engine.segment import Advanced, Host
@@ -41,11 +41,8 @@ class HostActor:
 
     def __init__(self, index: int, gpus: float, level: int) -> None:
         log.setLevel(level)
-        share = gpus if 0 < gpus < 1 else 1.0
-        if torch.cuda.is_available() and share < 1:
-            torch.cuda.set_per_process_memory_fraction(share)
         self._name = f"worker {index} (process {os.getpid()})"
-        self._host = Host(self._name, share)
+        self._host = Host(self._name, numerics.take_share(gpus))
 
     def ready(self) -> Whereabouts:
         """Where this host runs, once it can work."""
@@ -154,7 +151,7 @@ class OnRayHosts:
             self._free.append(actor)
             if (own := own_error(error)) is not None:
                 return Ended(group, error=own)
-            if isinstance(getattr(error, "cause", None), torch.OutOfMemoryError):
+            if isinstance(cause_of(error), torch.OutOfMemoryError):
                 return Ended(group, failed="out_of_memory")
             raise
         except exceptions.ObjectLostError:

@@ -9,10 +9,15 @@ from ray import exceptions
 from raysim.errors import RaysimError
 
 
+def cause_of(error: exceptions.RayTaskError) -> BaseException | None:
+    """What the other process raised; None where it cannot travel."""
+    # A RayTaskError that was made of the class of its cause is of that class too, with Ray's text.
+    return getattr(error, "cause", None)
+
+
 def own_error(error: exceptions.RayTaskError) -> RaysimError | None:
     """The error of raysim's that the other process raised; None where it is another's."""
-    # A RayTaskError that was made of the class of its cause is a RaysimError too, with Ray's text.
-    cause = getattr(error, "cause", None)
+    cause = cause_of(error)
     return cause if isinstance(cause, RaysimError) else None
 
 

@@ -14,7 +14,7 @@ from raysim.engine.on_ray.crew import Crew
 from raysim.engine.on_ray.jobs import Jobs
 from raysim.engine.on_ray.pace import Pace
 from raysim.engine.on_ray.race import Races
-from raysim.engine.on_ray.raised import raise_again
+from raysim.engine.on_ray.raised import cause_of, raise_again
 from raysim.engine.on_ray.recovery import Recovery
 from raysim.engine.on_ray.running import Kept, NodeSums
 
@@ -118,7 +118,7 @@ class Settling:
                 if call.void:
                     self._crew.see_whether_able(call.worker)
                     return
-                if isinstance(getattr(error, "cause", None), exceptions.ObjectLostError):
+                if isinstance(cause_of(error), exceptions.ObjectLostError):
                     for number in self._crew.workers:
                         self._crew.void(number, call.ticket)
                     raise UpdatesLost(self._jobs.drop(call.ticket).job.broadcast.round) from None
