@@ -24,8 +24,7 @@ class Examples:
 
     def __init__(self, dataset: FederatedDataset) -> None:
         self.dataset = dataset
-        whole = {name: split.arrays() for name, split in dataset.splits.items()}
-        self._in_place = {name: in_place(arrays) for name, arrays in whole.items() if arrays is not None}
+        self._in_place: dict[str, Resident | None] = {}
         self._uploaded: dict[str, Resident] = {}
 
     def upload(self, name: str, device: torch.device) -> None:
@@ -57,10 +56,17 @@ class Examples:
         )
 
     def _stored(self, name: str, segments: Sequence[Segment]) -> tuple[Tensor, Tensor]:
-        resident = self._uploaded.get(name) or self._in_place.get(name)
+        resident = self._uploaded.get(name) or self._whole(name)
         if resident is not None:
             return resident.gather(segments)
         split = self.dataset.split(name)
         clients = [(split.client(position), start, stop) for position, start, stop in segments]
         x, y = (joined([client[side][start:stop] for client, start, stop in clients]) for side in (0, 1))
         return x, y
+
+    def _whole(self, name: str) -> Resident | None:
+        """The split as it lies on the host, where it is in one array. None is looked at before it is asked for."""
+        if name not in self._in_place:
+            arrays = self.dataset.split(name).arrays()
+            self._in_place[name] = None if arrays is None else in_place(arrays)
+        return self._in_place[name]

@@ -153,8 +153,8 @@ def test_who_follows_from_another_machine_is_told_what_is_not_to_be_had_there(
 
 def test_a_run_goes_on_when_its_script_is_killed(address: str, undisturbed: raysim.Result) -> None:
     with start("-c", SCRIPT, address) as script:
-        wait_until(lambda: names() or script.poll() is not None, "the run does not begin")
-        # As early as can be: its workers have not started yet.
+        wait_until(lambda: raysim.under_way() or script.poll() is not None, "the run does not begin")
+        # As early as can be: the driver has what it needs, its workers may not have started yet.
         script.kill()
     same_records(raysim.attach("tiny"), undisturbed)
 
