@@ -63,7 +63,8 @@ class EngineSection(Section):
 
     workers: number of pools; 0 is in-process, without Ray; "auto" is as many as Ray's free cores or cards allow.
     cpus_per_worker, gpus_per_worker: what Ray is asked for. "auto" is an equal share of the cards where Ray has some.
-    threads: intra-op threads of a worker. chunk_size: clients trained and retried together.
+    threads: intra-op threads of a worker.
+    chunk_size: clients trained and retried together; "auto" makes chunks of about equal cost.
     form: how local training is computed: "one_by_one" by autograd, for any module; "fused" and "stacked" by hand, for
         sequences of standard layers, one client after another or with a client axis; "vmap" by torch.func, with a
         client axis, for modules that allow it. "auto" takes what was fastest when it was measured.

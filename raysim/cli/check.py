@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raysim.cli.experiment import default_folder, load
+from raysim.cli.experiment import load
 from raysim.cli.options import File, Folder, Set, Unset
 from raysim.cli.say import say
 
@@ -36,7 +36,7 @@ def check(
 
     experiment = load(file, changes, removals)
     plan = resolve(experiment)
-    typer.echo(preview.text(plan, path or default_folder(experiment)))
+    typer.echo(preview.text(plan, path or experiment.default_folder))
     if experiment.tuning is not None:
         import tuning
 
@@ -46,6 +46,7 @@ def check(
 
 
 def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
+    import json
     import os
 
     from raysim.engine.calibrate import best, calibrate
@@ -58,7 +59,7 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
     chosen = best(timings)
     typer.echo(f"\nmeasured in this process, a round of {workers} worker(s):\n{calibration.text(timings, chosen)}\n")
     if out is None:
-        typer.echo(f'[engine]\nform = "{chosen.form}"\nchunk_size = {chosen.chunk_size}')
+        typer.echo(f"[engine]\nform = {json.dumps(chosen.form)}\nchunk_size = {json.dumps(chosen.chunk_size)}")
     else:
         values = {"engine.form": chosen.form, "engine.chunk_size": chosen.chunk_size}
         out.write_text(rewritten(file.read_text(encoding="utf-8"), values), encoding="utf-8")

@@ -14,8 +14,3 @@ def load(file: Path, changes: list[str] | None, removals: list[str] | None) -> E
     from raysim import experiment
 
     return experiment.load(file, changes or (), removals or ())
-
-
-def default_folder(experiment: Experiment) -> Path:
-    """Where its run is recorded unless --path says otherwise."""
-    return experiment.default_folder

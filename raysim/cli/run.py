@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raysim.cli.carry_out import How, carry_out
-from raysim.cli.experiment import default_folder, load
+from raysim.cli.experiment import load
 from raysim.cli.options import Address, File, Folder, Loggers, Progress, Set, Unset, loggers_of
 from raysim.cli.say import say
 
@@ -53,7 +53,7 @@ def run(
     experiment = load(file, changes, removals)
     if centralized:
         experiment = pooled(experiment)
-    where = path or default_folder(experiment)
+    where = path or experiment.default_folder
     if detach:
         if loggers:
             raise typer.BadParameter("--logger goes with who watches: leave it to raysim attach NAME --logger ...")

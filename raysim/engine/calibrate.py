@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class Timing:
     """A way of training, and estimates of a round's seconds on `workers` workers, one per repeat."""
 
     form: FormName
-    chunk_size: int
+    chunk_size: int | Literal["auto"]
     round_s: tuple[float, ...]
 
     @property
@@ -72,13 +72,13 @@ def calibrate(
                     took_s = _round_s(replace(plan, way=way), cohort, device, memory, workers, budget_s)
                 except torch.OutOfMemoryError:
                     ways.remove(way)
-                    tell(f"{way.form} with {way.most} clients: out of memory")
+                    tell(f"{way.form} with chunk_size = {_size(way)}: out of memory")
                     continue
                 if repeat:
                     seconds.setdefault(way, []).append(took_s)
     if not ways:
         raise ResourceError("No way of training fits into the memory of this device: take a smaller model or batch.")
-    timings = [Timing(way.form, way.most, tuple(seconds[way])) for way in ways]
+    timings = [Timing(way.form, _size(way), tuple(seconds[way])) for way in ways]
     return sorted(timings, key=lambda timing: timing.median_s)
 
 
@@ -103,11 +103,20 @@ def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], 
             continue
         if not way.together:
             # One client after another: the size of a chunk only levels the workers, which the table's rule does.
-            yield replace(way, most=way.chunk_size(cohort_size), least_chunks=1)
+            yield _of_size(way, way.chunk_size(cohort_size))
             continue
+        yield way
         for size in TOGETHER:
             if size < 2 * cohort_size:
-                yield replace(way, most=min(size, cohort_size), least_chunks=1)
+                yield _of_size(way, min(size, cohort_size))
+
+
+def _of_size(way: Way, size: int) -> Way:
+    return replace(way, usual=size, most=size, least_chunks=1)
+
+
+def _size(way: Way) -> int | Literal["auto"]:
+    return way.usual if way.is_given else "auto"
 
 
 def _round_s(
@@ -144,6 +153,8 @@ def _passed_s(
 
 
 def best(timings: Sequence[Timing]) -> Timing:
-    """The fastest; of those within 5 % of it the one with the smallest chunks, of which a lost worker costs less."""
+    """The fastest; of those within 5 % of it one whose chunks suit any cohort, or else the one with the smallest, of
+    which a lost worker costs less."""
     fastest = min(timing.median_s for timing in timings)
-    return min((t for t in timings if t.median_s <= 1.05 * fastest), key=lambda timing: timing.chunk_size)
+    as_fast = [timing for timing in timings if timing.median_s <= 1.05 * fastest]
+    return min(as_fast, key=lambda timing: 0 if timing.chunk_size == "auto" else timing.chunk_size)

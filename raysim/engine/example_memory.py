@@ -1,10 +1,10 @@
-"""Which splits a process keeps on its device, as `engine.examples` says; runs that use the same splits of the same data
-share them."""
+"""Which splits a process keeps on its device, as `engine.examples` says; runs on the same data share them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 
 import torch
 
@@ -17,6 +17,14 @@ UNASKED = 0.25
 """Of the memory that this process may still use on a card, what a split may take under "auto"."""
 
 
+@dataclass
+class _Held:
+    """examples: of one dataset. tried: the splits that were uploaded, or were to be and did not fit."""
+
+    examples: Examples
+    tried: set[str] = field(default_factory=set)
+
+
 class ExampleMemory:
     """The examples of a process's runs.
 
@@ -26,37 +34,38 @@ class ExampleMemory:
 
     def __init__(self, share: float = 1.0) -> None:
         self._share = share
-        self._held: dict[str, dict[Hashable, Examples]] = {}
+        self._held: dict[tuple[str, str, torch.device], _Held] = {}
 
     def of(self, plan: Plan, device: torch.device) -> Examples:
         """The run's examples; its splits are uploaded to `device` where they are to be, unless another run's were."""
-        names = tuple(_to_upload(plan, device))
-        key = plan.experiment.engine.examples, names, device
-        held = self._held.setdefault(plan.dataset.fingerprint, {})
-        if key not in held:
-            held[key] = self._made(plan, names, device)
-        return held[key]
+        key = plan.dataset.fingerprint, plan.experiment.engine.examples, device
+        if key not in self._held:
+            self._held[key] = _Held(Examples(plan.dataset))
+        held = self._held[key]
+        for name in _to_upload(plan, device):
+            if name not in held.tried:
+                held.tried.add(name)
+                self._upload(held.examples, plan, name, device)
+        return held.examples
 
     def keep_only(self, fingerprints: Collection[str]) -> None:
         """Let go of the examples of all other data: no run has them any more."""
-        self._held = {own: held for own, held in self._held.items() if own in fingerprints}
+        self._held = {key: held for key, held in self._held.items() if key[0] in fingerprints}
 
-    def _made(self, plan: Plan, names: tuple[str, ...], device: torch.device) -> Examples:
-        examples, asked = Examples(plan.dataset), plan.experiment.engine.examples == "device"
-        for name in names:
-            if not asked and stored_bytes(plan, name) > UNASKED * self._room_bytes(device):
-                continue
-            try:
-                examples.upload(name, device)
-            except torch.OutOfMemoryError as error:
-                log.warning(
-                    "the examples of split %r are sent chunk by chunk, because their %.1f MB did not fit into the "
-                    "memory of the device beside what is there: %s",
-                    name,
-                    stored_bytes(plan, name) / 1e6,
-                    error,
-                )
-        return examples
+    def _upload(self, examples: Examples, plan: Plan, name: str, device: torch.device) -> None:
+        num_bytes = stored_bytes(plan, name)
+        if plan.experiment.engine.examples == "auto" and num_bytes > UNASKED * self._room_bytes(device):
+            return
+        try:
+            examples.upload(name, device)
+        except torch.OutOfMemoryError as error:
+            log.warning(
+                "the examples of split %r are sent chunk by chunk, because their %.1f MB did not fit into the memory "
+                "of the device beside what is there: %s",
+                name,
+                num_bytes / 1e6,
+                error,
+            )
 
     def _room_bytes(self, device: torch.device) -> float:
         free, total = torch.cuda.mem_get_info(device)

@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable
 
+from raysim.client.forms.choose import STACK_NUMBERS
 from raysim.client.forms.make import rule_for
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan
-
-STACK_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 26}
-"""Numbers of a stack beyond which more starts in it win nothing: it falls out of a core's cache."""
 
 _OWN = ("name", "rounds", "trials", "server", "tuning")
 """Keys in which mates may differ."""
@@ -47,8 +45,7 @@ def mates_key(plan: Plan) -> Hashable | None:
         plain,
         plan.model.params,
         plan.dataset.fingerprint,
-        plan.way.most,
-        plan.way.least_chunks,
+        plan.way,
     )
 
 

@@ -51,7 +51,8 @@ class Plan:
         Form and chunk size enter as they were resolved: what "auto" means depends on the kind of device.
         """
         way = self.way
-        return self.experiment.fingerprint(f"{self.dataset.fingerprint} {way.form} {way.most} {way.least_chunks}")
+        meant = f"{way.form} {way.usual} {way.most} {way.least_chunks} {way.calls}"
+        return self.experiment.fingerprint(f"{self.dataset.fingerprint} {meant}")
 
     def algorithm(self) -> Algorithm:
         """The record of pure functions that the experiment means."""
@@ -110,17 +111,21 @@ class Plan:
         return e.client.local_steps_at(self.dataset.train.sizes(cohort), e.seed, round_index, cohort)
 
     def chunks(self, cohort: npt.NDArray[np.int64], round_index: int) -> tuple[tuple[chunks.Chunk, ...], list[int]]:
-        """The cohort's chunks, and each one's cost in examples to train on."""
+        """The cohort's chunks, and what each one costs, in examples to train on."""
         client = self.experiment.client
         sizes = self.dataset.train.sizes(cohort)
         steps = self.local_steps(cohort, round_index)
         work = steps * np.minimum(sizes, _batch(client.batch_size)).astype(np.int64)
-        if self.way.together:
-            planned = chunks.plan(cohort, steps, self.way.chunk_size(len(cohort)))
+        way, num = self.way, len(cohort)
+        if not way.together:
+            planned = chunks.level(cohort, work, way.num_chunks(num))
+        elif way.is_given:
+            planned = chunks.plan(cohort, steps, way.chunk_size(num))
         else:
-            planned = chunks.level(cohort, work, self.way.num_chunks(len(cohort)))
+            planned = chunks.stacks(cohort, steps, work, way.calls, way.num_chunks(num), way.most)
         cost = dict(zip(cohort.tolist(), work.tolist(), strict=True))
-        return planned, [sum(cost[position] for position in chunk) for chunk in planned]
+        longest = dict(zip(cohort.tolist(), (way.calls * steps).tolist(), strict=True))
+        return planned, [max(longest[i] for i in chunk) + sum(cost[i] for i in chunk) for chunk in planned]
 
 
 def _batch(batch_size: int | str) -> float:

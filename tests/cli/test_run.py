@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -77,8 +78,14 @@ def test_calibration_writes_an_experiment_that_runs(raysim: Raysim) -> None:
     assert raysim("run", "measured.toml", "--no-progress") == 0
     engine = json.loads(Path("runs/tiny/experiment.json").read_text())["experiment"]["engine"]
     assert engine["form"] in ("one_by_one", "fused", "stacked", "vmap")
-    assert 1 <= engine["chunk_size"] <= 5
+    assert engine["chunk_size"] in ("auto", 1, 2, 3, 4, 5)
     assert raysim("check", "tiny.toml", "--out", "measured.toml") == 2
+
+
+def test_calibration_prints_what_to_write_into_the_file(raysim: Raysim) -> None:
+    assert raysim("check", "tiny.toml", "--calibrate") == 0
+    printed = tomllib.loads(raysim.out[raysim.out.index("[engine]") :])
+    assert printed["engine"].keys() == {"form", "chunk_size"}
 
 
 def test_progress_in_a_log_file_is_plain_lines_on_stderr(raysim: Raysim) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations, pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +37,55 @@ def test_dealing_levels_the_costs() -> None:
     assert chunks.level(cohort, costs, 3) == ((11, 10), (13, 12), (15, 14))
 
 
+def cost(chunk: chunks.Chunk, steps: np.ndarray, calls: int) -> int:
+    """Of a chunk of the clients 0, 1, ... whose local steps have one example each."""
+    return calls * int(steps[list(chunk)].max()) + int(steps[list(chunk)].sum())
+
+
+@given(
+    st.lists(st.integers(1, 100), min_size=1, max_size=60),
+    st.integers(0, 40),
+    st.integers(1, 12),
+    st.integers(1, 20),
+)
+def test_a_cut_holds_every_member_once_and_no_chunk_too_many(
+    sizes: list[int], calls: int, num_chunks: int, most: int
+) -> None:
+    steps = np.array(sizes)
+    cut = chunks.stacks(np.arange(len(steps)), steps, steps, calls, num_chunks, most)
+    assert sorted(member for chunk in cut for member in chunk) == list(range(len(steps)))
+    assert all(1 <= len(chunk) <= most for chunk in cut)
+    assert len(cut) <= max(num_chunks, -(-len(steps) // most))
+
+
+@given(st.lists(st.integers(1, 100), min_size=2, max_size=9), st.integers(0, 40), st.integers(1, 4))
+def test_the_costliest_chunk_of_a_cut_is_as_cheap_as_a_cut_into_so_many_can_make_it(
+    sizes: list[int], calls: int, num_chunks: int
+) -> None:
+    steps = np.array(sorted(sizes, reverse=True))
+    cut = chunks.stacks(np.arange(len(steps)), steps, steps, calls, num_chunks, len(steps))
+    places = range(1, len(steps))
+    costliest = min(
+        max(cost(tuple(range(a, b)), steps, calls) for a, b in pairwise([0, *inner, len(steps)]))
+        for num_inner in range(len(cut))
+        for inner in combinations(places, num_inner)
+    )
+    assert max(cost(chunk, steps, calls) for chunk in cut) == costliest
+
+
+def test_few_long_clients_weigh_as_much_as_many_short_ones() -> None:
+    steps = np.array([40] * 4 + [4] * 45)
+    assert sorted(map(len, chunks.stacks(np.arange(49), steps, 10 * steps, 10, 2, 64))) == [4, 45]
+
+
+def test_chunks_are_no_more_than_their_calls_are_worth() -> None:
+    steps = np.full(64, 10)
+    by_calls = {c: len(chunks.stacks(np.arange(64), steps, 10 * steps, c, 8, 64)) for c in (0, 60, 150, 300, 10_000)}
+    # A member costs 100: 15 of them as much as the calls of 150 do, 30 as those of 300.
+    assert by_calls == {0: 8, 60: 8, 150: 5, 300: 3, 10_000: 1}
+
+
 def test_nobody_makes_no_chunks() -> None:
     nobody = np.zeros(0, dtype=np.int64)
     assert chunks.plan(nobody, nobody, 4) == chunks.level(nobody, nobody, 0) == ()
+    assert chunks.stacks(nobody, nobody, nobody, 7, 3, 4) == ()

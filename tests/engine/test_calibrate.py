@@ -34,12 +34,17 @@ def test_of_equals_the_smallest_chunks_are_chosen() -> None:
     assert best(timings) == timings[1]
 
 
+def test_of_equals_the_chunks_that_suit_any_cohort_are_chosen() -> None:
+    timings = [Timing("stacked", 4, (1.0,)), Timing("stacked", "auto", (1.04,)), Timing("vmap", "auto", (1.2,))]
+    assert best(timings) == timings[1]
+
+
 def test_every_way_that_the_module_allows_is_measured(experiment: Make, dataset: raysim.FederatedDataset) -> None:
     left_out: list[str] = []
     plan = resolve(experiment(cohort={"size": 10}), dataset)
     timings = calibrate(plan, workers=2, repeats=1, tell=left_out.append)
     assert {timing.form for timing in timings} == {"one_by_one", "fused", "stacked", "vmap"}
-    assert {timing.chunk_size for timing in timings if timing.form == "stacked"} == {4, 8, 10}
+    assert {timing.chunk_size for timing in timings if timing.form == "stacked"} == {"auto", 4, 8, 10}
     assert left_out == []
 
 

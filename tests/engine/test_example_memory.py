@@ -123,6 +123,16 @@ def test_mates_of_a_process_upload_once_and_have_the_numbers_that_each_has_alone
         assert records.read_rounds(tmp_path / own.name)["eval/test/loss"].to_pylist() == losses
 
 
+def test_a_run_that_scores_another_split_uploads_no_more_than_that(
+    dataset: FederatedDataset, experiment: Make, uploads: list[str]
+) -> None:
+    memory = ExampleMemory()
+    for split in ("test", "train", "test"):
+        exp = experiment(engine={"workers": 0, "examples": "device"}, evaluation={"split": split})
+        memory.of(resolve(exp, dataset), torch.device("cpu"))
+    assert uploads == ["train", "test"]
+
+
 def test_runs_on_the_same_data_share_what_is_kept_until_none_is_left(
     dataset: FederatedDataset, experiment: Make
 ) -> None:

@@ -122,11 +122,12 @@ def test_a_user_error_names_client_chunk_round_and_carries_its_traceback(
 def test_leaving_the_loop_ends_the_workers(
     engine: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
-    before = {p.pid for p in own_actors()}
+    before, pools_before = ({p.pid for p in own_actors(kind)} for kind in ("", "ClientPool"))
     steps = raysim.rounds(experiment(engine=engine), dataset=dataset)
     next(steps)
     during = {p.pid for p in own_actors()} - before
     assert bool(during) == (engine["workers"] > 0)
+    assert len({p.pid for p in own_actors("ClientPool")} - pools_before) == engine["workers"]
     steps.close()  # type: ignore[attr-defined]
     deadline = time.monotonic() + 30
     while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in during):
@@ -300,6 +301,37 @@ def test_a_reader_that_leaves_leaves_a_checkpoint(
     state = records.newest_state(tmp_path / "run", records.stored_fingerprint(tmp_path / "run"))
     assert state is not None
     assert 3 <= state.round == records.read_rounds(tmp_path / "run").num_rows <= 4
+
+
+class Slow:
+    """A loss that takes its time, and notes each local step."""
+
+    def __init__(self, notes: Path) -> None:
+        self.notes = notes
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if outputs.requires_grad:
+            with self.notes.open("a") as notes:
+                notes.write(".")
+            time.sleep(0.3)
+        return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_reader_that_leaves_in_mid_round_does_not_have_it_finished(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    left = experiment(
+        cohort={"size": len(dataset.train)},
+        client={"batch_size": "full"},
+        engine={"workers": 1, "cpus_per_worker": 0.5, "chunk_size": 1},
+    )
+    notes = tmp_path / "notes"
+    steps = raysim.rounds(left, dataset=dataset, loss=Slow(notes))
+    next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    # The second round was under way; of its chunks the worker may do those that it had been given.
+    assert notes.stat().st_size < 1.5 * len(dataset.train)
 
 
 class BadClient:

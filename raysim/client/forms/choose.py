@@ -7,7 +7,7 @@ the kind of device, resolved once before anything starts and sent to every worke
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import nn
@@ -30,38 +30,63 @@ TINY_RECURRENT = 20_000
 SMALL = 500_000
 """Numbers of a client up to which a call should hold several clients, for the call not to be felt."""
 
-STACK_NUMBERS = 1 << 26
-"""Numbers of all clients of a stack on a card, 256 MB of weights: a guess until it is measured on one."""
+STACK_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 26}
+"""Numbers of all clients of a stack beyond which more of them win nothing: on a CPU it falls out of a core's cache;
+on a card, 256 MB of weights, a guess until it is measured on one."""
+
+TOGETHER: tuple[FormName, ...] = ("stacked", "vmap")
+"""Forms whose clients are trained together."""
+
+
+CALLS = {"cpu": 300, "cuda": 3_000}
+"""Examples of a model with next to no numbers that take a stack as long as the calls of one local step, whoever is in
+it; on a card a guess until it is measured on one."""
+
+CALLS_HALVED = 2_500
+"""Numbers of a client at which an example takes twice as long as with next to none."""
 
 
 @dataclass(frozen=True)
 class Way:
     """How clients are trained.
 
-    form: never "auto". most: clients of a chunk at most. least_chunks: how many chunks a round should have where the
-    cohort allows it, so that workers stay level; 1 where the experiment gives the chunk size.
-    why: one sentence, for people.
+    form: never "auto". usual, most: clients that a chunk has where nothing speaks for another number, and at most.
+    least_chunks: how many chunks a round should have where the cohort allows it, so that workers stay level; 1 where
+    the experiment gives the chunk size. calls: examples that take as long as the calls of one local step of a chunk
+    whose clients are trained together; 0 where they are not. why: one sentence, for people.
     """
 
     form: FormName
+    usual: int
     most: int
     least_chunks: int
-    why: str
+    calls: int
+    why: str = field(compare=False)
+
+    @classmethod
+    def given(cls, form: FormName, size: int, calls: int = 0, why: str = "") -> Way:
+        """Of the experiment's own chunk size."""
+        return cls(form, size, size, 1, calls, why)
 
     @property
     def together(self) -> bool:
         """Whether a chunk's clients are trained with a client axis, and so should have about as many local steps."""
-        return self.form in ("stacked", "vmap")
+        return self.form in TOGETHER
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the experiment gives the chunk size, which all chunks but the last one have."""
+        return self.least_chunks == 1
 
     def chunk_size(self, cohort_size: int) -> int:
-        """K of a round: where it is not given, chunks are of one size, as workers would wait for a larger one."""
-        if self.least_chunks == 1:
-            return max(1, min(self.most, cohort_size))
-        num_chunks = max(self.least_chunks, math.ceil(cohort_size / self.most))
+        """K of a round whose chunks are of one size."""
+        if self.is_given:
+            return max(1, min(self.usual, cohort_size))
+        num_chunks = max(self.least_chunks, math.ceil(cohort_size / self.usual))
         return max(1, math.ceil(cohort_size / num_chunks))
 
     def num_chunks(self, cohort_size: int) -> int:
-        """Chunks of a round whose clients are trained one after another: a multiple of `least_chunks`."""
+        """Chunks of a round, at most, where their sizes differ: a multiple of `least_chunks`."""
         wanted = math.ceil(cohort_size / self.chunk_size(cohort_size))
         return math.ceil(wanted / self.least_chunks) * self.least_chunks
 
@@ -94,36 +119,52 @@ def choose(
             f"engine.precision = 'tf32' is a precision of NVIDIA cards, and clients would be trained on {device_kind} "
             f"here: take 'float32', or 'bf16'."
         )
-    obstacle = {"one_by_one": None, "fused": _not_fused(module), "stacked": _not_stacked(module, task)}
-    obstacle["vmap"] = _not_vmap(module, task)
     numbers = sum(p.numel() for p in module.parameters() if p.requires_grad)
     if form == "auto":
         tiny = TINY_RECURRENT if any(isinstance(child, Lstm) for child in module.modules()) else TINY
-        name, why = _best(obstacle, numbers, tiny, device_kind)
-    elif reason := obstacle[form]:
+        name, why = _best(module, task, numbers, tiny, device_kind)
+    elif reason := _obstacle(form, module, task):
         raise ModelError(f"engine.form = {form!r} cannot be had: {reason}.")
     else:
         name, why = form, "the experiment asks for it"
+    calls = round(CALLS[device_kind] / (1 + numbers / CALLS_HALVED)) if name in TOGETHER else 0
     if chunk_size != "auto":
-        return Way(name, chunk_size, 1, why)
-    return Way(name, *_sizes(name, numbers, device_kind), why)
+        return Way.given(name, chunk_size, calls, why)
+    return Way(name, *_sizes(name, numbers, device_kind), calls, why)
 
 
-def _best(obstacle: dict[str, str | None], numbers: int, tiny: int, device_kind: str) -> tuple[FormName, str]:
-    if obstacle["stacked"] is None and (device_kind != "cpu" or numbers <= tiny):
+def _best(module: nn.Module, task: Task, numbers: int, tiny: int, device_kind: str) -> tuple[FormName, str]:
+    if obstacle := _not_fused(module):
+        return "one_by_one", obstacle
+    if (device_kind != "cpu" or numbers <= tiny) and _not_by_rows(task) is None:
         return "stacked", f"{numbers:,} numbers a client: many of them share a call on {device_kind}"
-    if obstacle["fused"] is None:
-        return "fused", f"{numbers:,} numbers a client, and every layer has a hand-written backward"
-    return "one_by_one", obstacle["fused"]
+    return "fused", f"{numbers:,} numbers a client, and every layer has a hand-written backward"
 
 
-def _sizes(form: FormName, numbers: int, device_kind: str) -> tuple[int, int]:
-    if form in ("stacked", "vmap"):
-        if device_kind == "cpu":
-            return (64 if numbers <= TINY else 4), 3
-        return min(128, max(1, STACK_NUMBERS // numbers)), 2
+def _obstacle(form: FormName, module: nn.Module, task: Task) -> str | None:
+    """Why the form cannot be had, or None. A user's module is looked into only where the form does."""
+    match form:
+        case "one_by_one":
+            return None
+        case "fused":
+            return _not_fused(module)
+        case "stacked":
+            return _not_by_rows(task) or _not_fused(module)
+        case "vmap":
+            return _not_by_rows(task) or _not_vmap(module)
+
+
+def _sizes(form: FormName, numbers: int, device_kind: str) -> tuple[int, int, int]:
+    """The usual and the largest size of a chunk, and the least number of chunks."""
+    if form in TOGETHER:
+        held = STACK_NUMBERS[device_kind] // max(1, numbers)
+        if device_kind != "cpu":
+            most = min(512, max(1, held))
+            return min(128, most), most, 2
+        return (64, min(512, max(64, held)), 3) if numbers <= TINY else (4, 4, 3)
     # A call costs about a millisecond of every worker's time: a chunk should hold fifty times that.
-    return (32, 8) if numbers <= TINY else (16, 8) if numbers <= SMALL else (4, 16)
+    usual, least_chunks = (32, 8) if numbers <= TINY else (16, 8) if numbers <= SMALL else (4, 16)
+    return usual, usual, least_chunks
 
 
 def _not_fused(module: nn.Module) -> str | None:
@@ -131,15 +172,13 @@ def _not_fused(module: nn.Module) -> str | None:
     return layers if isinstance(layers, str) else None
 
 
-def _not_stacked(module: nn.Module, task: Task) -> str | None:
-    if not loss_gradient.by_rows(task):
-        return "a loss of your own may look at its whole batch, which holds several clients here"
-    return _not_fused(module)
+def _not_by_rows(task: Task) -> str | None:
+    if loss_gradient.by_rows(task):
+        return None
+    return "a loss of your own may look at its whole batch, which holds several clients here"
 
 
-def _not_vmap(module: nn.Module, task: Task) -> str | None:
-    if not loss_gradient.by_rows(task):
-        return "a loss of your own may look at its whole batch, which holds several clients here"
+def _not_vmap(module: nn.Module) -> str | None:
     if any(True for _ in module.buffers()):
         return "modules with buffers have no client axis under vmap"
     for name, child in module.named_modules():

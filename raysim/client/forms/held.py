@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from enum import Enum
-from types import BuiltinFunctionType, FunctionType, MethodType, NoneType, SimpleNamespace
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, NoneType, SimpleNamespace
 from typing import Any
 from weakref import ReferenceType
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 PLAIN = (NoneType, bool, int, float, complex, str, bytes, type, Enum, torch.dtype, torch.device)
 """Compared by what they are."""
 
-SAME = (nn.Module, FunctionType, BuiltinFunctionType, MethodType, ReferenceType)
+SAME = (nn.Module, ModuleType, ReferenceType)
 """Compared by which one it is."""
 
 RECORDS = (Namespace, SimpleNamespace)
@@ -44,6 +44,11 @@ def _state(value: Any) -> Any:
         return value.getstate()
     if isinstance(value, SAME):
         return id(value)
+    if isinstance(value, FunctionType):
+        return id(value), [_state(cell.cell_contents) for cell in value.__closure__ or ()]
+    if isinstance(value, MethodType | BuiltinFunctionType):
+        # Of a generator's own `random`, say, what matters is the generator.
+        return value.__name__, _state(value.__self__)
     if isinstance(value, dict):
         return [(_state(key), _state(one)) for key, one in value.items()]
     if isinstance(value, tuple | list):

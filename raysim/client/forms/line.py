@@ -25,13 +25,18 @@ class FlattenTo(nn.Flatten):
         self.features = features
 
 
+def _mode() -> tuple[bool, ...]:
+    """How torch would carry a layer out."""
+    return torch.is_grad_enabled(), *(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
+
+
 @dataclass
 class Trace:
     """What was called so far, and why that is no line."""
 
     called: list[nn.Module] = field(default_factory=list)
     refusal: str | None = None
-    mode: tuple[bool, ...] = field(default_factory=lambda: _mode())
+    mode: tuple[bool, ...] = field(default_factory=_mode)
     """How torch carries layers out at the beginning."""
 
     def refusing(self, why: str) -> NotStraight:
@@ -43,11 +48,6 @@ class Trace:
         """The same, of a function."""
         name = getattr(function, "__name__", str(function))
         return self.refusing(f"calls {name}, which stands for none of the layers with a hand-written form")
-
-
-def _mode() -> tuple[bool, ...]:
-    """How torch would carry a layer out."""
-    return torch.is_grad_enabled(), *(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda"))
 
 
 class Line:

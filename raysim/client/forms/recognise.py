@@ -98,7 +98,7 @@ def _placed(paths: Mapping[int, str], module: nn.Module) -> list[Placed]:
     if type(module) in MADE_OF:
         inner = [one for name in MADE_OF[type(module)] for one in _placed(paths, module.get_submodule(name))]
         return [Placed(path, module, tuple(_flattened(inner)))]
-    if type(module) in KINDS or (_from_torch(module) and type(module) is not nn.Sequential):
+    if type(module) in (*KINDS, FlattenTo) or (_from_torch(module) and type(module) is not nn.Sequential):
         return [Placed(path, module)]
     try:
         called = straight_line(module)
@@ -109,7 +109,7 @@ def _placed(paths: Mapping[int, str], module: nn.Module) -> list[Placed]:
 
 
 def _from_torch(module: nn.Module) -> bool:
-    return type(module).__module__.partition(".")[0] == "torch" or type(module) is FlattenTo
+    return type(module).__module__.partition(".")[0] == "torch"
 
 
 def _flattened(placed: Sequence[Placed]) -> list[Placed]:

@@ -83,6 +83,22 @@ class Crew:
         parts = tuple(part for one in sums for part in one.parts)
         self.calls[made] = Gather(worker.node, number, running.ticket, parts)
 
+    def fetch(self, node: str, running: Running, sums: NodeSums) -> None:
+        """Have sums that lie on a node sent as they are."""
+        self.calls[sums.reference] = Gather(node, None, running.ticket, sums.parts)
+
+    def count_held(self, number: int, took_s: float) -> float:
+        """Add to the seconds of work since the worker last handed over; returns them."""
+        worker = self.workers[number]
+        worker.held_s += took_s
+        return worker.held_s
+
+    def keep(self, call: Work, apart_from: Sequence[int]) -> None:
+        """The worker handed nothing over: it holds what the call was to cover still, but for some units."""
+        held = self.workers[call.worker].held
+        covered = (*held.get(call.ticket, ()), *call.covers)
+        held[call.ticket] = [unit for unit in covered if unit not in apart_from]
+
     def count_reply(self, call: Work) -> None:
         """The worker has carried out the call, or failed in it."""
         worker = self.workers[call.worker]

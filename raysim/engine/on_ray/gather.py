@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raysim.engine.on_ray.calls import Gather, Work
+from raysim.engine.on_ray.calls import Work
 from raysim.engine.on_ray.crew import Crew
 from raysim.engine.on_ray.running import Running
 
@@ -19,4 +19,4 @@ def gather(running: Running, crew: Crew) -> None:
             crew.have_combined(number, running, sums)
         else:
             for one in sums:
-                crew.calls[one.reference] = Gather(node, None, running.ticket, one.parts)
+                crew.fetch(node, running, one)

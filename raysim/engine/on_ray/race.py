@@ -37,8 +37,8 @@ class Races:
         log.warning("worker %d is late with %d chunk(s); worker %d does them too", late, len(units), idle[0])
         self._crew.give_copy(idle[0], running, tuple(sorted(units)), late)
 
-    def settle(self, call: Work, running: Running) -> None:
-        """The call has been replied to: where it was in a race, it has won."""
+    def count_reply(self, call: Work, running: Running) -> None:
+        """The call has been replied to: in a race it has won, and one for its worker's units is off."""
         if call.copies is None:
             self.call_off(call.worker, call.ticket)
             return

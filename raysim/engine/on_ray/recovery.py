@@ -20,6 +20,11 @@ class Recovery:
     """Carries out what `raysim.engine.failure` decides.
 
     Every method raises WorkerLostError or ResourceError where a budget is spent: the run is at its end.
+
+    Args:
+        crew: who lost something.
+        jobs: what it was for.
+        races: told who is none any more.
     """
 
     def __init__(self, crew: Crew, jobs: Jobs, races: Races) -> None:
@@ -58,15 +63,13 @@ class Recovery:
     def redo_unfinished(self, call: Work, num_done: int) -> None:
         """Memory ran out. The worker lives, and has let go of what it had allocated: the unit is tried once more, then
         those after it."""
-        worker, running = self._crew.workers[call.worker], self._jobs[call.ticket]
+        running = self._jobs[call.ticket]
         again = call.units[num_done:]
         what = (
             f"worker {call.worker} ran out of device memory on chunk {again[0]} of round {running.job.broadcast.round}"
         )
         _count_failure("out_of_memory", running, {again[0]}, what)
-        # Nothing was handed over: what the call was to cover is still held there.
-        held = [unit for unit in (*worker.held.get(call.ticket, ()), *call.covers) if unit not in again]
-        worker.held[call.ticket] = held
+        self._crew.keep(call, again)
         for unit in again:
             self._crew.give(call.worker, running, (unit,), hand_over=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
@@ -135,20 +136,24 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
         _check_shared(plan, path)
         placement = place(plan.experiment.engine)
         driver = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(plan, placement, begin(plan, placement), opening)
-        ahead = None
+        ahead: deque[Any] = deque()
         try:
             answer(driver.start.remote(), run_folder)
             answer(driver.open.remote(overlap=False), run_folder)
-            ahead = driver.advance.remote()
-            while (packed := answer(ahead, run_folder)) is not None:
-                ahead = driver.advance.remote()
+            ahead.append(driver.advance.remote())
+            while True:
+                # Who asks for a round has the next one begin with it, without a word from here in between.
+                ahead.append(driver.advance.remote())
+                if (packed := answer(ahead[0], run_folder)) is None:
+                    break
+                ahead.popleft()
                 finished: Finished = wire.unpack(packed)
                 yield finished
         finally:
             try:
-                if ahead is not None:
+                if ahead:
                     driver.stop.options(concurrency_group=BESIDE).remote()
-                    ray.wait([ahead])
+                    ray.wait(list(ahead), num_returns=len(ahead))
                     answer(driver.close.remote(), run_folder)
             finally:
                 ray.kill(driver)

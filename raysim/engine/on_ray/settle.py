@@ -84,7 +84,7 @@ class Settling:
         if reply.out_of_memory:
             self._recovery.redo_unfinished(call, len(reply.done))
             return
-        self._races.settle(call, running)
+        self._races.count_reply(call, running)
         if call.kept:
             running.kept.append(Kept(frozenset(call.covers), call.kept))
         if call.sums is not None:
@@ -93,8 +93,8 @@ class Settling:
             # Sums may come though none were to be covered: of a call before that ran out of memory.
             running.add(reply.sums, worker.node)
         else:
-            worker.held_s += took_s
-            if worker.held_s > HOLD_S and worker.held.get(call.ticket):
+            held_s = self._crew.count_held(call.worker, took_s)
+            if held_s > HOLD_S and worker.held.get(call.ticket):
                 self._crew.give(call.worker, running, (), hand_over=True)
         self._jobs.end_if_whole(call.ticket)
 

@@ -28,7 +28,7 @@ def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> Way:
 
 
 @pytest.mark.parametrize(
-    ("module", "form", "most"),
+    ("module", "form", "usual"),
     [
         (TINY, "stacked", 64),
         (MIDDLE, "fused", 16),
@@ -39,9 +39,22 @@ def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> Way:
         (nn.Sequential(Lstm(8, 16, 1), nn.Linear(16, 90)), "stacked", 64),
     ],
 )
-def test_on_a_cpu_the_size_decides(module: nn.Module, form: str, most: int) -> None:
+def test_on_a_cpu_the_size_decides(module: nn.Module, form: str, usual: int) -> None:
     way = chosen(module)
-    assert (way.form, way.most) == (form, most)
+    assert (way.form, way.usual) == (form, usual)
+
+
+@pytest.mark.parametrize(("features", "most"), [(60, 512), (1_000, 104), (4_000, 64)])
+def test_a_stack_of_tiny_clients_may_have_many_and_one_of_larger_ones_fewer(features: int, most: int) -> None:
+    way = chosen(nn.Linear(features, 10))
+    assert (way.form, way.usual, way.most) == ("stacked", 64, most)
+
+
+def test_calls_weigh_less_the_more_an_example_costs_and_nothing_without_a_client_axis() -> None:
+    calls = [chosen(nn.Linear(features, 10)).calls for features in (10, 100, 1_000, 4_000)]
+    assert calls == sorted(calls, reverse=True)
+    assert calls[0] > 10 * calls[-1] > 0
+    assert chosen(MIDDLE).calls == chosen(OWN).calls == 0
 
 
 @pytest.mark.parametrize("module", [TINY, MIDDLE, LARGE, RECURRENT])

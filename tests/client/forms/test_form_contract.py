@@ -126,7 +126,7 @@ def train(
     """What local training makes of the clients: deltas (clients, P), losses, hits and seen examples (clients,)."""
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, dtype)
-    made = make(Way(form, 5, 1, ""), model, weights, task_for(data.num_classes, loss), section, "float32")  # type: ignore[arg-type]
+    made = make(Way.given(form, 5), model, weights, task_for(data.num_classes, loss), section, "float32")  # type: ignore[arg-type]
     members = chunk.members(Examples(data), positions, section, 0, 3, weights.params)
     rows = []
     for trained in chunk.train(made, weights, members, LR, model.params):
@@ -292,7 +292,7 @@ def test_a_form_can_be_used_again(form: str) -> None:
     factory, shape = MODELS["cnn_mcmahan" if form == "vmap" else "cnn"]
     data, section = dataset(shape, classes=4), ClientSection(batch_size=4)
     model, weights = create(factory, 0, torch.float64)
-    made = make(Way(form, 5, 1, ""), model, weights, task_for(4, None), section, "float32")  # type: ignore[arg-type]
+    made = make(Way.given(form, 5), model, weights, task_for(4, None), section, "float32")  # type: ignore[arg-type]
     broadcast_before = weights.params.clone()
 
     def deltas(positions: tuple[int, ...]) -> torch.Tensor:
@@ -314,7 +314,7 @@ def test_a_diverging_client_is_marked_and_its_neighbours_are_not(form: str) -> N
     train_data["1"][0][:] = np.inf
     data, section = FederatedDataset.from_clients(train=train_data), ClientSection(batch_size=4)
     model, weights = create(partial(nn.Linear, 3, 2), 0, torch.float32)
-    made = make(Way(form, 5, 1, ""), model, weights, task_for(2, None), section, "float32")  # type: ignore[arg-type]
+    made = make(Way.given(form, 5), model, weights, task_for(2, None), section, "float32")  # type: ignore[arg-type]
     members = chunk.members(Examples(data), (0, 1, 2), section, 0, 0, weights.params)
     finite = [f for t in chunk.train(made, weights, members, LR, model.params) for f in t.finite]
     assert finite == [True, False, True]

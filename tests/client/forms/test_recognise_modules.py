@@ -73,12 +73,23 @@ def test_nothing_below_the_lowest_parameters_needs_a_gradient(layers: list[nn.Mo
     assert found.lowest_with_parameters == lowest
 
 
+def counter() -> Callable[[], int]:
+    calls = [0]
+
+    def count() -> int:
+        calls[0] += 1
+        return calls[0]
+
+    return count
+
+
 class Written(nn.Module):
     """A forward of one's own; `told` is what it does with its layers."""
 
     def __init__(self, told: Callable[[Any, Any], Any]) -> None:
         super().__init__()
         self.told, self.calls, self.seen, self.generator = told, 0, [1], random.Random(0)
+        self.draw, self.count = random.Random(0).random, counter()
         self.conv, self.drop, self.fc, self.out = nn.Conv2d(1, 2, 3), nn.Dropout(0.5), nn.Linear(8, 3), nn.Linear(3, 3)
         self.block = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
 
@@ -243,6 +254,11 @@ def leaving_out(own: Any, x: Any) -> Any:
         (checking, "forward asks what kind of thing the batch is"),
         (lambda own, x: setattr(own, "members", {Mutable()}) or changing_in_a_set(own, x), "what the module holds"),
         (lambda own, x: own.seen.append(own.seen) or own.drop(own.fc(x)), "forward is no plain sequence of layers"),
+        (
+            lambda own, x: own.drop(own.fc(x) if own.draw() < 0.5 else own.out(x)),
+            "forward changes what the module holds",
+        ),
+        (lambda own, x: own.count() and own.drop(own.fc(x)), "forward changes what the module holds"),
         (looking_aside, "forward uses the input of 'fc' twice"),
         (leaving_out, "forward returns something other than what its last layer makes"),
         (lambda own, x: {"logits": own.fc(x)}, "forward returns something other"),

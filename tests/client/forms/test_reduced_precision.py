@@ -46,7 +46,7 @@ def delta(form: str, name: str, precision: Precision) -> torch.Tensor:
         x, y = draw.standard_normal((20, *shape)).astype(np.float32), draw.integers(0, 10, 20)
     data, section = FederatedDataset.from_clients(train={"it": (x, y)}), ClientSection(batch_size=8)
     model, weights = create(factory, 0, torch.float32)
-    made = make(Way(form, 1, 1, ""), model, weights, task_for(10, None), section, precision)  # type: ignore[arg-type]
+    made = make(Way.given(form, 1), model, weights, task_for(10, None), section, precision)  # type: ignore[arg-type]
     members = chunk.members(Examples(data), (0,), section, 0, 0, weights.params)
     (trained,) = chunk.train(made, weights, members, 0.05, model.params)
     return trained.updates.delta[0].clone()

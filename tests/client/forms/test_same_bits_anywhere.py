@@ -55,7 +55,7 @@ def deltas(form: str, name: str, others: tuple[int, ...], at: int, work: dict[st
     )
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, torch.float32)
-    made = make(Way(form, 5, 1, ""), model, weights, task_for(10, None), section, "float32")  # type: ignore[arg-type]
+    made = make(Way.given(form, 5), model, weights, task_for(10, None), section, "float32")  # type: ignore[arg-type]
     places = list(range(1, len(others) + 1))
     places.insert(at, 0)
     members = chunk.members(Examples(data), places, section, 0, 0, weights.params)
@@ -100,7 +100,7 @@ def test_identical_clients_get_identical_bits_at_every_place_of_a_stack(name: st
     data, section = FederatedDataset.from_clients(train={"it": (x, y)}), ClientSection(batch_size=10)
     model, weights = create(factory, 0, torch.float32)
     (one,) = chunk.members(Examples(data), (0,), section, 0, 0, weights.params)
-    made = make(Way("stacked", 32, 1, ""), model, weights, task_for(10, None), section, "float32")
+    made = make(Way.given("stacked", 32), model, weights, task_for(10, None), section, "float32")
     copies = [replace(one) for _ in range(32)]
     (trained,) = chunk.train(made, weights, copies, 0.1, model.params)
     for row in trained.updates.delta:
@@ -119,7 +119,7 @@ def test_a_stack_leaves_the_gaps_between_parameters_zero() -> None:
     section = ClientSection.model_validate({"batch_size": 2, "optimizer": {"momentum": 0.9, "weight_decay": 0.1}})
     model, weights = create(partial(nn.Linear, 3, 2), 0, torch.float32)
     members = chunk.members(Examples(data), (0,), section, 0, 0, weights.params)
-    made = make(Way("stacked", 1, 1, ""), model, weights, task_for(2, None), section, "float32")
+    made = make(Way.given("stacked", 1), model, weights, task_for(2, None), section, "float32")
     (trained,) = chunk.train(made, weights, members, 0.1, model.params)
     in_gaps = torch.ones(model.params.size, dtype=torch.bool)
     for piece in model.params.pieces(in_gaps):

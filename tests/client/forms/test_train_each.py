@@ -60,7 +60,7 @@ def both_ways(
         return Start(replace(weights, params=moved), rate)
 
     starts = [start(rate) for rate in RATES]
-    form = make(Way("stacked", 5, 1, ""), model, weights, task_for(classes, None), section, "float32")
+    form = make(Way.given("stacked", 5), model, weights, task_for(classes, None), section, "float32")
     assert isinstance(form, Stacked)
     members = chunk.members(Examples(data), (0, 1, 2, 3, 4), section, 0, 3, weights.params)
     alone = []
