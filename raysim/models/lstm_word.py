@@ -19,27 +19,37 @@ from raysim.models.lstm import Lstm
 class LstmWord(ModelChoice):
     """Embedding, LSTM, a linear layer back to the embedding's width, and one to a score for every word at every place.
 
-    McMahan et al. (2017) have embedding = 192 and hidden = 256. The vocabulary is the data's classes. Initial weights
-    are those of Reddi et al.'s code.
+    With e = embedding, h = hidden, V words and one layer: V e + 4 h (e + h + 1) + (h + 1) e + (e + 1) V parameters; one
+    bias a gate, as in Keras. The vocabulary is the data's classes. Initial weights are those of Reddi et al.'s code.
+
+    McMahan et al. (2017) have embedding = 192, hidden = 256 and projection = false: V e + 4 h (e + h + 1) + (h + 1) V,
+    or 4,949,776 at 10,000 words. Departure: they state 4,950,544, which is 3 h more, the weights of peepholes from an
+    LSTM's cell to its gates; there are none here.
 
     embedding: numbers of a word. hidden: units of an LSTM. layers: with several, each is an LSTM and its linear layer.
+    projection: whether the linear layers back to the embedding's width are there; without them scores are made of the
+        last LSTM's outputs.
     """
 
     name: Literal["lstm_word"] = "lstm_word"
     embedding: PositiveInt = 96
     hidden: PositiveInt = 670
     layers: PositiveInt = 1
+    projection: bool = True
 
 
 def make(section: LstmWord, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """A fresh module for texts of shape (batch, time), integers below `outputs`."""
     if len(x_shape) != 1:
         raise ModelError(f"lstm_word takes texts (time,), but x has shape {x_shape}.")
-    width, hidden = section.embedding, section.hidden
-    parts: OrderedDict[str, nn.Module] = OrderedDict(embedding=keras.embedding(nn.Embedding(outputs, width)))
+    embedding, hidden = section.embedding, section.hidden
+    parts: OrderedDict[str, nn.Module] = OrderedDict(embedding=keras.embedding(nn.Embedding(outputs, embedding)))
+    width = embedding
     for layer in range(1, section.layers + 1):
         parts[f"recurrent{layer}"] = _initialised(Lstm(width, hidden, 1, biases=1))
-        parts[f"project{layer}"] = keras.dense(nn.Linear(hidden, width), normal=True)
+        if section.projection:
+            parts[f"project{layer}"] = keras.dense(nn.Linear(hidden, embedding), normal=True)
+        width = embedding if section.projection else hidden
     parts["fc"] = keras.dense(nn.Linear(width, outputs), normal=True)
     return nn.Sequential(parts)
 

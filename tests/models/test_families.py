@@ -20,20 +20,84 @@ def made(keys: dict[str, Any], x_shape: tuple[int, ...], outputs: int, seed: int
     return create(factory(section, x_shape, outputs), seed, torch.float32)
 
 
+def dense(inputs: int, outputs: int) -> int:
+    return (inputs + 1) * outputs
+
+
+def conv(channels: int, outputs: int, size: int) -> int:
+    return (channels * size**2 + 1) * outputs
+
+
+def lstm(features: int, h: int, biases: int, peepholes: bool = False) -> int:
+    """Four gates, and from the cell to three of them a weight for each unit."""
+    return 4 * h * (features + h + biases) + 3 * h * peepholes
+
+
+CNN = conv(1, 32, 3) + conv(32, 64, 3) + dense(64 * 12 * 12, 128) + dense(128, 62)
+CNN_MCMAHAN = conv(1, 32, 5) + conv(32, 64, 5) + dense(64 * 7 * 7, 512) + dense(512, 10)
+
+
 @pytest.mark.parametrize(
-    ("keys", "x_shape", "outputs", "count"),
+    ("keys", "x_shape", "outputs", "formula", "count"),
     [
-        ({"name": "linear"}, (60,), 10, 610),
-        ({"name": "mlp", "hidden": [200, 200]}, MNIST, 10, 199_210),  # McMahan et al. 2017, 2NN
-        ({"name": "cnn_mcmahan"}, MNIST, 10, 1_663_370),  # McMahan et al. 2017, CNN
-        ({"name": "cnn"}, MNIST, 62, 1_206_590),  # Reddi et al. 2021, EMNIST character recognition
+        ({"name": "linear"}, (60,), 10, dense(60, 10), 610),
+        # McMahan et al. 2017, 2NN and CNN
+        ({"name": "mlp", "hidden": [200, 200]}, MNIST, 10, dense(784, 200) + dense(200, 200) + dense(200, 10), 199_210),
+        ({"name": "cnn_mcmahan"}, MNIST, 10, CNN_MCMAHAN, 1_663_370),
+        ({"name": "cnn"}, MNIST, 62, CNN, 1_206_590),  # Reddi et al. 2021, EMNIST character recognition
     ],
 )
-def test_the_number_of_parameters(keys: dict[str, Any], x_shape: tuple[int, ...], outputs: int, count: int) -> None:
+def test_the_number_of_parameters(
+    keys: dict[str, Any], x_shape: tuple[int, ...], outputs: int, formula: int, count: int
+) -> None:
     model, weights = made(keys, x_shape, outputs)
-    assert model.params.num_values == count
+    assert model.params.num_values == formula == count
     module = bind(model, weights, torch.device("cpu")).eval()
     assert module(torch.zeros(2, *x_shape)).shape == (2, outputs)
+
+
+def char_lstm(v: int, biases: int, peepholes: bool = False) -> int:
+    return v * 8 + lstm(8, 256, biases, peepholes) + lstm(256, 256, biases, peepholes) + dense(256, v)
+
+
+def word_lstm(v: int, e: int, h: int, projection: bool = True, peepholes: bool = False) -> int:
+    ends = dense(h, e) + dense(e, v) if projection else dense(h, v)
+    return v * e + lstm(e, h, 1, peepholes) + ends
+
+
+WORDS_2017 = {"name": "lstm_word", "embedding": 192, "hidden": 256, "projection": False}
+
+
+@pytest.mark.parametrize(
+    ("keys", "words", "ours", "count", "papers", "stated"),
+    [
+        # Reddi et al. 2021: Keras has one bias a gate, torch two. McMahan et al. 2017 have peepholes as well.
+        ({"name": "lstm_char"}, 90, char_lstm(90, 2), 822_570, char_lstm(90, 1), 820_522),
+        ({"name": "lstm_char"}, 258, char_lstm(258, 2), 867_090, char_lstm(258, 1, peepholes=True), 866_578),
+        ({"name": "lstm_word"}, 10_004, word_lstm(10_004, 96, 670), 4_050_748, word_lstm(10_004, 96, 670), 4_050_748),
+        (
+            WORDS_2017,
+            10_000,
+            word_lstm(10_000, 192, 256, projection=False),
+            4_949_776,
+            word_lstm(10_000, 192, 256, projection=False, peepholes=True),
+            4_950_544,
+        ),
+    ],
+)
+def test_a_network_of_text_is_its_papers_but_for_biases_and_peepholes(
+    keys: dict[str, Any], words: int, ours: int, count: int, papers: int, stated: int
+) -> None:
+    model, weights = made(keys, (20,), words)
+    assert model.params.num_values == ours == count
+    assert papers == stated
+    module = bind(model, weights, torch.device("cpu")).eval()
+    assert module(torch.zeros(2, 20, dtype=torch.int64)).shape == (2, 20, words)
+
+
+def test_several_layers_of_words_without_projection() -> None:
+    model, _ = made({"name": "lstm_word", "embedding": 3, "hidden": 5, "layers": 2, "projection": False}, (6,), 4)
+    assert model.params.num_values == 4 * 3 + lstm(3, 5, 1) + lstm(5, 5, 1) + dense(5, 4)
 
 
 def test_initial_weights_are_addressed_by_the_seed_alone() -> None:
@@ -51,20 +115,6 @@ def test_writing_the_vector_is_loading_the_module() -> None:
     module = bind(model, weights, torch.device("cpu"))
     weights.params.zero_()
     assert module(torch.ones(1, 5)).tolist() == [[0.0, 0.0, 0.0]]
-
-
-def test_the_character_lstm_scores_every_place_of_a_text() -> None:
-    model, weights = made({"name": "lstm_char"}, (80,), 90)
-    assert model.params.num_values == 822_570
-    module = bind(model, weights, torch.device("cpu")).eval()
-    assert module(torch.zeros(2, 80, dtype=torch.int64)).shape == (2, 80, 90)
-
-
-def test_the_word_lstm_is_that_of_reddi_et_al() -> None:
-    model, weights = made({"name": "lstm_word"}, (20,), 10_004)
-    assert model.params.num_values == 4_050_748
-    module = bind(model, weights, torch.device("cpu")).eval()
-    assert module(torch.zeros(2, 20, dtype=torch.int64)).shape == (2, 20, 10_004)
 
 
 @pytest.mark.parametrize(("d", "m", "h", "layers", "words"), [(96, 96, 1536, 3, 10_004), (6, 8, 5, 2, 11)])
