@@ -6,14 +6,19 @@ with the same chunks are trained in one stack (mates.py).
 
 from __future__ import annotations
 
+import itertools
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from raysim.broadcast import Broadcast
+from raysim.engine import failure
 from raysim.engine.example_memory import ExampleMemory
 from raysim.engine.job import COMBINE, Job, Outcome, Shard
 from raysim.engine.mates import mates_key, starts_at_once
@@ -22,6 +27,10 @@ from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool, sharded
 from raysim.fold import TreeFold, fold
 from raysim.timeline import Span
+
+log = logging.getLogger("raysim")
+
+Made = TypeVar("Made")
 
 HERE = "this process"
 
@@ -98,33 +107,59 @@ class InProcess:
         pools, jobs = [self._pools[w.run] for w in waiting], [w.job for w in waiting]
         units = jobs[0].units
         trees: list[TreeFold[Any]] = [TreeFold(len(units), COMBINE["train"]) for _ in jobs]
-        spans = []
+        spans, retries = [], 0
         broadcasts = [job.broadcast for job in jobs if isinstance(job.broadcast, Broadcast)]
         for index, chunk in enumerate(units):
             start_s = time.time()
-            for tree, sums in zip(trees, pools[0].train_with(pools, broadcasts, index, chunk), strict=True):
+            train = partial(pools[0].train_with, pools, broadcasts, index, chunk)
+            each, again = self._tried(train, jobs[0], index)
+            retries += again
+            for tree, sums in zip(trees, each, strict=True):
                 tree.put_leaf(sums, index)
             spans.append(Span(self._worker, f"train {index} of {len(jobs)} runs", start_s, time.time()))
         # The work was everybody's: each run has its share of the time on record.
         shares = tuple(replace(s, end_s=s.start_s + (s.end_s - s.start_s) / len(jobs)) for s in spans)
-        outcomes = [Outcome(tree.value, shares, workers=1) for tree in trees]
+        outcomes = [Outcome(tree.value, shares, workers=1, retries=retries) for tree in trees]
         return dict(zip(tickets, outcomes, strict=True))
 
     def _alone(self, pool: Pool, job: Job) -> Outcome:
         spans: list[Span] = []
         rows: dict[int, list[Tensor]] = {index: [] for index in range(len(job.units))}
+        retries = 0
 
         def results() -> Iterator[Any]:
+            nonlocal retries
             for index, unit in enumerate(job.units):
                 start_s = time.time()
                 kept = rows[index] if job.keep else None
-                value = pool.run(job.kind, job.broadcast, index, unit, kept)
+                run = partial(pool.run, job.kind, job.broadcast, index, unit, kept)
+                value, again = self._tried(run, job, index)
+                retries += again
                 spans.append(Span(self._worker, f"{job.kind} {index}", start_s, time.time()))
                 yield value
 
         value = fold(results(), COMBINE[job.kind], len(job.units))
         shards = tuple(Shard(*b, (part,)) for b, part in zip(job.keep, sharded(rows, job.keep), strict=True))
-        return Outcome(value, tuple(spans), workers=1, kept=shards)
+        return Outcome(value, tuple(spans), workers=1, retries=retries, kept=shards)
+
+    def _tried(self, work: Callable[[], Made], job: Job, index: int) -> tuple[Made, int]:
+        """What `work` returns, and how often it was done again because a card's memory had not sufficed.
+
+        Raises:
+            ResourceError: the budget for that is spent.
+        """
+        what = f"{self._worker} ran out of device memory on chunk {index} of round {job.broadcast.round}"
+        for before in itertools.count():
+            try:
+                return work(), before
+            except torch.OutOfMemoryError as error:
+                decision = failure.decide("out_of_memory", before, what)
+                log.warning("%s: %s", decision.reason, error)
+                if not decision.retry:
+                    raise failure.given_up("out_of_memory", decision) from error
+            # Here the error is gone, and with it what its frames held.
+            torch.cuda.empty_cache()
+        raise AssertionError
 
 
 class OfRun:

@@ -127,7 +127,7 @@ class Executor(Protocol):
 
         Raises:
             ClientError: user code failed; nothing of the job is kept.
-            WorkerLostError: the retry budget is spent.
+            WorkerLostError, ResourceError: the budget for lost workers, or for a card's full memory, is spent.
         """
         ...
 

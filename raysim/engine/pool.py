@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -103,7 +103,7 @@ class Pool:
 
     def train_with(
         self, mates: Sequence[Pool], broadcasts: Sequence[Broadcast], index: int, chunk: Chunk
-    ) -> Iterator[Sums]:
+    ) -> list[Sums]:
         """Train a chunk of this run and of its mates, whose pools share this one's form: each one's sums, in order.
 
         Args:
@@ -126,9 +126,12 @@ class Pool:
 
         try:
             each = self._with_room(work)
-            for mate, own, trained in zip(mates, sent, each, strict=True):
-                workshop = Workshop(self._form, trained=trained)
-                yield mate._algorithm.phases[own.phase].local(workshop, mate._examples, own, chunk)
+            return [
+                mate._algorithm.phases[own.phase].local(
+                    Workshop(self._form, trained=trained), mate._examples, own, chunk
+                )
+                for mate, own, trained in zip(mates, sent, each, strict=True)
+            ]
         except ClientFailure as failure:
             raise ClientError(self._describe("train", failure, sent[0].round, index, chunk)) from failure.__cause__
 

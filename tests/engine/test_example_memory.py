@@ -272,8 +272,6 @@ def test_examples_make_room_where_training_needs_it(
     (said,) = caplog.messages
     assert "this process: examples leave the device" in said
     assert "there is no room" in said
-    with pytest.raises(torch.OutOfMemoryError):
-        run("host", OutOfMemoryOnce())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA card here")

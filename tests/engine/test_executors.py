@@ -368,8 +368,9 @@ class OutOfMemory:
 
 
 @pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("workers", [0, 1])
 def test_a_chunk_that_ran_out_of_memory_is_tried_once_more(
-    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+    workers: int, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
     settings: dict[str, Any] = {
         "rounds": 2,
@@ -377,11 +378,13 @@ def test_a_chunk_that_ran_out_of_memory_is_tried_once_more(
         "cohort": {"sampler": {"name": "replay", "cohorts": [["c1", "c0", "c2", "c3"]] * 2}},
     }
     here = experiment(**settings, engine={"workers": 0, "chunk_size": 1})
-    there = experiment(**settings, engine={"workers": 1, "cpus_per_worker": 0.5, "chunk_size": 1})
+    there = experiment(**settings, engine={"workers": workers, "cpus_per_worker": 0.5, "chunk_size": 1})
     (tmp_path / "happened").touch()
     expected = [bits(r) for r in raysim.rounds(here, dataset=dataset, loss=OutOfMemory(tmp_path / "happened"))]
     got = list(raysim.rounds(there, dataset=dataset, loss=OutOfMemory(tmp_path / "note")))
     assert [bits(r) for r in got] == expected
     assert [r.metrics["retries"] for r in got] == [1, 0]
-    with pytest.raises(raysim.ResourceError, match=r"giving up after 1 of 1 retries.*engine.chunk_size"):
+    with pytest.raises(
+        raysim.ResourceError, match=r"chunk 3 of round 0.*giving up after 1 of 1 retries.*engine.chunk_size"
+    ):
         list(raysim.rounds(there, dataset=dataset, loss=OutOfMemory(None)))
