@@ -27,7 +27,7 @@ from raysim.records import RunFolder
 from raysim.server.aggregators import refusal
 from raysim.server.state import ServerState
 from raysim.server.step import Metrics
-from raysim.timeline import PREFIX, Span
+from raysim.timeline import PREFIX, Span, Stopwatch
 
 log = logging.getLogger("raysim")
 
@@ -88,10 +88,11 @@ def rounds(
                 if not loop.done and (overlap or not loop.stepped) and not stop():
                     loop.begin()
                 if loop.stepped:
-                    yield loop.finish()
+                    finished, left_s = loop.finish(), time.perf_counter()
+                    yield finished
                     if not overlap:
                         # Nothing was under way meanwhile: the time was the reader's.
-                        loop.since_s = time.perf_counter()
+                        loop.since_s += time.perf_counter() - left_s
                 if loop.begun:
                     loop.step()
         finally:
@@ -121,7 +122,8 @@ class Loop:
         self.state = state
         """After the newest server step."""
         self.since_s = time.perf_counter()
-        """When the round before was finished."""
+        """When the round before was finished; it is written after that."""
+        self._writing = Stopwatch()
         self._plan, self._executor, self._folder = plan, executor, folder
         self._algorithm, self._sampler = plan.algorithm(), plan.sampler()
         self._evaluations = scoring.plan_units(plan)
@@ -206,15 +208,17 @@ class Loop:
         """Wait for the evaluations of the round that was stepped, and record it."""
         assert self._stepped is not None
         stepped, folder = self._stepped, self._folder
-        finished = _finish(self._plan, self._executor, stepped, self._algorithm.traffic, self.since_s)
-        if folder is not None:
-            folder.add(finished.row, finished.clients, finished.spans)
-            if checkpoint_due(stepped.state, self._plan.experiment):
-                _checkpoint(folder, stepped.state, self._memory)
-        self._recorded, self._stepped = stepped.state, None
-        if self._memory is not None and not self._may_return:
-            self._memory.recorded(self._recorded)
-        self.since_s = time.perf_counter()
+        finished = _finish(self._plan, self._executor, stepped, self._algorithm.traffic, self.since_s, self._writing)
+        # A row cannot say what it takes to write it: the next one does.
+        self.since_s, self._writing = time.perf_counter(), Stopwatch()
+        with self._writing.phase("write"):
+            if folder is not None:
+                folder.add(finished.row, finished.clients, finished.spans)
+                if checkpoint_due(stepped.state, self._plan.experiment):
+                    _checkpoint(folder, stepped.state, self._memory)
+            self._recorded, self._stepped = stepped.state, None
+            if self._memory is not None and not self._may_return:
+                self._memory.recorded(self._recorded)
         return finished
 
     def leave(self) -> None:
@@ -289,8 +293,10 @@ def _checkpoint(folder: RunFolder, state: ServerState, memory: Memory | None) ->
     folder.checkpoint(state)
 
 
-def _finish(plan: Plan, executor: Executor, stepped: _Stepped, traffic: tuple[int, int], since_s: float) -> Finished:
-    """Wait for the round's evaluations and put together all that is known of it."""
+def _finish(
+    plan: Plan, executor: Executor, stepped: _Stepped, traffic: tuple[int, int], since_s: float, writing: Stopwatch
+) -> Finished:
+    """Wait for the round's evaluations and put together all that is known of it; `writing`: of the round before."""
     index = stepped.state.round - 1
     watch, training = stepped.training.watch, stepped.training
     with watch.phase("evaluate"):
@@ -317,7 +323,6 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, traffic: tuple[in
             stepped.metrics["accuracy"],
         )
     outcomes = (*stepped.outcomes, *others)
-    seconds = watch.seconds()
     return Finished(
         index=index,
         metrics={
@@ -326,13 +331,15 @@ def _finish(plan: Plan, executor: Executor, stepped: _Stepped, traffic: tuple[in
             **probed,
             **transfers(plan, traffic, training.selected.asked, len(training.selected.positions)),
             **_engine_costs(outcomes, training.times_lost, time.perf_counter() - since_s),
-            **seconds,
+            **watch.seconds(),
+            f"{PREFIX}write": 0.0,
+            **writing.seconds(),
         },
         cohort=tuple(split.id_of(position) for position in training.cohort.tolist()),
         rejected=rejected,
         clients=clients,
         weights=stepped.state.weights,
-        spans=(*watch.spans, *(span for outcome in outcomes for span in outcome.spans)),
+        spans=(*writing.spans, *watch.spans, *(span for outcome in outcomes for span in outcome.spans)),
     )
 
 
