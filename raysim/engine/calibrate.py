@@ -18,6 +18,7 @@ import torch
 from raysim.client.forms.choose import FormName, Way, choose
 from raysim.engine.client_memory import with_states_folder
 from raysim.engine.example_memory import ExampleMemory
+from raysim.engine.first_examples import check_client_axis
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool
@@ -98,6 +99,7 @@ def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], 
     for form in FORMS:
         try:
             way = choose(form, "auto", engine.precision, engine.dtype, module, plan.task, device_kind)
+            check_client_axis(replace(plan, way=way))
         except ModelError as error:
             tell(str(error))
             continue

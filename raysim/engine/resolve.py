@@ -12,18 +12,18 @@ import torch
 from raysim import evaluate, personalised
 from raysim.client.adversary import LabelFlip
 from raysim.client.augmentations import augment
-from raysim.client.examples import Examples
 from raysim.client.forms.choose import Way, choose
 from raysim.client.work import Between
 from raysim.data.dataset import FederatedDataset
 from raysim.data.pooled import pooled
+from raysim.engine import first_examples
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan, evaluated_splits
-from raysim.errors import ExperimentError, ModelError
+from raysim.errors import ExperimentError
 from raysim.experiment import Experiment
 from raysim.models import section as models
-from raysim.models.model import Model, ModuleFactory, bind, create, replace_params
-from raysim.models.task import Loss, Task, check_fit, task_for
+from raysim.models.model import Model, ModuleFactory, create, replace_params
+from raysim.models.task import Loss, Task, task_for
 from raysim.prepared import dataset_of
 from raysim.server import optimizers, own
 from raysim.server.aggregators import fewest, refusal
@@ -83,7 +83,7 @@ def resolve(
         scored = dataset.split(tuning.split)
         chosen = evaluate.sample_clients(scored, experiment.evaluation.clients, experiment.seed)
         personalised.plan(tuning.split, scored, dataset.train, chosen.tolist())
-    _try_model(plan, own_loss=loss is not None)
+    first_examples.check(plan, own_loss=loss is not None)
     return plan
 
 
@@ -158,27 +158,3 @@ def _way(experiment: Experiment, model: Model, task: Task) -> Way:
             f"are trained by the form {way.form!r} on {kind}: leave it out."
         )
     return way
-
-
-def _try_model(plan: Plan, own_loss: bool) -> None:
-    """Pass the first examples of a client through the model and its loss."""
-    dataset, params = plan.dataset, plan.initial.params
-    few = min(2, int(dataset.train.sizes(np.zeros(1, np.int64))[0]))
-    x_batch, y_batch = Examples(dataset).load("train", [(0, 0, few)], params)
-    x_batch = augment.evaluated(plan.experiment.client.augment, x_batch)
-    module = bind(plan.model, plan.initial, params.device).eval()
-    try:
-        outputs = module(x_batch)
-    except Exception as error:
-        raise ModelError(
-            f"The module failed on a batch x of shape {tuple(x_batch.shape)} and dtype {x_batch.dtype}: {error}"
-        ) from error
-    try:
-        check_fit(plan.task, outputs, y_batch, dataset.num_classes, own_loss)
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"The loss failed on outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y_batch.shape)}, "
-            f"dtype {y_batch.dtype}: {error}"
-        ) from error

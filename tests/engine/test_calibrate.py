@@ -64,3 +64,31 @@ def test_what_is_left_out_is_said_with_the_reason(experiment: Make, dataset: ray
     assert {timing.form for timing in timings} == {"one_by_one"}
     assert len(left_out) == 3
     assert any("buffers" in said for said in left_out)
+
+
+class Looks(nn.Module):
+    """Its way through depends on its values, which vmap does not allow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.inner(x)
+        return made if made.sum() > 0 else -made
+
+
+def test_a_module_that_vmap_cannot_take_is_measured_otherwise(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    left_out: list[str] = []
+    timings = calibrate(resolve(experiment(model=None), dataset, Looks), workers=1, repeats=1, tell=left_out.append)
+    assert {timing.form for timing in timings} == {"one_by_one"}
+    assert any("engine.form = 'vmap' cannot be had" in said and "control flow" in said for said in left_out)
+
+
+def test_a_module_that_vmap_cannot_take_is_refused_before_the_first_round(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    with pytest.raises(raysim.ModelError, match=r"'vmap' cannot be had.*control flow.*'one_by_one'"):
+        resolve(experiment(model=None, engine={"workers": 0, "form": "vmap"}), dataset, Looks)
