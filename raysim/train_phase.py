@@ -64,6 +64,7 @@ def make(
             num_labels,
             params.dtype if correction.sums_changes else None,
         )
+        padding = examples.dataset.y.padding
         remembered = Remembered(correction, workshop, sent, chunk)
         start = None if correction.start is None else correction.start(sent.beside)
         offset = None if correction.offset is None else remembered.offset
@@ -112,7 +113,7 @@ def make(
                         loss=loss[row],
                         correct=correct[row],
                         judged=judged,
-                        labels=label_counts(member.y, num_labels) if num_labels else None,
+                        labels=label_counts(member.y, num_labels, padding) if num_labels else None,
                         count=count,
                         normaliser=averaged,
                         steps=tau,

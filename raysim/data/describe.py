@@ -6,6 +6,7 @@ import numpy as np
 
 from raysim.data.dataset import FederatedDataset, Split
 from raysim.data.field import Field
+from raysim.data.label_counts import label_counts
 from raysim.seeds import Int64s
 
 _SIZED_CLIENTS = 100_000
@@ -16,7 +17,7 @@ def describe(dataset: FederatedDataset) -> str:
     """Fields, fingerprint, and for every split: clients, examples, sizes and labels.
 
     The cost is bounded: of more than 100,000 clients the sizes, and of more than 1,000 the labels, are those of so many
-    clients at even distances, and the text says so.
+    clients at even distances, and the text says so. Padding is no label.
     """
     task = "regression" if dataset.num_classes is None else f"classification, {dataset.num_classes} classes"
     lines = [
@@ -26,7 +27,7 @@ def describe(dataset: FederatedDataset) -> str:
         f"fingerprint  {dataset.fingerprint}",
     ]
     for name, split in dataset.splits.items():
-        lines += ["", name, *(f"  {line}" for line in _split(split, dataset.num_classes))]
+        lines += ["", name, *(f"  {line}" for line in _split(split, dataset.num_classes, dataset.y.padding))]
     return "\n".join(lines)
 
 
@@ -36,7 +37,7 @@ def _field(field: Field) -> str:
     return f"{field}, value = stored * {field.scale:.6g} + {field.offset:.6g}"
 
 
-def _split(split: Split, num_classes: int | None) -> list[str]:
+def _split(split: Split, num_classes: int | None, padding: int | None) -> list[str]:
     sized, read = _evenly(len(split), _SIZED_CLIENTS), _evenly(len(split), _READ_CLIENTS)
     sizes = split.sizes(sized)
     about = _of(sized, split)
@@ -48,7 +49,7 @@ def _split(split: Split, num_classes: int | None) -> list[str]:
     if num_classes is not None:
         counts = np.zeros(num_classes, np.int64)
         for position in read.tolist():
-            counts += np.bincount(split.client(position)[1].reshape(-1).astype(np.int64), minlength=num_classes)
+            counts += label_counts(split.client(position)[1], num_classes, padding)
         lines += _histogram(counts, _of(read, split))
     return lines
 

@@ -15,6 +15,7 @@ from raysim.client.augmentations import augment
 from raysim.client.forms.choose import Way, choose
 from raysim.client.work import Between
 from raysim.data.dataset import FederatedDataset
+from raysim.data.label_counts import label_counts
 from raysim.data.pooled import pooled
 from raysim.engine import first_examples
 from raysim.engine.numerics import choose_device
@@ -134,14 +135,14 @@ def _check_equal_work(plan: Plan) -> None:
 
 
 def _label_population(dataset: FederatedDataset) -> torch.Tensor:
-    """Label counts over all training clients."""
+    """Label counts over all training clients, padding left out."""
     if dataset.num_classes is None:
         raise ExperimentError(
             "server.diagnostics.labels compares label distributions, but the targets of these data are real numbers."
         )
     counts = np.zeros(dataset.num_classes, dtype=np.int64)
     for position in range(len(dataset.train)):
-        counts += np.bincount(dataset.train.client(position)[1].reshape(-1), minlength=len(counts))
+        counts += label_counts(dataset.train.client(position)[1], len(counts), dataset.y.padding)
     return torch.from_numpy(counts)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from raysim.data.dataset import FederatedDataset
+from raysim.data.label_counts import label_counts
 from raysim.errors import DataError
 from raysim.report.palette import SERIES
 from raysim.seeds import Int64s
@@ -16,8 +17,10 @@ SHOWN_LABELS = 100
 """More than this, and columns or rows are thinner than a pixel: so many at even distances, or the most frequent."""
 
 
-def label_counts(dataset: FederatedDataset, split: str) -> tuple[Int64s, list[str], Int64s]:
+def shown_counts(dataset: FederatedDataset, split: str) -> tuple[Int64s, list[str], Int64s]:
     """Counts (labels, clients), the clients' ids, and which labels the rows are; of so many as are shown.
+
+    Padding is no label.
 
     Raises:
         DataError: real-valued targets.
@@ -28,10 +31,7 @@ def label_counts(dataset: FederatedDataset, split: str) -> tuple[Int64s, list[st
     shown = min(len(part), SHOWN_CLIENTS)
     positions = (np.arange(shown) * len(part) // shown).tolist()
     counts = np.stack(
-        [
-            np.bincount(part.client(position)[1].reshape(-1).astype(np.int64), minlength=dataset.num_classes)
-            for position in positions
-        ],
+        [label_counts(part.client(position)[1], dataset.num_classes, dataset.y.padding) for position in positions],
         axis=1,
     )
     labels = np.arange(dataset.num_classes)
@@ -44,7 +44,7 @@ def draw(dataset: FederatedDataset, split: str, path: Path) -> None:
     """Write the picture; each client's shares, so that sizes do not hide labels, and sizes above them."""
     from matplotlib.figure import Figure  # slow to import
 
-    counts, ids, labels = label_counts(dataset, split)
+    counts, ids, labels = shown_counts(dataset, split)
     sizes = counts.sum(0)
     figure = Figure(figsize=(9, 6), dpi=150, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(1, 4))

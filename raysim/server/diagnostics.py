@@ -57,6 +57,6 @@ def label_similarity(pooled: Tensor, population: Tensor) -> float:
     return float(a.dot(b) / (a.norm() * b.norm()))
 
 
-def label_counts(y: Tensor, num_classes: int) -> Tensor:
-    """int64 (classes,): how often each label occurs."""
-    return torch.bincount(y.flatten(), minlength=num_classes)
+def label_counts(y: Tensor, num_classes: int, padding: int | None) -> Tensor:
+    """int64 (classes,): how often each label occurs; `padding` is no label."""
+    return torch.bincount((y if padding is None else y[y != padding]).flatten(), minlength=num_classes)

@@ -15,8 +15,10 @@ from torch import nn
 import raysim
 from raysim.client.forms import loss_gradient
 from raysim.data import DatasetWriter, FederatedDataset, Field
+from raysim.data.describe import describe
 from raysim.errors import DataError
 from raysim.models.task import Task, cross_entropy, hits, task_for
+from raysim.report.label_picture import shown_counts
 
 PAD, WORD, OTHER, UNKNOWN, END = range(5)
 MASKED = task_for(5, None, padding=PAD, uncounted=(UNKNOWN, END))
@@ -160,3 +162,30 @@ def test_every_form_leaves_padding_out(tmp_path: Any, form: str) -> None:
 
 def words_to_words() -> nn.Module:
     return nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5))
+
+
+def test_padding_is_no_label_of_a_dataset(tmp_path: Any) -> None:
+    data = texts(tmp_path / "data")
+    said = [line.split() for line in describe(data).splitlines()]
+    assert said.count([f"{PAD}", "0", "0.0", "%"]) == len(data.splits)
+    counts, ids, _ = shown_counts(data, "train")
+    # WORD 2, OTHER 3, UNKNOWN 1 and END 2 times in "long".
+    assert dict(zip(ids, counts.T.tolist(), strict=True)) == {
+        "long": [0, 2, 3, 1, 2],
+        "short": [0, 1, 0, 0, 1],
+        "none": [0, 0, 0, 0, 1],
+    }
+
+
+def test_padding_is_no_label_that_cohorts_have_alike(tmp_path: Any) -> None:
+    """The cosine of "none", one END, with all three clients: 4 / |(3, 3, 1, 4)|."""
+    exp = raysim.Experiment.model_validate(
+        {
+            "rounds": 1,
+            "cohort": {"sampler": {"name": "replay", "cohorts": [["none"]]}},
+            "server": {"diagnostics": {"labels": True}},
+            "engine": {"workers": 0},
+        }
+    )
+    (done,) = raysim.rounds(exp, dataset=texts(tmp_path / "data"), model=Guess)
+    assert done.metrics["label_similarity"] == pytest.approx(4 / math.sqrt(3**2 + 3**2 + 1**2 + 4**2))
