@@ -15,7 +15,7 @@ from torch import Tensor
 from raysim import differences, lock, records
 from raysim.data.dataset import FederatedDataset
 from raysim.elsewhere.folder import borrow, fetch
-from raysim.engine import loop, numerics
+from raysim.engine import fallbacks, loop, numerics
 from raysim.engine.client_memory import with_states_folder
 from raysim.engine.in_process import InProcess
 from raysim.engine.loop import Finished
@@ -228,6 +228,7 @@ def rounds(
     with ExitStack() as checked:
         opening = None if path is None else opening_of(plan, checked.enter_context(borrow(path)), False, overwrite)
         until_left = checked.pop_all()
+    fallbacks.log_once(plan)
     if plan.experiment.engine.workers == 0:
         return _public(plan, _rounds_here(plan, opening), until_left)
     # Ray is imported only where it is asked for: the in-process engine works without it.
@@ -338,6 +339,7 @@ def _carry_out(
     experiment, path = plan.experiment, opening.path
     if is_whole(plan, opening) and (state := records.newest_state(path, plan.fingerprint)) is not None:
         return _result(plan, path, state.weights)
+    fallbacks.log_once(plan)
     show: Progress = Terminal.where_wanted(progress, experiment.rounds) or Silent()
     logs = Loggers(loggers, path, experiment)
 

@@ -13,7 +13,7 @@ from raysim import api
 from raysim.api import Result
 from raysim.data.dataset import FederatedDataset
 from raysim.elsewhere.folder import fetch
-from raysim.engine import wire
+from raysim.engine import fallbacks, wire
 from raysim.engine.resolve import resolve
 from raysim.engine.under_way import UnderWay, run_name
 from raysim.engine.watcher import Watcher
@@ -70,6 +70,7 @@ def launch(
     opening = api.opening_of(plan, fetch(api.folder_of(experiment, path)), resume, overwrite, profile)
     if api.is_whole(plan, opening):
         raise RunFolderError(f"{opening.path} holds all {experiment.rounds} rounds: there is nothing to start.")
+    fallbacks.log_once(plan)
     from raysim.engine.on_ray import session
     from raysim.report import curve
 

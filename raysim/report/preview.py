@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from raysim.data.dataset import Split
-from raysim.engine.numerics import choose_device, has_bf16
+from raysim.engine.fallbacks import slow_precision
 from raysim.engine.plan import Plan, evaluated_splits
 from raysim.engine.selection import select
 from raysim.engine.transfers import transfers
@@ -144,8 +144,8 @@ def _schedule(plan: Plan) -> Iterator[Line]:
 def _engine(plan: Plan) -> Iterator[Line]:
     engine = plan.experiment.engine
     threads = f"{figures.counted(engine.threads, 'thread')} each"
-    if engine.precision == "bf16" and not has_bf16(choose_device(engine.gpus_per_worker)):
-        yield "precision", "bf16, which this processor has no products for: slower than float32, and right"
+    if (slow := slow_precision(plan)) is not None:
+        yield "precision", slow
     yield "engine", f"in this process, {threads}" if engine.workers == 0 else f"{_workers(engine)}, {threads}"
 
 

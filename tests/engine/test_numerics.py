@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import raysim
-from raysim.engine import numerics
+from raysim.client.forms.choose import Precision
+from raysim.engine import fallbacks, numerics
 from raysim.engine.resolve import resolve
 from raysim.report import preview
 
@@ -27,6 +30,76 @@ def test_a_card_without_bf16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_processor_without_bf16_is_said_before_the_run(
     native: bool, experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preview, "has_bf16", lambda device: native)
+    monkeypatch.setattr(fallbacks, "has_bf16", lambda device: native)
     text = preview.text(resolve(experiment(engine={"precision": "bf16", "workers": 0}), dataset), Path("runs/x"))
     assert ("has no products for" in text) == (not native)
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("begin", ["run", "rounds"])
+def test_where_a_run_begins_it_says_its_form_and_a_slow_precision_once(
+    begin: str,
+    native: bool,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(fallbacks, "has_bf16", lambda device: native)
+    exp = experiment(engine={"precision": "bf16", "workers": 0, "form": "one_by_one"}, rounds=2)
+    with caplog.at_level(logging.INFO, "raysim"):
+        if begin == "run":
+            raysim.run(exp, dataset=dataset, path=tmp_path / "run", progress=False)
+        else:
+            list(raysim.rounds(exp, dataset=dataset))
+    said = [(record.levelname, record.getMessage()) for record in caplog.records]
+    slow = "engine.precision: bf16, which this processor has no products for: slower than float32, and right"
+    assert said == [
+        ("INFO", "clients are trained by the form one_by_one: the experiment asks for it"),
+        *([] if native else [("WARNING", slow)]),
+    ]
+
+
+def test_a_run_that_is_whole_already_says_nothing(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run", progress=False)
+    with caplog.at_level(logging.INFO, "raysim"):
+        raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run", progress=False, resume=True)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("gpus", "card", "share", "capped"),
+    [(0.25, True, 0.25, [0.25]), (0.25, False, 0.25, []), (0, True, 1.0, []), (1, True, 1.0, []), (2, True, 1.0, [])],
+)
+def test_a_process_is_kept_to_its_share_of_a_card(
+    gpus: float, card: bool, share: float, capped: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caps: list[float] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: card)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", caps.append)
+    assert numerics.take_share(gpus) == share
+    assert caps == capped
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+@pytest.mark.parametrize("before", [True, False])
+def test_on_a_card_products_are_tf32_where_it_is_asked_for(
+    precision: Precision, before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    matmul, cudnn = SimpleNamespace(allow_tf32=before), SimpleNamespace(allow_tf32=before)
+    monkeypatch.setattr(torch.backends.cuda, "matmul", matmul)
+    monkeypatch.setattr(torch.backends, "cudnn", cudnn)
+
+    def switches() -> list[bool]:
+        return [matmul.allow_tf32, cudnn.allow_tf32]
+
+    with numerics.fixed(1, torch.device("cuda"), precision):
+        assert switches() == [precision == "tf32"] * 2
+        assert torch.are_deterministic_algorithms_enabled()
+    assert switches() == [before] * 2
+    assert not torch.are_deterministic_algorithms_enabled()
