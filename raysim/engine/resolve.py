@@ -20,6 +20,7 @@ from raysim.data.pooled import pooled
 from raysim.engine import first_examples
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan, evaluated_splits
+from raysim.engine.vocabulary import fitted
 from raysim.errors import ExperimentError
 from raysim.experiment import Experiment
 from raysim.models import section as models
@@ -53,6 +54,7 @@ def resolve(
         ExperimentError, DataError, ModelError: what does not fit, with what was given and what is allowed.
     """
     own.check(experiment.server.optimizer, server_optimizer)
+    data = experiment.data if dataset is None else None
     if dataset is None:
         dataset = dataset_of(experiment)
     if experiment.pooled:
@@ -62,9 +64,8 @@ def resolve(
     if model is None:
         if experiment.model is None:
             raise ExperimentError("The experiment has no [model] section, so model= must be passed.")
-        model = models.factory(
-            experiment.model, augment.seen_shape(experiment.client.augment, dataset.x.shape), outputs
-        )
+        x_shape = augment.seen_shape(experiment.client.augment, dataset.x.shape)
+        model = models.factory(fitted(experiment.model, data), x_shape, outputs)
         seed = experiment.model.seed if experiment.model.seed is not None else seed
     made, initial = create(model, seed, _DTYPES[experiment.engine.dtype])
     if params is not None:

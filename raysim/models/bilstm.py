@@ -19,12 +19,13 @@ class Bilstm(ModelChoice):
     Departures: the paper's vectors are pretrained (GloVe), these are drawn and trained; it does not say how a text's
     outputs become one, which is the maximum here.
 
-    vocabulary: numbers of words, padding and unknown included: `data.tokens.vocabulary` + 2.
+    vocabulary: numbers of words, padding and unknown included; "auto" is `data.tokens.vocabulary` + 2, where the data
+        have words as tokens.
     embedding: numbers of a word. hidden: units of each LSTM.
     """
 
     name: Literal["bilstm"] = "bilstm"
-    vocabulary: PositiveInt = 30_002
+    vocabulary: PositiveInt | Literal["auto"] = "auto"
     embedding: PositiveInt = 300
     hidden: PositiveInt = 300
 
@@ -32,9 +33,9 @@ class Bilstm(ModelChoice):
 class BilstmModule(nn.Module):
     """(batch, time) integers -> (batch, outputs)."""
 
-    def __init__(self, section: Bilstm, outputs: int) -> None:
+    def __init__(self, section: Bilstm, vocabulary: int, outputs: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(section.vocabulary, section.embedding, padding_idx=0)
+        self.embedding = nn.Embedding(vocabulary, section.embedding, padding_idx=0)
         self.lstm = nn.LSTM(section.embedding, section.hidden, batch_first=True, bidirectional=True)
         self.fc = nn.Linear(2 * section.hidden, outputs)
 
@@ -53,4 +54,9 @@ def make(section: Bilstm, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """A fresh module for texts of shape (batch, time), integers below `section.vocabulary`."""
     if len(x_shape) != 1:
         raise ModelError(f"bilstm takes texts (time,), but x has shape {x_shape}.")
-    return BilstmModule(section, outputs)
+    if section.vocabulary == "auto":
+        raise ModelError(
+            "model.vocabulary = 'auto' is for data whose tokens are words, and of these data nothing says how many "
+            "numbers there are: give a number that all of x is below."
+        )
+    return BilstmModule(section, section.vocabulary, outputs)

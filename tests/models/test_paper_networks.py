@@ -74,7 +74,7 @@ def bilstm(vocabulary: int, e: int, h: int, outputs: int) -> int:
         ({"name": "resnet18_gn"}, COLOUR, 100, resnet18(100), 11_220_132),
         ({"name": "resnet56"}, (3, 32, 32), 10, resnet56(10), 853_018),  # He et al. 2016: 0.85 M
         ({"name": "mobilenet_v2_gn"}, (3, 32, 32), 1000, mobilenet_v2(1000), 3_504_872),  # Sandler et al. 2018: 3.4 M
-        ({"name": "bilstm"}, (16,), 4, bilstm(30_002, 300, 300, 4), 10_447_804),
+        ({"name": "bilstm", "vocabulary": 30_002}, (16,), 4, bilstm(30_002, 300, 300, 4), 10_447_804),
     ],
 )
 def test_the_number_of_parameters(
@@ -127,6 +127,7 @@ def test_response_normalisation_is_tensorflows() -> None:
         ({"name": "mobilenet_v2_gn", "groups": 5}, COLOUR, "must divide 8"),
         ({"name": "cnn_tutorial"}, (3, 2, 2), "height >= 4"),
         ({"name": "bilstm"}, COLOUR, "takes texts"),
+        ({"name": "bilstm"}, (5,), r"model.vocabulary = 'auto'.*give a number"),
         ({"name": "distilbert", "path": "nowhere"}, COLOUR, "takes texts"),
     ],
 )

@@ -32,6 +32,11 @@ class Words(Section):
     vocabulary: int = Key(default=30_000, ge=1)
     length: int = Key(default=128, ge=1)
 
+    @property
+    def numbers(self) -> int:
+        """Every number of a row is below this."""
+        return FIRST + self.vocabulary
+
 
 def split(text: str) -> list[str]:
     """The words of a text, in order: runs of letters and digits, with an apostrophe's ending, and single marks."""
