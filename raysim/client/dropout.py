@@ -75,11 +75,13 @@ def keys(client_keys: list[int], steps: int, layers: int, device: torch.device) 
 class AddressedDropout(nn.Module):
     """Stands in for an nn.Dropout inside a module that autograd trains; `key` is set before every local step.
 
-    A layer that a forward pass calls several times draws from the key's own stream of keys.
+    A layer that a forward pass calls several times draws from the key's own stream of keys. A module may also read the
+    layer's `p` and hand it to a function, such as torch's attention, which then draws from torch's generator.
     """
 
     def __init__(self, p: float, like: Tensor) -> None:
         super().__init__()
+        self.p = p
         self._masks = Masks(p, like)
         self._key = torch.zeros((), dtype=torch.int64)
         self._calls = 0

@@ -57,6 +57,12 @@ def test_address_replaces_every_dropout_of_a_module_and_nothing_else() -> None:
     assert isinstance(module[2], nn.Dropout1d)
 
 
+def test_a_module_can_still_read_the_probability_of_its_layer() -> None:
+    module = nn.Sequential(nn.Dropout(0.2))
+    dropout.address(module, torch.empty(0))
+    assert module[0].p == 0.2
+
+
 def test_a_layer_called_twice_draws_two_masks() -> None:
     module = nn.Sequential(nn.Dropout(0.5))
     (layer,) = dropout.address(module, torch.empty(0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,20 +133,3 @@ def test_response_normalisation_is_tensorflows() -> None:
 def test_what_does_not_fit_is_refused(keys: dict[str, Any], x_shape: tuple[int, ...], problem: str) -> None:
     with pytest.raises(ModelError, match=problem):
         made(keys, x_shape, 2)
-
-
-def test_distilbert_from_a_folder(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.DistilBertConfig(vocab_size=20, dim=8, n_layers=1, n_heads=2, hidden_dim=16)
-    transformers.DistilBertModel(config).save_pretrained(tmp_path)
-    _, module = made({"name": "distilbert", "path": str(tmp_path)}, (5,), 3)
-    short, long = torch.tensor([[3, 4, 0]]), torch.tensor([[3, 4, 0, 0, 0]])
-    torch.testing.assert_close(module(short), module(long))
-    with pytest.raises(ModelError, match="must be a folder that transformers reads"):
-        made({"name": "distilbert", "path": str(tmp_path / "nothing")}, (5,), 3)
-
-
-def test_distilbert_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(ModelError, match=r"pip install 'raysim\[transformers\]'"):
-        made({"name": "distilbert", "path": "anywhere"}, (5,), 3)

@@ -18,7 +18,7 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_token
 
 
 class Pretrained(Section):
-    """What `transformers.AutoTokenizer` makes of a text, cut to `length` and padded at the end.
+    """What `transformers.AutoTokenizer` makes of a text, cut to `length` and padded at the end with 0.
 
     Attributes:
         path: the folder with the tokeniser's files, such as that of the `distilbert` model; nothing is downloaded.
@@ -43,7 +43,7 @@ def encode(section: Pretrained, texts: Sequence[str]) -> npt.NDArray[np.int32]:
     """Rows of `length` numbers, (texts, length).
 
     Raises:
-        DataError: transformers is not installed, or cannot read the folder.
+        DataError: transformers is not installed, or cannot read the folder; or padding is another token than 0.
     """
     try:
         from transformers import AutoTokenizer  # optional, and takes seconds to import
@@ -55,5 +55,7 @@ def encode(section: Pretrained, texts: Sequence[str]) -> npt.NDArray[np.int32]:
         tokeniser: Any = AutoTokenizer.from_pretrained(str(Path(section.path).expanduser()), local_files_only=True)
     except (OSError, ValueError) as error:
         raise DataError(f"{section.path} must hold a tokeniser that transformers reads: {error}") from error
+    if tokeniser.pad_token_id != 0:
+        raise DataError(f"{section.path} must pad with token 0, but pads with {tokeniser.pad_token_id}")
     made = tokeniser(list(texts), padding="max_length", truncation=True, max_length=section.length)
     return np.asarray(made["input_ids"], np.int32)

@@ -1,0 +1,104 @@
+"""DistilBERT from a folder: its size, its padding, and a round of it on tokens of the same folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+
+import raysim
+from raysim.errors import ModelError
+from raysim.models.model import bind, create
+from raysim.models.section import ModelSection, factory
+
+Make = Callable[..., raysim.Experiment]
+
+WORDS, PLACES, WIDTH, LAYERS, HIDDEN = 20, 6, 8, 2, 16
+PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "oil", "up", "talks", "home", "win", "new", "chip")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An encoder with fresh weights, and its tokeniser."""
+    import transformers
+
+    made = tmp_path / "distilbert"
+    config = transformers.DistilBertConfig(
+        vocab_size=WORDS, max_position_embeddings=PLACES, dim=WIDTH, n_layers=LAYERS, n_heads=2, hidden_dim=HIDDEN
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        transformers.DistilBertModel(config).save_pretrained(made)
+    (made / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    (made / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "DistilBertTokenizer"}))
+    return made
+
+
+def made(folder: Path | str, outputs: int) -> Any:
+    section = TypeAdapter(ModelSection).validate_python({"name": "distilbert", "path": str(folder)})
+    return create(factory(section, (5,), outputs), 0, torch.float32)
+
+
+def encoder(v: int, places: int, d: int, layers: int, h: int) -> int:
+    """BERT's layers, without token types and pooler."""
+    embeddings, attention, network, norms = (v + places) * d + 2 * d, 4 * (d * d + d), 2 * d * h + h + d, 2 * 2 * d
+    return embeddings + layers * (attention + network + norms)
+
+
+def classifier(d: int, outputs: int) -> int:
+    return (d * d + d) + (d + 1) * outputs
+
+
+def test_the_number_of_parameters_follows_from_the_folders_config(folder: Path) -> None:
+    model, _ = made(folder, outputs=3)
+    assert model.params.num_values == encoder(WORDS, PLACES, WIDTH, LAYERS, HIDDEN) + classifier(WIDTH, 3)
+
+
+def test_the_papers_encoder_has_66_million() -> None:
+    """Sanh et al. 2019, table 3."""
+    assert round(encoder(30_522, 512, 768, 6, 3072) / 1e6) == 66
+
+
+def test_no_place_attends_to_padding(folder: Path) -> None:
+    model, weights = made(folder, outputs=3)
+    module = bind(model, weights, torch.device("cpu")).eval()
+    torch.testing.assert_close(module(torch.tensor([[3, 4, 0]])), module(torch.tensor([[3, 4, 0, 0, 0]])))
+
+
+def test_a_round_trains_every_layer_and_again_to_the_same_bits(folder: Path, tmp_path: Path, experiment: Make) -> None:
+    texts = ("Oil up", "Talks on", "Home win", "New chip")
+    for split in ("train.csv", "test.csv"):
+        (tmp_path / split).write_text("".join(f'"{label}","{text}",""\n' for label, text in enumerate(texts, 1)))
+    tokens = {"name": "pretrained", "path": str(folder), "length": 5}
+    exp = experiment(
+        rounds=1,
+        data={"name": "ag_news", "clients": 2, "root": str(tmp_path), "tokens": tokens},
+        model={"name": "distilbert", "path": str(folder)},
+        cohort={"size": 2},
+        client={"optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 2},
+    )
+    (first,), (again,) = raysim.rounds(exp), raysim.rounds(exp)
+    assert torch.equal(first.weights.params, again.weights.params)
+    model, before = made(folder, outputs=4)
+    start = model.params.views(before.params)
+    still = {name for name, value in start.items() if torch.equal(first.params[name], value)}
+    # A bias of all keys alike moves no share of attention: its gradient is zero, up to rounding.
+    assert {name for name in still if "k_lin.bias" not in name} == set()
+    assert (first.metrics["clients"], first.metrics["rejected"]) == (2, 0)
+
+
+def test_a_folder_that_holds_no_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="must be a folder that transformers reads"):
+        made(tmp_path / "nothing", outputs=3)
+
+
+def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ModelError, match=r"pip install 'raysim\[transformers\]'"):
+        made("anywhere", outputs=3)
