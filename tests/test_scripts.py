@@ -12,7 +12,7 @@ SCRIPTS = Path(__file__).parent.parent / "scripts"
 
 
 @pytest.mark.parametrize(
-    "name", ["bench", "bench-engine", "bench-report", "bench-scaling", "bench-server", "bench-tuning"]
+    "name", ["bench", "bench-cluster", "bench-engine", "bench-report", "bench-scaling", "bench-server", "bench-tuning"]
 )
 def test_a_benchmark_says_how_it_is_called(name: str) -> None:
     done = subprocess.run([sys.executable, SCRIPTS / name, "--help"], capture_output=True, text=True, timeout=120)
