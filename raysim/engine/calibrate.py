@@ -23,7 +23,7 @@ from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool
 from raysim.errors import ModelError, ResourceError
-from raysim.server.sums import Sums
+from raysim.server.sums import Sums, on_cpu
 
 FORMS: tuple[FormName, ...] = get_args(FormName)
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
@@ -138,7 +138,7 @@ def _passed_s(
     for phase in algorithm.phases[:-1]:
         # What an earlier phase comes to is not of interest, only that there is something of its shape.
         sent = phase.broadcast(state, {}, cohort.tolist(), sums)
-        sums.append(pool.run("train", sent, 0, chunks[0], None))
+        sums.append(on_cpu(pool.run("train", sent, 0, chunks[0], None)))
     broadcast = algorithm.phases[-1].broadcast(state, {}, cohort.tolist(), sums)
     measured: dict[int, float] = {}
     spent_s = 0.0
