@@ -59,7 +59,7 @@ class Cifar100(Partitioned):
 
 def open_cifar10(section: Cifar10) -> Source:
     """Find the files; DataError if they are missing."""
-    folder = locate(section.root, "cifar10", CIFAR10.binary.address)
+    folder = locate(section.root, "cifar10", (CIFAR10.binary,))
     files = CifarFiles.find(folder, CIFAR10, section.train_files, section.test_files)
 
     def load() -> Examples:
@@ -73,7 +73,7 @@ def open_cifar10(section: Cifar10) -> Source:
 
 def open_cifar100(section: Cifar100) -> Source:
     """Find the files; DataError if they are missing."""
-    folder = locate(section.root, "cifar100", CIFAR100.binary.address)
+    folder = locate(section.root, "cifar100", (CIFAR100.binary,))
     files = CifarFiles.find(folder, CIFAR100, CIFAR100.train, CIFAR100.test)
 
     def load() -> Examples:

@@ -110,6 +110,20 @@ def test_rows_of_other_lengths_are_named(tmp_path: Path, x: Any, problem: str) -
         prepare(leaf(tmp_path, x), seed=0)
 
 
+@pytest.mark.parametrize("label", ["a", "1", 1.5, None, True, float("nan"), float("inf"), -1, 10, [1]])
+def test_a_label_that_is_no_whole_number_in_range_is_named(tmp_path: Path, label: Any) -> None:
+    section = leaf(tmp_path, [[2.0, 3.0]])
+    for file in tmp_path.rglob("my.json"):
+        content = json.loads(file.read_text())
+        content["user_data"]["v"]["y"] = [label]
+        file.write_text(json.dumps(content))
+    with pytest.raises(DataError) as raised:
+        prepare(section, seed=0)
+    assert str(raised.value) == (
+        f"{tmp_path / 'train' / 'my.json'}, user 'v': expected whole numbers in 0..9 as labels, found {label!r}"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "total", "smallest", "largest"),
     [("0_0", 897, 5, 169), ("0.5_0.5", 912, 5, 465), ("1_1", 1084, 5, 662), ("iid", 805, 6, 360)],
