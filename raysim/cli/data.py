@@ -54,6 +54,7 @@ def prepare(
     import time
 
     from raysim import experiment as experiments
+    from raysim.data.describe import summary
     from raysim.report import figures
 
     start_s = time.monotonic()
@@ -63,7 +64,9 @@ def prepare(
         experiment = experiments.of_source(source, root, changes or ())
     dataset = _downloaded(experiment, Path(source)) if download else _prepared(experiment, Path(source))
     took = figures.duration(time.monotonic() - start_s)
-    typer.echo(f"{_whereabouts(dataset)}, ready after {took}")
+    typer.echo(summary(dataset))
+    typer.echo(f"fingerprint  {dataset.fingerprint}")
+    typer.echo(f"cache        {_whereabouts(dataset)}, ready after {took}")
 
 
 def _dataset(source: Path, changes: list[str] | None) -> FederatedDataset:
@@ -109,8 +112,8 @@ def _whereabouts(dataset: FederatedDataset) -> str:
     from raysim.data.generated_split import GeneratedSplit
 
     if isinstance(dataset.train, GeneratedSplit):
-        return "generated client by client, so nothing is stored"
-    return f"{dataset.fingerprint} in {datasets()}"
+        return "nothing is stored: it is generated client by client"
+    return str(datasets())
 
 
 data = typer.Typer(help="Look at datasets, and prepare them.", no_args_is_help=True)

@@ -80,7 +80,7 @@ def prepare(section: AnyData, seed: int) -> FederatedDataset:
     except MissingFileError as missing:
         if not downloads.offered(section):
             raise
-        raise MissingFileError(f"{missing}, or let `raysim data prepare --download` fetch it") from None
+        raise MissingFileError(f"{missing}, or let `raysim data prepare` fetch it, with --download") from None
 
 
 def _divided(section: Partitioned, seed: int, source: Source) -> FederatedDataset:

@@ -47,11 +47,20 @@ def test_prepare_of_generated_data_says_that_nothing_is_stored(raysim: Raysim) -
     assert "nothing is stored" in raysim.out
 
 
+def test_prepare_says_what_there_is(raysim: Raysim) -> None:
+    assert raysim("data", "prepare", "tiny.toml", "--set", "data.holdout=0.25") == 0
+    assert "task         classification, 10 classes\n" in raysim.out
+    for start in ("train        15 clients, ", "validation   5 clients, ", "test         20 clients, "):
+        assert f"\n{start}" in raysim.out
+
+
 def test_a_source_is_prepared_by_its_name(raysim: Raysim) -> None:
     assert raysim("data", "prepare", "digits", "--set", "data.clients=7") == 0
     assert "ready after" in raysim.out
     assert raysim("data", "prepare", "mnits") == 2
     assert "'mnits' is neither a file nor a source of data: the sources are digits, synthetic, mnist" in raysim.err
+    assert raysim("data", "prepare", "tinyshakespeare") == 2
+    assert "'tinyshakespeare' is shakespeare with data.form = 'tiny'" in raysim.err
     assert raysim("data", "prepare", "ag_news", "--root", "nowhere") == 2
     assert "there is no folder nowhere" in raysim.err
 

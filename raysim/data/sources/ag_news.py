@@ -23,7 +23,9 @@ from raysim.seeds import Int64s
 _FROM = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv"
 _CLASSES = 4
 
-TRAIN = Published("train.csv", f"{_FROM}/train.csv", "md5:b1a00f826fdfbd249f79597b59e1dc12", ("train.csv.gz",))
+TRAIN = Published(
+    "train.csv", f"{_FROM}/train.csv", "md5:b1a00f826fdfbd249f79597b59e1dc12", ("train.csv.gz",), 29_470_338
+)
 TEST = Published("test.csv", f"{_FROM}/test.csv", "md5:d52ea96a97a2d943681189a97654912d", ("test.csv.gz",), 1_857_427)
 NOISY = Published(
     "samples10000valMed.csv",
