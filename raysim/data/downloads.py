@@ -20,7 +20,7 @@ from raysim.data.section import (
     Shakespeare,
     Stackoverflow,
 )
-from raysim.data.sources import ag_news, emnist, emnist_idx, gld, mnist, newsgroups, shakespeare, stackoverflow
+from raysim.data.sources import ag_news, cifar, emnist, emnist_idx, gld, mnist, newsgroups, shakespeare, stackoverflow
 from raysim.data.sources.cifar_files import CIFAR10, CIFAR100
 from raysim.data.sources.packed import Packed
 from raysim.data.sources.published import Published
@@ -68,7 +68,7 @@ def offered(section: AnyData) -> list[Offered]:
     match section:
         case Mnist() | FashionMnist():
             return [_into(section.root, section.name.replace("_", "-"), *mnist.FILES[section.name])]
-        case Cifar10():
+        case Cifar10() if cifar.is_whole(section):
             return [_into(section.root, "cifar10", CIFAR10.binary)]
         case Cifar100():
             return [_into(section.root, "cifar100", CIFAR100.binary)]

@@ -101,13 +101,20 @@ class CifarFiles:
     ) -> CifarFiles:
         """The binary archive, else its unpacked members `train` and `test`, else the python archive.
 
+        Where `train` and `test` are not the published members, no archive holds what is meant by them.
+
         Raises:
             MissingFileError: none of them is there.
         """
         unpacked = tuple(map(distribution.unpacked, (*train, *test)))
-        for version in ((distribution.binary,), unpacked, (distribution.python,)):
+        own = (train, test) != (distribution.train, distribution.test)
+        for version in (unpacked,) if own else ((distribution.binary,), unpacked, (distribution.python,)):
             if all((folder / file.name).is_file() for file in version):
                 return cls(distribution, tuple(file.find(folder) for file in version))
+        if own:
+            raise MissingFileError(
+                f"{folder} must hold {', '.join((*train, *test))}, which data.train_files and data.test_files name"
+            )
         raise MissingFileError(
             f"{folder} must hold {distribution.binary.name}, {distribution.python.name} or "
             f"{', '.join((*train, *test))}; published at {distribution.binary.address}: put one of them there"

@@ -75,11 +75,14 @@ def names(files: list[SourceFile]) -> list[str]:
 
 
 def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
-    """Rows of numbers as float32; DataError where they are ragged or no numbers."""
+    """Rows of numbers as float32; DataError where they are ragged, or hold null or what is no number."""
     try:
-        return np.array(rows, np.float32)
+        made = np.array(rows, np.float32)
     except (ValueError, TypeError) as error:
         raise DataError(f"{where}: expected rows of equally many numbers: {error}") from error
+    if not np.isfinite(made).all():
+        raise DataError(f"{where}: expected finite numbers as x, found null, NaN or an infinity")
+    return made
 
 
 def labels(given: list[Any], num_classes: int, where: str) -> Int64s:

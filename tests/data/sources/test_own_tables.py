@@ -103,9 +103,14 @@ def test_leafs_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("x", "problem"),
-    [([[1.0]], r"expected x of shape \(2,\) as the first user's, found \(1,\)"), ([[1.0], [1.0, 2.0]], "equally many")],
+    [
+        ([[1.0]], r"expected x of shape \(2,\) as the first user's, found \(1,\)"),
+        ([[1.0], [1.0, 2.0]], "equally many"),
+        ([["a", 1.0]], "equally many numbers"),
+        ([[None, 1.0]], "expected finite numbers as x, found null"),
+    ],
 )
-def test_rows_of_other_lengths_are_named(tmp_path: Path, x: Any, problem: str) -> None:
+def test_rows_that_do_not_fit_are_named(tmp_path: Path, x: Any, problem: str) -> None:
     with pytest.raises(DataError, match=rf"my\.json, user 'v': .*{problem}"):
         prepare(leaf(tmp_path, x), seed=0)
 

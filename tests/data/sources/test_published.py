@@ -217,6 +217,8 @@ OFFERED: list[tuple[dict[str, Any], dict[str, set[str]]]] = [
     ({"name": "gld", "set": "gld160k"}, {}),
     ({"name": "shakespeare", "form": "leaf"}, {}),
     ({"name": "emnist", "form": "leaf"}, {}),
+    ({"name": "cifar10", "clients": 1}, {"cifar10": {"cifar-10-binary.tar.gz"}}),
+    ({"name": "cifar10", "clients": 1, "train_files": ["data_batch_1.bin"]}, {}),
     ({"name": "leaf"}, {}),
 ]
 
