@@ -72,7 +72,7 @@ class EngineSection(Section):
         split, and of the scored ones, in the memory of each worker's device, or warns of what does not fit; "host"
         sends them there chunk by chunk. "auto" is "device" on a card, for splits that take at most a quarter of what
         the worker may still use of its memory, and whose clients the run meets at least once on average.
-    cuda_graphs: record the local steps of stacked clients on a card, and play them back.
+    cuda_graphs: record the passes, forward and back, of stacked clients on a card, and play them back.
     dtype: what weights are kept in. precision: what products are computed in: as dtype, unless "tf32" (NVIDIA cards) or
         "bf16" is asked for.
     """

@@ -1,4 +1,4 @@
-"""Which splits a process keeps on its device, as `engine.examples` says; runs on the same data share them."""
+"""Which splits a process keeps on its device, as `engine.examples` says; runs on the same data that say the same of them share them."""
 
 from __future__ import annotations
 
