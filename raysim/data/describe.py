@@ -30,7 +30,7 @@ def summary(dataset: FederatedDataset) -> str:
     for name, split in dataset.splits.items():
         sizes, about = _sizes(split)
         of_each = " to ".join(f"{size:,}" for size in sorted({sizes.min(), sizes.max()}))
-        lines.append(f"{name:<11}  {len(split):,} clients, {sizes.sum():,} examples, {of_each} each{about}")
+        lines.append(f"{name:<11}  clients {len(split):,}, examples {sizes.sum():,}, sizes {of_each}{about}")
     return "\n".join(lines)
 
 

@@ -80,7 +80,8 @@ def prepare(section: AnyData, seed: int) -> FederatedDataset:
     except MissingFileError as missing:
         if not downloads.offered(section):
             raise
-        raise MissingFileError(f"{missing}, or let `raysim data prepare` fetch it, with --download") from None
+        advice = "or let `raysim data prepare` fetch what is missing, with --download"
+        raise MissingFileError(f"{missing}, {advice}") from None
 
 
 def _divided(section: Partitioned, seed: int, source: Source) -> FederatedDataset:

@@ -50,7 +50,7 @@ def test_prepare_of_generated_data_says_that_nothing_is_stored(raysim: Raysim) -
 def test_prepare_says_what_there_is(raysim: Raysim) -> None:
     assert raysim("data", "prepare", "tiny.toml", "--set", "data.holdout=0.25") == 0
     assert "task         classification, 10 classes\n" in raysim.out
-    for start in ("train        15 clients, ", "validation   5 clients, ", "test         20 clients, "):
+    for start in ("train        clients 15, ", "validation   clients 5, ", "test         clients 20, "):
         assert f"\n{start}" in raysim.out
 
 

@@ -79,8 +79,8 @@ def test_a_description_counts_clients_examples_and_labels() -> None:
     )
     assert summary(data).splitlines()[2:] == [
         "task         classification, 2 classes",
-        "train        3 clients, 7 examples, 1 to 4 each",
-        "test         1 clients, 0 examples, 0 each",
+        "train        clients 3, examples 7, sizes 1 to 4",
+        "test         clients 1, examples 0, sizes 0",
     ]
     text = describe(data)
     assert "x            float32[2]" in text
@@ -99,7 +99,7 @@ def test_a_description_of_many_clients_is_of_a_sample_and_says_so() -> None:
     assert "clients   1,000,000,000" in text
     assert "examples  900,000 (of 100,000 clients)" in text
     assert "labels (of 1,000 clients)" in text
-    assert "train        1,000,000,000 clients, 900,000 examples, 9 each (of 100,000 clients)" in summary(
+    assert "train        clients 1,000,000,000, examples 900,000, sizes 9 (of 100,000 clients)" in summary(
         prepare(Synthetic(clients=10**9, sizes=10), seed=0)
     )
 
