@@ -21,6 +21,7 @@ CONTENTS = {
     "Tutorials": ("first-run", "own-model-and-data", "tuning", "cluster", "new-algorithm"),
     "Guide": (
         "coming-from",
+        "data",
         "algorithms",
         "tuning",
         "cluster",

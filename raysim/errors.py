@@ -3,6 +3,7 @@
 RaysimError
 ├── ExperimentError (ValueError)   a key, value or combination in the experiment
 ├── DataError (ValueError)         a file, table or client that is not as promised
+│   └── MissingFileError           a file of a source that is not there
 ├── ModelError (ValueError)        a module whose shapes, outputs or loss do not fit
 ├── ResourceError                  more workers, cores or cards than there are
 ├── RunFolderError                 a run folder that exists, is in use, or lacks what is needed
@@ -26,6 +27,10 @@ class ExperimentError(RaysimError, ValueError):
 
 class DataError(RaysimError, ValueError):
     """A dataset, a file of one, or a client of one is not as promised."""
+
+
+class MissingFileError(DataError):
+    """A published file is not in the source's folder; says where to get it."""
 
 
 class ModelError(RaysimError, ValueError):

@@ -25,7 +25,7 @@ from raysim.client.forms.choose import FormName, Precision
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
 from raysim.data.paths import paths
-from raysim.data.section import AnyData, Data
+from raysim.data.section import FORMS, AnyData, Data
 from raysim.errors import ExperimentError
 from raysim.models.section import ModelSection
 from raysim.section import Section
@@ -72,7 +72,7 @@ class EngineSection(Section):
         split, and of the scored ones, in the memory of each worker's device, or warns of what does not fit; "host"
         sends them there chunk by chunk. "auto" is "device" on a card, for splits that take at most a quarter of what
         the worker may still use of its memory, and whose clients the run meets at least once on average.
-    cuda_graphs: record the local steps of stacked clients on a card, and play them back.
+    cuda_graphs: record the passes, forward and back, of stacked clients on a card, and play them back.
     dtype: what weights are kept in. precision: what products are computed in: as dtype, unless "tf32" (NVIDIA cards) or
         "bf16" is asked for.
     """
@@ -250,7 +250,10 @@ def of_source(name: str, root: str | None, set: Iterable[str] = ()) -> Experimen
     """
     known = {kind.model_fields["name"].default: kind for kind in get_args(AnyData)}
     if name not in known:
-        raise ExperimentError(f"{name!r} is neither a file nor a source of data: the sources are {', '.join(known)}.")
+        form = f" {name!r} is {FORMS[name]}." if name in FORMS else ""
+        raise ExperimentError(
+            f"{name!r} is neither a file nor a source of data: the sources are {', '.join(known)}.{form}"
+        )
     data: dict[str, Any] = {"name": name, **({"root": root} if root else {})}
     if known[name].model_fields["clients"].is_required():
         data["clients"] = SOURCE_CLIENTS

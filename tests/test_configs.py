@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import argparse
 import math
+import shlex
 from pathlib import Path
 
 import pytest
 
 import raysim
+from raysim import sweep
 from raysim.cohort.replay import Replay
 from raysim.data.partitioned import Partitioned
 from tests.data.sources import tiny
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "configs").rglob("*.toml"))
+
+PAGES = ("papers.md", "reproduction.md")
+COMMANDS = sorted(
+    {
+        line.strip()
+        for page in PAGES
+        for line in (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
+        if line.strip().startswith("raysim run configs/")
+    }
+)
 
 # Few clients, few of them in a round, and a local step each: what a file says of model, data and method stays.
 SMALL = ("rounds=1", "engine.workers=0", "client.max_local_steps=1")
@@ -41,3 +54,16 @@ def test_every_file_says_where_it_comes_from_and_has_a_folder_of_its_own() -> No
         assert file.read_text(encoding="utf-8").startswith("# "), f"{file} does not say what it is"
     names = [raysim.load(file).name for file in FILES]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_pages_is_one_that_the_file_takes(command: str) -> None:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("file", type=Path)
+    for option in ("--set", "--unset", "--sweep", "--path"):
+        parser.add_argument(option, action="append", default=[])
+    parser.add_argument("--centralized", action="store_true")
+    asked = parser.parse_args(shlex.split(command)[2:])
+    exp = raysim.load(ROOT / asked.file, asked.set, asked.unset)
+    if asked.sweep:
+        assert len(sweep.points(exp, sweep.parse(asked.sweep))) > 1

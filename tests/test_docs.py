@@ -18,6 +18,9 @@ import raysim
 import tuning
 from raysim import sweep
 from raysim.cli import app
+from raysim.data import downloads
+from raysim.data.sources.packed import Packed
+from raysim.experiment import of_source
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -246,6 +249,34 @@ def test_the_readme_lists_every_choice_and_no_other() -> None:
     # `dataset=` and `model=` are arguments, not names.
     listed = {key: {name for name in re.findall(r"`([^`]+)`", names) if not name.endswith("=")} for key, names in rows}
     assert listed == offered()
+
+
+DATA_PAGE = ROOT / "docs" / "data.md"
+
+
+def test_the_page_about_data_has_every_source_and_no_other() -> None:
+    # A source's further forms stand below it, with no name of their own.
+    listed = re.findall(r"^\| `(\w+)` \|", prose(DATA_PAGE), re.MULTILINE)
+    assert sorted(listed) == sorted(offered()["data"])
+
+
+def test_the_page_about_data_names_what_a_download_fetches() -> None:
+    fetched = set()
+    for source in offered()["data"]:
+        if source != "arrow":
+            section = of_source(source, None).data
+            assert section is not None
+            for folder, files in downloads.offered(section):
+                assert folder.name in inline_code(DATA_PAGE)
+                for file in files:
+                    fetched |= set(file.names if isinstance(file, Packed) else (file.name,))
+    # Those of a split of EMNIST are named by the first of them.
+    missing = fetched - set(inline_code(DATA_PAGE))
+    assert missing == {
+        "emnist-balanced-train-labels-idx1-ubyte.gz",
+        "emnist-balanced-test-images-idx3-ubyte.gz",
+        "emnist-balanced-test-labels-idx1-ubyte.gz",
+    }
 
 
 def test_the_quick_starts_closing_table_is_the_programs(workplace: Path) -> None:

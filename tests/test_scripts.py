@@ -6,13 +6,26 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from raysim.data import DatasetWriter, Field
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 
 
 @pytest.mark.parametrize(
-    "name", ["bench", "bench-engine", "bench-report", "bench-scaling", "bench-server", "bench-tuning"]
+    "name",
+    [
+        "bench",
+        "bench-cluster",
+        "bench-data",
+        "bench-engine",
+        "bench-report",
+        "bench-scaling",
+        "bench-server",
+        "bench-tuning",
+    ],
 )
 def test_a_benchmark_says_how_it_is_called(name: str) -> None:
     done = subprocess.run([sys.executable, SCRIPTS / name, "--help"], capture_output=True, text=True, timeout=120)
@@ -25,3 +38,13 @@ def test_the_servers_benchmark_steps_every_optimizer() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 2 + 8
+
+
+def test_the_benchmark_of_data_reads_what_was_prepared(tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path / "data", Field((2,), "float32"), Field((), "int64"), 3) as writer:
+        for k in range(5):
+            writer.write("train", f"c{k}", np.full((3, 2), k, dtype=np.float32), np.zeros(3, dtype=np.int64))
+    command = [sys.executable, SCRIPTS / "bench-data", tmp_path / "data", "--passes", "2", "--counts", "2,3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 2 + 2

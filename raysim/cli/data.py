@@ -10,7 +10,7 @@ import typer
 from raysim.cli.experiment import load
 from raysim.cli.options import Set
 from raysim.cli.say import say
-from raysim.errors import ExperimentError
+from raysim.errors import ExperimentError, MissingFileError
 
 if TYPE_CHECKING:
     from raysim.data.dataset import FederatedDataset
@@ -54,7 +54,7 @@ def prepare(
     import time
 
     from raysim import experiment as experiments
-    from raysim.data import downloads
+    from raysim.data.describe import summary
     from raysim.report import figures
 
     start_s = time.monotonic()
@@ -62,12 +62,11 @@ def prepare(
         experiment = load(Path(source), [*(changes or ()), *([f"data.root={root}"] if root else ())], None)
     else:
         experiment = experiments.of_source(source, root, changes or ())
-    if download and experiment.data is not None:
-        for path in downloads.download(experiment.data):
-            say(f"fetched {path}")
-    dataset = _prepared(experiment, Path(source))
+    dataset = _downloaded(experiment, Path(source)) if download else _prepared(experiment, Path(source))
     took = figures.duration(time.monotonic() - start_s)
-    typer.echo(f"{_whereabouts(dataset)}, ready after {took}")
+    typer.echo(summary(dataset))
+    typer.echo(f"fingerprint  {dataset.fingerprint}")
+    typer.echo(f"cache        {_whereabouts(dataset)}, ready after {took}")
 
 
 def _dataset(source: Path, changes: list[str] | None) -> FederatedDataset:
@@ -95,13 +94,26 @@ def _prepared(experiment: Experiment, source: Path) -> FederatedDataset:
     return prepare(experiment.data, experiment.seed)
 
 
+def _downloaded(experiment: Experiment, source: Path) -> FederatedDataset:
+    """As `_prepared`, and where a file is missing once more, after it was fetched."""
+    from raysim.data import downloads
+
+    try:
+        return _prepared(experiment, source)
+    except MissingFileError as missing:
+        assert experiment.data is not None
+        for path in downloads.download(experiment.data, missing):
+            say(f"fetched {path}")
+    return _prepared(experiment, source)
+
+
 def _whereabouts(dataset: FederatedDataset) -> str:
     from raysim.data.copies import datasets
     from raysim.data.generated_split import GeneratedSplit
 
     if isinstance(dataset.train, GeneratedSplit):
-        return "generated client by client, so nothing is stored"
-    return f"{dataset.fingerprint} in {datasets()}"
+        return "nothing is stored: it is generated client by client"
+    return str(datasets())
 
 
 data = typer.Typer(help="Look at datasets, and prepare them.", no_args_is_help=True)

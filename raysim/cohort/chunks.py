@@ -20,31 +20,34 @@ Chunk = tuple[int, ...]
 """Client positions, in the order in which their updates are added."""
 
 
-def plan(cohort: Positions, local_steps: Positions, chunk_size: int) -> tuple[Chunk, ...]:
-    """Cut the cohort into chunks of at most `chunk_size`, most local steps first, ties in cohort order.
+CROWDS = (1, 2, 4, 8)
+"""Numbers of workers that a cut should suit, as it must not depend on how many there are."""
 
-    Members of a chunk then take about the same number of local steps. The chunks, longest first, are `deal`t to the
-    leaves of the tree of sums, so that every half of it costs about the same.
+
+def plan(cohort: Positions, local_steps: Positions, costs: Positions, chunk_size: int) -> tuple[Chunk, ...]:
+    """Cut the cohort into chunks of at most `chunk_size`, most local steps first, then costliest, ties in cohort order.
+
+    Members of a chunk then take about the same number of local steps, of about the same length. The chunks, longest
+    first, are `deal`t to the leaves of the tree of sums, so that every half of it costs about the same.
     """
-    order = np.argsort(-local_steps, kind="stable")
-    longest_first = cohort[order].tolist()
+    longest_first = cohort[_longest_first(local_steps, costs)].tolist()
     return tuple(deal([tuple(longest_first[i : i + chunk_size]) for i in range(0, len(longest_first), chunk_size)]))
 
 
 def stacks(
-    cohort: Positions, local_steps: Positions, costs: Positions, calls: int, num_chunks: int, most: int
+    cohort: Positions, local_steps: Positions, costs: Positions, overhead: int, num_chunks: int, most: int
 ) -> tuple[Chunk, ...]:
-    """Cut the cohort, most local steps first, into chunks that cost about the same: for forms with a client axis, under
-    which a chunk costs `calls` for each local step of its longest member, beside what its members cost.
+    """Cut the cohort, in the order of `plan`, into chunks that cost about the same: for forms with a client axis, under
+    which a chunk costs `overhead` for each local step of its longest member, beside what its members cost.
 
-    Few clients with many local steps are a chunk, and many with few. There are `num_chunks` at most, and no more than
-    leave the first one members that cost as much as its calls: what more of them would gain by going to other workers,
-    they would lose to calls. No chunk has more than `most` members, in as many chunks as that takes.
+    Few clients with many local steps are a chunk, and many with few. More chunks level more workers, and cost more
+    overhead: of 1, 2, 4, ... and `num_chunks` the number is taken that `CROWDS` are soonest done with, in the sum of
+    their times. No chunk has more than `most` members, in as many chunks as that takes.
     """
     if not len(cohort):
         return ()
-    order = np.argsort(-local_steps, kind="stable")
-    members, tops = cohort[order].tolist(), (calls * local_steps[order]).tolist()
+    order = _longest_first(local_steps, costs)
+    members, tops = cohort[order].tolist(), (overhead * local_steps[order]).tolist()
     up_to = [0, *accumulate(costs[order].tolist())]
 
     def cut(limit: int) -> list[int]:
@@ -56,9 +59,23 @@ def stacks(
             ends.append(fits - 1)
         return ends
 
-    wanted = max(math.ceil(len(members) / most), min(num_chunks, len(cut(2 * tops[0])) - 1))
-    limit = bisect_left(range(tops[0] + up_to[-1]), True, key=lambda limit: len(cut(limit)) - 1 <= wanted)
-    return tuple(deal([tuple(members[first:stop]) for first, stop in pairwise(cut(limit))]))
+    def evenly(wanted: int) -> list[int]:
+        """Where so many chunks end, or fewer, of which the costliest is as cheap as can be."""
+        all_of_it = range(tops[0] + up_to[-1])
+        return cut(bisect_left(all_of_it, True, key=lambda limit: len(cut(limit)) - 1 <= wanted))
+
+    def time(ends: list[int]) -> float:
+        made: list[int] = [tops[first] + up_to[stop] - up_to[first] for first, stop in pairwise(ends)]
+        return sum(max(max(made), sum(made) / workers) for workers in CROWDS)
+
+    fewest = math.ceil(len(members) / most)
+    numbers = {max(fewest, min(num_chunks, 1 << power)) for power in range(num_chunks.bit_length() + 1)}
+    best = min((evenly(wanted) for wanted in sorted(numbers)), key=time)
+    return tuple(deal([tuple(members[first:stop]) for first, stop in pairwise(best)]))
+
+
+def _longest_first(local_steps: Positions, costs: Positions) -> Positions:
+    return np.lexsort((-costs, -local_steps))
 
 
 def level(cohort: Positions, costs: Positions, num_chunks: int) -> tuple[Chunk, ...]:

@@ -19,16 +19,25 @@ def describe(dataset: FederatedDataset) -> str:
     The cost is bounded: of more than 100,000 clients the sizes, and of more than 1,000 the labels, are those of so many
     clients at even distances, and the text says so. Padding is no label.
     """
-    task = "regression" if dataset.num_classes is None else f"classification, {dataset.num_classes} classes"
-    lines = [
-        f"x            {_field(dataset.x)}",
-        f"y            {_field(dataset.y)}",
-        f"task         {task}",
-        f"fingerprint  {dataset.fingerprint}",
-    ]
+    lines = [*_heading(dataset), f"fingerprint  {dataset.fingerprint}"]
     for name, split in dataset.splits.items():
         lines += ["", name, *(f"  {line}" for line in _split(split, dataset.num_classes, dataset.y.padding))]
     return "\n".join(lines)
+
+
+def summary(dataset: FederatedDataset) -> str:
+    """Fields, and a line for every split: clients, examples and sizes; at the cost of `describe`, without labels."""
+    lines = _heading(dataset)
+    for name, split in dataset.splits.items():
+        sizes, about = _sizes(split)
+        of_each = " to ".join(f"{size:,}" for size in sorted({sizes.min(), sizes.max()}))
+        lines.append(f"{name:<11}  clients {len(split):,}, examples {sizes.sum():,}, sizes {of_each}{about}")
+    return "\n".join(lines)
+
+
+def _heading(dataset: FederatedDataset) -> list[str]:
+    task = "regression" if dataset.num_classes is None else f"classification, {dataset.num_classes} classes"
+    return [f"x            {_field(dataset.x)}", f"y            {_field(dataset.y)}", f"task         {task}"]
 
 
 def _field(field: Field) -> str:
@@ -38,9 +47,8 @@ def _field(field: Field) -> str:
 
 
 def _split(split: Split, num_classes: int | None, padding: int | None) -> list[str]:
-    sized, read = _evenly(len(split), _SIZED_CLIENTS), _evenly(len(split), _READ_CLIENTS)
-    sizes = split.sizes(sized)
-    about = _of(sized, split)
+    read = _evenly(len(split), _READ_CLIENTS)
+    sizes, about = _sizes(split)
     lines = [
         f"clients   {len(split):,}",
         f"examples  {sizes.sum():,}{about}",
@@ -52,6 +60,12 @@ def _split(split: Split, num_classes: int | None, padding: int | None) -> list[s
             counts += label_counts(split.client(position)[1], num_classes, padding)
         lines += _histogram(counts, _of(read, split))
     return lines
+
+
+def _sizes(split: Split) -> tuple[Int64s, str]:
+    """Examples of each client, and of how many clients these are, where it is a sample."""
+    sized = _evenly(len(split), _SIZED_CLIENTS)
+    return split.sizes(sized), _of(sized, split)
 
 
 def _evenly(num_clients: int, at_most: int) -> Int64s:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from raysim.data.section import (
     AgNews,
@@ -18,54 +20,29 @@ from raysim.data.section import (
     Shakespeare,
     Stackoverflow,
 )
-from raysim.data.sources import ag_news, emnist, gld, newsgroups, shakespeare, stackoverflow
+from raysim.data.sources import ag_news, cifar, emnist, emnist_idx, gld, mnist, newsgroups, shakespeare, stackoverflow
 from raysim.data.sources.cifar_files import CIFAR10, CIFAR100
 from raysim.data.sources.packed import Packed
 from raysim.data.sources.published import Published
 from raysim.data.sources.root import places
-from raysim.errors import DataError
+from raysim.errors import DataError, MissingFileError
 
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
-_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
-
-
-def _idx(address: str, checksums: dict[str, str]) -> tuple[Published, ...]:
-    return tuple(
-        Published(f"{stem}-ubyte.gz", f"{address}/{stem}-ubyte.gz", f"md5:{md5}", (f"{stem}-ubyte",))
-        for stem, md5 in checksums.items()
-    )
-
-
-_MNIST_FILES = _idx(
-    _MNIST,
-    {
-        "train-images-idx3": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "train-labels-idx1": "d53e105ee54ea40749a09fcbcd1e9432",
-        "t10k-images-idx3": "9fb629c4189551a2d022fa330f9573f3",
-        "t10k-labels-idx1": "ec29112dd5afa0611ce80d1b7f02629c",
-    },
-)
-_FASHION_FILES = _idx(
-    _FASHION,
-    {
-        "train-images-idx3": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "train-labels-idx1": "25c81989df183df01b3e8a0aad5dffbe",
-        "t10k-images-idx3": "bef4ecab320f06d8554ea6380940ec79",
-        "t10k-labels-idx1": "bb300cfdad3c16e7a12a480ee83cd310",
-    },
-)
 _TFF = "https://storage.googleapis.com/tff-datasets-public"
-_EMNIST = "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip"
-
-Offered = tuple[str, tuple[Published | Packed, ...]]
-"""A source's usual folder, and what to fetch into it."""
 
 
-def download(section: AnyData) -> list[Path]:
+class Offered(NamedTuple):
+    """What to fetch into a folder."""
+
+    folder: Path
+    files: tuple[Published | Packed, ...]
+
+
+def download(section: AnyData, missing: MissingFileError) -> list[Path]:
     """Fetch a source's files into its folder, those that are not there yet.
 
     Args:
         section: the source, with `root` or the first of its usual places.
+        missing: what `prepare` raised: a source whose files are there in another form than the one offered needs none.
 
     Returns:
         What was fetched.
@@ -73,15 +50,10 @@ def download(section: AnyData) -> list[Path]:
     Raises:
         DataError: the source's files are not offered in a form that is used, or an address does not answer.
     """
-    offered = _offered(section)
-    if offered is None:
-        raise DataError(
-            f"--download has no address for data.name = {section.name!r} as it is set here: without --download an "
-            f"error says where its files are published, or what makes them"
-        )
-    folder, files = offered
-    target = places(getattr(section, "root", None), folder)[0]
-    return [path for file in files for path in _fetched(file, target)]
+    wanted = offered(section)
+    if not wanted:
+        raise DataError(f"{missing}; --download has no address for data.name = {section.name!r} as it is set here")
+    return [path for folder, files in wanted for file in files for path in _fetched(file, folder)]
 
 
 def _fetched(file: Published | Packed, folder: Path) -> list[Path]:
@@ -91,45 +63,57 @@ def _fetched(file: Published | Packed, folder: Path) -> list[Path]:
     return [] if path is None else [path]
 
 
-def _offered(section: AnyData) -> Offered | None:
+def offered(section: AnyData) -> list[Offered]:
+    """What `download` fetches for a source as it is set, into which folder; nothing where nobody offers it."""
     match section:
-        case Mnist():
-            return "mnist", _MNIST_FILES
-        case FashionMnist():
-            return "fashion-mnist", _FASHION_FILES
-        case Cifar10():
-            return "cifar10", (CIFAR10.binary,)
+        case Mnist() | FashionMnist():
+            return [_into(section.root, section.name.replace("_", "-"), *mnist.FILES[section.name])]
+        case Cifar10() if cifar.is_whole(section):
+            return [_into(section.root, "cifar10", CIFAR10.binary)]
         case Cifar100():
-            return "cifar100", (CIFAR100.binary,)
+            return [_into(section.root, "cifar100", CIFAR100.binary)]
         case Emnist(form="tff"):
             stem = "fed_emnist_digitsonly" if section.digits else "fed_emnist"
-            names = tuple(file.name for file in emnist.HDF5[section.digits])
-            return "emnist", (Packed(f"{_TFF}/{stem}.tar.bz2", names),)
+            return [
+                _into(section.root, "emnist", Packed(f"{_TFF}/{stem}.tar.bz2", _names(emnist.HDF5[section.digits])))
+            ]
         case EmnistIdx():
-            names = tuple(
-                f"emnist-{section.split}-{side}-{kind}-ubyte.gz"
-                for side in ("train", "test")
-                for kind in ("images-idx3", "labels-idx1")
-            )
-            return "emnist", (Packed(_EMNIST, names),)
+            return [_into(section.root, "emnist", Packed(emnist_idx.ARCHIVE, _names(emnist_idx.published(section))))]
         case Shakespeare(form="mcmahan"):
-            return "shakespeare", (shakespeare.EDITION_1994,)
+            return [_into(section.root, "shakespeare", shakespeare.EDITION_1994)]
         case Shakespeare(form="tiny"):
-            return "tinyshakespeare", (shakespeare.TINY,)
+            return [_into(section.root, "tinyshakespeare", shakespeare.TINY)]
         case Shakespeare(form="tff"):
-            names = tuple(file.name for file in shakespeare.TFF)
-            return "shakespeare", (Packed(f"{_TFF}/shakespeare.tar.bz2", names),)
+            return [_into(section.root, "shakespeare", Packed(f"{_TFF}/shakespeare.tar.bz2", _names(shakespeare.TFF)))]
         case Stackoverflow():
-            names = tuple(file.name for file in stackoverflow.HDF5.values())
-            counts = stackoverflow.WORD_COUNTS.name
-            return "stackoverflow", (
-                Packed(f"{_TFF}/stackoverflow.tar.bz2", names),
-                Packed(f"{_TFF}/{counts}.tar.bz2", (counts,)),
-            )
+            return [_stackoverflow(section)]
+        case AgNews(train="published"):
+            return [_into(section.root, "ag_news_csv", ag_news.TRAIN, ag_news.TEST)]
         case AgNews():
-            return "ag_news_csv", (ag_news.TRAIN, ag_news.TEST)
+            return [
+                _into(section.root, "ag_news_csv", ag_news.TEST),
+                _into(section.noisyag_root, "agnews-noisyag-10k", ag_news.NOISY),
+            ]
         case Newsgroups():
-            return "20news-bydate", (newsgroups.ARCHIVE,)
+            return [_into(section.root, "20news-bydate", newsgroups.ARCHIVE)]
         case Gld(set="gld23k"):
-            return "gld", gld.SETS["gld23k"][:2]
-    return None
+            return [_into(section.root, "gld", *gld.SETS["gld23k"][:2])]
+    return []
+
+
+def _into(root: str | None, folder: str, *files: Published | Packed) -> Offered:
+    return Offered(places(root, folder)[0], files)
+
+
+def _names(files: Iterable[Published]) -> tuple[str, ...]:
+    return tuple(file.name for file in files)
+
+
+def _stackoverflow(section: Stackoverflow) -> Offered:
+    """The sentences as HDF5, unless SQLite has them, and the words' counts, which are a file of their own."""
+    counts = Packed(f"{_TFF}/{stackoverflow.WORD_COUNTS.name}.tar.bz2", (stackoverflow.WORD_COUNTS.name,))
+    sentences = Packed(f"{_TFF}/stackoverflow.tar.bz2", _names(stackoverflow.HDF5.values()))
+    alone = _into(section.root, "stackoverflow", counts)
+    if (alone.folder / stackoverflow.SQLITE.name).is_file():
+        return alone
+    return _into(section.root, "stackoverflow", sentences, counts)

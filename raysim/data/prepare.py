@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from raysim.data import downloads
 from raysim.data.cache import prepared
 from raysim.data.dataset import FederatedDataset
 from raysim.data.generated import generated
@@ -32,6 +33,7 @@ from raysim.data.sources.population import Population
 from raysim.data.sources.source import Source
 from raysim.data.sources.synthetic import Synthetic
 from raysim.data.writer import DatasetWriter
+from raysim.errors import MissingFileError
 
 # Changes whenever the same source, section and seed are divided otherwise, so that no cache answers with the old way.
 _DIVISION = 1
@@ -64,15 +66,22 @@ def prepare(section: AnyData, seed: int) -> FederatedDataset:
         seed: the experiment's; used where the section has none of its own.
 
     Raises:
-        DataError: a file of the source is missing or damaged.
+        MissingFileError: a file of the source is not there; says where to get it.
+        DataError: one is damaged.
         ExperimentError: the partition asked for does not exist for this source.
     """
     seed = seed if section.seed is None else section.seed
     if isinstance(section, Synthetic):
         return generated(section, seed)
-    if isinstance(section, Populated):
-        return _populated(section, seed, _POPULATIONS[type(section)](section))
-    return _divided(section, seed, _SOURCES[type(section)](section, seed))
+    try:
+        if isinstance(section, Populated):
+            return _populated(section, seed, _POPULATIONS[type(section)](section))
+        return _divided(section, seed, _SOURCES[type(section)](section, seed))
+    except MissingFileError as missing:
+        if not downloads.offered(section):
+            raise
+        advice = "or let `raysim data prepare` fetch what is missing, with --download"
+        raise MissingFileError(f"{missing}, {advice}") from None
 
 
 def _divided(section: Partitioned, seed: int, source: Source) -> FederatedDataset:

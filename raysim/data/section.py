@@ -21,6 +21,7 @@ from raysim.data.sources.synthetic import Synthetic
 from raysim.data.sources.table import Table
 
 __all__ = [
+    "FORMS",
     "AgNews",
     "AnyData",
     "Cifar10",
@@ -57,4 +58,13 @@ AnyData = (
     | Gld
     | Table
 )
+FORMS = {
+    "femnist": "emnist with data.form = 'leaf'",
+    "gld23k": "gld with data.set = 'gld23k'",
+    "gld160k": "gld with data.set = 'gld160k'",
+    "noisyag": "ag_news with data.train = 'noisyag'",
+    "tinyshakespeare": "shakespeare with data.form = 'tiny'",
+}
+"""Forms of sources that go by a name of their own, and how they are asked for."""
+
 Data = Annotated[AnyData, Key(discriminator="name")]

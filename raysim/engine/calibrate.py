@@ -1,7 +1,8 @@
 """Measuring which form trains an experiment's clients fastest on this machine, and how many of them together.
 
 Form and chunk size fix the bits, so nothing is measured where a run would go by it unseen: what is found is written
-down as explicit values, which are the same experiment on every machine.
+down, and is the same experiment on every machine with this kind of device. Where no chunks of one size are faster than
+those that "auto" cuts, "auto" is what is written.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool
 from raysim.errors import ModelError, ResourceError
-from raysim.server.sums import Sums
+from raysim.server.sums import Sums, on_cpu
 
 FORMS: tuple[FormName, ...] = get_args(FormName)
-TOGETHER = (4, 8, 16, 32, 64, 128)
+SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
 """Clients of a stack that are tried."""
 CALL_S = 0.001
 """What a chunk costs a worker beside its work, about."""
@@ -108,7 +109,7 @@ def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], 
             yield _of_size(way, way.chunk_size(cohort_size))
             continue
         yield way
-        for size in TOGETHER:
+        for size in SIZES:
             if size < 2 * cohort_size:
                 yield _of_size(way, min(size, cohort_size))
 
@@ -139,7 +140,7 @@ def _passed_s(
     for phase in algorithm.phases[:-1]:
         # What an earlier phase comes to is not of interest, only that there is something of its shape.
         sent = phase.broadcast(state, {}, cohort.tolist(), sums)
-        sums.append(pool.run("train", sent, 0, chunks[0], None))
+        sums.append(on_cpu(pool.run("train", sent, 0, chunks[0], None)))
     broadcast = algorithm.phases[-1].broadcast(state, {}, cohort.tolist(), sums)
     measured: dict[int, float] = {}
     spent_s = 0.0

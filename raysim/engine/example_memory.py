@@ -1,4 +1,5 @@
-"""Which splits a process keeps on its device, as `engine.examples` says; runs on the same data share them."""
+"""Which splits a process keeps on its device, as `engine.examples` says; runs that say the same of the same data share
+them."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool, sharded
 from raysim.fold import TreeFold, fold
+from raysim.server.sums import Sums, on_cpu
 from raysim.timeline import Span
 
 log = logging.getLogger("raysim")
@@ -119,7 +120,7 @@ class InProcess:
             spans.append(Span(self._worker, f"train {index} of {len(jobs)} runs", start_s, time.time()))
         # The work was everybody's: each run has its share of the time on record.
         shares = tuple(replace(s, end_s=s.start_s + (s.end_s - s.start_s) / len(jobs)) for s in spans)
-        outcomes = [Outcome(tree.value, shares, workers=1, retries=retries) for tree in trees]
+        outcomes = [Outcome(on_cpu(tree.value), shares, workers=1, retries=retries) for tree in trees]
         return dict(zip(tickets, outcomes, strict=True))
 
     def _alone(self, pool: Pool, job: Job) -> Outcome:
@@ -139,6 +140,8 @@ class InProcess:
                 yield value
 
         value = fold(results(), COMBINE[job.kind], len(job.units))
+        if isinstance(value, Sums):
+            value = on_cpu(value)
         shards = tuple(Shard(*b, (part,)) for b, part in zip(job.keep, sharded(rows, job.keep), strict=True))
         return Outcome(value, tuple(spans), workers=1, retries=retries, kept=shards)
 

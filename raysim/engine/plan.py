@@ -51,7 +51,7 @@ class Plan:
         Form and chunk size enter as they were resolved: what "auto" means depends on the kind of device.
         """
         way = self.way
-        meant = f"{way.form} {way.usual} {way.most} {way.least_chunks} {way.calls}"
+        meant = f"{way.form} {way.usual} {way.most} {way.least_chunks} {way.overhead}"
         return self.experiment.fingerprint(f"{self.dataset.fingerprint} {meant}")
 
     def algorithm(self) -> Algorithm:
@@ -120,11 +120,11 @@ class Plan:
         if not way.together:
             planned = chunks.level(cohort, work, way.num_chunks(num))
         elif way.is_given:
-            planned = chunks.plan(cohort, steps, way.chunk_size(num))
+            planned = chunks.plan(cohort, steps, work, way.chunk_size(num))
         else:
-            planned = chunks.stacks(cohort, steps, work, way.calls, way.num_chunks(num), way.most)
+            planned = chunks.stacks(cohort, steps, work, way.overhead, way.num_chunks(num), way.most)
         cost = dict(zip(cohort.tolist(), work.tolist(), strict=True))
-        longest = dict(zip(cohort.tolist(), (way.calls * steps).tolist(), strict=True))
+        longest = dict(zip(cohort.tolist(), (way.overhead * steps).tolist(), strict=True))
         return planned, [max(longest[i] for i in chunk) + sum(cost[i] for i in chunk) for chunk in planned]
 
 

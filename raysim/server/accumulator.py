@@ -147,15 +147,15 @@ class Accumulator:
         self._facts += [facts] * count
 
     def total(self) -> Sums:
-        """The sums so far."""
+        """The sums so far, where they were added up: a chunk is not waited for to copy them."""
         return Sums(
             weight=self._weight,
             normaliser=self._normaliser,
-            delta=self._delta.cpu(),
-            buffers=self._buffers.cpu(),
-            counters=self._counters.cpu(),
-            squared_norms=self._squared_norms.cpu(),
-            units=self._units.cpu(),
+            delta=self._delta,
+            buffers=self._buffers,
+            counters=self._counters,
+            squared_norms=self._squared_norms,
+            units=self._units,
             moving=self._moving,
             clients=self._clients,
             norm=self._norm,
@@ -164,12 +164,12 @@ class Accumulator:
             within_clip=self._within_clip,
             within_zeroing=self._within_zeroing,
             zeroed=self._zeroed,
-            labels=self._labels.cpu(),
+            labels=self._labels,
             seen=self._seen,
             loss=self._loss,
             correct=self._correct,
             steps=self._steps,
-            changes=self._changes.cpu(),
+            changes=self._changes,
             rejected=tuple(self._rejected),
             facts=tuple(self._facts),
         )

@@ -7,8 +7,8 @@ else). No client's update travels: every figure of a round is a function of thes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +24,8 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over clients that were not rejected. Vectors are flat in the model's layout, on the CPU.
+    """Sums over clients that were not rejected. Vectors are flat in the model's layout, on the device where the clients
+    were trained until a worker hands them over, then on the CPU.
 
     A client drawn c times counts c times in all of them. Of an update delta_i = y_i - x, h_i = scale_i delta_i is what
     enters the mean (clipped, zeroed); figures that say "update" are of delta_i itself.
@@ -71,6 +72,12 @@ class Sums:
     changes: Tensor
     rejected: tuple[int, ...]
     facts: tuple[Fact, ...] = ()
+
+
+def on_cpu(sums: Sums) -> Sums:
+    """The same in memory of the host."""
+    vectors: dict[str, Any] = {f.name: v.cpu() for f in fields(Sums) if isinstance(v := getattr(sums, f.name), Tensor)}
+    return replace(sums, **vectors)
 
 
 def add(left: Sums, right: Sums) -> Sums:

@@ -7,6 +7,7 @@ import pytest
 from raysim.data import downloads
 from raysim.data.sources.published import Published
 from tests.cli.conftest import Raysim
+from tests.data.sources import tiny
 
 
 def test_inspect_describes_an_experiments_data(raysim: Raysim) -> None:
@@ -46,11 +47,20 @@ def test_prepare_of_generated_data_says_that_nothing_is_stored(raysim: Raysim) -
     assert "nothing is stored" in raysim.out
 
 
+def test_prepare_says_what_there_is(raysim: Raysim) -> None:
+    assert raysim("data", "prepare", "tiny.toml", "--set", "data.holdout=0.25") == 0
+    assert "task         classification, 10 classes\n" in raysim.out
+    for start in ("train        clients 15, ", "validation   clients 5, ", "test         clients 20, "):
+        assert f"\n{start}" in raysim.out
+
+
 def test_a_source_is_prepared_by_its_name(raysim: Raysim) -> None:
     assert raysim("data", "prepare", "digits", "--set", "data.clients=7") == 0
     assert "ready after" in raysim.out
     assert raysim("data", "prepare", "mnits") == 2
     assert "'mnits' is neither a file nor a source of data: the sources are digits, synthetic, mnist" in raysim.err
+    assert raysim("data", "prepare", "tinyshakespeare") == 2
+    assert "'tinyshakespeare' is shakespeare with data.form = 'tiny'" in raysim.err
     assert raysim("data", "prepare", "ag_news", "--root", "nowhere") == 2
     assert "there is no folder nowhere" in raysim.err
 
@@ -58,13 +68,26 @@ def test_a_source_is_prepared_by_its_name(raysim: Raysim) -> None:
 def test_a_download_is_refused_where_nobody_offers_the_files(raysim: Raysim) -> None:
     assert raysim("data", "prepare", "shakespeare", "--download", "--set", "data.form=leaf") == 2
     assert "--download has no address for data.name = 'shakespeare' as it is set here" in raysim.err
+    assert "https://github.com/TalwalkarLab/leaf" in raysim.err
+    assert raysim("data", "prepare", "gld", "--root", "nowhere", "--set", "data.set=gld160k") == 2
+    assert "federated_train.csv" in raysim.err
+    assert "--download" not in raysim.err
+
+
+def test_nothing_is_fetched_where_the_files_are_there_in_another_form(
+    raysim: Raysim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.write(raysim.folder, "emnist")
+    monkeypatch.setattr(downloads, "download", None)
+    assert raysim("data", "prepare", "emnist", "--download", "--root", str(raysim.folder / "emnist")) == 0
+    assert raysim("data", "prepare", "digits", "--download") == 0
 
 
 def test_what_is_missing_is_fetched_first(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
     served = raysim.folder / "served.csv"
     served.write_text('"3","Oil","goes up"\n"1","Talks","go on"\n')
     files = tuple(Published(name, served.as_uri()) for name in ("train.csv", "test.csv"))
-    monkeypatch.setattr(downloads, "_offered", lambda section: ("ag_news_csv", files))
+    monkeypatch.setattr(downloads, "offered", lambda section: [downloads.Offered(raysim.folder / "ag", files)])
     arguments = ("data", "prepare", "ag_news", "--root", str(raysim.folder / "ag"), "--set", "data.clients=2")
     assert raysim(*arguments, "--download") == 0
     assert f"fetched {raysim.folder / 'ag' / 'test.csv'}" in raysim.err

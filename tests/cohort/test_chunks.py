@@ -14,12 +14,17 @@ from raysim.cohort import chunks
 def test_the_longest_clients_come_first_and_ties_keep_the_cohort_order() -> None:
     cohort, steps = np.array([10, 11, 12, 13, 14]), np.array([2, 5, 2, 9, 5])
     # Longest first they are (13, 11), (14, 10), (12,); the first and third go to the left half of the tree.
-    assert chunks.plan(cohort, steps, 2) == ((13, 11), (12,), (14, 10))
+    assert chunks.plan(cohort, steps, 8 * steps, 2) == ((13, 11), (12,), (14, 10))
+
+
+def test_of_clients_with_as_many_local_steps_the_largest_are_together() -> None:
+    cohort, steps, costs = np.arange(5), np.ones(5, dtype=np.int64), np.array([3, 50, 4, 60, 5])
+    assert set(chunks.plan(cohort, steps, costs, 2)) == {(3, 1), (4, 2), (0,)}
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=60), st.integers(1, 20))
 def test_a_plan_holds_every_member_once(steps: list[int], size: int) -> None:
-    plan = chunks.plan(np.arange(len(steps)), np.array(steps), size)
+    plan = chunks.plan(np.arange(len(steps)), np.array(steps), np.array(steps), size)
     assert sorted(member for chunk in plan for member in chunk) == list(range(len(steps)))
     assert sorted(len(chunk) for chunk in plan)[1:] == [size] * (len(plan) - 1)
     assert all(1 <= len(chunk) <= size for chunk in plan)
@@ -37,9 +42,9 @@ def test_dealing_levels_the_costs() -> None:
     assert chunks.level(cohort, costs, 3) == ((11, 10), (13, 12), (15, 14))
 
 
-def cost(chunk: chunks.Chunk, steps: np.ndarray, calls: int) -> int:
+def cost(chunk: chunks.Chunk, steps: np.ndarray, overhead: int) -> int:
     """Of a chunk of the clients 0, 1, ... whose local steps have one example each."""
-    return calls * int(steps[list(chunk)].max()) + int(steps[list(chunk)].sum())
+    return overhead * int(steps[list(chunk)].max()) + int(steps[list(chunk)].sum())
 
 
 @given(
@@ -49,10 +54,10 @@ def cost(chunk: chunks.Chunk, steps: np.ndarray, calls: int) -> int:
     st.integers(1, 20),
 )
 def test_a_cut_holds_every_member_once_and_no_chunk_too_many(
-    sizes: list[int], calls: int, num_chunks: int, most: int
+    sizes: list[int], overhead: int, num_chunks: int, most: int
 ) -> None:
     steps = np.array(sizes)
-    cut = chunks.stacks(np.arange(len(steps)), steps, steps, calls, num_chunks, most)
+    cut = chunks.stacks(np.arange(len(steps)), steps, steps, overhead, num_chunks, most)
     assert sorted(member for chunk in cut for member in chunk) == list(range(len(steps)))
     assert all(1 <= len(chunk) <= most for chunk in cut)
     assert len(cut) <= max(num_chunks, -(-len(steps) // most))
@@ -60,17 +65,17 @@ def test_a_cut_holds_every_member_once_and_no_chunk_too_many(
 
 @given(st.lists(st.integers(1, 100), min_size=2, max_size=9), st.integers(0, 40), st.integers(1, 4))
 def test_the_costliest_chunk_of_a_cut_is_as_cheap_as_a_cut_into_so_many_can_make_it(
-    sizes: list[int], calls: int, num_chunks: int
+    sizes: list[int], overhead: int, num_chunks: int
 ) -> None:
     steps = np.array(sorted(sizes, reverse=True))
-    cut = chunks.stacks(np.arange(len(steps)), steps, steps, calls, num_chunks, len(steps))
+    cut = chunks.stacks(np.arange(len(steps)), steps, steps, overhead, num_chunks, len(steps))
     places = range(1, len(steps))
     costliest = min(
-        max(cost(tuple(range(a, b)), steps, calls) for a, b in pairwise([0, *inner, len(steps)]))
+        max(cost(tuple(range(a, b)), steps, overhead) for a, b in pairwise([0, *inner, len(steps)]))
         for num_inner in range(len(cut))
         for inner in combinations(places, num_inner)
     )
-    assert max(cost(chunk, steps, calls) for chunk in cut) == costliest
+    assert max(cost(chunk, steps, overhead) for chunk in cut) == costliest
 
 
 def test_few_long_clients_weigh_as_much_as_many_short_ones() -> None:
@@ -78,14 +83,32 @@ def test_few_long_clients_weigh_as_much_as_many_short_ones() -> None:
     assert sorted(map(len, chunks.stacks(np.arange(49), steps, 10 * steps, 10, 2, 64))) == [4, 45]
 
 
-def test_chunks_are_no_more_than_their_calls_are_worth() -> None:
+def time(made: tuple[chunks.Chunk, ...], steps: np.ndarray, overhead: int) -> float:
+    """Of all the numbers of workers that a cut is to suit."""
+    costs = [cost(chunk, steps, overhead) for chunk in made]
+    return sum(max(max(costs), sum(costs) / workers) for workers in chunks.CROWDS)
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=60), st.integers(0, 40), st.integers(1, 12))
+def test_nobody_is_done_sooner_with_chunks_of_one_size(sizes: list[int], overhead: int, num_chunks: int) -> None:
+    steps = np.array(sizes)
+    everyone = np.arange(len(steps))
+    cut = chunks.stacks(everyone, steps, steps, overhead, num_chunks, len(steps))
+    for num in {1, 2, num_chunks}:
+        if num <= num_chunks:
+            of_one_size = chunks.plan(everyone, steps, steps, -(-len(steps) // num))
+            assert time(cut, steps, overhead) <= time(of_one_size, steps, overhead)
+
+
+def test_the_more_overhead_there_is_the_fewer_chunks_there_are() -> None:
     steps = np.full(64, 10)
-    by_calls = {c: len(chunks.stacks(np.arange(64), steps, 10 * steps, c, 8, 64)) for c in (0, 60, 150, 300, 10_000)}
-    # A member costs 100: 15 of them as much as the calls of 150 do, 30 as those of 300.
-    assert by_calls == {0: 8, 60: 8, 150: 5, 300: 3, 10_000: 1}
+    num = [len(chunks.stacks(np.arange(64), steps, 10 * steps, overhead, 8, 64)) for overhead in (0, 100, 300, 10_000)]
+    assert num == sorted(num, reverse=True)
+    assert (num[0], num[-1]) == (8, 1)
+    assert len(set(num)) > 2
 
 
 def test_nobody_makes_no_chunks() -> None:
     nobody = np.zeros(0, dtype=np.int64)
-    assert chunks.plan(nobody, nobody, 4) == chunks.level(nobody, nobody, 0) == ()
+    assert chunks.plan(nobody, nobody, nobody, 4) == chunks.level(nobody, nobody, 0) == ()
     assert chunks.stacks(nobody, nobody, nobody, 7, 3, 4) == ()

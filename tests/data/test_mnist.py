@@ -60,9 +60,9 @@ def broken(tmp_path: Path, name: str, content: bytes | None) -> Mnist:
 @pytest.mark.parametrize("name", FILES)
 def test_a_missing_file_is_named_with_where_to_get_it(tmp_path: Path, name: str) -> None:
     section = broken(tmp_path, name, None)
-    with pytest.raises(DataError, match=rf"{name}\.gz is missing.*published at http://yann\.lecun\.com"):
+    with pytest.raises(DataError, match=rf"{name}\.gz is missing.*published at https://ossci"):
         prepare(section, seed=0)
-    with pytest.raises(DataError, match=r"published at https://github\.com/zalandoresearch"):
+    with pytest.raises(DataError, match=r"published at http://fashion-mnist"):
         prepare(FashionMnist(clients=2, root=section.root), seed=0)
 
 

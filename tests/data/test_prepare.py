@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from raysim.data import FederatedDataset
-from raysim.data.describe import describe
+from raysim.data.describe import describe, summary
 from raysim.data.prepare import prepare
 from raysim.data.section import Data, Digits, Synthetic
 from raysim.data.sources import digits
@@ -77,6 +77,11 @@ def test_a_description_counts_clients_examples_and_labels() -> None:
     data = FederatedDataset.from_clients(
         {"a": (x, [0, 1, 1, 1]), "b": (x[:1], [0]), "c": (x[:2], [1, 1])}, test={"a": (x[:0], np.array([], int))}
     )
+    assert summary(data).splitlines()[2:] == [
+        "task         classification, 2 classes",
+        "train        clients 3, examples 7, sizes 1 to 4",
+        "test         clients 1, examples 0, sizes 0",
+    ]
     text = describe(data)
     assert "x            float32[2]" in text
     assert "classification, 2 classes" in text
@@ -94,6 +99,9 @@ def test_a_description_of_many_clients_is_of_a_sample_and_says_so() -> None:
     assert "clients   1,000,000,000" in text
     assert "examples  900,000 (of 100,000 clients)" in text
     assert "labels (of 1,000 clients)" in text
+    assert "train        clients 1,000,000,000, examples 900,000, sizes 9 (of 100,000 clients)" in summary(
+        prepare(Synthetic(clients=10**9, sizes=10), seed=0)
+    )
 
 
 def test_a_regression_has_no_labels_to_count() -> None:

@@ -306,7 +306,7 @@ def test_the_fingerprint_covers_what_auto_meant(dataset: raysim.FederatedDataset
     plan = resolve(experiment(), dataset)
     assert resolve(experiment(), dataset).fingerprint == plan.fingerprint
     assert replace(plan, way=replace(plan.way, why="another sentence")).fingerprint == plan.fingerprint
-    for name in ("usual", "most", "least_chunks", "calls"):
+    for name in ("usual", "most", "least_chunks", "overhead"):
         way = replace(plan.way, **{name: getattr(plan.way, name) + 1})
         assert replace(plan, way=way).fingerprint != plan.fingerprint
     assert replace(plan, way=replace(plan.way, form="one_by_one")).fingerprint != plan.fingerprint

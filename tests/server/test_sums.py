@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raysim.server import accumulator
 from raysim.server.accumulator import Accumulator, Included, empty
-from raysim.server.sums import Sums, add
+from raysim.server.sums import Sums, add, on_cpu
 
 # Integers small enough that float64 adds them without rounding: the laws then hold to the last bit.
 small = st.integers(-(2**20), 2**20)
@@ -100,3 +100,20 @@ def test_clients_trained_together_add_as_one_by_one(clients: list[tuple[int, int
     for row, client in enumerate(included):
         one_by_one.include([client], deltas[row : row + 1], squared_norms[row : row + 1])
     assert equal(together.total(), one_by_one.total())
+
+
+def test_sums_stay_on_their_device_until_they_are_asked_for() -> None:
+    # "meta" has no memory to copy to the host from.
+    total = Accumulator(2, 3, 1, 1, torch.device("meta"), torch.float32, num_labels=4).total()
+    vectors = [value for f in fields(Sums) if isinstance(value := getattr(total, f.name), torch.Tensor)]
+    assert {vector.device.type for vector in vectors} == {"meta"}
+
+
+def test_all_that_lies_on_a_device_is_taken_to_the_host() -> None:
+    on_device = empty(3, 2, 1, 1, torch.float32, 4, changes_dtype=torch.float32)
+    with mock.patch.object(torch.Tensor, "cpu", lambda vector: vector.clone()):
+        taken = on_cpu(on_device)
+    assert equal(taken, on_device)
+    for field in fields(Sums):
+        if isinstance(vector := getattr(taken, field.name), torch.Tensor):
+            assert vector.data_ptr() != getattr(on_device, field.name).data_ptr(), field.name

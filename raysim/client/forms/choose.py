@@ -34,15 +34,15 @@ STACK_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Numbers of all clients of a stack beyond which more of them win nothing: on a CPU it falls out of a core's cache;
 on a card, 256 MB of weights, a guess until it is measured on one."""
 
-TOGETHER: tuple[FormName, ...] = ("stacked", "vmap")
+WITH_CLIENT_AXIS: tuple[FormName, ...] = ("stacked", "vmap")
 """Forms whose clients are trained together."""
 
 
-CALLS = {"cpu": 300, "cuda": 3_000}
-"""Examples of a model with next to no numbers that take a stack as long as the calls of one local step, whoever is in
-it; on a card a guess until it is measured on one."""
+OVERHEAD = {"cpu": 300, "cuda": 3_000}
+"""Examples of a model with next to no numbers that take as long as what a local step of a stack costs whoever is in it;
+on a card a guess until it is measured on one."""
 
-CALLS_HALVED = 2_500
+OVERHEAD_HALVED = 2_500
 """Numbers of a client at which an example takes twice as long as with next to none."""
 
 
@@ -50,28 +50,28 @@ CALLS_HALVED = 2_500
 class Way:
     """How clients are trained.
 
-    form: never "auto". usual, most: clients that a chunk has where nothing speaks for another number, and at most.
+    form: never "auto". usual, most: clients of a chunk where all have as many, and at most.
     least_chunks: how many chunks a round should have where the cohort allows it, so that workers stay level; 1 where
-    the experiment gives the chunk size. calls: examples that take as long as the calls of one local step of a chunk
-    whose clients are trained together; 0 where they are not. why: one sentence, for people.
+    the experiment gives the chunk size. overhead: examples that take as long as what a local step of a chunk costs
+    whoever is in it, where clients are trained together; 0 where they are not. why: one sentence, for people.
     """
 
     form: FormName
     usual: int
     most: int
     least_chunks: int
-    calls: int
+    overhead: int
     why: str = field(compare=False)
 
     @classmethod
-    def given(cls, form: FormName, size: int, calls: int = 0, why: str = "") -> Way:
+    def given(cls, form: FormName, size: int, overhead: int = 0, why: str = "") -> Way:
         """Of the experiment's own chunk size."""
-        return cls(form, size, size, 1, calls, why)
+        return cls(form, size, size, 1, overhead, why)
 
     @property
     def together(self) -> bool:
         """Whether a chunk's clients are trained with a client axis, and so should have about as many local steps."""
-        return self.form in TOGETHER
+        return self.form in WITH_CLIENT_AXIS
 
     @property
     def is_given(self) -> bool:
@@ -127,10 +127,10 @@ def choose(
         raise ModelError(f"engine.form = {form!r} cannot be had: {reason}.")
     else:
         name, why = form, "the experiment asks for it"
-    calls = round(CALLS[device_kind] / (1 + numbers / CALLS_HALVED)) if name in TOGETHER else 0
+    overhead = round(OVERHEAD[device_kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
     if chunk_size != "auto":
-        return Way.given(name, chunk_size, calls, why)
-    return Way(name, *_sizes(name, numbers, device_kind), calls, why)
+        return Way.given(name, chunk_size, overhead, why)
+    return Way(name, *_sizes(name, numbers, device_kind), overhead, why)
 
 
 def _best(module: nn.Module, task: Task, numbers: int, tiny: int, device_kind: str) -> tuple[FormName, str]:
@@ -156,7 +156,7 @@ def _obstacle(form: FormName, module: nn.Module, task: Task) -> str | None:
 
 def _sizes(form: FormName, numbers: int, device_kind: str) -> tuple[int, int, int]:
     """The usual and the largest size of a chunk, and the least number of chunks."""
-    if form in TOGETHER:
+    if form in WITH_CLIENT_AXIS:
         held = STACK_NUMBERS[device_kind] // max(1, numbers)
         if device_kind != "cpu":
             most = min(512, max(1, held))

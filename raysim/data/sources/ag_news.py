@@ -23,12 +23,16 @@ from raysim.seeds import Int64s
 _FROM = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv"
 _CLASSES = 4
 
-TRAIN = Published("train.csv", f"{_FROM}/train.csv", "md5:b1a00f826fdfbd249f79597b59e1dc12", ("train.csv.gz",))
-TEST = Published("test.csv", f"{_FROM}/test.csv", "md5:d52ea96a97a2d943681189a97654912d", ("test.csv.gz",))
+TRAIN = Published(
+    "train.csv", f"{_FROM}/train.csv", "md5:b1a00f826fdfbd249f79597b59e1dc12", ("train.csv.gz",), 29_470_338
+)
+TEST = Published("test.csv", f"{_FROM}/test.csv", "md5:d52ea96a97a2d943681189a97654912d", ("test.csv.gz",), 1_857_427)
 NOISY = Published(
     "samples10000valMed.csv",
-    "https://github.com/hhf-hd/NoisyAG-News",
+    "https://raw.githubusercontent.com/hhf-hd/NoisyAG-News/ec6fcb77d51960a63936e985ea5a98aa79f7d08e/dataset/"
+    "samples10000valMed.csv",
     others=("samples10000valMed.csv.gz",),
+    size_bytes=2_499_311,
 )
 
 
@@ -55,11 +59,13 @@ class AgNews(Partitioned):
 
 def open_source(section: AgNews) -> Source:
     """Find the files; DataError naming the one that is missing."""
-    test = TEST.find(locate(section.root, "ag_news_csv", _FROM))
     if section.train == "published":
-        train = TRAIN.find(test.path.parent)
+        folder = locate(section.root, "ag_news_csv", (TRAIN, TEST))
+        train = TRAIN.find(folder)
     else:
-        train = NOISY.find(locate(section.noisyag_root, "agnews-noisyag-10k", NOISY.address))
+        folder = locate(section.root, "ag_news_csv", (TEST,))
+        train = NOISY.find(locate(section.noisyag_root, "agnews-noisyag-10k", (NOISY,), "noisyag_root"))
+    test = TEST.find(folder)
 
     def load() -> Texts:
         train_texts, train_y = read(train) if section.train == "published" else read_noisyag(train)
@@ -111,10 +117,18 @@ def _rows(file: SourceFile) -> list[tuple[int, list[str]]]:
         text = content.decode("utf-8")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise DataError(f"{file.path}: expected a whole csv file in UTF-8: {error}") from error
+    rows: list[tuple[int, list[str]]] = []
+    reader, first_line = csv.reader(io.StringIO(text, newline=""), strict=True), 1
     try:
-        return list(enumerate(csv.reader(io.StringIO(text, newline=""), strict=True), start=1))
+        for row in reader:
+            rows.append((len(rows) + 1, row))
+            first_line = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{file.path}: expected rows of quoted fields: {error}") from error
+        # A quote that is not closed takes in all that follows, so the row's first line says more than its last.
+        raise DataError(
+            f"{file.path}, row {len(rows) + 1}, which begins in line {first_line}: expected quoted fields: {error}"
+        ) from error
+    return rows
 
 
 def _short(row: list[str]) -> str:

@@ -57,9 +57,15 @@ class Cifar100(Partitioned):
     standardise: bool = False
 
 
+def is_whole(section: Cifar10) -> bool:
+    """Whether the published files are asked for, and not some of somebody's own."""
+    return (section.train_files, section.test_files) == (CIFAR10.train, CIFAR10.test)
+
+
 def open_cifar10(section: Cifar10) -> Source:
     """Find the files; DataError if they are missing."""
-    folder = locate(section.root, "cifar10", CIFAR10.binary.address)
+    own = tuple(map(CIFAR10.unpacked, (*section.train_files, *section.test_files)))
+    folder = locate(section.root, "cifar10", (CIFAR10.binary,) if is_whole(section) else own)
     files = CifarFiles.find(folder, CIFAR10, section.train_files, section.test_files)
 
     def load() -> Examples:
@@ -73,7 +79,7 @@ def open_cifar10(section: Cifar10) -> Source:
 
 def open_cifar100(section: Cifar100) -> Source:
     """Find the files; DataError if they are missing."""
-    folder = locate(section.root, "cifar100", CIFAR100.binary.address)
+    folder = locate(section.root, "cifar100", (CIFAR100.binary,))
     files = CifarFiles.find(folder, CIFAR100, CIFAR100.train, CIFAR100.test)
 
     def load() -> Examples:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from raysim.data.sources import array_pickle, tar_gz
 from raysim.data.sources.published import Published, SourceFile
-from raysim.errors import DataError
+from raysim.errors import DataError, MissingFileError
 from raysim.seeds import Int64s
 
 SIDE = 32
@@ -28,6 +28,7 @@ class Distribution:
         python_train, python_test: members of the python archive.
         label_bytes: 1, or 2 where a coarse label stands before the fine one.
         label_keys: of the python members, in the order of the labels of a binary record.
+        num_images: of each member of the binary archive.
     """
 
     binary: Published
@@ -38,6 +39,13 @@ class Distribution:
     python_test: tuple[str, ...]
     label_bytes: int
     label_keys: tuple[bytes, ...]
+    num_images: dict[str, int]
+
+    def unpacked(self, name: str) -> Published:
+        """A file of binary records, as it lies in the binary archive or, under another name, as somebody made it."""
+        num_images = self.num_images.get(name)
+        size_bytes = None if num_images is None else num_images * (self.label_bytes + _PIXELS)
+        return Published(name, f"{self.binary.address} (unpack it)", size_bytes=size_bytes)
 
 
 CIFAR10 = Distribution(
@@ -53,6 +61,7 @@ CIFAR10 = Distribution(
     python_test=("test_batch",),
     label_bytes=1,
     label_keys=(b"labels",),
+    num_images=dict.fromkeys((*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"), 10_000),
 )
 CIFAR100 = Distribution(
     binary=Published(
@@ -67,6 +76,7 @@ CIFAR100 = Distribution(
     python_test=("test",),
     label_bytes=2,
     label_keys=(b"coarse_labels", b"fine_labels"),
+    num_images={"train.bin": 50_000, "test.bin": 10_000},
 )
 
 
@@ -91,19 +101,23 @@ class CifarFiles:
     ) -> CifarFiles:
         """The binary archive, else its unpacked members `train` and `test`, else the python archive.
 
+        Where `train` and `test` are not the published members, no archive holds what is meant by them.
+
         Raises:
-            DataError: none of them is there.
+            MissingFileError: none of them is there.
         """
-        if (folder / distribution.binary.name).is_file():
-            return cls(distribution, (SourceFile(folder / distribution.binary.name),))
-        unpacked = [folder / name for name in (*train, *test)]
-        if all(path.is_file() for path in unpacked):
-            return cls(distribution, tuple(SourceFile(path) for path in unpacked))
-        if (folder / distribution.python.name).is_file():
-            return cls(distribution, (SourceFile(folder / distribution.python.name),))
-        raise DataError(
+        unpacked = tuple(map(distribution.unpacked, (*train, *test)))
+        own = (train, test) != (distribution.train, distribution.test)
+        for version in (unpacked,) if own else ((distribution.binary,), unpacked, (distribution.python,)):
+            if all((folder / file.name).is_file() for file in version):
+                return cls(distribution, tuple(file.find(folder) for file in version))
+        if own:
+            raise MissingFileError(
+                f"{folder} must hold {', '.join((*train, *test))}, which data.train_files and data.test_files name"
+            )
+        raise MissingFileError(
             f"{folder} must hold {distribution.binary.name}, {distribution.python.name} or "
-            f"{', '.join((*train, *test))}; published at {distribution.binary.address}"
+            f"{', '.join((*train, *test))}; published at {distribution.binary.address}: put one of them there"
         )
 
     def load(self, train: tuple[str, ...], test: tuple[str, ...]) -> tuple[CifarImages, CifarImages]:

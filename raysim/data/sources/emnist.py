@@ -21,7 +21,7 @@ from raysim.seeds import Int64s
 
 _TFF = "https://storage.googleapis.com/tff-datasets-public"
 _LEAF = "https://github.com/TalwalkarLab/leaf, data/femnist"
-_SIDE = 28
+_SIDE, _CLASSES = 28, 62
 
 SQLITE = Published("emnist_all.sqlite", f"{_TFF}/emnist_all.sqlite.lzma (unpack it)")
 HDF5 = {
@@ -54,13 +54,12 @@ class Emnist(Populated):
 def open_source(section: Emnist) -> Population:
     """Find the form's files; DataError naming what is missing."""
     if section.form == "leaf":
-        folder = locate(section.root, "emnist", _LEAF)
+        folder = locate(section.root, "emnist", leaf_json.published(_LEAF))
         sides = {side: leaf_json.find(folder, side, _LEAF) for side in ("train", "test")}
         files = [file for side in sides.values() for file in side]
         return _population(section, files, lambda: leaf_json.names(sides["train"]), lambda: _from_leaf(section, sides))
-    folder = locate(section.root, "emnist", _TFF)
-    if (folder / SQLITE.name).is_file():
-        file = SourceFile(folder / SQLITE.name)
+    folder = locate(section.root, "emnist", HDF5[section.digits])
+    if (file := SQLITE.here(folder)) is not None:
         return _population(section, [file], lambda: tff_sqlite.ids(file, "train"), lambda: _from_sqlite(section, file))
     train, test = (published.find(folder) for published in HDF5[section.digits])
     return _population(
@@ -78,7 +77,7 @@ def _population(
         address={"name": "emnist", "files": [file.digest for file in files]},
         x=Field((1, _SIDE, _SIDE), "uint8", scale=1 / 255),
         y=LABEL,
-        num_classes=10 if section.digits else 62,
+        num_classes=10 if section.digits else _CLASSES,
         train_ids=train_ids,
         stream=stream,
     )
@@ -105,7 +104,9 @@ def _from_leaf(section: Emnist, sides: dict[str, list[SourceFile]]) -> Iterator[
     for split, files in sides.items():
         for file in files:
             for user in leaf_json.users(file):
-                yield _rows(section, split, user.name, np.array(user.x, np.float32), np.array(user.y), file.path)
+                where = f"{file.path}, user {user.name!r}"
+                pixels, labels = leaf_json.numbers(user.x, where), leaf_json.labels(user.y, _CLASSES, where)
+                yield _rows(section, split, user.name, pixels, labels, file.path)
 
 
 def _rows(
@@ -121,8 +122,8 @@ def _rows(
         )
     if pixels.size and not 0 <= pixels.min() <= pixels.max() <= 1:
         raise DataError(f"{where}: expected values in 0..1, found {pixels.min()} to {pixels.max()}")
-    if len(y) and not 0 <= y.min() <= y.max() < 62:
-        raise DataError(f"{where}: expected labels in 0..61, found {y.min()} to {y.max()}")
+    if len(y) and not 0 <= y.min() <= y.max() < _CLASSES:
+        raise DataError(f"{where}: expected labels in 0..{_CLASSES - 1}, found {y.min()} to {y.max()}")
     x = np.rint(pixels.reshape(-1, 1, _SIDE, _SIDE) * 255).astype(np.uint8)
     if section.digits:
         x, y = x[y < 10], y[y < 10]

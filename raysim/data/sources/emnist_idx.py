@@ -10,12 +10,13 @@ from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
 from raysim.data.sources.examples import Examples
 from raysim.data.sources.idx import IdxFile
+from raysim.data.sources.published import Published
 from raysim.data.sources.root import locate
 from raysim.data.sources.source import Source
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
-_PUBLISHED_AT = "https://www.nist.gov/itl/products-and-services/emnist-dataset (gzip.zip)"
+ARCHIVE = "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip"
 _SIDE = 28
 # The number of classes, and the label of the first: letters are counted from 1.
 _SPLITS = {
@@ -42,17 +43,26 @@ class EmnistIdx(Partitioned):
     split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced"
 
 
+def published(section: EmnistIdx) -> tuple[Published, ...]:
+    """A split's images and labels for training, then for test."""
+    stems = [
+        f"emnist-{section.split}-{side}-{kind}-ubyte"
+        for side in ("train", "test")
+        for kind in ("images-idx3", "labels-idx1")
+    ]
+    return tuple(Published(f"{stem}.gz", f"{ARCHIVE} (unpack it)", others=(stem,)) for stem in stems)
+
+
 def open_source(section: EmnistIdx) -> Source:
     """Find the files; DataError naming the one that is missing."""
-    folder = locate(section.root, "emnist", _PUBLISHED_AT)
-    stems = [f"emnist-{section.split}-{side}" for side in ("train", "test")]
-    pairs = [
-        tuple(IdxFile.find(folder, f"{stem}-{kind}-ubyte", _PUBLISHED_AT) for kind in ("images-idx3", "labels-idx1"))
-        for stem in stems
-    ]
+    wanted = published(section)
+    folder = locate(section.root, "emnist", wanted)
+    files = [IdxFile.find(folder, file) for file in wanted]
+    train_images, train_labels, test_images, test_labels = files
 
     def load() -> Examples:
-        (train_x, train_y), (test_x, test_y) = (_pair(images, labels, section.split) for images, labels in pairs)
+        train_x, train_y = _pair(train_images, train_labels, section.split)
+        test_x, test_y = _pair(test_images, test_labels, section.split)
         return Examples(
             x=Field((1, _SIDE, _SIDE), "uint8", scale=1 / 255),
             num_classes=_SPLITS[section.split][0],
@@ -62,7 +72,7 @@ def open_source(section: EmnistIdx) -> Source:
             test_y=test_y,
         )
 
-    address = {"name": "emnist_idx", "files": [file.digest for pair in pairs for file in pair]}
+    address = {"name": "emnist_idx", "files": [file.digest for file in files]}
     return Source(address, load)
 
 

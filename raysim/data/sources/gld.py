@@ -58,7 +58,7 @@ class Gld(Populated):
 def open_source(section: Gld) -> Population:
     """Find the mapping files; DataError naming what is missing."""
     train_file, test_file, num_classes = SETS[section.set]
-    folder = locate(section.root, "gld", train_file.address)
+    folder = locate(section.root, "gld", (train_file, test_file))
     train, test = train_file.find(folder), test_file.find(folder)
 
     @cache

@@ -9,7 +9,8 @@ from raysim.data.sources.published import SourceFile
 from raysim.errors import DataError
 
 _AUTHOR = "by William Shakespeare"
-_END = "End of the Project Gutenberg"
+# Of the editions of 1994, and of 2011 and later.
+_END = re.compile(r"End of this Etext|End of the Project Gutenberg|\*\*\* ?END OF")
 _TITLE_WITHIN = 7
 _NOT_INDENTED = "THE COMEDY OF ERRORS"
 _NO_PLAY = "THE SONNETS"
@@ -35,7 +36,7 @@ def roles(file: SourceFile) -> list[Role]:
     is not indented. The rules, and upper case for all names, are those of LEAF's script (by McMahan and others).
 
     Raises:
-        DataError: not UTF-8, or no play in it.
+        DataError: not UTF-8, no play in it, or not its end.
     """
     try:
         lines = file.path.read_text(encoding="utf-8-sig").splitlines()
@@ -46,6 +47,11 @@ def roles(file: SourceFile) -> list[Role]:
         raise DataError(
             f"{file.path}: expected the editions of 1994 to 2011, whose plays stand below {_AUTHOR!r} with speeches "
             f"indented by two blanks, found no play"
+        )
+    if not any(map(_END.match, lines)):
+        raise DataError(
+            f"{file.path}: expected a line that begins with 'End of the Project Gutenberg', 'End of this Etext' or "
+            f"'*** END OF', found none in {len(lines):,} lines: its end is cut off"
         )
     return [
         Role(re.sub(r"\W+", "_", f"{title}_{speaker}"), tuple(spoken))
@@ -67,7 +73,7 @@ def _plays(lines: list[str]) -> list[tuple[str, dict[str, list[str]]]]:
             continue
         if not plays:
             continue
-        if line.startswith(_END):
+        if _END.match(line):
             break
         speech = (_SPEECH_AT_MARGIN if at_margin else _SPEECH).match(line)
         if speech:

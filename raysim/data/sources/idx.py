@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from raysim.data.sources.published import Published
 from raysim.errors import DataError
 
 # 0x08 means unsigned bytes, the last byte is the number of dimensions.
@@ -27,20 +28,18 @@ class IdxFile:
     content: bytes
 
     @classmethod
-    def find(cls, folder: Path, name: str, published_at: str) -> IdxFile:
-        """Read `name`.gz, or `name` where only that is there.
+    def find(cls, folder: Path, published: Published) -> IdxFile:
+        """Read the file in `folder`.
 
         Raises:
-            DataError: neither is there; says where they are published.
+            MissingFileError: it is not there; says where it is published.
+            DataError: it cannot be read.
         """
-        for path in (folder / f"{name}.gz", folder / name):
-            try:
-                return cls(path, path.read_bytes())
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except OSError as error:
-                raise DataError(f"{path} cannot be read: {error}") from error
-        raise DataError(f"{folder / name}.gz is missing, and so is it without .gz; it is published at {published_at}")
+        path = published.find(folder).path
+        try:
+            return cls(path, path.read_bytes())
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error}") from error
 
     @property
     def digest(self) -> str:

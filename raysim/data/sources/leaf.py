@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field as Key
 
 from raysim.data.field import Field
@@ -36,33 +35,25 @@ class Leaf(Populated):
 
 def open_source(section: Leaf) -> Population:
     """Find the files, and read the shape of x from the first user; DataError naming what is missing or wrong."""
-    folder = locate(section.root, "leaf", _PUBLISHED_AT)
+    folder = locate(section.root, "leaf", leaf_json.published(_PUBLISHED_AT))
     sides = {side: leaf_json.find(folder, side, _PUBLISHED_AT) for side in ("train", "test")}
     first = next(leaf_json.users(sides["train"][0]))
-    shape = array(first.x, f"{sides['train'][0].path}, user {first.name!r}").shape[1:]
+    shape = leaf_json.numbers(first.x, f"{sides['train'][0].path}, user {first.name!r}").shape[1:]
 
     def stream() -> Iterator[ClientRows]:
         for split, files in sides.items():
             for file in files:
                 for user in leaf_json.users(file):
                     where = f"{file.path}, user {user.name!r}"
-                    x = array(user.x, where) if user.x else np.empty((0, *shape), np.float32)
+                    x = leaf_json.numbers(user.x, where) if user.x else np.empty((0, *shape), np.float32)
                     if x.shape[1:] != shape:
                         raise DataError(
                             f"{where}: expected x of shape {shape} as the first user's, found {x.shape[1:]}"
                         )
-                    yield ClientRows(split, user.name, x, np.array(user.y, np.float64).astype(np.int64))
+                    yield ClientRows(split, user.name, x, leaf_json.labels(user.y, section.classes, where))
 
     digests = {split: [file.digest for file in files] for split, files in sides.items()}
     x = Field(shape, "float32")
     return Population(
         {"name": "leaf", "files": digests}, x, LABEL, section.classes, lambda: leaf_json.names(sides["train"]), stream
     )
-
-
-def array(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
-    """Rows of numbers as float32; DataError where they are ragged or no numbers."""
-    try:
-        return np.array(rows, np.float32)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"{where}: expected rows of equally many numbers: {error}") from error

@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from raysim.data.sources.published import SourceFile
-from raysim.errors import DataError
+import numpy as np
+import numpy.typing as npt
+
+from raysim.data.sources.published import Published, SourceFile
+from raysim.errors import DataError, MissingFileError
+from raysim.seeds import Int64s
 
 
 class LeafUser(NamedTuple):
@@ -19,13 +23,18 @@ class LeafUser(NamedTuple):
     y: list[Any]
 
 
+def published(address: str) -> tuple[Published, ...]:
+    """What a folder has to hold: the files' names are for LEAF's scripts to choose."""
+    return tuple(Published(f"data/{side}/*.json", address) for side in ("train", "test"))
+
+
 def find(folder: Path, side: str, published_at: str) -> list[SourceFile]:
-    """The json files of `folder`/`side` in order of name; DataError if there is none."""
+    """The json files of `folder`/`side` in order of name; MissingFileError if there is none."""
     for place in (folder / "data" / side, folder / side):
         files = sorted(place.glob("*.json"))
         if files:
             return [SourceFile(file) for file in files]
-    raise DataError(
+    raise MissingFileError(
         f"{folder / 'data' / side} and {folder / side} hold no json file; LEAF's scripts write them there "
         f"({published_at})"
     )
@@ -63,3 +72,23 @@ def users(file: SourceFile) -> Iterator[LeafUser]:
 def names(files: list[SourceFile]) -> list[str]:
     """The users of all files."""
     return [user.name for file in files for user in users(file)]
+
+
+def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
+    """Rows of numbers as float32; DataError where they are ragged, or hold null or what is no number."""
+    try:
+        made = np.array(rows, np.float32)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{where}: expected rows of equally many numbers: {error}") from error
+    if not np.isfinite(made).all():
+        raise DataError(f"{where}: expected finite numbers as x, found null, NaN or an infinity")
+    return made
+
+
+def labels(given: list[Any], num_classes: int, where: str) -> Int64s:
+    """Labels, which some scripts write as 3.0; DataError where one is no whole number in 0..num_classes - 1."""
+    for label in given:
+        # What is not a number leaves a remainder that is not 0 either.
+        if type(label) not in (int, float) or label % 1 != 0 or not 0 <= label < num_classes:
+            raise DataError(f"{where}: expected whole numbers in 0..{num_classes - 1} as labels, found {label!r:.40}")
+    return np.array(given, np.int64)

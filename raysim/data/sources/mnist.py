@@ -12,17 +12,41 @@ from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
 from raysim.data.sources.examples import Examples
 from raysim.data.sources.idx import IdxFile
+from raysim.data.sources.published import Published
 from raysim.data.sources.root import locate
 from raysim.data.sources.source import Source
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
-_PUBLISHED_AT = {
-    "mnist": "http://yann.lecun.com/exdb/mnist/ and https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "fashion_mnist": "https://github.com/zalandoresearch/fashion-mnist (data/fashion)",
-}
 _CLASSES = 10
 _SIDE = 28
+
+
+def _published(address: str, *md5s: str) -> tuple[Published, ...]:
+    stems = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+    return tuple(
+        Published(f"{stem}.gz", f"{address}/{stem}.gz", f"md5:{md5}", (stem,))
+        for stem, md5 in zip(stems, md5s, strict=True)
+    )
+
+
+FILES = {
+    "mnist": _published(
+        "https://ossci-datasets.s3.amazonaws.com/mnist",
+        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "d53e105ee54ea40749a09fcbcd1e9432",
+        "9fb629c4189551a2d022fa330f9573f3",
+        "ec29112dd5afa0611ce80d1b7f02629c",
+    ),
+    "fashion_mnist": _published(
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "25c81989df183df01b3e8a0aad5dffbe",
+        "bef4ecab320f06d8554ea6380940ec79",
+        "bb300cfdad3c16e7a12a480ee83cd310",
+    ),
+}
+"""By source: images and labels for training, then for test."""
 
 
 class Mnist(Partitioned):
@@ -67,15 +91,9 @@ class MnistFiles:
     @classmethod
     def find(cls, section: Mnist | FashionMnist) -> MnistFiles:
         """Read the files in the section's root; DataError if one is missing."""
-        where = _PUBLISHED_AT[section.name]
-        folder = locate(section.root, section.name.replace("_", "-"), where)
-        return cls(
-            name=section.name,
-            train_images=IdxFile.find(folder, "train-images-idx3-ubyte", where),
-            train_labels=IdxFile.find(folder, "train-labels-idx1-ubyte", where),
-            test_images=IdxFile.find(folder, "t10k-images-idx3-ubyte", where),
-            test_labels=IdxFile.find(folder, "t10k-labels-idx1-ubyte", where),
-        )
+        files = FILES[section.name]
+        folder = locate(section.root, section.name.replace("_", "-"), files)
+        return cls(section.name, *(IdxFile.find(folder, file) for file in files))
 
     def address(self) -> dict[str, Any]:
         """What determines the source's content: the bytes of the files, wherever they lie."""

@@ -44,7 +44,7 @@ class Newsgroups(Partitioned):
 
 def open_source(section: Newsgroups) -> Source:
     """Find the archive; DataError naming it if it is missing."""
-    file = ARCHIVE.find(locate(section.root, "20news-bydate", ARCHIVE.address))
+    file = ARCHIVE.find(locate(section.root, "20news-bydate", (ARCHIVE,)))
     address = {"name": "newsgroups", "files": [file.digest], **texts.address(section.tokens)}
     return Source(address, lambda: texts.tokenise(read(file, section.headers, section.quotes), section.tokens))
 

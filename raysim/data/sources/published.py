@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import logging
 import shutil
 import urllib.error
 import urllib.request
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from raysim import whole
-from raysim.errors import DataError
+from raysim.errors import DataError, MissingFileError
+
+log = logging.getLogger("raysim")
 
 _WHOLE_BYTES = 1 << 30
 _PIECE_BYTES = 1 << 20
@@ -27,24 +33,41 @@ class Published:
         name: of the file in the source's folder.
         address: where its publisher offers it.
         checksum: "md5:<hex>" or "sha256:<hex>" as published; None: the publisher states none.
-        others: names under which the same content may lie there too (unpacked, say), which carry no checksum.
+        others: names under which it may lie there too. Of these only `name`.gz is compared with checksum and size.
+        size_bytes: as published; None: not known.
     """
 
     name: str
     address: str
     checksum: str | None = None
     others: tuple[str, ...] = ()
+    size_bytes: int | None = None
 
     def find(self, folder: Path) -> SourceFile:
-        """The file in `folder`; DataError naming where to get it if it is not there."""
-        for name in (self.name, *self.others):
-            if (folder / name).is_file():
-                return SourceFile(folder / name)
+        """The file in `folder`, as `here`; MissingFileError naming where to get it if it is not there."""
+        if (file := self.here(folder)) is not None:
+            return file
         also = f" (nor is {' or '.join(self.others)})" if self.others else ""
-        raise DataError(
-            f"{folder / self.name} is missing{also}: it is published at {self.address}; put it there, or let "
-            f"`raysim data prepare --download` do so"
+        raise MissingFileError(
+            f"{folder / self.name} is missing{also}: it is published at {self.address}; put it there"
         )
+
+    def here(self, folder: Path) -> SourceFile | None:
+        """The file in `folder`; None where it is not there.
+
+        Another content than the published one is warned of and taken: it may be a part on purpose, or another edition.
+        """
+        for name in (self.name, *self.others):
+            path = folder / name
+            if path.is_file():
+                if (problem := self._unlike_on_disk(path)) is not None:
+                    log.warning(
+                        "%s is not the published file but a part of it, another edition, or packed anew: %s",
+                        path,
+                        problem,
+                    )
+                return SourceFile(path)
+        return None
 
     def fetch(self, folder: Path) -> Path | None:
         """Download into `folder`, whole and with the right checksum or not at all; None where it is there already.
@@ -68,14 +91,39 @@ class Published:
         return folder / self.name
 
     def check(self, path: Path) -> None:
-        """DataError unless the file has the published checksum, where there is one."""
-        if self.checksum is None:
-            return
-        kind, _, expected = self.checksum.partition(":")
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, kind).hexdigest()
-        if found != expected:
-            raise DataError(f"{self.name} from {self.address}: expected {kind} {expected}, found {found}")
+        """DataError unless the file has the published size and checksum, where they are known."""
+        if (problem := self._unlike(path, packed=False)) is not None:
+            raise DataError(f"{self.name} from {self.address}: {problem}")
+
+    def _unlike_on_disk(self, path: Path) -> str | None:
+        packed = path.name == f"{self.name}.gz"
+        if path.name != self.name and not packed:
+            return None
+        try:
+            return self._unlike(path, packed)
+        except (OSError, EOFError, zlib.error):
+            return None  # whoever reads the content says what is damaged
+
+    def _unlike(self, path: Path, packed: bool) -> str | None:
+        """What is expected and what is found, where they differ; a file without size and checksum is not read."""
+        if self.size_bytes is not None:
+            size = sum(map(len, _pieces(path, packed))) if packed else path.stat().st_size
+            if size != self.size_bytes:
+                return f"expected {self.size_bytes:,} bytes, found {size:,}"
+        if self.checksum is not None:
+            kind, _, expected = self.checksum.partition(":")
+            hasher = hashlib.new(kind)
+            for piece in _pieces(path, packed):
+                hasher.update(piece)
+            if hasher.hexdigest() != expected:
+                return f"expected {kind} {expected}, found {hasher.hexdigest()}"
+        return None
+
+
+def _pieces(path: Path, packed: bool) -> Iterator[bytes]:
+    with gzip.open(path) if packed else path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            yield piece
 
 
 @dataclass(frozen=True)

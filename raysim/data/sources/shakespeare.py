@@ -19,7 +19,7 @@ from raysim.data.sources.leaf_json import LeafUser
 from raysim.data.sources.population import ClientRows, Population
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
-from raysim.errors import DataError
+from raysim.errors import DataError, MissingFileError
 
 EDITION_1994 = Published(
     "t8.shakespeare.txt", "https://ocw.mit.edu/ans7870/6/6.006/s08/lecturenotes/files/t8.shakespeare.txt"
@@ -33,6 +33,7 @@ TINY = Published(
     "input.txt",
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
     "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    size_bytes=1_115_394,
 )
 _TFF = "https://storage.googleapis.com/tff-datasets-public/shakespeare.tar.bz2"
 TFF = (
@@ -74,18 +75,25 @@ def open_source(section: Shakespeare) -> Population:
     length = section.length
     match section.form:
         case "mcmahan":
-            works = WORKS.find(locate(section.root, "shakespeare", WORKS.address))
-            return _by_role(section, works, gutenberg.roles)
+            return _by_role(section, _works(locate(section.root, "shakespeare", (WORKS,))), gutenberg.roles)
         case "tiny":
-            return _by_role(
-                section, TINY.find(locate(section.root, "tinyshakespeare", TINY.address)), tinyshakespeare.roles
-            )
+            tiny = TINY.find(locate(section.root, "tinyshakespeare", (TINY,)))
+            return _by_role(section, tiny, tinyshakespeare.roles)
         case "tff":
-            folder = locate(section.root, "shakespeare", _TFF)
+            folder = locate(section.root, "shakespeare", TFF)
             train, test = (file.find(folder) for file in TFF)
             return _population(section, [train, test], lambda: hdf5.ids(train), lambda: _snippets(train, test, length))
         case "leaf":
-            return _leaf(section, locate(section.root, "shakespeare", _LEAF))
+            return _leaf(section, locate(section.root, "shakespeare", leaf_json.published(_LEAF)))
+
+
+def _works(folder: Path) -> SourceFile:
+    try:
+        return WORKS.find(folder)
+    except MissingFileError as missing:
+        if not (folder / TINY.name).is_file():
+            raise
+        raise MissingFileError(f"{TINY.name}, which is there, is what data.form = 'tiny' reads; {missing}") from None
 
 
 def _population(

@@ -55,11 +55,10 @@ class Stackoverflow(Populated):
 
 def open_source(section: Stackoverflow) -> Population:
     """Find the files; DataError naming what is missing."""
-    folder = locate(section.root, "stackoverflow", _TFF)
+    folder = locate(section.root, "stackoverflow", (*HDF5.values(), WORD_COUNTS))
     counts = WORD_COUNTS.find(folder)
     sentences = Sentences(vocabulary(counts, section.vocabulary), section.length)
-    if (folder / SQLITE.name).is_file():
-        file = SourceFile(folder / SQLITE.name)
+    if (file := SQLITE.here(folder)) is not None:
         files, train_ids, stream = [file], lambda: tff_sqlite.ids(file, "train"), lambda: _from_sqlite(file, sentences)
     else:
         found = {split: published.find(folder) for split, published in HDF5.items()}

@@ -11,7 +11,7 @@ from raysim.engine.on_ray.pace import Pace
 from raysim.engine.on_ray.running import Running
 from raysim.engine.on_ray.workers import Worker
 
-CALL_S = 0.01
+WORTH_A_CALL_S = 0.01
 """Short units share a call until they are expected to take this long: a call itself costs about a millisecond."""
 
 
@@ -42,11 +42,11 @@ def _take(worker: Worker, number: int, running: Running, pace: Pace) -> tuple[in
         return ()
     taken: list[int] = []
     expected_s = 0.0
-    while not taken or expected_s < CALL_S:
+    while not taken or expected_s < WORTH_A_CALL_S:
         # Only the first unit of a call may come from another worker: it may be idle, and what follows is its own.
         unit = running.schedule.take(number, math.inf if taken else running.least_to_take())
         if unit is None:
             break
         taken.append(unit)
-        expected_s += pace.expected_s(running.work, running.cost((unit,))) or CALL_S
+        expected_s += pace.expected_s(running.work, running.cost((unit,))) or WORTH_A_CALL_S
     return tuple(taken)

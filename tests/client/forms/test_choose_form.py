@@ -50,11 +50,11 @@ def test_a_stack_of_tiny_clients_may_have_many_and_one_of_larger_ones_fewer(feat
     assert (way.form, way.usual, way.most) == ("stacked", 64, most)
 
 
-def test_calls_weigh_less_the_more_an_example_costs_and_nothing_without_a_client_axis() -> None:
-    calls = [chosen(nn.Linear(features, 10)).calls for features in (10, 100, 1_000, 4_000)]
-    assert calls == sorted(calls, reverse=True)
-    assert calls[0] > 10 * calls[-1] > 0
-    assert chosen(MIDDLE).calls == chosen(OWN).calls == 0
+def test_overhead_weighs_less_the_more_an_example_costs_and_nothing_without_a_client_axis() -> None:
+    overhead = [chosen(nn.Linear(features, 10)).overhead for features in (10, 100, 1_000, 4_000)]
+    assert overhead == sorted(overhead, reverse=True)
+    assert overhead[0] > 10 * overhead[-1] > 0
+    assert chosen(MIDDLE).overhead == chosen(OWN).overhead == 0
 
 
 @pytest.mark.parametrize("module", [TINY, MIDDLE, LARGE, RECURRENT])

@@ -73,6 +73,16 @@ def test_every_form_holds_the_same_images(tmp_path: Path, form: str) -> None:
     np.testing.assert_array_equal(data.split("test").client(0)[0].reshape(-1, 3072), TEN[5 * PER_FILE :])
 
 
+def test_files_of_ones_own_are_read_though_an_archive_is_there(tmp_path: Path) -> None:
+    FORMS["binary"](tmp_path / "cifar")
+    names = {"train_files": ["data_batch_1.bin"], "test_files": ["test_batch.bin"]}
+    with pytest.raises(DataError, match=r"cifar must hold data_batch_1\.bin, test_batch\.bin, which data\.train_files"):
+        ten(tmp_path / "cifar", **names)
+    for name in ("data_batch_1.bin", "test_batch.bin"):
+        (tmp_path / "cifar" / name).write_bytes(BINARY[name])
+    np.testing.assert_array_equal(ten(tmp_path / "cifar", **names).train.client(0)[1], LABELS[:PER_FILE])
+
+
 def test_red_comes_before_green_row_by_row(tmp_path: Path) -> None:
     FORMS["binary"](tmp_path / "cifar")
     x, _ = ten(tmp_path / "cifar").train.client(0)

@@ -28,6 +28,7 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("emnist", {}, "emnist/emnist_all.sqlite"),
     ("stackoverflow", {}, "stackoverflow/stackoverflow.sqlite"),
     ("stackoverflow", {}, "stackoverflow/stackoverflow.word_count"),
+    ("shakespeare", {}, "shakespeare/pg100.txt"),
     ("shakespeare", {"form": "tff"}, "shakespeare/shakespeare_train.h5"),
     ("ag_news", {"clients": 2}, "ag_news_csv/train.csv"),
     ("gld", {}, "gld/mini_gld_train_split.csv"),

@@ -179,3 +179,14 @@ def test_a_label_outside_the_split_is_named(tmp_path: Path) -> None:
     idx_files(tmp_path, 1, 27)
     with pytest.raises(DataError, match=r"train-labels-idx1-ubyte\.gz: expected labels in 1\.\.26, found 1 to 27"):
         prepare(EmnistIdx(clients=1, root=str(tmp_path), split="letters"), seed=0)
+
+
+@pytest.mark.parametrize("label", ["a", 1.5, None, 62])
+def test_a_label_of_leafs_that_is_none_is_named(tmp_path: Path, label: object) -> None:
+    as_leaf(tmp_path)
+    file = tmp_path / "data" / "train" / "all_data_1.json"
+    content = json.loads(file.read_text())
+    content["user_data"]["f0001_41"]["y"] = [label]
+    file.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"all_data_1\.json, user 'f0001_41': expected whole numbers in 0\.\.61"):
+        emnist(tmp_path, "leaf")

@@ -103,11 +103,30 @@ def test_leafs_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("x", "problem"),
-    [([[1.0]], r"expected x of shape \(2,\) as the first user's, found \(1,\)"), ([[1.0], [1.0, 2.0]], "equally many")],
+    [
+        ([[1.0]], r"expected x of shape \(2,\) as the first user's, found \(1,\)"),
+        ([[1.0], [1.0, 2.0]], "equally many"),
+        ([["a", 1.0]], "equally many numbers"),
+        ([[None, 1.0]], "expected finite numbers as x, found null"),
+    ],
 )
-def test_rows_of_other_lengths_are_named(tmp_path: Path, x: Any, problem: str) -> None:
+def test_rows_that_do_not_fit_are_named(tmp_path: Path, x: Any, problem: str) -> None:
     with pytest.raises(DataError, match=rf"my\.json, user 'v': .*{problem}"):
         prepare(leaf(tmp_path, x), seed=0)
+
+
+@pytest.mark.parametrize("label", ["a", "1", 1.5, None, True, float("nan"), float("inf"), -1, 10, [1]])
+def test_a_label_that_is_no_whole_number_in_range_is_named(tmp_path: Path, label: Any) -> None:
+    section = leaf(tmp_path, [[2.0, 3.0]])
+    for file in tmp_path.rglob("my.json"):
+        content = json.loads(file.read_text())
+        content["user_data"]["v"]["y"] = [label]
+        file.write_text(json.dumps(content))
+    with pytest.raises(DataError) as raised:
+        prepare(section, seed=0)
+    assert str(raised.value) == (
+        f"{tmp_path / 'train' / 'my.json'}, user 'v': expected whole numbers in 0..9 as labels, found {label!r}"
+    )
 
 
 @pytest.mark.parametrize(

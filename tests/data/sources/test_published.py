@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
+import logging
 import tarfile
 import threading
 import zipfile
@@ -16,12 +18,14 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from raysim.data.downloads import download
+from raysim.data.downloads import offered
+from raysim.data.prepare import prepare
 from raysim.data.section import Data
 from raysim.data.sources.packed import Packed
 from raysim.data.sources.published import Published, SourceFile
-from raysim.errors import DataError
+from raysim.errors import DataError, MissingFileError
 
+ADAPTER: TypeAdapter[Any] = TypeAdapter(Data)
 CONTENT = b"twelve bytes"
 
 
@@ -78,6 +82,67 @@ def test_a_missing_file_says_what_to_download_and_where(tmp_path: Path) -> None:
     assert file.find(tmp_path).path == tmp_path / "f.bz2"
 
 
+MD5 = f"md5:{hashlib.md5(CONTENT).hexdigest()}"
+UNLIKE: list[tuple[Published, str, bytes, str]] = [
+    (Published("f", "", size_bytes=13), "f", CONTENT, "expected 13 bytes, found 12"),
+    (Published("f", "", MD5), "f", CONTENT[:-1], f"expected md5 {MD5[4:]}, found "),
+    (Published("f", "", MD5, size_bytes=12), "f", CONTENT[::-1], f"expected md5 {MD5[4:]}, found "),
+    (Published("f", "", MD5, ("f.gz",), 12), "f.gz", gzip.compress(CONTENT[:3]), "expected 12 bytes, found 3"),
+]
+ALIKE: list[tuple[Published, str, bytes]] = [
+    (Published("f", "", MD5, size_bytes=12), "f", CONTENT),
+    (Published("f", "", MD5, ("f.gz",), 12), "f.gz", gzip.compress(CONTENT)),
+    (Published("f.gz", "", MD5, ("f",), 12), "f", b"unpacked"),
+    (Published("f", ""), "f", b"nothing is known of it"),
+]
+
+
+@pytest.mark.parametrize(("published", "name", "content", "problem"), UNLIKE)
+def test_another_content_than_the_published_one_is_taken_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, published: Published, name: str, content: bytes, problem: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        assert published.find(tmp_path).path == tmp_path / name
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{tmp_path / name} is not the published file but a part of it")
+    assert problem in record.getMessage()
+
+
+@pytest.mark.parametrize(("published", "name", "content"), ALIKE)
+def test_the_published_content_is_not_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, published: Published, name: str, content: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert published.find(tmp_path).path == tmp_path / name
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("section", "file"),
+    [
+        ({"name": "ag_news", "clients": 1}, "train.csv"),
+        ({"name": "ag_news", "clients": 1, "train": "noisyag"}, "samples10000valMed.csv"),
+        ({"name": "shakespeare", "form": "tiny"}, "input.txt"),
+        ({"name": "cifar10", "clients": 1}, "data_batch_2.bin"),
+        ({"name": "mnist", "clients": 1}, "t10k-labels-idx1-ubyte.gz"),
+    ],
+)
+def test_a_source_compares_its_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, section: dict[str, Any], file: str
+) -> None:
+    # Everything that one of them looks for, with other content: whether it can be read is not the question.
+    batches = [f"data_batch_{number}.bin" for number in range(1, 6)]
+    idx = [f"{side}-{kind}-ubyte.gz" for side in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    texts = ["train.csv", "test.csv", "samples10000valMed.csv", "input.txt"]
+    for name in (*batches, "test_batch.bin", *idx, *texts):
+        (tmp_path / name).write_bytes(b"")
+    roots = {"root": str(tmp_path), **({"noisyag_root": str(tmp_path)} if section["name"] == "ag_news" else {})}
+    with pytest.raises((DataError, ValueError)):
+        prepare(ADAPTER.validate_python(section | roots), seed=0)
+    assert any(f"{tmp_path / file} is not the published file" in record.getMessage() for record in caplog.records)
+
+
 def test_equal_content_has_an_equal_digest_and_other_content_another(tmp_path: Path) -> None:
     digests = []
     for name, content in (("a", CONTENT), ("b", CONTENT), ("c", CONTENT[::-1])):
@@ -125,26 +190,99 @@ def test_a_damaged_or_another_archive_leaves_nothing_behind(tmp_path: Path, addr
     assert list(new.iterdir()) == []
 
 
-OFFERED: list[tuple[dict[str, Any], str, set[str]]] = [
-    ({"name": "mnist", "clients": 1}, "mnist", {"train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"}),
-    ({"name": "emnist"}, "emnist", {"fed_emnist_train.h5", "fed_emnist_test.h5"}),
-    ({"name": "emnist_idx", "clients": 1, "split": "letters"}, "emnist", {"emnist-letters-train-images-idx3-ubyte.gz"}),
-    ({"name": "shakespeare", "form": "tff"}, "shakespeare", {"shakespeare_train.h5"}),
-    ({"name": "shakespeare", "form": "tiny"}, "tinyshakespeare", {"input.txt"}),
-    ({"name": "stackoverflow"}, "stackoverflow", {"stackoverflow_held_out.h5", "stackoverflow.word_count"}),
+NEWS = {"name": "ag_news", "clients": 1}
+OFFERED: list[tuple[dict[str, Any], dict[str, set[str]]]] = [
+    (
+        {"name": "mnist", "clients": 1},
+        {"mnist": {f"{side}-{kind}-ubyte.gz" for side in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")}},
+    ),
+    ({"name": "emnist"}, {"emnist": {"fed_emnist_train.h5", "fed_emnist_test.h5"}}),
+    ({"name": "shakespeare"}, {"shakespeare": {"t8.shakespeare.txt"}}),
+    ({"name": "shakespeare", "form": "tff"}, {"shakespeare": {"shakespeare_train.h5", "shakespeare_test.h5"}}),
+    ({"name": "shakespeare", "form": "tiny"}, {"tinyshakespeare": {"input.txt"}}),
+    (
+        {"name": "stackoverflow"},
+        {
+            "stackoverflow": {
+                "stackoverflow_train.h5",
+                "stackoverflow_held_out.h5",
+                "stackoverflow_test.h5",
+                "stackoverflow.word_count",
+            }
+        },
+    ),
+    (NEWS, {"ag_news_csv": {"train.csv", "test.csv"}}),
+    (NEWS | {"train": "noisyag"}, {"ag_news_csv": {"test.csv"}, "agnews-noisyag-10k": {"samples10000valMed.csv"}}),
+    ({"name": "gld"}, {"gld": {"mini_gld_train_split.csv", "mini_gld_test.csv"}}),
+    ({"name": "gld", "set": "gld160k"}, {}),
+    ({"name": "shakespeare", "form": "leaf"}, {}),
+    ({"name": "emnist", "form": "leaf"}, {}),
+    ({"name": "cifar10", "clients": 1}, {"cifar10": {"cifar-10-binary.tar.gz"}}),
+    ({"name": "cifar10", "clients": 1, "train_files": ["data_batch_1.bin"]}, {}),
+    ({"name": "leaf"}, {}),
 ]
 
 
-@pytest.mark.parametrize(("section", "folder", "names"), OFFERED)
-def test_what_is_fetched_is_what_the_source_looks_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], folder: str, names: set[str]
-) -> None:
-    def named(file: Published | Packed, where: Path) -> Any:
-        assert where == tmp_path / folder
-        return where / file.name if isinstance(file, Published) else [where / name for name in file.names]
+def names_of(file: Published | Packed) -> tuple[str, ...]:
+    return (file.name,) if isinstance(file, Published) else file.names
 
+
+@pytest.mark.parametrize(("section", "files"), OFFERED)
+def test_what_is_offered_is_what_the_source_looks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], files: dict[str, set[str]]
+) -> None:
     monkeypatch.setenv("RAYSIM_DATA", str(tmp_path))
-    for kind in (Published, Packed):
-        monkeypatch.setattr(kind, "fetch", named)
-    fetched = download(TypeAdapter(Data).validate_python(section))
-    assert names <= {path.name for path in fetched}
+    parsed = ADAPTER.validate_python(section)
+    assert {offer.folder: {name for file in offer.files for name in names_of(file)} for offer in offered(parsed)} == {
+        tmp_path / folder: names for folder, names in files.items()
+    }
+
+
+@pytest.mark.parametrize(("section", "files"), OFFERED)
+def test_a_download_is_advised_where_there_is_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], files: dict[str, set[str]]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_DATA", str(tmp_path / "above"))
+    for _ in ("no folder", "an empty one"):
+        with pytest.raises(MissingFileError) as raised:
+            prepare(ADAPTER.validate_python(section), seed=0)
+        assert ("--download" in str(raised.value)) == bool(files)
+        for folder in (*files, section["name"]):
+            (tmp_path / "above" / folder).mkdir(parents=True, exist_ok=True)
+
+
+def test_words_alone_are_fetched_where_the_sentences_are_there_in_another_form(tmp_path: Path) -> None:
+    (tmp_path / "stackoverflow.sqlite").touch()
+    (offer,) = offered(ADAPTER.validate_python({"name": "stackoverflow", "root": str(tmp_path)}))
+    assert [names_of(file) for file in offer.files] == [("stackoverflow.word_count",)]
+
+
+MISSING: list[tuple[dict[str, Any], str]] = [
+    ({"name": "emnist"}, r"put fed_emnist_train\.h5 and fed_emnist_test\.h5 there \(published at https://storage"),
+    ({"name": "shakespeare"}, r"put pg100\.txt there \(published at https://www\.gutenberg\.org"),
+    ({"name": "leaf"}, r"put data/train/\*\.json and data/test/\*\.json there \(published at https://github"),
+    (
+        {"name": "mnist", "clients": 1},
+        r"and t10k-labels-idx1-ubyte\.gz there \(published at https://ossci-datasets\.s3\.amazonaws\.com/mnist\)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("section", "problem"), MISSING)
+def test_a_missing_folder_says_what_belongs_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], problem: str
+) -> None:
+    monkeypatch.setenv("RAYSIM_DATA", str(tmp_path))
+    with pytest.raises(MissingFileError, match=rf"there is no folder .*{problem}.*data\.root, or the folder above it"):
+        prepare(ADAPTER.validate_python(section), seed=0)
+
+
+def test_the_key_that_helps_is_named(tmp_path: Path) -> None:
+    section = NEWS | {"train": "noisyag", "root": str(tmp_path), "noisyag_root": str(tmp_path / "none")}
+    (tmp_path / "test.csv").touch()
+    with pytest.raises(MissingFileError, match=r"put samples10000valMed\.csv there .* with data\.noisyag_root, or let"):
+        prepare(ADAPTER.validate_python(section), seed=0)
+    section["noisyag_root"] = "s3://bucket/folder"
+    with pytest.raises(DataError, match=r"data\.noisyag_root must be a folder of this machine"):
+        prepare(ADAPTER.validate_python(section), seed=0)

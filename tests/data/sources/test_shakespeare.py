@@ -189,6 +189,14 @@ def test_leafs_texts_hold_no_unknown_character(tmp_path: Path, x: str, y: str, p
         prepare(Shakespeare(root=str(tmp_path), form="leaf"), seed=0)
 
 
+def test_tinyshakespeares_file_is_pointed_at(tmp_path: Path) -> None:
+    (tmp_path / "input.txt").write_text("A:\nwords\n")
+    with pytest.raises(
+        DataError, match=r"input\.txt, which is there, is what data\.form = 'tiny' reads; .*pg100\.txt is"
+    ):
+        prepare(Shakespeare(root=str(tmp_path)), seed=0)
+
+
 @pytest.mark.parametrize(("name", "roles", "longer"), [("pg100.txt", 1301, 1144), ("t8.shakespeare.txt", 1302, 1145)])
 def test_the_published_editions_have_leafs_roles(public: Public, name: str, roles: int, longer: int) -> None:
     found = gutenberg.roles(SourceFile(public("shakespeare") / name))

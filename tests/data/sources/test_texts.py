@@ -69,7 +69,8 @@ def test_title_and_description_are_one_text_and_classes_begin_at_0(tmp_path: Pat
     [
         ('"1","a","b"\n"5","a","b"\n', "row 2: expected class 1-4, title, description, found 3 fields, beginning '5'"),
         ('"1","a"\n', "row 1: expected class 1-4, title, description, found 2 fields"),
-        ('"1","a","b"\n"2","broken\n', "expected rows of quoted fields"),
+        ('"1","a","b"\n"2","broken\n', "row 2, which begins in line 2: expected quoted fields"),
+        ('"1","a","b\nc"\n"2","d","e"\n"3","f","g" h\n', "row 3, which begins in line 4: expected quoted fields"),
         ("", "expected at least one row, found none"),
     ],
 )

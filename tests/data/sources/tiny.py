@@ -61,7 +61,8 @@ def _emnist(folder: Path) -> None:
 def _shakespeare(folder: Path) -> None:
     from tests.data.sources.tff_files import hdf5
 
-    (folder / "pg100.txt").write_text("".join(PLAY.format(title=title) for title in ("HAMLET", "MACBETH")))
+    plays = "".join(PLAY.format(title=title) for title in ("HAMLET", "MACBETH"))
+    (folder / "pg100.txt").write_text(f"{plays}*** END OF THIS PROJECT GUTENBERG EBOOK ***\n")
     for side in ("train", "test"):
         snippets = {"snippets": [b"To be or not to be", b"Words, words."]}
         hdf5(folder / f"shakespeare_{side}.h5", {f"PLAY_{role}": snippets for role in WRITERS})
