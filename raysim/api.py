@@ -228,7 +228,7 @@ def rounds(
     with ExitStack() as checked:
         opening = None if path is None else opening_of(plan, checked.enter_context(borrow(path)), False, overwrite)
         until_left = checked.pop_all()
-    fallbacks.log_once(plan)
+    fallbacks.log_beginning(plan)
     if plan.experiment.engine.workers == 0:
         return _public(plan, _rounds_here(plan, opening), until_left)
     # Ray is imported only where it is asked for: the in-process engine works without it.
@@ -339,7 +339,7 @@ def _carry_out(
     experiment, path = plan.experiment, opening.path
     if is_whole(plan, opening) and (state := records.newest_state(path, plan.fingerprint)) is not None:
         return _result(plan, path, state.weights)
-    fallbacks.log_once(plan)
+    fallbacks.log_beginning(plan)
     show: Progress = Terminal.where_wanted(progress, experiment.rounds) or Silent()
     logs = Loggers(loggers, path, experiment)
 

@@ -70,7 +70,7 @@ def launch(
     opening = api.opening_of(plan, fetch(api.folder_of(experiment, path)), resume, overwrite, profile)
     if api.is_whole(plan, opening):
         raise RunFolderError(f"{opening.path} holds all {experiment.rounds} rounds: there is nothing to start.")
-    fallbacks.log_once(plan)
+    fallbacks.log_beginning(plan)
     from raysim.engine.on_ray import session
     from raysim.report import curve
 

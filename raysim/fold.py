@@ -80,6 +80,10 @@ class TreeFold(Generic[T]):
         """Give the value of one chunk."""
         self.put(value, (index, index + 1))
 
+    def change(self, how: Callable[[T], T]) -> None:
+        """Put something else of the same worth in the place of all that is held."""
+        self._held = {node: how(value) for node, value in self._held.items()}
+
     def take(self) -> list[tuple[Node, T]]:
         """Hand over the maximal subtrees held, leaving none."""
         held, self._held = sorted(self._held.items(), key=lambda item: item[0]), {}

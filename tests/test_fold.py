@@ -46,6 +46,16 @@ def test_a_worker_with_a_whole_subtree_holds_one_value() -> None:
     assert [node for node, _ in worker.take()] == [(8, 12)]
 
 
+def test_what_is_held_may_be_held_otherwise() -> None:
+    tree: TreeFold[str] = TreeFold(3, lambda left, right: f"({left} {right})")
+    tree.put_leaf("c", 2)
+    tree.change(str.upper)
+    tree.put_leaf("a", 0)
+    tree.put_leaf("b", 1)
+    assert tree.value.count("C") == 1
+    assert sorted(tree.value.replace("(", "").replace(")", "").split()) == ["C", "a", "b"]
+
+
 def test_a_leaf_put_twice_is_refused() -> None:
     tree = TreeFold(4, bracket)
     tree.put_leaf("a", 0)

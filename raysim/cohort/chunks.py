@@ -20,7 +20,7 @@ Chunk = tuple[int, ...]
 """Client positions, in the order in which their updates are added."""
 
 
-CROWDS = (1, 2, 4, 8)
+WORKER_COUNTS = (1, 2, 4, 8, 16)
 """Numbers of workers that a cut should suit, as it must not depend on how many there are."""
 
 
@@ -41,8 +41,8 @@ def stacks(
     which a chunk costs `overhead` for each local step of its longest member, beside what its members cost.
 
     Few clients with many local steps are a chunk, and many with few. More chunks level more workers, and cost more
-    overhead: of 1, 2, 4, ... and `num_chunks` the number is taken that `CROWDS` are soonest done with, in the sum of
-    their times. No chunk has more than `most` members, in as many chunks as that takes.
+    overhead: of 1, 2, 4, ... and `num_chunks` the number is taken with which none of `WORKER_COUNTS` takes much longer
+    than with the number that suits it best. No chunk has more than `most` members, in as many chunks as that takes.
     """
     if not len(cohort):
         return ()
@@ -64,13 +64,15 @@ def stacks(
         all_of_it = range(tops[0] + up_to[-1])
         return cut(bisect_left(all_of_it, True, key=lambda limit: len(cut(limit)) - 1 <= wanted))
 
-    def time(ends: list[int]) -> float:
+    def times(ends: list[int]) -> list[float]:
         made: list[int] = [tops[first] + up_to[stop] - up_to[first] for first, stop in pairwise(ends)]
-        return sum(max(max(made), sum(made) / workers) for workers in CROWDS)
+        return [max(max(made), sum(made) / workers) for workers in WORKER_COUNTS]
 
     fewest = math.ceil(len(members) / most)
     numbers = {max(fewest, min(num_chunks, 1 << power)) for power in range(num_chunks.bit_length() + 1)}
-    best = min((evenly(wanted) for wanted in sorted(numbers)), key=time)
+    cuts = [(ends, times(ends)) for ends in map(evenly, sorted(numbers))]
+    soonest = [min(column) for column in zip(*(taken for _, taken in cuts), strict=True)]
+    best, _ = min(cuts, key=lambda one: max(own / least for own, least in zip(one[1], soonest, strict=True)))
     return tuple(deal([tuple(members[first:stop]) for first, stop in pairwise(best)]))
 
 

@@ -106,16 +106,12 @@ def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], 
             continue
         if not way.together:
             # One client after another: the size of a chunk only levels the workers, which the table's rule does.
-            yield _of_size(way, way.chunk_size(cohort_size))
+            yield Way.given(form, way.chunk_size(cohort_size))
             continue
         yield way
         for size in SIZES:
             if size < 2 * cohort_size:
-                yield _of_size(way, min(size, cohort_size))
-
-
-def _of_size(way: Way, size: int) -> Way:
-    return replace(way, usual=size, most=size, least_chunks=1)
+                yield Way.given(form, min(size, cohort_size), way.overhead)
 
 
 def _size(way: Way) -> int | Literal["auto"]:

@@ -1,4 +1,4 @@
-"""What of a model fails is found on the first examples, before the first round."""
+"""Tries a model on a client's first examples, before the first round."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ MOST = 2
 
 
 def check(plan: Plan, own_loss: bool) -> None:
-    """Pass the first examples of a client through the model and its loss, and where it is to train by vmap, that.
+    """Pass the first examples of a client through the model and its loss, and where clients are to be trained by vmap,
+    through a local step.
 
     Raises:
         ModelError: what failed, with the shapes that it was given.
@@ -66,7 +67,7 @@ def check_client_axis(plan: Plan) -> None:
             list(form.train(plan.initial, [client, client], lr=0.0))
     except Exception as error:
         raise ModelError(
-            f"engine.form = 'vmap' cannot be had: with a client axis the module fails, or its loss: {error} "
+            f"engine.form = 'vmap' cannot be had: with a client axis the module fails: {error}. "
             f"Any module trains with 'one_by_one'."
         ) from error
 

@@ -20,13 +20,12 @@ from torch import Tensor
 from raysim.broadcast import Broadcast
 from raysim.engine import failure
 from raysim.engine.example_memory import ExampleMemory
-from raysim.engine.job import COMBINE, Job, Outcome, Shard
+from raysim.engine.job import COMBINE, Job, Outcome, Shard, on_host
 from raysim.engine.mates import mates_key, starts_at_once
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan
 from raysim.engine.pool import Pool, sharded
 from raysim.fold import TreeFold, fold
-from raysim.server.sums import Sums, on_cpu
 from raysim.timeline import Span
 
 log = logging.getLogger("raysim")
@@ -49,10 +48,15 @@ class InProcess:
         plans: the runs; one alone is that of the jobs that `submit` takes.
         worker: how errors and timelines name this process.
         memory: where this process has examples, where it has other runs as well.
+        tries_again: whether a chunk for which a card's memory did not suffice is tried once more; otherwise the caller
+            sees to it, and is told by torch.OutOfMemoryError.
     """
 
-    def __init__(self, *plans: Plan, worker: str = HERE, memory: ExampleMemory | None = None) -> None:
+    def __init__(
+        self, *plans: Plan, worker: str = HERE, memory: ExampleMemory | None = None, tries_again: bool = True
+    ) -> None:
         memory = memory or ExampleMemory()
+        self._tries_again = tries_again
         self._worker = worker
         self._plans = plans
         self._keys = [mates_key(plan) if len(plans) > 1 else None for plan in plans]
@@ -120,7 +124,7 @@ class InProcess:
             spans.append(Span(self._worker, f"train {index} of {len(jobs)} runs", start_s, time.time()))
         # The work was everybody's: each run has its share of the time on record.
         shares = tuple(replace(s, end_s=s.start_s + (s.end_s - s.start_s) / len(jobs)) for s in spans)
-        outcomes = [Outcome(on_cpu(tree.value), shares, workers=1, retries=retries) for tree in trees]
+        outcomes = [Outcome(on_host(tree.value), shares, workers=1, retries=retries) for tree in trees]
         return dict(zip(tickets, outcomes, strict=True))
 
     def _alone(self, pool: Pool, job: Job) -> Outcome:
@@ -139,9 +143,7 @@ class InProcess:
                 spans.append(Span(self._worker, f"{job.kind} {index}", start_s, time.time()))
                 yield value
 
-        value = fold(results(), COMBINE[job.kind], len(job.units))
-        if isinstance(value, Sums):
-            value = on_cpu(value)
+        value = on_host(fold(results(), COMBINE[job.kind], len(job.units)))
         shards = tuple(Shard(*b, (part,)) for b, part in zip(job.keep, sharded(rows, job.keep), strict=True))
         return Outcome(value, tuple(spans), workers=1, retries=retries, kept=shards)
 
@@ -156,6 +158,8 @@ class InProcess:
             try:
                 return work(), before
             except torch.OutOfMemoryError as error:
+                if not self._tries_again:
+                    raise
                 decision = failure.decide("out_of_memory", before, what)
                 log.warning("%s: %s", decision.reason, error)
                 if not decision.retry:

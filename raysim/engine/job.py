@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from raysim.broadcast import Broadcast
 from raysim.server import sums
 from raysim.server.updates import Bounds
 from raysim.timeline import Span
+
+T = TypeVar("T")
 
 Kind = Literal["train", "evaluate", "personalise", "gram", "combine", "trim", "distances"]
 """`train`, `evaluate` and `personalise` work on clients; the others look at a shard of all updates that a training job
@@ -42,6 +44,11 @@ COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "distances": _add,
 }
 """How the results of a kind's units add up."""
+
+
+def on_host(result: T) -> T:
+    """A unit's result, or a sum of such, in memory that a card has no part in."""
+    return cast(T, sums.on_cpu(result)) if isinstance(result, sums.Sums) else result
 
 
 @dataclass(frozen=True)

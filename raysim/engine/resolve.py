@@ -156,7 +156,7 @@ def _way(experiment: Experiment, model: Model, task: Task) -> Way:
     way = choose(engine.form, engine.chunk_size, engine.precision, engine.dtype, module, task, kind)
     if engine.cuda_graphs and (kind != "cuda" or way.form != "stacked"):
         raise ExperimentError(
-            f"engine.cuda_graphs = true records the local steps of stacked clients on NVIDIA cards, but here clients "
+            f"engine.cuda_graphs = true records the passes of stacked clients on NVIDIA cards, but here clients "
             f"are trained by the form {way.form!r} on {kind}: leave it out."
         )
     return way

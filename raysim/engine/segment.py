@@ -74,7 +74,8 @@ class Host:
         else:
             # Groups only ever shrink: what was made for a larger one is not asked for again.
             self._loops = {other: loops for other, loops in self._loops.items() if not set(other) & set(group)}
-            executor = InProcess(*plans, worker=self._worker, memory=self._memory)
+            # Whoever gave the group out decides what becomes of it, and may have its runs go on one by one.
+            executor = InProcess(*plans, worker=self._worker, memory=self._memory, tries_again=False)
             self._loops[group] = [
                 Loop(plan, executor.of(i), state, checkpoints=_checkpoints(plan))
                 for i, (plan, state) in enumerate(zip(plans, states, strict=True))

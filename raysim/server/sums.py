@@ -81,6 +81,19 @@ def on_cpu(sums: Sums) -> Sums:
 
 
 def add(left: Sums, right: Sums) -> Sums:
-    """left + right, field by field; counters take the maximum. Neither argument is changed."""
+    """left + right, field by field; counters take the maximum. Neither argument is changed.
+
+    Where they lie on different devices, or their device has no memory for one more, they are added on the CPU, to the
+    same bits.
+    """
+    if left.delta.device != right.delta.device:
+        return _added(on_cpu(left), on_cpu(right))
+    try:
+        return _added(left, right)
+    except torch.OutOfMemoryError:
+        return _added(on_cpu(left), on_cpu(right))
+
+
+def _added(left: Sums, right: Sums) -> Sums:
     values = {f.name: getattr(left, f.name) + getattr(right, f.name) for f in fields(Sums) if f.name != "counters"}
     return Sums(**values, counters=torch.maximum(left.counters, right.counters))

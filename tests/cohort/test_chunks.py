@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,21 +84,19 @@ def test_few_long_clients_weigh_as_much_as_many_short_ones() -> None:
     assert sorted(map(len, chunks.stacks(np.arange(49), steps, 10 * steps, 10, 2, 64))) == [4, 45]
 
 
-def time(made: tuple[chunks.Chunk, ...], steps: np.ndarray, overhead: int) -> float:
-    """Of all the numbers of workers that a cut is to suit."""
-    costs = [cost(chunk, steps, overhead) for chunk in made]
-    return sum(max(max(costs), sum(costs) / workers) for workers in chunks.CROWDS)
+def test_two_workers_are_done_sooner_than_with_chunks_of_one_size_where_sizes_differ() -> None:
+    steps = np.maximum(1, np.random.default_rng(0).lognormal(2, 0.9, 100)).astype(np.int64)
+    everyone = np.arange(100)
+    cut, of_one_size = chunks.stacks(everyone, steps, steps, 24, 3, 100), chunks.plan(everyone, steps, steps, 34)
+    longest, before = (max(cost(chunk, steps, 24) for chunk in made) for made in (cut, of_one_size))
+    assert longest < 0.8 * before
 
 
-@given(st.lists(st.integers(1, 100), min_size=1, max_size=60), st.integers(0, 40), st.integers(1, 12))
-def test_nobody_is_done_sooner_with_chunks_of_one_size(sizes: list[int], overhead: int, num_chunks: int) -> None:
-    steps = np.array(sizes)
-    everyone = np.arange(len(steps))
-    cut = chunks.stacks(everyone, steps, steps, overhead, num_chunks, len(steps))
-    for num in {1, 2, num_chunks}:
-        if num <= num_chunks:
-            of_one_size = chunks.plan(everyone, steps, steps, -(-len(steps) // num))
-            assert time(cut, steps, overhead) <= time(of_one_size, steps, overhead)
+@pytest.mark.parametrize(("num_clients", "at_least"), [(1, 1), (100, 2), (400, 4), (800, 8), (2000, 16)])
+def test_large_cohorts_have_chunks_for_many_workers(num_clients: int, at_least: int) -> None:
+    steps = np.full(num_clients, 10)
+    allowed = max(3, num_clients // 64)
+    assert len(chunks.stacks(np.arange(num_clients), steps, 10 * steps, 241, allowed, 512)) >= at_least
 
 
 def test_the_more_overhead_there_is_the_fewer_chunks_there_are() -> None:

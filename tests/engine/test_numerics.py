@@ -54,7 +54,7 @@ def test_where_a_run_begins_it_says_its_form_and_a_slow_precision_once(
         else:
             list(raysim.rounds(exp, dataset=dataset))
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
-    slow = "engine.precision: bf16, which this processor has no products for: slower than float32, and right"
+    slow = "engine.precision: bf16, which the processor here has no products for: slower than float32, and right"
     assert said == [
         ("INFO", "clients are trained by the form one_by_one: the experiment asks for it"),
         *([] if native else [("WARNING", slow)]),
@@ -90,7 +90,9 @@ def test_on_a_card_products_are_tf32_where_it_is_asked_for(
     precision: Precision, before: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    # Set first, so that what `fix` sets is taken back.
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     matmul, cudnn = SimpleNamespace(allow_tf32=before), SimpleNamespace(allow_tf32=before)
     monkeypatch.setattr(torch.backends.cuda, "matmul", matmul)
     monkeypatch.setattr(torch.backends, "cudnn", cudnn)

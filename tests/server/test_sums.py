@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysim.server import accumulator
+from raysim.server import sums as sums_module
 from raysim.server.accumulator import Accumulator, Included, empty
 from raysim.server.sums import Sums, add, on_cpu
 
@@ -117,3 +118,18 @@ def test_all_that_lies_on_a_device_is_taken_to_the_host() -> None:
     for field in fields(Sums):
         if isinstance(vector := getattr(taken, field.name), torch.Tensor):
             assert vector.data_ptr() != getattr(on_device, field.name).data_ptr(), field.name
+
+
+@given(sums(), sums())
+def test_where_the_device_has_no_memory_left_sums_are_added_on_the_host(a: Sums, b: Sums) -> None:
+    added, asked = sums_module._added, []
+
+    def full_once(left: Sums, right: Sums) -> Sums:
+        asked.append(left)
+        if len(asked) == 1:
+            raise torch.OutOfMemoryError("full")
+        return added(left, right)
+
+    with mock.patch.object(sums_module, "_added", full_once):
+        assert equal(add(a, b), added(a, b))
+    assert len(asked) == 2

@@ -51,9 +51,11 @@ class Way:
     """How clients are trained.
 
     form: never "auto". usual, most: clients of a chunk where all have as many, and at most.
-    least_chunks: how many chunks a round should have where the cohort allows it, so that workers stay level; 1 where
-    the experiment gives the chunk size. overhead: examples that take as long as what a local step of a chunk costs
-    whoever is in it, where clients are trained together; 0 where they are not. why: one sentence, for people.
+    least_chunks: where sizes are equal, how many chunks a round should have at least if the cohort allows it, so that
+    workers stay level; 1 where the experiment gives the chunk size.
+    overhead: examples that take as long as what a local step of a chunk costs whoever is in it, where clients are
+    trained together; 0 where they are not.
+    why: one sentence, for people.
     """
 
     form: FormName
@@ -75,7 +77,7 @@ class Way:
 
     @property
     def is_given(self) -> bool:
-        """Whether the experiment gives the chunk size, which all chunks but the last one have."""
+        """Whether the experiment gives the chunk size, which no chunk exceeds."""
         return self.least_chunks == 1
 
     def chunk_size(self, cohort_size: int) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from raysim.engine import numerics, wire
 from raysim.engine.example_memory import ExampleMemory
-from raysim.engine.job import COMBINE, Kind, Shard
+from raysim.engine.job import COMBINE, Kind, Shard, on_host
 from raysim.engine.on_ray.data_on_nodes import SentPlan, receive_plan
 from raysim.engine.on_ray.whereabouts import Whereabouts, here
 from raysim.engine.pool import Pool, sharded
@@ -127,6 +127,8 @@ class ClientPool:
             try:
                 value = self._pool.run(kind, self._broadcasts[job], index, unit, rows)
             except torch.OutOfMemoryError:
+                for tree in self._held.values():
+                    tree.change(on_host)
                 torch.cuda.empty_cache()
                 return Worked(tuple(done), out_of_memory=True)
             self._held.setdefault(job, TreeFold(num_units, COMBINE[kind])).put_leaf(value, index)

@@ -57,8 +57,8 @@ class Driver:
         """Open the folder, and find where to go on from.
 
         Args:
-            overlap: begin a round before the one before it is evaluated. Not for readers that ask for one round ahead
-                themselves: two ahead would be one too many.
+            overlap: begin a round before the one before it is evaluated. Not for readers who pull round by round, and
+                have the next one under way while they look at one: that would make two.
         """
         plan, state = self._plan, None
         if self._opening is not None:

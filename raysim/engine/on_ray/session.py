@@ -142,7 +142,8 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
             answer(driver.open.remote(overlap=False), run_folder)
             ahead.append(driver.advance.remote())
             while True:
-                # Who asks for a round has the next one begin with it, without a word from here in between.
+                # The call for the next round waits behind the one for this, so that the driver begins it at once: a
+                # reader who looks at a round has one under way.
                 ahead.append(driver.advance.remote())
                 if (packed := answer(ahead[0], run_folder)) is None:
                     break
