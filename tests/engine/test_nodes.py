@@ -36,8 +36,8 @@ pytestmark = pytest.mark.usefixtures("loop_here")
 def test_sums_are_added_up_on_their_node_before_they_travel(
     dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Who takes chunks from others' regions, or does what somebody is late with, breaks up subtrees, as the moment has it:
-    # here nobody does.
+    # Who takes chunks from others' regions, or does what somebody is late with, breaks up subtrees, as the moment has
+    # it: here nobody does.
     monkeypatch.setattr(running.Running, "least_to_take", lambda _: math.inf)
     monkeypatch.setattr(lateness, "SLOW_S", math.inf)
     monkeypatch.setattr(settle, "HOLD_S", math.inf)
