@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 
 import torch
+from torch import Tensor
 
 from raysim.broadcast import Broadcast
 from raysim.client import chunk as local_training
@@ -15,13 +16,13 @@ from raysim.client.examples import Examples
 from raysim.client.section import ClientSection
 from raysim.client.sgd import Sgd
 from raysim.cohort.chunks import Chunk
+from raysim.data.label_counts import label_counts
 from raysim.members import Members
 from raysim.models.model import Model
 from raysim.phase import Workshop
 from raysim.remembered import Remembered
 from raysim.server import fednova
 from raysim.server.accumulator import Accumulator, Included
-from raysim.server.diagnostics import label_counts
 from raysim.server.norms import group_norms
 from raysim.server.section import ServerSection
 from raysim.server.sums import Sums
@@ -113,7 +114,7 @@ def make(
                         loss=loss[row],
                         correct=correct[row],
                         judged=judged,
-                        labels=label_counts(member.y, num_labels, padding) if num_labels else None,
+                        labels=_labels(member.y, num_labels, padding) if num_labels else None,
                         count=count,
                         normaliser=averaged,
                         steps=tau,
@@ -134,3 +135,7 @@ def _normaliser(client: ClientSection, server: ServerSection, correction: Correc
     """fednova's a_i from (tau, lr)."""
     momentum = client.optimizer.momentum if isinstance(client.optimizer, Sgd) else 0.0
     return lambda tau, lr: fednova.normaliser(tau, momentum, lr * correction.pull)
+
+
+def _labels(y: Tensor, num_labels: int, padding: int | None) -> Tensor:
+    return torch.from_numpy(label_counts(y.numpy(force=True), num_labels, padding)).to(y.device)

@@ -19,7 +19,6 @@ from raysim.fold import deal
 Chunk = tuple[int, ...]
 """Client positions, in the order in which their updates are added."""
 
-
 WORKER_COUNTS = (1, 2, 4, 8, 16)
 """Numbers of workers that a cut should suit, as it must not depend on how many there are."""
 
@@ -43,6 +42,7 @@ def stacks(
     Few clients with many local steps are a chunk, and many with few. More chunks level more workers, and cost more
     overhead: of 1, 2, 4, ... and `num_chunks` the number is taken with which none of `WORKER_COUNTS` takes much longer
     than with the number that suits it best. No chunk has more than `most` members, in as many chunks as that takes.
+    Local steps and costs are positive.
     """
     if not len(cohort):
         return ()

@@ -123,9 +123,12 @@ class Plan:
             planned = chunks.plan(cohort, steps, work, way.chunk_size(num))
         else:
             planned = chunks.stacks(cohort, steps, work, way.overhead, way.num_chunks(num), way.most)
-        cost = dict(zip(cohort.tolist(), work.tolist(), strict=True))
-        longest = dict(zip(cohort.tolist(), (way.overhead * steps).tolist(), strict=True))
-        return planned, [max(longest[i] for i in chunk) + sum(cost[i] for i in chunk) for chunk in planned]
+        steps_of, work_of = (dict(zip(cohort.tolist(), of.tolist(), strict=True)) for of in (steps, work))
+        longest = [max(steps_of[member] for member in chunk) for chunk in planned]
+        return planned, [
+            way.overhead * most + sum(work_of[member] for member in chunk)
+            for most, chunk in zip(longest, planned, strict=True)
+        ]
 
 
 def _batch(batch_size: int | str) -> float:

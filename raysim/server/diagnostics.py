@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
@@ -55,8 +54,3 @@ def label_similarity(pooled: Tensor, population: Tensor) -> float:
     """
     a, b = pooled.double(), population.double()
     return float(a.dot(b) / (a.norm() * b.norm()))
-
-
-def label_counts(y: Tensor, num_classes: int, padding: int | None) -> Tensor:
-    """int64 (classes,): how often each label occurs; `padding` is no label."""
-    return torch.bincount((y if padding is None else y[y != padding]).flatten(), minlength=num_classes)

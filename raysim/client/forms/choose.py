@@ -37,7 +37,6 @@ on a card, 256 MB of weights, a guess until it is measured on one."""
 WITH_CLIENT_AXIS: tuple[FormName, ...] = ("stacked", "vmap")
 """Forms whose clients are trained together."""
 
-
 OVERHEAD = {"cpu": 300, "cuda": 3_000}
 """Examples of a model with next to no numbers that take as long as what a local step of a stack costs whoever is in it;
 on a card a guess until it is measured on one."""
