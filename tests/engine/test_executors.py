@@ -24,6 +24,7 @@ from raysim.engine.in_process import InProcess
 from raysim.engine.on_ray import executor, give_out, settle
 from raysim.engine.on_ray.cluster import Placement
 from raysim.engine.resolve import resolve
+from raysim.engine.segment import Host
 from raysim.models.softmax import cross_entropy
 
 Make = Callable[..., raysim.Experiment]
@@ -365,6 +366,18 @@ class OutOfMemory:
                 self.note.touch()
             raise torch.OutOfMemoryError("CUDA out of memory")
         return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_of_runs_side_by_side_who_gave_them_out_is_told_of_full_memory(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    plan = resolve(experiment(), dataset, loss=OutOfMemory(tmp_path / "happened"))
+    host = Host("here")
+    host.learn(0, plan)
+    # It may have them go on one by one, so nothing is tried again here.
+    with pytest.raises(torch.OutOfMemoryError):
+        host.advance((0,), [plan.initial_state()])
+    assert (tmp_path / "happened").exists()
 
 
 @pytest.mark.usefixtures("ray_cluster")
