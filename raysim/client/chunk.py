@@ -87,7 +87,7 @@ def train(
 
     Args:
         offset: what a correction adds to a client's gradients; asked for when the client's turn comes, so that no more
-            of them are held than clients are trained together.
+            of them are held than the form is given clients at a time: one, or a chunk.
         start: what the optimizer's state starts as, (P,) each, where that is not for the optimizer to say.
 
     Raises:

@@ -52,6 +52,8 @@ class Plan:
         """
         way = self.way
         meant = f"{way.form} {way.usual} {way.most} {way.least_chunks} {way.overhead}"
+        if way.call:
+            meant += f" {way.call}"
         return self.experiment.fingerprint(f"{self.dataset.fingerprint} {meant}")
 
     def algorithm(self) -> Algorithm:

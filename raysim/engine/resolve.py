@@ -164,6 +164,7 @@ def _way(experiment: Experiment, model: Model, task: Task) -> Way:
         kind,
         experiment.client.batch_size,
         rule_for(experiment.client, sums_gradients=False, product_makes_step=True).plain,
+        engine.threads,
     )
     if engine.cuda_graphs and (kind != "cuda" or way.form != "stacked"):
         raise ExperimentError(

@@ -121,6 +121,7 @@ def choose(
     device_kind: str,
     batch_size: int | Literal["full"],
     plain: bool,
+    threads: int,
 ) -> Way:
     """Resolve what the experiment leaves open, and refuse what cannot be had.
 
@@ -131,6 +132,7 @@ def choose(
         device_kind: "cpu" or "cuda".
         batch_size: examples of a local step.
         plain: whether a local step is plain SGD and a correction at most (`StepRule.plain`).
+        threads: of a worker; the kernel takes one.
 
     Raises:
         ExperimentError: bf16 or tf32 with float64 weights; tf32 without a card.
@@ -146,7 +148,7 @@ def choose(
     numbers = sum(p.numel() for p in module.parameters() if p.requires_grad)
     if form == "auto":
         tiny = TINY_RECURRENT if any(isinstance(child, Lstm) for child in module.modules()) else TINY
-        name, why = _best(module, task, numbers, tiny, precision, dtype, device_kind, batch_size, plain)
+        name, why = _best(module, task, numbers, tiny, precision, dtype, device_kind, batch_size, plain, threads)
     elif reason := _obstacle(form, module, task, precision, dtype, device_kind):
         raise ModelError(f"engine.form = {form!r} cannot be had: {reason}.")
     else:
@@ -168,12 +170,14 @@ def _best(
     device_kind: str,
     batch_size: int | Literal["full"],
     plain: bool,
+    threads: int,
 ) -> tuple[FormName, str]:
     if obstacle := _not_fused(module):
         return "one_by_one", obstacle
     lacking = ""
-    few = numbers <= tiny or (numbers <= MOST_COMPILED and batch_size != "full" and batch_size <= FEW_ROWS)
-    if plain and few and _not_for_kernel(module, task, precision, device_kind) is None:
+    few_rows = batch_size != "full" and batch_size <= FEW_ROWS
+    small = numbers <= tiny or (numbers <= MOST_COMPILED and few_rows and threads == 1)
+    if plain and small and _not_for_kernel(module, task, precision, device_kind) is None:
         if (missing := library.obstacle(getattr(torch, dtype))) is None:
             return "compiled", f"{numbers:,} numbers a client in dense layers, for which there is a compiled kernel"
         lacking = f"; the compiled kernel would be faster, but {missing}"

@@ -15,15 +15,17 @@ import torch
 from torch import Tensor
 
 from raysim.client.form import Client, Start, Updates
+from raysim.client.forms.choose import STACK_NUMBERS
 from raysim.client.forms.kernel.kernel import Int64s, Kernel
 from raysim.client.forms.layers.dropout import Dropout
 from raysim.client.forms.local_steps import LocalSteps, StepRule
-from raysim.client.forms.scores import Scores
+from raysim.client.forms.scores import MOST_KEPT, Scores
 from raysim.models.model import Weights
 from raysim.models.task import Task
 
-HELD = 1 << 20
-"""Numbers of the updates that a call makes: many, to share its cost; few enough for a cache to hold some of them."""
+HELD = STACK_NUMBERS["cpu"]
+"""Numbers of the updates that a call makes: many, to share its cost; few enough for a cache to hold some of them. No
+more are held of mates' clients at once, so that alone and together they are one group, and added up alike."""
 
 
 class Compiled:
@@ -88,7 +90,9 @@ class Compiled:
             deltas,
         )
         scores = Scores(self._task, laid_out.targets, laid_out.owners, len(clients))
-        scores.keep(outputs)
+        # Piece by piece, so that what scoring takes does not grow with a client's work.
+        for piece in outputs.split(max(1, MOST_KEPT // outputs[0].numel())):
+            scores.keep(piece)
         buffers, counters = (own.expand(len(clients), -1) for own in (broadcast.buffers, broadcast.counters))
         return Updates(deltas, buffers, counters, *scores.totals(), laid_out.visits, squared_norms=squares)
 

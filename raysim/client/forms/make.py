@@ -61,7 +61,8 @@ def make(
         return Fused(
             layers, task, rule, products, lambda plain: LayersByHand(layers, model, like, task, plain, products)
         )
-    if way.form == "compiled":
+    # Where the script's machine has no card but the workers have, those take the form for cards.
+    if way.form == "compiled" and not like.params.is_cuda:
         kernel = _kernel(layers, model, like, task)
         if rule.plain:
             return Compiled(kernel, task, rule)
@@ -77,8 +78,8 @@ def _kernel(layers: Recognised, model: Model, like: Weights, task: Task) -> Kern
         return Kernel(line, model.params, like.params.dtype, task.losses is squared_error)
     except NoLibraryError as error:
         raise ResourceError(
-            f"engine.form = 'compiled' needs a C compiler on every machine, but on {platform.node()}: {error}. Install "
-            f"one there, or set engine.form = 'fused'."
+            f"engine.form = 'compiled' needs a C compiler, and a cache to write to, on every machine, but on "
+            f"{platform.node()}: {error}. See to that there, or set engine.form = 'fused'."
         ) from error
 
 

@@ -32,7 +32,7 @@ FUSED = beside_dropout(MIDDLE)
 def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> Way:
     given: dict[str, Any] = {
         "form": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
-        "batch_size": 10, "plain": True,
+        "batch_size": 10, "plain": True, "threads": 1,
     }  # fmt: skip
     return choose(**(given | changes), module=module, task=task or task_for(10, None))
 
@@ -112,6 +112,10 @@ def test_tf32_needs_a_card() -> None:
     with pytest.raises(ExperimentError, match="a precision of NVIDIA cards"):
         chosen(TINY, precision="tf32")
     assert chosen(TINY, precision="tf32", device_kind="cuda").form == "stacked"
+
+
+def test_with_several_threads_the_kernel_takes_tiny_clients_only() -> None:
+    assert [chosen(module, threads=2).form for module in (TINY, MIDDLE)] == ["compiled", "fused"]
 
 
 def test_the_kernel_takes_plain_sgd_and_beside_it_the_forms_that_step_together() -> None:

@@ -26,6 +26,8 @@ from raysim.models.model import create
 from raysim.models.task import task_for
 from tests.conftest import needs_kernel
 
+PROX = {"name": "prox", "mu": 0.3}
+
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
@@ -83,7 +85,7 @@ def test_what_is_no_such_line_is_told_why(module: nn.Module, reason: str) -> Non
 def chosen(module: nn.Module, **changes: Any) -> Way:
     given: dict[str, Any] = {
         "form": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
-        "batch_size": 10, "plain": True,
+        "batch_size": 10, "plain": True, "threads": 1,
     }  # fmt: skip
     return choose(**(given | changes), module=module, task=task_for(2, None))
 
@@ -122,6 +124,62 @@ def test_sizes_that_fill_nothing_are_trained_alike(work: dict[str, Any]) -> None
     assert wanted.abs().max() > 0.01
 
 
+class Holds(nn.Module):
+    """More than its forward calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Linear(4, 4)
+        self.out = nn.Linear(33, 7)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(x)  # type: ignore[no-any-return]
+
+
+ODD: dict[str, Callable[[], nn.Module]] = {
+    "a layer that is not called": Holds,
+    "a tanh at the end": lambda: nn.Sequential(nn.Linear(33, 9), nn.ReLU(), nn.Linear(9, 7), nn.Tanh()),
+    "a relu at the end": lambda: nn.Sequential(nn.Linear(33, 7), nn.ReLU()),
+    "no bias": lambda: nn.Sequential(nn.Linear(33, 9, bias=False), nn.Tanh(), nn.Linear(9, 7, bias=False)),
+}
+
+
+@pytest.mark.parametrize(
+    "work",
+    [{"batch_size": 4}, {"batch_size": 4, "optimizer": {"momentum": 0.9}}, {"batch_size": 4, "correction": PROX}],
+    ids=["plain", "momentum", "prox"],
+)
+@pytest.mark.parametrize("factory", ODD.values(), ids=ODD)
+def test_odd_modules_are_trained_alike(factory: Callable[[], nn.Module], work: dict[str, Any]) -> None:
+    got, wanted = (deltas(factory, (9, 3), work, form, torch.float64) for form in ("compiled", "one_by_one"))
+    torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
+    assert wanted.abs().max() > 0.01
+
+
+def test_squared_errors_of_several_places_are_averaged() -> None:
+    draw = np.random.default_rng(0)
+    data = raysim.FederatedDataset.from_clients(
+        train={"it": (draw.standard_normal((9, 4, 5)), draw.standard_normal((9, 4, 2)))}
+    )
+    section = ClientSection(batch_size=4)
+    model, weights = create(lambda: nn.Linear(5, 2), 0, torch.float64)
+    members = chunk.members(Examples(data), (0,), section, 0, 0, weights.params)
+    got, wanted = (
+        next(
+            chunk.train(
+                make(Way.given(form, 1), model, weights, task_for(None, None), section, "float32"),  # type: ignore[arg-type]
+                weights,
+                members,
+                0.3,
+                model.params,
+            )
+        ).updates
+        for form in ("compiled", "one_by_one")
+    )
+    torch.testing.assert_close(got.delta, wanted.delta, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(got.loss, wanted.loss, rtol=1e-12, atol=0)
+
+
 def test_large_and_small_numbers_are_as_torch_has_them() -> None:
     """Logits from -800 to 800, and activations of 1e-9, in either direction of the tanh."""
     draw = np.random.default_rng(0)
@@ -150,8 +208,8 @@ def test_processors_with_other_vectors_have_the_same_bits(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, fresh: Path
 ) -> None:
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    if "fma" not in flags or "avx2" not in flags:
-        pytest.skip("this processor has no AVX2")
+    if not {"fma", "avx2", "avx512f"} <= set(flags.split()):
+        pytest.skip("this processor does not have both AVX2 and AVX-512")
     made = []
     for processor in ("haswell", "native"):
         monkeypatch.setattr(library, "FOR_THIS_PROCESSOR", ((f"-march={processor}",),))
@@ -170,6 +228,16 @@ def test_it_is_compiled_once_and_kept(fresh: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(library, "_compile", None)
     library.library(torch.float32)
     assert [kept.stat().st_mtime_ns] == [before]
+
+
+def test_a_damaged_library_is_compiled_again(fresh: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fresh.mkdir(parents=True)
+    kept = fresh / f"dense-{library._digest(torch.float32, library._compiler())}.so"
+    kept.write_bytes(b"the beginning of")
+    assert deltas(wide, (3,), {"batch_size": 2}).any()
+    assert "cannot be loaded, and is compiled again" in caplog.text
+    assert list(fresh.iterdir()) == [kept]
+    assert kept.stat().st_size > 1000
 
 
 def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
@@ -191,10 +259,27 @@ def failing_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 def no_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "file"))
-    return "cannot be written or loaded"
+    return "it cannot be compiled or loaded"
 
 
-@pytest.mark.parametrize("lacking", [no_compiler, no_such_compiler, failing_compiler, no_room])
+def unreadable_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setenv("CC", "gcc 'with an open quote")
+    return "No closing quotation"
+
+
+def no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("RAYSIM_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", unknown)
+    return "Could not determine home directory."
+
+
+@pytest.mark.parametrize(
+    "lacking", [no_compiler, no_such_compiler, failing_compiler, no_room, unreadable_compiler, no_home]
+)
 @pytest.mark.usefixtures("fresh")
 def test_without_a_kernel_the_other_forms_train_and_say_what_is_lacking(
     lacking: Callable[[pytest.MonkeyPatch, Path], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -209,7 +294,7 @@ def test_without_a_kernel_the_other_forms_train_and_say_what_is_lacking(
     assert wanted in str(raised.value)
     # A worker on another machine may be the one that lacks it.
     with pytest.raises(
-        ResourceError, match=r"needs a C compiler on every machine, but on .* set engine\.form = 'fused'"
+        ResourceError, match=r"needs a C compiler, .* on every machine, but on .* set engine\.form = 'fused'"
     ):
         deltas(wide, (3,), {"batch_size": 2})
 

@@ -60,7 +60,8 @@ static int64_t lay_out(const Dense *dense, int64_t rows, int own_gradients, REAL
     REAL *from = memory;
     for (int64_t l = 0; l <= dense->depth; l++) {
         room->h[l] = carve(&from, rows * filled(dense->widths[l]));
-        room->d[l] = carve(&from, rows * filled(dense->widths[l]));
+        /* Nothing asks for the gradient of the examples. */
+        room->d[l] = l ? carve(&from, rows * filled(dense->widths[l])) : 0;
     }
     for (int64_t l = 0; l < dense->depth; l++) {
         room->w[l] = room->gw[l] = carve(&from, dense->widths[l + 1] * filled(dense->widths[l]));

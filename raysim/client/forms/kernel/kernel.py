@@ -60,7 +60,10 @@ class Kernel:
             for column in (dense.widths, dense.behind, [offsets[name] for name in dense.weights], starts)
         ]
         named = [name for pair in zip(dense.weights, dense.biases, strict=True) for name in pair]
-        self._in_layout = torch.tensor([named.index(name) for name in layout.names])
+        # A module may hold layers that its forward does not call: they have a column of zeros.
+        self._in_layout = torch.tensor(
+            [named.index(name) if name in named else len(named) for name in layout.names], dtype=torch.int64
+        )
         self._line = _Line(
             len(dense.behind), *(array.ctypes.data for array in self._arrays), layout.size, 1, int(squared)
         )
@@ -103,7 +106,7 @@ class Kernel:
         each = [self._contiguous(x, y, own) for own in range(len(x))]
         addresses = np.array([[own.data_ptr(), target.data_ptr()] for own, target in each], dtype=np.int64).T.copy()
         stride = constants.shape[-1] if constants is not None and constants.dim() > 1 else 0
-        squares = torch.zeros((len(x), len(self._dense.weights) * 2), dtype=torch.float64)
+        squares = torch.zeros((len(x), len(self._dense.weights), 2), dtype=torch.float64)
         room, capacity = self._rooms["train"].of(most)
         classes = self._library.train(
             ctypes.byref(self._line),
@@ -124,7 +127,8 @@ class Kernel:
             ctypes.c_int64(capacity),
             room,
         )
-        return self._checked(outputs, classes), squares.index_select(1, self._in_layout)
+        of_all = torch.nn.functional.pad(squares.flatten(1), (0, 1)).index_select(1, self._in_layout)
+        return self._checked(outputs, classes), of_all
 
     def gradient(self, params: Tensor, x: Tensor, y: Tensor, scale: float, into: Tensor) -> Tensor:
         """`into` (P,) <- scale times the gradient of the batch's mean loss, but for gaps; the outputs.

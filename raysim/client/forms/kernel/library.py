@@ -1,13 +1,14 @@
 """The kernel compiled for this machine's processor, once: the library stays in the cache.
 
 Compiled where it is used, it has the processor's own vector instructions. Its sums are added up in an order that the
-source fixes, so processors with other vectors have the same bits.
+source fixes, so processors with other vectors have the same bits, if they have fused multiply-adds.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import shlex
@@ -21,8 +22,12 @@ import torch
 
 from raysim.cache_root import cache_root
 
+log = logging.getLogger("raysim")
+
 SOURCE = Path(__file__).with_name("dense.c")
-FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-shared", "-fPIC")
+FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-shared", "-fPIC")
+CONTRACTED = {"gcc": "-ffp-contract=fast", "clang": "-ffp-contract=on"}
+"""Products are added in one rounding, but where the source says otherwise: with clang, "fast" would not hear that."""
 # One that does not know it compiles for any processor of its kind.
 FOR_THIS_PROCESSOR: tuple[tuple[str, ...], ...] = (("-march=native",), ())
 REALS = {torch.float32: "float", torch.float64: "double"}
@@ -52,16 +57,20 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
     """
     if dtype not in REALS:
         raise NoLibraryError(f"it is written for float32 and float64, and the weights are {dtype}")
-    compiler = _compiler()
-    folder = cache_root() / "kernels"
-    path = folder / f"dense-{_digest(dtype, compiler)}.so"
     try:
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            _compile(compiler, dtype, path)
+        compiler = _compiler()
+        path = cache_root() / "kernels" / f"dense-{_digest(dtype, compiler)}.so"
+        if path.exists():
+            try:
+                return ctypes.CDLL(str(path))
+            except OSError:
+                log.warning("%s cannot be loaded, and is compiled again", path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _compile(compiler, dtype, path)
         return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise NoLibraryError(f"{path} cannot be written or loaded ({error})") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        # Of a home that is not known, a CC that cannot be read, a folder that cannot be written to, and the like.
+        raise NoLibraryError(f"it cannot be compiled or loaded ({error})") from error
 
 
 def _compiler() -> list[str]:
@@ -78,10 +87,21 @@ def _compiler() -> list[str]:
 def _compile(compiler: list[str], dtype: torch.dtype, path: Path) -> None:
     """Others may do it at the same time: what is complete takes the place of what was."""
     said = ""
+    told = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    contracted = CONTRACTED["clang" if "clang" in told else "gcc"]
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = Path(folder) / path.name
         for processor in FOR_THIS_PROCESSOR:
-            command = [*compiler, *FLAGS, *processor, f"-DREAL={REALS[dtype]}", str(SOURCE), "-o", str(made)]
+            command = [
+                *compiler,
+                *FLAGS,
+                contracted,
+                *processor,
+                f"-DREAL={REALS[dtype]}",
+                str(SOURCE),
+                "-o",
+                str(made),
+            ]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
                 os.replace(made, path)
@@ -96,7 +116,9 @@ def _digest(dtype: torch.dtype, compiler: list[str]) -> str:
     stat = at.stat()
     parts = (
         SOURCE.read_bytes(),
-        repr((FLAGS, FOR_THIS_PROCESSOR, REALS[dtype], compiler, str(at), stat.st_size, stat.st_mtime_ns)).encode(),
+        repr(
+            (FLAGS, CONTRACTED, FOR_THIS_PROCESSOR, REALS[dtype], compiler, str(at), stat.st_size, stat.st_mtime_ns)
+        ).encode(),
         _processor().encode(),
     )
     return hashlib.blake2b(b"\0".join(parts), digest_size=12).hexdigest()
