@@ -295,7 +295,8 @@ def check_same(plan: Plan, path: Path) -> None:
     check_one(records.stored_experiment(path), path)
     if plan.fingerprint != records.stored_fingerprint(path):
         found = differences.settings(records.stored_experiment(path), plan.experiment) or [
-            "its data are not the same, or the kind of device, or a loss of your own: they decide what 'auto' means"
+            "its data are not the same, or the kind of device, or whether there is a C compiler, or a loss of your "
+            "own: they decide what 'auto' means"
         ]
         raise RunFolderError(
             f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(found)}. "

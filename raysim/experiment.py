@@ -66,8 +66,9 @@ class EngineSection(Section):
     threads: intra-op threads of a worker.
     chunk_size: clients trained and retried together; "auto" makes chunks of about equal cost.
     form: how local training is computed: "one_by_one" by autograd, for any module; "fused" and "stacked" by hand, for
-        sequences of standard layers, one client after another or with a client axis; "vmap" by torch.func, with a
-        client axis, for modules that allow it. "auto" takes what was fastest when it was measured.
+        sequences of standard layers, one client after another or with a client axis; "compiled" by a kernel in C, for
+        dense layers on CPUs, which needs a C compiler on every machine; "vmap" by torch.func, with a client axis, for
+        modules that allow it. "auto" takes what was fastest when it was measured.
     examples: where workers keep stored examples, of which they gather a chunk's: "device" has a copy of the training
         split, and of the scored ones, in the memory of each worker's device, or warns of what does not fit; "host"
         sends them there chunk by chunk. "auto" is "device" on a card, for splits that take at most a quarter of what

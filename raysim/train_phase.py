@@ -89,8 +89,8 @@ def make(
                 if adversary is not None and finite and position in adversaries:
                     with torch.inference_mode():
                         delta.copy_(attack(adversary, delta, model.params, seed, sent.round, position))
-                    norms = group_norms(model.params, delta)
-                    trained.squared_norms[row] = torch.tensor(norms, dtype=torch.float64).square()
+                        norms = group_norms(model.params, delta)
+                        trained.squared_norms[row] = torch.tensor(norms, dtype=torch.float64).square()
                     squares[row] = sum(norm**2 for norm in norms)
                     finite = math.isfinite(squares[row])
                 if not finite:

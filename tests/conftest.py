@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 
 import raysim
+from raysim.client.forms.kernel import library
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("raysim", deadline=None)
@@ -22,6 +24,19 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """No test is named by bytes: they need not be the same in both test processes (gzip writes the time into them)."""
     return argname if isinstance(val, bytes) else None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What trains by the compiled kernel is skipped where that cannot be had."""
+    params = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    if any(isinstance(value, str) and value == "compiled" for value in params):
+        needs_kernel()
+
+
+def needs_kernel() -> None:
+    """Skip the test, saying why, where the compiled kernel cannot be had."""
+    if (missing := library.obstacle(torch.float32)) is not None:
+        pytest.skip(f"no kernel: {missing}")
 
 
 @pytest.fixture(scope="session")

@@ -191,7 +191,7 @@ OWN_STEP: list[dict[str, Any]] = [
     {"name": "scaffold_m", "exact": True},
     *({"name": name, **base} for name in ("mime", "mimelite") for base in BASES),
 ]
-FORMS = ("one_by_one", "fused", "stacked", "vmap")
+FORMS = ("one_by_one", "fused", "stacked", "vmap", "compiled")
 
 
 def run(

@@ -35,7 +35,7 @@ def tuned(experiment: Make, **sections: Any) -> raysim.Experiment:
     return experiment(**{**base, "model": None, **sections})
 
 
-@pytest.mark.parametrize("form", ["one_by_one", "fused", "stacked"])
+@pytest.mark.parametrize("form", ["one_by_one", "fused", "stacked", "compiled"])
 @pytest.mark.parametrize("lr", [None, 0.7])
 def test_a_client_is_scored_before_and_after_its_local_steps(form: str, lr: float | None, experiment: Make) -> None:
     evaluation = {"every": 1, "fine_tuning": {"steps": 3} | ({} if lr is None else {"lr": lr})}

@@ -14,8 +14,7 @@ from raysim.client import batches
 from raysim.client.augmentations import augment
 from raysim.client.augmentations.augment import Augmentation
 from raysim.client.examples import Examples
-from raysim.client.form import Client, Form, Updates
-from raysim.client.forms.stacked import Stacked, Start
+from raysim.client.form import Client, Form, FormOfMany, Start, Updates
 from raysim.client.section import ClientSection
 from raysim.errors import RaysimError
 from raysim.layout import Layout
@@ -88,7 +87,7 @@ def train(
 
     Args:
         offset: what a correction adds to a client's gradients; asked for when the client's turn comes, so that no more
-            of them are held than clients are trained together.
+            of them are held than the form is given clients at a time: one, or a chunk.
         start: what the optimizer's state starts as, (P,) each, where that is not for the optimizer to say.
 
     Raises:
@@ -101,8 +100,8 @@ def train(
             yield _measured(together, updates, layout)
 
 
-def train_each(form: Stacked, starts: Sequence[Start], clients: Sequence[Client], layout: Layout) -> list[Trained]:
-    """The clients trained from each start, in one stack (see `Stacked.train_each`), and measured.
+def train_each(form: FormOfMany, starts: Sequence[Start], clients: Sequence[Client], layout: Layout) -> list[Trained]:
+    """The clients trained from each start, all at once (see `FormOfMany`), and measured.
 
     Raises:
         ClientFailure: as `train`.
@@ -118,8 +117,9 @@ def train_each(form: Stacked, starts: Sequence[Start], clients: Sequence[Client]
 
 
 def _measured(clients: tuple[Client, ...], updates: Updates, layout: Layout) -> Trained:
-    norms = [torch.linalg.vector_norm(p, dim=-1, dtype=torch.float64) for p in layout.pieces(updates.delta)]
-    squares = torch.stack(norms, dim=-1).square()
+    if (squares := updates.squared_norms) is None:
+        norms = [torch.linalg.vector_norm(p, dim=-1, dtype=torch.float64) for p in layout.pieces(updates.delta)]
+        squares = torch.stack(norms, dim=-1).square()
     # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
     finite = squares.sum(-1).isfinite()
     if updates.buffers.numel():
@@ -137,6 +137,7 @@ def _part(whole: Trained, rows: slice) -> Trained:
         made.correct[rows],
         made.seen[rows],
         None if made.gradients is None else made.gradients[rows],
+        None if made.squared_norms is None else made.squared_norms[rows],
     )
     return Trained(whole.clients[rows], updates, whole.squared_norms[rows], whole.finite[rows])
 

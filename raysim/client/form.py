@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -50,7 +50,8 @@ class Updates:
     `delta` (k, P) = y_i - x, and `buffers` (k, B), `counters` (k, C) after training, hold only until the next updates
     are asked for. `loss` and `correct` (NaN where nothing is counted) are summed over the `seen` examples of all local
     batches, float64 (k,) on the CPU. `gradients` (k, P) are the means of the raw loss gradients over the client's local
-    steps, where the form was made to sum them.
+    steps, where the form was made to sum them. `squared_norms` (k, G), float64, are |delta_i|^2 per parameter, where
+    the form has them.
     """
 
     delta: Tensor
@@ -60,6 +61,14 @@ class Updates:
     correct: Tensor
     seen: tuple[int, ...]
     gradients: Tensor | None = None
+    squared_norms: Tensor | None = None
+
+
+class Start(NamedTuple):
+    """Where a run's clients start from in a round, and their learning rate."""
+
+    weights: Weights
+    lr: float
 
 
 class Form(Protocol):
@@ -74,4 +83,13 @@ class Form(Protocol):
 
         `start` is what the optimizer's state starts as, (P,) each, where that is not for the optimizer to say.
         """
+        ...
+
+
+@runtime_checkable
+class FormOfMany(Form, Protocol):
+    """A form that can train the same clients from several starts at once."""
+
+    def train_each(self, starts: Sequence[Start], clients: Sequence[Client]) -> Updates:
+        """The clients' updates from each start, one start's behind the other's; no client has an `offset`."""
         ...

@@ -69,11 +69,34 @@ def stacks(
         return [max(max(made), sum(made) / workers) for workers in WORKER_COUNTS]
 
     fewest = math.ceil(len(members) / most)
-    numbers = {max(fewest, min(num_chunks, 1 << power)) for power in range(num_chunks.bit_length() + 1)}
-    cuts = [(ends, times(ends)) for ends in map(evenly, sorted(numbers))]
-    soonest = [min(column) for column in zip(*(taken for _, taken in cuts), strict=True)]
-    best, _ = min(cuts, key=lambda one: max(own / least for own, least in zip(one[1], soonest, strict=True)))
+    cuts = [evenly(number) for number in sorted({max(fewest, number) for number in _numbers(num_chunks)})]
+    best = cuts[_suiting_all([times(ends) for ends in cuts])]
     return tuple(deal([tuple(members[first:stop]) for first, stop in pairwise(best)]))
+
+
+def enough(work: int, call: int, most: int) -> int:
+    """How many chunks of equal cost a cohort should be dealt into, where a chunk costs `call` beside its share.
+
+    Of 1, 2, 4, ... and `most` the number with which none of `WORKER_COUNTS` takes much longer than with the number that
+    suits it best.
+    """
+    numbers = sorted(_numbers(most))
+    return numbers[
+        _suiting_all(
+            [[max(call + work / n, (n * call + work) / workers) for workers in WORKER_COUNTS] for n in numbers]
+        )
+    ]
+
+
+def _numbers(most: int) -> set[int]:
+    return {min(most, 1 << power) for power in range(most.bit_length() + 1)}
+
+
+def _suiting_all(times: list[list[float]]) -> int:
+    """Which row, of times by number of workers, is never much longer than the shortest of its column."""
+    soonest = [min(column) for column in zip(*times, strict=True)]
+    worst = [max(own / least for own, least in zip(row, soonest, strict=True)) for row in times]
+    return worst.index(min(worst))
 
 
 def _longest_first(local_steps: Positions, costs: Positions) -> Positions:

@@ -99,7 +99,8 @@ def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], 
         module = plan.model.factory()
     for form in FORMS:
         try:
-            way = choose(form, "auto", engine.precision, engine.dtype, module, plan.task, device_kind)
+            # Of what only "auto" looks at, it does not matter what is said.
+            way = choose(form, "auto", engine.precision, engine.dtype, module, plan.task, device_kind, "full", False, 1)
             check_client_axis(replace(plan, way=way))
         except ModelError as error:
             tell(str(error))

@@ -1,7 +1,7 @@
 """Which runs are mates: their clients may be trained in one stack, each from its own run's model and at its own rate.
 
 Mates differ in learning rates of their clients, in what their servers do, or in nothing but weights. In a round in
-which they have the same chunks, the same batches go through all their models (client/forms/stacked.py).
+which they have the same chunks, the same batches go through all their models (client/forms/stacked.py, compiled.py).
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ def mates_key(plan: Plan) -> Hashable | None:
     """Equal for mates; None for a run that can have none.
 
     Clients that remember, passes before training, updates that are looked at again, and samplers that learn keep a run
-    by itself; and so does a form without a client axis.
+    by itself; and so does a form that cannot train a client from several starts.
     """
     e = plan.experiment
     correction = e.client.correction
+    plain = rule_for(e.client, sums_gradients=False, product_makes_step=True).plain
     alone = (
-        plan.way.form != "stacked"
+        not (plan.way.form == "stacked" or (plan.way.form == "compiled" and plain))
         or (correction is not None and correction.name != "prox")
         or plan.keeps_updates
         or e.engine.cuda_graphs
@@ -39,7 +40,6 @@ def mates_key(plan: Plan) -> Hashable | None:
     del shared["client"]["optimizer"]["lr"]
     if shared["model"]:
         del shared["model"]["seed"]
-    plain = rule_for(e.client, sums_gradients=False, product_makes_step=True).plain
     return (
         json.dumps(shared, sort_keys=True),
         plain,

@@ -52,6 +52,8 @@ class Plan:
         """
         way = self.way
         meant = f"{way.form} {way.usual} {way.most} {way.least_chunks} {way.overhead}"
+        if way.call:
+            meant += f" {way.call}"
         return self.experiment.fingerprint(f"{self.dataset.fingerprint} {meant}")
 
     def algorithm(self) -> Algorithm:
@@ -118,7 +120,10 @@ class Plan:
         work = steps * np.minimum(sizes, _batch(client.batch_size)).astype(np.int64)
         way, num = self.way, len(cohort)
         if not way.together:
-            planned = chunks.level(cohort, work, way.num_chunks(num))
+            num_chunks = way.num_chunks(num)
+            if way.call and num and not way.is_given:
+                num_chunks = chunks.enough(int(work.sum()), way.call, num_chunks)
+            planned = chunks.level(cohort, work, num_chunks)
         elif way.is_given:
             planned = chunks.plan(cohort, steps, work, way.chunk_size(num))
         else:

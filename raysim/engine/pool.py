@@ -19,9 +19,8 @@ from raysim.client import fine_tuning
 from raysim.client.augmentations import augment
 from raysim.client.chunk import ClientFailure
 from raysim.client.examples import Examples
-from raysim.client.form import Form
+from raysim.client.form import Form, FormOfMany, Start
 from raysim.client.forms.make import make
-from raysim.client.forms.stacked import Stacked, Start
 from raysim.client.section import ClientSection
 from raysim.cohort.chunks import Chunk
 from raysim.engine.example_memory import ExampleMemory
@@ -115,7 +114,7 @@ class Pool:
         Raises:
             ClientError: as `run`.
         """
-        assert isinstance(self._form, Stacked)
+        assert isinstance(self._form, FormOfMany)
         sent = [replace(broadcast, weights=_to(broadcast.weights, self._device)) for broadcast in broadcasts]
         starts = [Start(own.weights, own.lr) for own in sent]
         form = self._form

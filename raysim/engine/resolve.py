@@ -13,6 +13,7 @@ from raysim import evaluate, personalised
 from raysim.client.adversary import LabelFlip
 from raysim.client.augmentations import augment
 from raysim.client.forms.choose import Way, choose
+from raysim.client.forms.make import rule_for
 from raysim.client.work import Between
 from raysim.data.dataset import FederatedDataset
 from raysim.data.label_counts import label_counts
@@ -153,7 +154,18 @@ def _way(experiment: Experiment, model: Model, task: Task) -> Way:
         module = model.factory()
     # The kind of device that this process sees stands for all: workers are expected to be alike.
     kind = choose_device(engine.gpus_per_worker).type
-    way = choose(engine.form, engine.chunk_size, engine.precision, engine.dtype, module, task, kind)
+    way = choose(
+        engine.form,
+        engine.chunk_size,
+        engine.precision,
+        engine.dtype,
+        module,
+        task,
+        kind,
+        experiment.client.batch_size,
+        rule_for(experiment.client, sums_gradients=False, product_makes_step=True).plain,
+        engine.threads,
+    )
     if engine.cuda_graphs and (kind != "cuda" or way.form != "stacked"):
         raise ExperimentError(
             f"engine.cuda_graphs = true records the passes of stacked clients on NVIDIA cards, but here clients "

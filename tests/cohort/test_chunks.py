@@ -107,6 +107,29 @@ def test_the_more_overhead_there_is_the_fewer_chunks_there_are() -> None:
     assert len(set(num)) > 2
 
 
+def test_chunks_that_cost_little_beside_their_call_are_few_and_others_as_many_as_may_be() -> None:
+    numbers = [chunks.enough(work, 900, 8) for work in (1, 700, 1_500, 3_000, 10_000_000)]
+    assert numbers == sorted(numbers)
+    assert (numbers[0], numbers[-1]) == (1, 8)
+    assert len(set(numbers)) > 2
+    assert chunks.enough(10_000_000, 900, 6) == 6
+    assert chunks.enough(1, 0, 1) == 1
+
+
+@given(st.integers(1, 10**6), st.integers(0, 2000), st.integers(1, 40))
+def test_no_number_of_workers_waits_for_more_than_twice_its_best(work: int, call: int, most: int) -> None:
+    """Of 1, 2, 4, ... chunks; a number that suits one of them best may be sixteen times too slow for another."""
+
+    def time(num: int, workers: int) -> float:
+        return max(call + work / num, (num * call + work) / workers)
+
+    numbers = {min(most, 1 << power) for power in range(7)}
+    chosen = chunks.enough(work, call, most)
+    assert chosen in numbers
+    for workers in chunks.WORKER_COUNTS:
+        assert time(chosen, workers) <= 2 * min(time(num, workers) for num in numbers)
+
+
 def test_nobody_makes_no_chunks() -> None:
     nobody = np.zeros(0, dtype=np.int64)
     assert chunks.plan(nobody, nobody, nobody, 4) == chunks.level(nobody, nobody, 0) == ()

@@ -20,7 +20,7 @@ def plan_of(experiment: Callable[..., raysim.Experiment], dataset: raysim.Federa
     return resolve(experiment(client={"batch_size": BATCH}, engine={"workers": 0, **engine}), dataset)
 
 
-@pytest.mark.parametrize("form", ["stacked", "vmap", "fused", "one_by_one"])
+@pytest.mark.parametrize("form", ["stacked", "vmap", "fused", "one_by_one", "compiled"])
 @pytest.mark.parametrize("chunk_size", ["auto", 3])
 def test_a_chunk_costs_what_its_clients_do_and_with_a_client_axis_the_steps_of_its_longest(
     experiment: Callable[..., raysim.Experiment], dataset: raysim.FederatedDataset, form: str, chunk_size: int | str

@@ -10,15 +10,19 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+import torch
 from torch import nn
 
 from raysim.client.forms import loss_gradient
+from raysim.client.forms.kernel import library
+from raysim.client.forms.kernel.dense import dense
 from raysim.client.forms.recognise import recognise
 from raysim.errors import ExperimentError, ModelError
+from raysim.models import task as tasks
 from raysim.models.lstm import Lstm
 from raysim.models.task import Task
 
-FormName = Literal["one_by_one", "fused", "stacked", "vmap"]
+FormName = Literal["one_by_one", "fused", "stacked", "vmap", "compiled"]
 Precision = Literal["float32", "tf32", "bf16"]
 
 TINY = 50_000
@@ -26,6 +30,18 @@ TINY = 50_000
 
 TINY_RECURRENT = 20_000
 """The same for recurrent models, whose steps through time torch's kernel takes faster than batched products do."""
+
+CALL = 1_400
+"""Examples of a model with next to no numbers that take the kernel as long as a chunk's other work takes a worker."""
+
+CALL_HALVED = 9_000
+"""Numbers of a client at which the kernel takes twice as long for an example as with next to none."""
+
+MOST_COMPILED = 1 << 21
+"""Numbers of a client up to which the kernel wins: beyond it, products wait for memory, whoever makes them."""
+
+FEW_ROWS = 64
+"""Examples of a local step up to which it does, unless a client is tiny: a library's large products are better."""
 
 SMALL = 500_000
 """Numbers of a client up to which a call should hold several clients, for the call not to be felt."""
@@ -54,6 +70,8 @@ class Way:
     workers stay level; 1 where the experiment gives the chunk size.
     overhead: examples that take as long as what a local step of a chunk costs whoever is in it, where clients are
     trained together; 0 where they are not.
+    call: examples that take as long as what a chunk costs whoever is in it, where that is much beside their work; 0
+    where chunks hold enough.
     why: one sentence, for people.
     """
 
@@ -62,12 +80,13 @@ class Way:
     most: int
     least_chunks: int
     overhead: int
+    call: int
     why: str = field(compare=False)
 
     @classmethod
     def given(cls, form: FormName, size: int, overhead: int = 0, why: str = "") -> Way:
         """Of the experiment's own chunk size."""
-        return cls(form, size, size, 1, overhead, why)
+        return cls(form, size, size, 1, overhead, 0, why)
 
     @property
     def together(self) -> bool:
@@ -100,6 +119,9 @@ def choose(
     module: nn.Module,
     task: Task,
     device_kind: str,
+    batch_size: int | Literal["full"],
+    plain: bool,
+    threads: int,
 ) -> Way:
     """Resolve what the experiment leaves open, and refuse what cannot be had.
 
@@ -108,6 +130,9 @@ def choose(
         module: as the factory makes it.
         task: losses and hits.
         device_kind: "cpu" or "cuda".
+        batch_size: examples of a local step.
+        plain: whether a local step is plain SGD and a correction at most (`StepRule.plain`).
+        threads: of a worker; the kernel takes one.
 
     Raises:
         ExperimentError: bf16 or tf32 with float64 weights; tf32 without a card.
@@ -123,26 +148,47 @@ def choose(
     numbers = sum(p.numel() for p in module.parameters() if p.requires_grad)
     if form == "auto":
         tiny = TINY_RECURRENT if any(isinstance(child, Lstm) for child in module.modules()) else TINY
-        name, why = _best(module, task, numbers, tiny, device_kind)
-    elif reason := _obstacle(form, module, task):
+        name, why = _best(module, task, numbers, tiny, precision, dtype, device_kind, batch_size, plain, threads)
+    elif reason := _obstacle(form, module, task, precision, dtype, device_kind):
         raise ModelError(f"engine.form = {form!r} cannot be had: {reason}.")
     else:
         name, why = form, "the experiment asks for it"
     overhead = round(OVERHEAD[device_kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
     if chunk_size != "auto":
         return Way.given(name, chunk_size, overhead, why)
-    return Way(name, *_sizes(name, numbers, device_kind), overhead, why)
+    call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
+    return Way(name, *_sizes(name, numbers, device_kind), overhead, call, why)
 
 
-def _best(module: nn.Module, task: Task, numbers: int, tiny: int, device_kind: str) -> tuple[FormName, str]:
+def _best(
+    module: nn.Module,
+    task: Task,
+    numbers: int,
+    tiny: int,
+    precision: Precision,
+    dtype: str,
+    device_kind: str,
+    batch_size: int | Literal["full"],
+    plain: bool,
+    threads: int,
+) -> tuple[FormName, str]:
     if obstacle := _not_fused(module):
         return "one_by_one", obstacle
+    lacking = ""
+    few_rows = batch_size != "full" and batch_size <= FEW_ROWS
+    small = numbers <= tiny or (numbers <= MOST_COMPILED and few_rows and threads == 1)
+    if plain and small and _not_for_kernel(module, task, precision, device_kind) is None:
+        if (missing := library.obstacle(getattr(torch, dtype))) is None:
+            return "compiled", f"{numbers:,} numbers a client in dense layers, for which there is a compiled kernel"
+        lacking = f"; the compiled kernel would be faster, but {missing}"
     if (device_kind != "cpu" or numbers <= tiny) and _not_by_rows(task) is None:
-        return "stacked", f"{numbers:,} numbers a client: many of them share a call on {device_kind}"
-    return "fused", f"{numbers:,} numbers a client, and every layer has a hand-written backward"
+        return "stacked", f"{numbers:,} numbers a client: many of them share a call on {device_kind}{lacking}"
+    return "fused", f"{numbers:,} numbers a client, and every layer has a hand-written backward{lacking}"
 
 
-def _obstacle(form: FormName, module: nn.Module, task: Task) -> str | None:
+def _obstacle(
+    form: FormName, module: nn.Module, task: Task, precision: Precision, dtype: str, device_kind: str
+) -> str | None:
     """Why the form cannot be had, or None. A user's module is looked into only where the form does."""
     match form:
         case "one_by_one":
@@ -153,6 +199,10 @@ def _obstacle(form: FormName, module: nn.Module, task: Task) -> str | None:
             return _not_by_rows(task) or _not_fused(module)
         case "vmap":
             return _not_by_rows(task) or _not_vmap(module)
+        case "compiled":
+            if reason := _not_for_kernel(module, task, precision, device_kind):
+                return reason
+            return library.obstacle(getattr(torch, dtype))
 
 
 def _sizes(form: FormName, numbers: int, device_kind: str) -> tuple[int, int, int]:
@@ -163,6 +213,8 @@ def _sizes(form: FormName, numbers: int, device_kind: str) -> tuple[int, int, in
             most = min(512, max(1, held))
             return min(128, most), most, 2
         return (64, min(512, max(64, held)), 3) if numbers <= TINY else (4, 4, 3)
+    if form == "compiled" and numbers <= TINY:
+        return 64, 64, 4
     # A call costs about a millisecond of every worker's time: a chunk should hold fifty times that.
     usual, least_chunks = (32, 8) if numbers <= TINY else (16, 8) if numbers <= SMALL else (4, 16)
     return usual, usual, least_chunks
@@ -171,6 +223,19 @@ def _sizes(form: FormName, numbers: int, device_kind: str) -> tuple[int, int, in
 def _not_fused(module: nn.Module) -> str | None:
     layers = recognise(module)
     return layers if isinstance(layers, str) else None
+
+
+def _not_for_kernel(module: nn.Module, task: Task, precision: Precision, device_kind: str) -> str | None:
+    """Why the kernel does not do it, on a machine that has one."""
+    if device_kind != "cpu":
+        return f"the kernel is for CPUs, and clients would be trained on {device_kind}"
+    if precision != "float32":
+        return f"the kernel has no products in {precision}"
+    if task.losses not in (tasks.cross_entropy, tasks.squared_error):
+        return "the kernel knows cross entropy and the squared error, and this is another loss"
+    layers = recognise(module)
+    line = layers if isinstance(layers, str) else dense(layers)
+    return line if isinstance(line, str) else None
 
 
 def _not_by_rows(task: Task) -> str | None:

@@ -7,8 +7,9 @@ product does not need, and losses are scored once per client.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,23 +23,40 @@ from raysim.client.forms.layers.dropout import Dropout
 from raysim.client.forms.layers.layer import every
 from raysim.client.forms.layers.parameter import Parameter
 from raysim.client.forms.local_steps import LocalSteps, StepRule
-from raysim.client.forms.loss_gradient import LossGradient
-from raysim.client.forms.recognise import Placed, Recognised
+from raysim.client.forms.recognise import Recognised
 from raysim.client.forms.scores import Scores
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
 
+class Network(Protocol):
+    """Layers over flat weights of their own, `params` (P,), that make the gradient of a batch's mean loss.
+
+    `gradient` (P,) is where it goes: `params` themselves, where the product that makes it makes the step. `dropouts`
+    are addressed before a client's first local step.
+    """
+
+    params: Tensor
+    gradient: Tensor
+    dropouts: list[Dropout]
+
+    def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> tuple[Tensor, Tensor | None]:
+        """One pass forward and back of `batch` examples: alpha times the gradient of their mean loss.
+
+        The outputs, and the losses where they cannot be computed later.
+        """
+        ...
+
+
 class Fused:
-    """Form over this object's own flat weights.
+    """Form over one network's flat weights, or two where the rule is anchored.
 
     Args:
         recognised: the model's layers.
-        model: layouts; a recognised module has no buffers.
-        like: weights whose lengths, dtype and device the form's own buffers take.
         task: losses and hits.
         rule: what is done to a gradient, and the optimizer.
         precision: dtype of large products; weights and sums keep that of `like`.
+        network: makes one for this rule; `plain` asks for steps instead of gradients.
     """
 
     trains_together = False
@@ -46,27 +64,19 @@ class Fused:
     def __init__(
         self,
         recognised: Recognised,
-        model: Model,
-        like: Weights,
         task: Task,
         rule: StepRule,
         precision: torch.dtype,
+        network: Callable[[bool], Network],
     ) -> None:
         self._task = task
         self._rule = rule
-        layers = recognised.layers
         # What only reshapes the examples is done once for all of a client's, before the first local step.
-        self._flatten_first = type(layers[0].module) is nn.Flatten
-        if self._flatten_first:
-            layers = layers[1:]
-        lowest = recognised.lowest_with_parameters - self._flatten_first
-        self._channels_last = type(layers[0].module) is nn.Conv2d
+        self._flatten_first = flattens_first(recognised)
+        self._channels_last = type(recognised.layers[0].module) is nn.Conv2d
         self._precision = precision
-        gradients = loss_gradient.for_task(task)
-        self._own = _Network(layers, lowest, model, like, rule.plain, precision, gradients)
-        self._anchor = None
-        if rule.anchored:
-            self._anchor = _Network(layers, lowest, model, like, False, precision, gradients)
+        self._own = network(rule.plain)
+        self._anchor = network(False) if rule.anchored else None
 
     def train(
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
@@ -115,19 +125,15 @@ class Fused:
         return Updates(delta, *_nothing(broadcast), loss, correct, (bounds[-1],), steps.mean_gradients())
 
 
-class _Network:
-    """The layers over flat weights of their own; with `plain` their products write into the weights themselves."""
+class LayersByHand:
+    """The recognised layers; with `plain` their products write into the weights themselves."""
 
     def __init__(
-        self,
-        layers: Sequence[Placed],
-        lowest: int,
-        model: Model,
-        like: Weights,
-        plain: bool,
-        precision: torch.dtype,
-        loss_gradient: LossGradient,
+        self, recognised: Recognised, model: Model, like: Weights, task: Task, plain: bool, precision: torch.dtype
     ) -> None:
+        skipped = int(flattens_first(recognised))
+        layers = recognised.layers[skipped:]
+        lowest = recognised.lowest_with_parameters - skipped
         self.params = torch.zeros_like(like.params)
         self.gradient = self.params if plain else torch.zeros_like(like.params)
         values, into = model.params.views(self.params), model.params.views(self.gradient)
@@ -136,10 +142,10 @@ class _Network:
         self.dropouts = [layer for layer in every(made) if isinstance(layer, Dropout)]
         self._backward = [(made[i].backward, i > lowest) for i in range(len(made) - 1, lowest - 1, -1)]
         self._forward = [layer.forward for layer in made]
-        self._loss_gradient = loss_gradient
+        self._loss_gradient = loss_gradient.for_task(task)
 
     def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> tuple[Tensor, Tensor | None]:
-        """One pass forward and back: parameters take alpha times the mean loss's gradient; outputs and losses."""
+        """See `Network`."""
         for forward in self._forward:
             h = forward(h)
         dy, factor, losses = self._loss_gradient(h, targets)
@@ -147,6 +153,11 @@ class _Network:
         for backward, need_dx in self._backward:
             dy = backward(dy, alpha, need_dx)
         return h, losses
+
+
+def flattens_first(recognised: Recognised) -> bool:
+    """Whether all that the first layer does is to flatten the examples."""
+    return type(recognised.layers[0].module) is nn.Flatten
 
 
 def _nothing(broadcast: Weights) -> tuple[Tensor, Tensor]:

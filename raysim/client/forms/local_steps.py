@@ -70,15 +70,18 @@ class LocalSteps:
     ) -> None:
         self._rule, self._params, self._gradient, self._anchor = rule, params, gradient, anchor_gradient
         keep = 1 - lr * rule.pull
-        self._lr, self._keep = _like(lr, params), _like(keep, params)
+        self._lr = _like(lr, params)
+        self.keep: Rate = _like(keep, params)
+        """What `step` multiplies y with, where the rule is plain."""
         scale = _like(-lr if rule.plain else 1.0, params)
-        self._constant = _constant(rule, x, clients, params.dim() > 1, scale)
+        self.constant = _constant(rule, x, clients, params.dim() > 1, scale)
+        """What it adds, (P,) or (K, P); None: nothing."""
         self._taus = [client.batches.num_steps for client in clients]
         self._state: State = {}
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
         self.scale: Rate = -lr / keep if rule.plain else 1.0
         """What the form multiplies the loss gradient with; float64 (K, 1) where the rates differ."""
-        self.acts = not rule.plain or self._constant is not None
+        self.acts = not rule.plain or self.constant is not None
         """Whether `step` does anything."""
         if rule.plain:
             return
@@ -95,7 +98,7 @@ class LocalSteps:
 
     def step(self, active: int | None = None) -> None:
         """Finish a local step, of the first so many rows of a stack."""
-        params, constant, keep, lr = self._params, self._constant, self._keep, self._lr
+        params, constant, keep, lr = self._params, self.constant, self.keep, self._lr
         if active is not None:
             params = params[:active]
             constant = constant[:active] if constant is not None and constant.dim() > 1 else constant

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import platform
+
 import torch
 
 from raysim.client import optimizers
 from raysim.client.corrections import make as corrections
 from raysim.client.form import Form
 from raysim.client.forms.choose import Precision, Way
-from raysim.client.forms.fused import Fused
+from raysim.client.forms.compiled import Compiled, CompiledNetwork
+from raysim.client.forms.fused import Fused, LayersByHand
+from raysim.client.forms.kernel.dense import Dense, dense
+from raysim.client.forms.kernel.kernel import Kernel
+from raysim.client.forms.kernel.library import NoLibraryError
 from raysim.client.forms.local_steps import StepRule
 from raysim.client.forms.one_by_one import OneByOne
 from raysim.client.forms.recognise import Recognised, recognise
@@ -16,8 +22,9 @@ from raysim.client.forms.recorded import on_card
 from raysim.client.forms.stacked import Stacked
 from raysim.client.forms.vmap import Vmap
 from raysim.client.section import ClientSection
+from raysim.errors import ResourceError
 from raysim.models.model import Model, Weights
-from raysim.models.task import Task
+from raysim.models.task import Task, squared_error
 
 LARGEST_PULL = 0.5
 """lr pull up to which the shortcut of plain SGD is taken: it divides by 1 - lr pull."""
@@ -37,6 +44,9 @@ def make(
 
     `sums_gradients` asks for the raw gradients' means even where the section's correction does not; `cuda_graphs` for
     passes that are recorded on a card.
+
+    Raises:
+        ResourceError: this machine lacks what the form needs.
     """
     rule = rule_for(section, sums_gradients, product_makes_step=way.form != "vmap")
     products = torch.bfloat16 if precision == "bf16" else like.params.dtype
@@ -48,9 +58,29 @@ def make(
         layers = recognise(model.factory())
     assert isinstance(layers, Recognised), layers
     if way.form == "fused":
-        return Fused(layers, model, like, task, rule, products)
+        return Fused(
+            layers, task, rule, products, lambda plain: LayersByHand(layers, model, like, task, plain, products)
+        )
+    # Where the script's machine has no card but the workers have, those take the form for cards.
+    if way.form == "compiled" and not like.params.is_cuda:
+        kernel = _kernel(layers, model, like, task)
+        if rule.plain:
+            return Compiled(kernel, task, rule)
+        return Fused(layers, task, rule, products, lambda plain: CompiledNetwork(kernel, like))
     record = on_card if cuda_graphs and like.params.is_cuda else None
     return Stacked(layers, model, task, rule, products, record)
+
+
+def _kernel(layers: Recognised, model: Model, like: Weights, task: Task) -> Kernel:
+    line = dense(layers)
+    assert isinstance(line, Dense), line
+    try:
+        return Kernel(line, model.params, like.params.dtype, task.losses is squared_error)
+    except NoLibraryError as error:
+        raise ResourceError(
+            f"engine.form = 'compiled' needs a C compiler, and a cache to write to, on every machine, but on "
+            f"{platform.node()}: {error}. See to that there, or set engine.form = 'fused'."
+        ) from error
 
 
 def rule_for(section: ClientSection, sums_gradients: bool, product_makes_step: bool) -> StepRule:

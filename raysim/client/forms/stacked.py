@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from raysim.client import dropout
-from raysim.client.form import Client, Updates
+from raysim.client.form import Client, Start, Updates
 from raysim.client.forms import loss_gradient
 from raysim.client.forms.layers.build import for_stack, turned
 from raysim.client.forms.layers.dropout import Dropout
@@ -36,13 +35,6 @@ from raysim.client.forms.turned import Turned
 from raysim.client.optimizer import Rate
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
-
-
-class Start(NamedTuple):
-    """Where a run's clients start from in a round, and their learning rate."""
-
-    weights: Weights
-    lr: float
 
 
 class Stacked:

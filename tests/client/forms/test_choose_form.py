@@ -20,9 +20,19 @@ RECURRENT = nn.Sequential(Lstm(8, 64, 1), nn.Linear(64, 90))
 OWN = nn.Sequential(nn.Linear(60, 10), nn.Softplus())
 
 
+def beside_dropout(*layers: nn.Module) -> nn.Module:
+    """What the kernel does not take."""
+    return nn.Sequential(nn.Dropout(0.5), *layers)
+
+
+STACKED = beside_dropout(TINY)
+FUSED = beside_dropout(MIDDLE)
+
+
 def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> Way:
     given: dict[str, Any] = {
-        "form": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu"
+        "form": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
+        "batch_size": 10, "plain": True, "threads": 1,
     }  # fmt: skip
     return choose(**(given | changes), module=module, task=task or task_for(10, None))
 
@@ -30,9 +40,12 @@ def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> Way:
 @pytest.mark.parametrize(
     ("module", "form", "usual"),
     [
-        (TINY, "stacked", 64),
-        (MIDDLE, "fused", 16),
-        (LARGE, "fused", 4),
+        (TINY, "compiled", 64),
+        (MIDDLE, "compiled", 16),
+        (LARGE, "compiled", 4),
+        (nn.Linear(3000, 1000), "fused", 4),
+        (STACKED, "stacked", 64),
+        (FUSED, "fused", 16),
         (OWN, "one_by_one", 32),
         # Of a size at which others are stacked.
         (RECURRENT, "fused", 32),
@@ -46,15 +59,15 @@ def test_on_a_cpu_the_size_decides(module: nn.Module, form: str, usual: int) -> 
 
 @pytest.mark.parametrize(("features", "most"), [(60, 512), (1_000, 104), (4_000, 64)])
 def test_a_stack_of_tiny_clients_may_have_many_and_one_of_larger_ones_fewer(features: int, most: int) -> None:
-    way = chosen(nn.Linear(features, 10))
+    way = chosen(beside_dropout(nn.Linear(features, 10)))
     assert (way.form, way.usual, way.most) == ("stacked", 64, most)
 
 
 def test_overhead_weighs_less_the_more_an_example_costs_and_nothing_without_a_client_axis() -> None:
-    overhead = [chosen(nn.Linear(features, 10)).overhead for features in (10, 100, 1_000, 4_000)]
+    overhead = [chosen(beside_dropout(nn.Linear(features, 10))).overhead for features in (10, 100, 1_000, 4_000)]
     assert overhead == sorted(overhead, reverse=True)
     assert overhead[0] > 10 * overhead[-1] > 0
-    assert chosen(MIDDLE).overhead == chosen(OWN).overhead == 0
+    assert chosen(TINY).overhead == chosen(FUSED).overhead == chosen(OWN).overhead == 0
 
 
 @pytest.mark.parametrize("module", [TINY, MIDDLE, LARGE, RECURRENT])
@@ -79,8 +92,14 @@ def test_a_given_chunk_size_is_kept_for_any_cohort() -> None:
 
 
 def test_small_cohorts_are_cut_finer_so_that_workers_stay_level() -> None:
-    way = chosen(TINY)
-    assert [way.chunk_size(cohort) for cohort in (1, 3, 60, 600)] == [1, 1, 20, 60]
+    assert [chosen(STACKED).chunk_size(cohort) for cohort in (1, 3, 60, 600)] == [1, 1, 20, 60]
+    assert [chosen(TINY).chunk_size(cohort) for cohort in (1, 3, 60, 600)] == [1, 1, 15, 60]
+
+
+@pytest.mark.parametrize(("batch_size", "form"), [(64, "compiled"), (65, "fused"), ("full", "fused")])
+def test_the_kernel_takes_small_batches(batch_size: int | str, form: str) -> None:
+    assert chosen(MIDDLE, batch_size=batch_size).form == form
+    assert chosen(TINY, batch_size=batch_size).form == "compiled"
 
 
 @pytest.mark.parametrize("precision", ["bf16", "tf32"])
@@ -95,8 +114,24 @@ def test_tf32_needs_a_card() -> None:
     assert chosen(TINY, precision="tf32", device_kind="cuda").form == "stacked"
 
 
-def test_the_precision_does_not_change_the_form() -> None:
-    for module in (TINY, MIDDLE, LARGE, RECURRENT, OWN):
+def test_with_several_threads_the_kernel_takes_tiny_clients_only() -> None:
+    assert [chosen(module, threads=2).form for module in (TINY, MIDDLE)] == ["compiled", "fused"]
+
+
+def test_the_kernel_takes_plain_sgd_and_beside_it_the_forms_that_step_together() -> None:
+    assert [chosen(module, plain=False).form for module in (TINY, MIDDLE)] == ["stacked", "fused"]
+
+
+def test_a_chunk_of_the_kernel_weighs_more_examples_the_less_they_cost() -> None:
+    calls = [chosen(module).call for module in (TINY, MIDDLE, LARGE)]
+    assert calls == sorted(calls, reverse=True)
+    assert calls[0] > 10 * calls[1] > 0
+    assert chosen(FUSED).call == chosen(STACKED).call == 0
+
+
+def test_the_precision_does_not_change_the_form_but_where_there_is_a_kernel() -> None:
+    assert [chosen(module, precision="bf16").form for module in (TINY, MIDDLE)] == ["stacked", "fused"]
+    for module in (STACKED, FUSED, RECURRENT, OWN):
         for device_kind in ("cpu", "cuda"):
             exact, reduced = (
                 chosen(module, precision=precision, device_kind=device_kind) for precision in ("float32", "bf16")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from raysim.models.model import create
 from raysim.models.residual import Residual
 from raysim.models.task import task_for
 
-FORMS = ("one_by_one", "fused", "stacked", "vmap")
+GENERAL = ("one_by_one", "fused", "stacked", "vmap")
+FORMS = (*GENERAL, "compiled")
 SIZES = (13, 20, 5, 1, 8)
 LR = 0.1
 
@@ -196,8 +197,13 @@ def test_a_form_follows_the_definition_of_local_training(form: str, work: dict[s
         assert_same(own, by_definition(factory, data, work, row))
 
 
-@pytest.mark.parametrize("name", ["linear", "mlp_tanh", "cnn_mcmahan", "norms", "written", "no channels"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        *product(["compiled"], ["linear", "mlp_tanh"]),
+        *product(GENERAL, ["linear", "mlp_tanh", "cnn_mcmahan", "norms", "written", "no channels"]),
+    ],
+)
 def test_a_form_follows_the_definition_for_every_family(form: str, name: str) -> None:
     factory, shape = MODELS[name]
     data = dataset(shape, classes=4)
@@ -211,7 +217,7 @@ def test_a_form_follows_the_definition_for_every_family(form: str, name: str) ->
 @pytest.mark.parametrize(
     ("form", "name"),
     # vmap refuses an LSTM: torch has no batching rule for it.
-    [(form, name) for form in FORMS for name in TEXT_MODELS if form != "vmap" or name == "transformer_word"],
+    [(form, name) for form in GENERAL for name in TEXT_MODELS if form != "vmap" or name == "transformer_word"],
 )
 def test_a_form_follows_the_definition_for_models_of_texts(form: str, name: str, work: dict[str, Any]) -> None:
     factory, shape = TEXT_MODELS[name]
@@ -279,8 +285,10 @@ def test_clients_come_back_in_the_order_given(form: str) -> None:
     assert_same(mixed, {name: values[[3, 1, 4, 0, 2]] for name, values in straight.items()})
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn", "cnn_mcmahan", "norms"])
-@pytest.mark.parametrize("form", ["fused", "stacked"])
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [("compiled", "mlp"), *product(["fused", "stacked"], ["mlp", "cnn", "cnn_mcmahan", "norms"])],
+)
 def test_in_float32_forms_agree_to_rounding(form: str, name: str) -> None:
     factory, shape = MODELS[name]
     data = dataset(shape, classes=4)
@@ -293,7 +301,7 @@ def test_in_float32_forms_agree_to_rounding(form: str, name: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_can_be_used_again(form: str) -> None:
-    factory, shape = MODELS["cnn_mcmahan" if form == "vmap" else "cnn"]
+    factory, shape = MODELS[{"vmap": "cnn_mcmahan", "compiled": "mlp"}.get(form, "cnn")]
     data, section = dataset(shape, classes=4), ClientSection(batch_size=4)
     model, weights = create(factory, 0, torch.float64)
     made = make(Way.given(form, 5), model, weights, task_for(4, None), section, "float32")  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,9 @@ def deltas(form: str, name: str, others: tuple[int, ...], at: int, work: dict[st
 @pytest.mark.parametrize(
     "work", [{"batch_size": 5}, {"batch_size": 5, "optimizer": {"momentum": 0.9}}], ids=["sgd", "momentum"]
 )
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("form", ["one_by_one", "fused"])
+@pytest.mark.parametrize(
+    ("form", "name"), [*product(["one_by_one", "fused"], MODELS), *product(["compiled"], ["linear", "mlp"])]
+)
 def test_one_after_another_neighbours_change_no_bit(form: str, name: str, work: dict[str, Any]) -> None:
     alone = deltas(form, name, (), 0, work)
     for others, at in [((7,), 0), ((7,), 1), ((31, 2, 9), 2), ((1, 40), 2)]:

@@ -1,4 +1,4 @@
-"""Clients trained from several starts in one stack: as if each start had a stack of its own."""
+"""Clients trained from several starts at once: as if each start were alone."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import torch
 
 from raysim.client import chunk
 from raysim.client.examples import Examples
-from raysim.client.form import Updates
-from raysim.client.forms.choose import Way
+from raysim.client.form import FormOfMany, Start, Updates
+from raysim.client.forms.choose import FormName, Way
 from raysim.client.forms.make import make
-from raysim.client.forms.stacked import Stacked, Start
 from raysim.client.section import ClientSection
 from raysim.models import mlp
 from raysim.models.model import create
@@ -37,9 +36,12 @@ MORE = {
 
 
 def both_ways(
-    work: dict[str, Any], of: str | tuple[int, int, int] = "mlp", dtype: torch.dtype = torch.float64
+    work: dict[str, Any],
+    of: str | tuple[int, int, int] = "mlp",
+    dtype: torch.dtype = torch.float64,
+    name: FormName = "stacked",
 ) -> list[list[Updates]]:
-    """What each start's clients send: from one stack for all starts, and from one for each.
+    """What each start's clients send: from one call for all starts, and from one for each.
 
     `of`: a model's name, or the widths of an mlp.
     """
@@ -60,8 +62,8 @@ def both_ways(
         return Start(replace(weights, params=moved), rate)
 
     starts = [start(rate) for rate in RATES]
-    form = make(Way.given("stacked", 5), model, weights, task_for(classes, None), section, "float32")
-    assert isinstance(form, Stacked)
+    form = make(Way.given(name, 5), model, weights, task_for(classes, None), section, "float32")
+    assert isinstance(form, FormOfMany)
     members = chunk.members(Examples(data), (0, 1, 2, 3, 4), section, 0, 3, weights.params)
     alone = []
     for own in starts:
@@ -99,3 +101,18 @@ def test_plain_sgd_has_the_same_bits(widths: tuple[int, int, int]) -> None:
     for one, other in zip(together, alone, strict=True):
         assert torch.equal(one.delta, other.delta)
         assert torch.equal(one.loss, other.loss)
+
+
+PLAIN = {"plain": {"batch_size": 4, "epochs": 2}, "prox": MORE["prox"]}
+
+
+@pytest.mark.parametrize("work", PLAIN.values(), ids=PLAIN)
+@pytest.mark.parametrize("widths", [(5, 8, 3), (60, 37, 10), (33, 1, 2)])
+def test_the_kernel_has_the_same_bits(widths: tuple[int, int, int], work: dict[str, Any]) -> None:
+    together, alone = both_ways(work, widths, torch.float32, "compiled")
+    for one, other in zip(together, alone, strict=True):
+        for name in ("delta", "loss", "correct", "squared_norms", "buffers", "counters"):
+            assert torch.equal(getattr(one, name), getattr(other, name))
+        assert one.seen == other.seen
+    assert together[1].delta.any()
+    assert not torch.equal(together[1].delta, together[2].delta)
