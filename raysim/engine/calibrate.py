@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from raysim.client.forms.choose import FormName, Way, choose
+from raysim.engine.circumstances import circumstances
 from raysim.engine.client_memory import with_states_folder
 from raysim.engine.example_memory import ExampleMemory
 from raysim.engine.first_examples import check_client_axis
@@ -94,20 +95,19 @@ def estimate(chunk_s: Sequence[float], workers: int) -> float:
 
 
 def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None]) -> Iterator[Way]:
-    engine = plan.experiment.engine
     with torch.random.fork_rng(devices=[]):
         module = plan.model.factory()
+    given = replace(circumstances(plan.experiment, device_kind), chunk_size="auto")
     for form in FORMS:
         try:
-            # Of what only "auto" looks at, it does not matter what is said.
-            way = choose(form, "auto", engine.precision, engine.dtype, module, plan.task, device_kind, "full", False, 1)
+            way = choose(replace(given, form=form), module, plan.task)
             check_client_axis(replace(plan, way=way))
         except ModelError as error:
             tell(str(error))
             continue
         if not way.together:
             # One client after another: the size of a chunk only levels the workers, which the table's rule does.
-            yield Way.given(form, way.chunk_size(cohort_size))
+            yield way if way.call else Way.given(form, way.chunk_size(cohort_size))
             continue
         yield way
         for size in SIZES:

@@ -13,12 +13,12 @@ from raysim import evaluate, personalised
 from raysim.client.adversary import LabelFlip
 from raysim.client.augmentations import augment
 from raysim.client.forms.choose import Way, choose
-from raysim.client.forms.make import rule_for
 from raysim.client.work import Between
 from raysim.data.dataset import FederatedDataset
 from raysim.data.label_counts import label_counts
 from raysim.data.pooled import pooled
 from raysim.engine import first_examples
+from raysim.engine.circumstances import circumstances
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan import Plan, evaluated_splits
 from raysim.engine.vocabulary import fitted
@@ -154,18 +154,7 @@ def _way(experiment: Experiment, model: Model, task: Task) -> Way:
         module = model.factory()
     # The kind of device that this process sees stands for all: workers are expected to be alike.
     kind = choose_device(engine.gpus_per_worker).type
-    way = choose(
-        engine.form,
-        engine.chunk_size,
-        engine.precision,
-        engine.dtype,
-        module,
-        task,
-        kind,
-        experiment.client.batch_size,
-        rule_for(experiment.client, sums_gradients=False, product_makes_step=True).plain,
-        engine.threads,
-    )
+    way = choose(circumstances(experiment, kind), module, task)
     if engine.cuda_graphs and (kind != "cuda" or way.form != "stacked"):
         raise ExperimentError(
             f"engine.cuda_graphs = true records the passes of stacked clients on NVIDIA cards, but here clients "

@@ -111,84 +111,81 @@ class Way:
         return math.ceil(wanted / self.least_chunks) * self.least_chunks
 
 
-def choose(
-    form: FormName | Literal["auto"],
-    chunk_size: int | Literal["auto"],
-    precision: Precision,
-    dtype: str,
-    module: nn.Module,
-    task: Task,
-    device_kind: str,
-    batch_size: int | Literal["full"],
-    plain: bool,
-    threads: int,
-) -> Way:
+@dataclass(frozen=True)
+class Circumstances:
+    """What a form is chosen by, beside the module and its loss.
+
+    form, chunk_size, precision, dtype, threads: of the engine's section; the kernel takes one thread. device_kind:
+    "cpu" or "cuda". batch_size: examples of a local step. plain: whether it is plain SGD and a correction at most
+    (`StepRule.plain`).
+    """
+
+    form: FormName | Literal["auto"]
+    chunk_size: int | Literal["auto"]
+    precision: Precision
+    dtype: Literal["float32", "float64"]
+    threads: int
+    device_kind: str
+    batch_size: int | Literal["full"]
+    plain: bool
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether a local step has so few examples that the kernel's products are the faster ones."""
+        return self.batch_size != "full" and self.batch_size <= FEW_ROWS
+
+
+def choose(given: Circumstances, module: nn.Module, task: Task) -> Way:
     """Resolve what the experiment leaves open, and refuse what cannot be had.
 
     Args:
-        form, chunk_size, precision, dtype: of the engine's section.
+        given: see there.
         module: as the factory makes it.
         task: losses and hits.
-        device_kind: "cpu" or "cuda".
-        batch_size: examples of a local step.
-        plain: whether a local step is plain SGD and a correction at most (`StepRule.plain`).
-        threads: of a worker; the kernel takes one.
 
     Raises:
         ExperimentError: bf16 or tf32 with float64 weights; tf32 without a card.
         ModelError: a form that the module or its loss does not allow.
     """
+    precision, dtype, kind = given.precision, given.dtype, given.device_kind
     if precision != "float32" and dtype != "float32":
         raise ExperimentError(f"engine.precision = {precision!r} needs engine.dtype = 'float32', but got {dtype!r}.")
-    if precision == "tf32" and device_kind != "cuda":
+    if precision == "tf32" and kind != "cuda":
         raise ExperimentError(
-            f"engine.precision = 'tf32' is a precision of NVIDIA cards, and clients would be trained on {device_kind} "
+            f"engine.precision = 'tf32' is a precision of NVIDIA cards, and clients would be trained on {kind} "
             f"here: take 'float32', or 'bf16'."
         )
     numbers = sum(p.numel() for p in module.parameters() if p.requires_grad)
-    if form == "auto":
-        tiny = TINY_RECURRENT if any(isinstance(child, Lstm) for child in module.modules()) else TINY
-        name, why = _best(module, task, numbers, tiny, precision, dtype, device_kind, batch_size, plain, threads)
-    elif reason := _obstacle(form, module, task, precision, dtype, device_kind):
-        raise ModelError(f"engine.form = {form!r} cannot be had: {reason}.")
+    if given.form == "auto":
+        name, why = _best(given, module, task, numbers)
+    elif reason := _obstacle(given.form, given, module, task):
+        raise ModelError(f"engine.form = {given.form!r} cannot be had: {reason}.")
     else:
-        name, why = form, "the experiment asks for it"
-    overhead = round(OVERHEAD[device_kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
-    if chunk_size != "auto":
-        return Way.given(name, chunk_size, overhead, why)
+        name, why = given.form, "the experiment asks for it"
+    overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
+    if given.chunk_size != "auto":
+        return Way.given(name, given.chunk_size, overhead, why)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
-    return Way(name, *_sizes(name, numbers, device_kind), overhead, call, why)
+    return Way(name, *_sizes(name, numbers, kind), overhead, call, why)
 
 
-def _best(
-    module: nn.Module,
-    task: Task,
-    numbers: int,
-    tiny: int,
-    precision: Precision,
-    dtype: str,
-    device_kind: str,
-    batch_size: int | Literal["full"],
-    plain: bool,
-    threads: int,
-) -> tuple[FormName, str]:
+def _best(given: Circumstances, module: nn.Module, task: Task, numbers: int) -> tuple[FormName, str]:
     if obstacle := _not_fused(module):
         return "one_by_one", obstacle
+    is_tiny = numbers <= (TINY_RECURRENT if any(isinstance(child, Lstm) for child in module.modules()) else TINY)
+    is_small = is_tiny or (numbers <= MOST_COMPILED and given.has_few_rows and given.threads == 1)
     lacking = ""
-    few_rows = batch_size != "full" and batch_size <= FEW_ROWS
-    small = numbers <= tiny or (numbers <= MOST_COMPILED and few_rows and threads == 1)
-    if plain and small and _not_for_kernel(module, task, precision, device_kind) is None:
-        if (missing := library.obstacle(getattr(torch, dtype))) is None:
+    if given.plain and is_small and _not_for_kernel(given, module, task) is None:
+        if (missing := library.obstacle(getattr(torch, given.dtype))) is None:
             return "compiled", f"{numbers:,} numbers a client in dense layers, for which there is a compiled kernel"
         lacking = f"; the compiled kernel would be faster, but {missing}"
-    if (device_kind != "cpu" or numbers <= tiny) and _not_by_rows(task) is None:
-        return "stacked", f"{numbers:,} numbers a client: many of them share a call on {device_kind}{lacking}"
+    kind = given.device_kind
+    if (kind != "cpu" or is_tiny) and _not_by_rows(task) is None:
+        return "stacked", f"{numbers:,} numbers a client: many of them share a call on {kind}{lacking}"
     return "fused", f"{numbers:,} numbers a client, and every layer has a hand-written backward{lacking}"
 
 
-def _obstacle(
-    form: FormName, module: nn.Module, task: Task, precision: Precision, dtype: str, device_kind: str
-) -> str | None:
+def _obstacle(form: FormName, given: Circumstances, module: nn.Module, task: Task) -> str | None:
     """Why the form cannot be had, or None. A user's module is looked into only where the form does."""
     match form:
         case "one_by_one":
@@ -200,9 +197,7 @@ def _obstacle(
         case "vmap":
             return _not_by_rows(task) or _not_vmap(module)
         case "compiled":
-            if reason := _not_for_kernel(module, task, precision, device_kind):
-                return reason
-            return library.obstacle(getattr(torch, dtype))
+            return _not_for_kernel(given, module, task) or library.obstacle(getattr(torch, given.dtype))
 
 
 def _sizes(form: FormName, numbers: int, device_kind: str) -> tuple[int, int, int]:
@@ -225,12 +220,12 @@ def _not_fused(module: nn.Module) -> str | None:
     return layers if isinstance(layers, str) else None
 
 
-def _not_for_kernel(module: nn.Module, task: Task, precision: Precision, device_kind: str) -> str | None:
+def _not_for_kernel(given: Circumstances, module: nn.Module, task: Task) -> str | None:
     """Why the kernel does not do it, on a machine that has one."""
-    if device_kind != "cpu":
-        return f"the kernel is for CPUs, and clients would be trained on {device_kind}"
-    if precision != "float32":
-        return f"the kernel has no products in {precision}"
+    if given.device_kind != "cpu":
+        return f"the kernel is for CPUs, and clients would be trained on {given.device_kind}"
+    if given.precision != "float32":
+        return f"the kernel has no products in {given.precision}"
     if task.losses not in (tasks.cross_entropy, tasks.squared_error):
         return "the kernel knows cross entropy and the squared error, and this is another loss"
     layers = recognise(module)

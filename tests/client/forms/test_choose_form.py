@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from raysim.client.forms.choose import Way, choose
+from raysim.client.forms.choose import Circumstances, Way, choose
 from raysim.errors import ExperimentError, ModelError
 from raysim.models.lstm import Lstm
 from raysim.models.task import Task, task_for
@@ -34,7 +34,7 @@ def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> Way:
         "form": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
         "batch_size": 10, "plain": True, "threads": 1,
     }  # fmt: skip
-    return choose(**(given | changes), module=module, task=task or task_for(10, None))
+    return choose(Circumstances(**(given | changes)), module, task or task_for(10, None))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch import nn
 import raysim
 from raysim.client import chunk
 from raysim.client.examples import Examples
-from raysim.client.forms.choose import Way, choose
+from raysim.client.forms.choose import Circumstances, Way, choose
 from raysim.client.forms.kernel import library
 from raysim.client.forms.kernel.dense import Dense, dense
 from raysim.client.forms.make import make
@@ -87,7 +87,7 @@ def chosen(module: nn.Module, **changes: Any) -> Way:
         "form": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
         "batch_size": 10, "plain": True, "threads": 1,
     }  # fmt: skip
-    return choose(**(given | changes), module=module, task=task_for(2, None))
+    return choose(Circumstances(**(given | changes)), module, task_for(2, None))
 
 
 def deltas(
