@@ -77,7 +77,7 @@ def test_calibration_writes_an_experiment_that_runs(raysim: Raysim) -> None:
     assert "<- chosen" in raysim.out
     assert raysim("run", "measured.toml", "--no-progress") == 0
     engine = json.loads(Path("runs/tiny/experiment.json").read_text())["experiment"]["engine"]
-    assert engine["form"] in ("one_by_one", "fused", "stacked", "vmap")
+    assert engine["form"] in ("one_by_one", "fused", "stacked", "vmap", "compiled")
     assert engine["chunk_size"] in ("auto", 1, 2, 3, 4, 5)
     assert raysim("check", "tiny.toml", "--out", "measured.toml") == 2
 
