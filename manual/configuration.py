@@ -6,6 +6,7 @@ schema gains has its page.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 import raysim
 import tuning
-from manual import examples, kinds, meanings
+from manual import examples, kinds
 from raysim import Section
 
 FOLDER = "reference/configuration/"
@@ -28,7 +29,8 @@ HEAD = """# Configuration
 An experiment is a TOML file, read by `raysim.load` or given to a command. These are its keys; each table has a page.
 `--set KEY=VALUE` changes any of them by its dotted name, such as `server.optimizer.lr`, and `--unset KEY` removes one.
 A key that does not exist, or that belongs to a choice that was not made, is an error that names the nearest one. A key
-whose default is *none* may be absent, and its meaning says what holds then.
+whose default is *none* may be absent, and its meaning says what holds then. Editors complete and explain keys by the
+JSON schema: `python -c "import json, raysim; print(json.dumps(raysim.Experiment.model_json_schema()))" > raysim.json`.
 """
 
 
@@ -70,15 +72,15 @@ def described() -> Iterator[Table]:
 
 
 def unsaid() -> list[str]:
-    """What the reference lacks: meanings and examples of keys."""
+    """What the reference lacks: descriptions and examples of keys."""
     every: list[tuple[str, type[Section]]] = [("", raysim.Experiment)]
     every += [(table.path, section) for table in described() for section in table.sections]
     lacks = []
     for path, section in every:
-        said, where = meanings.meanings(section), f"{section.__module__}.{section.__name__}"
+        where = f"{section.__module__}.{section.__name__}"
         for key, field in _fields(section):
-            if key not in said:
-                lacks.append(f"{where}.{key}: no meaning")
+            if not field.description:
+                lacks.append(f"{where}.{key}: no description")
             if _example(path, key, section, field) is None and not _inside(section, key, field):
                 lacks.append(f"{where}.{key}: no example")
     return lacks
@@ -98,14 +100,13 @@ def _table(table: Table, homes: Homes) -> Iterator[str]:
 
 
 def _section(section: type[Section], table: Table, homes: Homes) -> Iterator[str]:
-    for text in (_head(section), meanings.prose(section)):
+    for text in (_head(section), inspect.cleandoc(section.__doc__ or "")):
         if text:
             yield f"{text}\n"
     yield from _keys(section, table.path, table.page, homes)
 
 
 def _keys(section: type[Section], path: str, page: str, homes: Homes) -> Iterator[str]:
-    said = meanings.meanings(section)
     for key, field in _fields(section):
         kind = kinds.takes(field.annotation, field.metadata)
         if inside := _inside(section, key, field):
@@ -114,7 +115,7 @@ def _keys(section: type[Section], path: str, page: str, homes: Homes) -> Iterato
         value = _example(path, key, section, field)
         if value is not None:
             facts.append(f"such as `{key} = {kinds.toml(value)}`")
-        yield f"`{key}`\n:   {'; '.join(facts)}\n\n    {said.get(key, '')}\n"
+        yield f"`{key}`\n:   {'; '.join(facts)}\n\n    {field.description}\n"
 
 
 def _fields(section: type[Section]) -> list[tuple[str, FieldInfo]]:

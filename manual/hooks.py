@@ -8,12 +8,16 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-from manual import api, command_line, configuration, pages, self_contained
+from manual import configuration, pages, reference
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that do not lie in docs/, made ones among them, and order the contents."""
-    made = {**configuration.pages(), command_line.PAGE: command_line.page(), api.PAGE: api.page()}
+    made = {
+        **configuration.pages(),
+        reference.COMMANDS: reference.command_page(),
+        reference.PYTHON: reference.python_page(),
+    }
     for path, place in pages.OUTSIDE.items():
         files.append(File.generated(config, place, content=(pages.ROOT / path).read_text(encoding="utf-8")))
     for place, text in made.items():
@@ -33,6 +37,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def on_post_build(config: Any) -> None:
     """Refuse a site that needs the network."""
-    fetched = list(self_contained.in_folder(Path(config.site_dir)))
+    fetched = list(pages.fetched_in(Path(config.site_dir)))
     if fetched:
         raise PluginError("pages fetch from elsewhere: " + "; ".join(fetched))

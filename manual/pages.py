@@ -1,9 +1,9 @@
-"""Which files of the repository are pages of the site, and how links between them read there."""
+"""Which files are pages of the site, how links between them read there, and whether a built page needs the network."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 
@@ -91,3 +91,26 @@ def navigation(present: Iterable[str]) -> Contents:
     parts.insert(-1, {"Reference": [{"Configuration": below(f"{REFERENCE}configuration/")}, *below(REFERENCE)]})
     parts.append({"More": taken(list(left))})
     return [part for part in parts if isinstance(part, str) or any(part.values())]
+
+
+LOADED = re.compile(
+    r"<(?:script|img|iframe|source|video|audio|embed)\b[^>]*?\bsrc=[\"\']?((?:https?:)?//[^\"\'\s>]+)"
+    r"|<link\b(?=[^>]*\brel=[\"\']?(?:stylesheet|preload|preconnect|prefetch|icon))[^>]*?"
+    r"\bhref=[\"\']?((?:https?:)?//[^\"\'\s>]+)"
+    r"|(?:@import\s+|url\()[\"\']?((?:https?:)?//[^\"\'\s)]+)",
+    re.IGNORECASE,
+)
+"""What a browser fetches when it opens a page: scripts, pictures, styles, fonts. Links to click are none."""
+
+
+def fetched(text: str) -> list[str]:
+    """The addresses that a page or a style sheet makes a browser fetch."""
+    return [next(filter(None, found)) for found in LOADED.findall(text)]
+
+
+def fetched_in(folder: Path) -> Iterator[str]:
+    """`file: address` for every address that a built site fetches from elsewhere."""
+    for file in sorted(folder.rglob("*")):
+        if file.suffix in (".html", ".css"):
+            for address in fetched(file.read_text(encoding="utf-8")):
+                yield f"{file.relative_to(folder)}: {address}"

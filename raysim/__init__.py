@@ -6,13 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from raysim.api import Result, Round, replay, resume, rounds, run
-    from raysim.attached import attach, launch, stop, under_way
-    from raysim.central_training import centralized
+    from raysim.api.attach import attach, launch, stop, under_way
+    from raysim.api.many import Report, Runs
+    from raysim.api.run import Result, Round, replay, resume, rounds, run
+    from raysim.api.sweeps import SweepPoint, SweepResult, run_sweep
+    from raysim.api.trials import TrialsResult, run_trials
+    from raysim.config.overrides import rewritten
+    from raysim.config.section import Section
     from raysim.data.dataset import FederatedDataset
-    from raysim.differences import differing
-    from raysim.engine.replay import ClientUpdate
-    from raysim.engine.under_way import UnderWay
+    from raysim.engine.parts import Parts
+    from raysim.engine.rounds.replay import ClientUpdate
+    from raysim.engine.rounds.under_way import UnderWay
     from raysim.errors import (
         CheckpointError,
         ClientError,
@@ -27,14 +31,9 @@ if TYPE_CHECKING:
         UnknownRunError,
         WorkerLostError,
     )
-    from raysim.experiment import Experiment, load
-    from raysim.prepared import dataset_of
-    from raysim.rewrite import rewritten
-    from raysim.runs import Report, Runs
-    from raysim.section import Section
-    from raysim.sweep_runs import SweepPoint, SweepResult, run_sweep
-    from raysim.trial_runs import TrialsResult, run_trials
-    from raysim.trials import trials_of
+    from raysim.experiment.differences import differing
+    from raysim.experiment.expand import centralized, dataset_of, trials_of
+    from raysim.experiment.experiment import Experiment, load
 
 __all__ = [
     "CheckpointError",
@@ -46,6 +45,7 @@ __all__ = [
     "FederatedDataset",
     "MissingFileError",
     "ModelError",
+    "Parts",
     "RaysimError",
     "RemoteError",
     "Report",
@@ -81,23 +81,20 @@ __all__ = [
 
 _HOMES = {
     "FederatedDataset": "raysim.data.dataset",
-    "ClientUpdate": "raysim.engine.replay",
-    "UnderWay": "raysim.engine.under_way",
-    "Experiment": "raysim.experiment",
-    "Section": "raysim.section",
-    "dataset_of": "raysim.prepared",
-    "differing": "raysim.differences",
-    "Report": "raysim.runs",
-    "Runs": "raysim.runs",
-    "TrialsResult": "raysim.trial_runs",
-    "centralized": "raysim.central_training",
-    "load": "raysim.experiment",
-    "rewritten": "raysim.rewrite",
-    "run_trials": "raysim.trial_runs",
-    "trials_of": "raysim.trials",
-    **dict.fromkeys(("SweepPoint", "SweepResult", "run_sweep"), "raysim.sweep_runs"),
-    **dict.fromkeys(("attach", "launch", "stop", "under_way"), "raysim.attached"),
-    **dict.fromkeys(("Result", "Round", "replay", "resume", "rounds", "run"), "raysim.api"),
+    "ClientUpdate": "raysim.engine.rounds.replay",
+    "UnderWay": "raysim.engine.rounds.under_way",
+    "Experiment": "raysim.experiment.experiment",
+    "Section": "raysim.config.section",
+    "differing": "raysim.experiment.differences",
+    "Parts": "raysim.engine.parts",
+    "load": "raysim.experiment.experiment",
+    "rewritten": "raysim.config.overrides",
+    **dict.fromkeys(("Report", "Runs"), "raysim.api.many"),
+    **dict.fromkeys(("centralized", "dataset_of", "trials_of"), "raysim.experiment.expand"),
+    **dict.fromkeys(("Result", "Round", "replay", "resume", "rounds", "run"), "raysim.api.run"),
+    **dict.fromkeys(("SweepPoint", "SweepResult", "run_sweep"), "raysim.api.sweeps"),
+    **dict.fromkeys(("TrialsResult", "run_trials"), "raysim.api.trials"),
+    **dict.fromkeys(("attach", "launch", "stop", "under_way"), "raysim.api.attach"),
 }
 
 

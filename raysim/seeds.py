@@ -18,6 +18,51 @@ import numpy.typing as npt
 UInt64s = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
 
+PURPOSES = {
+    "adversary": "nothing: who attacks; round, client: an attack's noise",
+    "augment": "round, client, visit: an example's augmentation",
+    "batches": "round, client, epoch: the order of examples",
+    "clients": "nothing: which clients of a source are the population",
+    "cohort": "round: the cohort; adafl: round, client",
+    "departure": "round, client: whether and when it leaves",
+    "digits/test": "class: which examples are test examples",
+    "evaluation": "nothing: which clients are scored",
+    "fill": "round, client, epoch: what fills a last batch",
+    "fine-tuning": "nothing: the seed of fine-tuning, whose draws are then addressed as in training",
+    "holdout/clients": "nothing: which clients are validation clients",
+    "holdout/examples": "client: which of its examples are held out",
+    "model": "nothing: initial parameters",
+    "module": "round, client: dropout, and what a module draws",
+    "partition/dirichlet/client": "client: its distribution of classes",
+    "partition/dirichlet/pile": "class: the order of its examples",
+    "partition/dirichlet_reassign/client": "client: its distribution of classes",
+    "partition/dirichlet_reassign/pile": "class: the order of its examples",
+    "partition/iid": "nothing: the order of examples",
+    "partition/mix/client": "client: which of its examples go to the pool",
+    "partition/mix/pool": "nothing: the order of the pool",
+    "partition/pachinko/client": "client: its distribution of classes",
+    "partition/pachinko/pile": "class: the order of its examples",
+    "partition/quantity/examples": "nothing: the order of examples",
+    "partition/quantity/sizes": "nothing: the clients' sizes",
+    "partition/shards": "nothing: the order of shards",
+    "partition/shuffled": "nothing: the order of examples",
+    "phase": "client: when in a day it is available",
+    "synthetic/client": "client: its model and examples",
+    "synthetic/model": "nothing: what the clients share",
+    "synthetic/size": "client, 0 or 1: its number of examples",
+    "systems.session_s": "-1 or round, client: how long it stays",
+    "systems.time.download_bytes_per_s": "-1 or round, client",
+    "systems.time.lambda": "round, client: a straggler's delay",
+    "systems.time.overhead_s": "-1 or round, client",
+    "systems.time.seconds_per_example": "-1 or round, client",
+    "systems.time.slowdown": "-1 or round, client",
+    "systems.time.upload_bytes_per_s": "-1 or round, client",
+    "test/examples": "class: which client gets which test example",
+    "test/priority": "class: which clients come first",
+    "work": "-1 or round, client: local steps or epochs",
+}
+"""Every purpose, and what it addresses besides the seed. One is for one draw: tests compare this with the code."""
+
 _MASK = (1 << 64) - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

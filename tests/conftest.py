@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import settings
 
 import raysim
-from raysim.client.forms.kernel import library
+from tests.support import ray_mark
+from tests.support.kernel import needs_kernel
+from tests.support.small_data import make_clients
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("raysim", deadline=None)
@@ -26,6 +26,16 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on Ray are marked, so that one can leave them out: scripts/test -m "not ray"."""
+    ray_mark.put(items)
+
+
+@pytest.fixture(autouse=True)
+def _no_ray_without_its_mark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray_mark.enforce(request.node, monkeypatch)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """What trains by the compiled kernel is skipped where that cannot be had."""
     params = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
@@ -33,40 +43,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         needs_kernel()
 
 
-def needs_kernel() -> None:
-    """Skip the test, saying why, where the compiled kernel cannot be had."""
-    if (missing := library.obstacle(torch.float32)) is not None:
-        pytest.skip(f"no kernel: {missing}")
-
-
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[Any]:
     """A Ray of this session's own with four logical CPUs, which raysim uses as it finds it; nodes can be added."""
-    import ray
-    from ray.cluster_utils import Cluster
+    from tests.support.cluster import cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
-    ray.init(address=cluster.address, log_to_driver=False)
-    yield cluster
-    ray.shutdown()
-    cluster.shutdown()
+    with cluster(num_cpus=4) as started:
+        yield started
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prepared datasets go to a folder of the test session."""
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-
-
-def make_clients(sizes: list[int], seed: int = 0, prefix: str = "c") -> dict[str, tuple[Any, Any]]:
-    """Clients with 5 features and 3 classes that a linear model can tell apart, of the given sizes."""
-    rng = np.random.default_rng(seed)
-    truth = np.random.default_rng(99).normal(size=(5, 3))
-    clients = {}
-    for index, size in enumerate(sizes):
-        x = rng.normal(size=(size, 5))
-        clients[f"{prefix}{index}"] = (x, (x @ truth).argmax(1))
-    return clients
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 
 import raysim
 from raysim.data.pooled import pooled
-from tests.conftest import make_clients
+from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.test_docs import check_raysim
+from tests.support.call_check import check_raysim
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "configs" / "cluster"

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import raysim
-from raysim import sweep
 from raysim.cohort.replay import Replay
 from raysim.data.partitioned import Partitioned
-from tests.data.sources import tiny
+from raysim.experiment import sweep
+from tests.support import tiny
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "configs").rglob("*.toml"))

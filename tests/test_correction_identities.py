@@ -17,12 +17,12 @@ import torch
 from torch import nn
 
 import raysim
-from raysim import checkpoint
-from raysim.engine.client_store import ClientStore
-from raysim.engine.resolve import resolve
+from raysim.engine.plan.resolve import resolve
+from raysim.run_folder import checkpoint
+from raysim.run_folder.client_states import ClientStore
 from raysim.server import manifest
-from tests.test_corrections import ANY, BATCH, LR, N, flat, run
-from tests.test_trajectories import COHORTS, ROUNDS, Array, clients, network, start
+from tests.support.corrected_runs import ANY, BATCH, LR, N, flat, run
+from tests.support.tanh_federation import COHORTS, ROUNDS, Array, clients, network, start
 
 Make = Callable[..., raysim.Experiment]
 
@@ -62,7 +62,10 @@ def recorded(experiment: Make, folder: Path, correction: dict[str, Any]) -> Run:
     data = raysim.FederatedDataset.from_clients(train=clients())
     raysim.run(exp, dataset=data, model=network, params=start(), path=folder, progress=False)
     after = [checkpoint.read(file) for file in sorted((folder / "checkpoints").iterdir())]
-    store, layout = ClientStore(folder / "client_state", None, str), resolve(exp, data, network).model.params
+    store, layout = (
+        ClientStore(folder / "client_state", None, str),
+        resolve(exp, dataset=data, model=network).model.params,
+    )
 
     def plain(vector: torch.Tensor) -> Array:
         return flat({name: value.numpy() for name, value in layout.views(vector).items()})

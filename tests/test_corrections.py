@@ -1,6 +1,6 @@
 """Corrected runs against a float64 NumPy re-statement of docs/algorithms.md, section 3.
 
-The network, the clients and the cohorts are those of test_trajectories.py; here all weights are one vector.
+The network, the clients and the cohorts are those of tests/support/tanh_federation.py; here all weights are one vector.
 """
 
 from __future__ import annotations
@@ -14,16 +14,8 @@ import torch
 from torch import nn
 
 import raysim
-from tests.test_trajectories import COHORTS, ROUNDS, Array, clients, gradient, network, start
-
-Make = Callable[..., raysim.Experiment]
-LR, DECAY, BATCH = 0.05, 0.9, 3
-N = 5
-SHAPES = {name: value.shape for name, value in start().items()}
-
-
-def flat(named: dict[str, Array]) -> Array:
-    return np.concatenate([np.asarray(named[name]).ravel() for name in SHAPES])
+from tests.support.corrected_runs import ANY, BATCH, DECAY, LR, SGD, SHAPES, Make, N, flat, run
+from tests.support.tanh_federation import COHORTS, Array, clients, gradient, start
 
 
 def grad(w: Array, x: Array, y: Array) -> Array:
@@ -45,7 +37,7 @@ class ClientStep:
 
     def __call__(self, y: Array, g: Array, lr: float, clip: float | None) -> Array:
         if clip is not None:
-            g = g * min(1.0, clip / np.linalg.norm(g))
+            g = g * min(1.0, clip / float(np.linalg.norm(g)))
         if self.name == "adamw":
             y = y - lr * self.wd * y
         else:
@@ -120,7 +112,7 @@ class Page:
                     g = g + mean - full + mu * (w - self.x)
             if self.name in ("mime", "mimelite"):
                 if self.clip is not None:
-                    g = g * min(1.0, self.clip / np.linalg.norm(g))
+                    g = g * min(1.0, self.clip / float(np.linalg.norm(g)))
                 w = w - lr * self.frozen(g)
             else:
                 w = step(w, g, lr, self.clip)
@@ -169,20 +161,12 @@ class Page:
         self.t += 1
 
 
-SGD: dict[str, Any] = {"name": "sgd"}
 OPTIMIZERS: list[dict[str, Any]] = [
     SGD,
     {"name": "sgd", "momentum": 0.7, "weight_decay": 0.1},
     {"name": "adam", "weight_decay": 0.1},
     {"name": "adamw", "weight_decay": 0.1},
     {"name": "adagrad", "weight_decay": 0.1},
-]
-ANY: list[dict[str, Any]] = [
-    {"name": "prox", "mu": 0.4},
-    {"name": "scaffold"},
-    {"name": "feddyn", "mu": 0.4},
-    {"name": "adabest", "mu": 0.3, "beta": 0.7},
-    {"name": "feddane", "mu": 0.4},
 ]
 # v starts at 0: with the default eps the first round of the last would take a thousand times the gradient.
 BASES: list[dict[str, Any]] = [{"base": "sgd"}, {"base": "momentum"}, {"base": "adam", "beta2": 0.8, "eps": 0.5}]
@@ -191,37 +175,7 @@ OWN_STEP: list[dict[str, Any]] = [
     {"name": "scaffold_m", "exact": True},
     *({"name": name, **base} for name in ("mime", "mimelite") for base in BASES),
 ]
-FORMS = ("one_by_one", "fused", "stacked", "vmap", "compiled")
-
-
-def run(
-    experiment: Make,
-    correction: dict[str, Any] | None,
-    optimizer: dict[str, Any] = SGD,
-    form: str = "one_by_one",
-    dtype: str = "float64",
-    weighting: str = "uniform",
-    eta: float = 1.0,
-    clip: float | None = None,
-    work: dict[str, Any] | None = None,
-    model: Any = network,
-    first: Any = None,
-    **server: Any,
-) -> Any:
-    client: dict[str, Any] = {"optimizer": {**optimizer, "lr": LR}, "lr_decay": DECAY, "batch_size": BATCH}
-    client |= {"shuffle": False, **(work or {"epochs": 2})}
-    client |= {} if correction is None else {"correction": correction}
-    client |= {} if clip is None else {"max_grad_norm": clip}
-    exp = experiment(
-        rounds=ROUNDS,
-        model=None,
-        client=client,
-        cohort={"sampler": {"name": "replay", "cohorts": COHORTS}},
-        server={"weighting": weighting, "optimizer": {"name": "sgd", "lr": eta}, **server},
-        engine={"workers": 0, "dtype": dtype, "chunk_size": 2, "form": form},
-    )
-    data = raysim.FederatedDataset.from_clients(train=clients())
-    return raysim.rounds(exp, dataset=data, model=model, params=start() if model is network else first)
+TRAINERS = ("one_by_one", "fused", "stacked", "vmap", "compiled")
 
 
 def follow(steps: Any, page: Page, rtol: float = 1e-9, atol: float = 1e-12) -> None:
@@ -231,32 +185,32 @@ def follow(steps: Any, page: Page, rtol: float = 1e-9, atol: float = 1e-12) -> N
         np.testing.assert_allclose(got, page.x, rtol, atol, err_msg=f"round {done.index}")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: " ".join(map(str, o.values())))
 @pytest.mark.parametrize("correction", ANY, ids=lambda o: o["name"])
 def test_a_corrected_run_is_what_the_page_says(
-    correction: dict[str, Any], optimizer: dict[str, Any], form: str, experiment: Make
+    correction: dict[str, Any], optimizer: dict[str, Any], trainer: str, experiment: Make
 ) -> None:
-    follow(run(experiment, correction, optimizer, form), Page(correction, optimizer))
+    follow(run(experiment, correction, optimizer, trainer), Page(correction, optimizer))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("correction", OWN_STEP, ids=lambda o: " ".join(map(str, o.values())))
 def test_methods_with_a_step_of_their_own_are_what_the_page_says(
-    correction: dict[str, Any], form: str, experiment: Make
+    correction: dict[str, Any], trainer: str, experiment: Make
 ) -> None:
     work = {"local_steps": 4} if correction["name"] == "scaffold_m" else {"epochs": 2}
-    follow(run(experiment, correction, form=form, work=work), Page(correction, SGD, work=work))
+    follow(run(experiment, correction, trainer=trainer, work=work), Page(correction, SGD, work=work))
 
 
 @pytest.mark.parametrize("correction", [*ANY, *OWN_STEP[2:]], ids=lambda o: " ".join(map(str, o.values())))
 def test_clipping_comes_after_the_correction(correction: dict[str, Any], experiment: Make) -> None:
-    follow(run(experiment, correction, clip=0.5, form="stacked"), Page(correction, SGD, clip=0.5))
+    follow(run(experiment, correction, clip=0.5, trainer="stacked"), Page(correction, SGD, clip=0.5))
 
 
 @pytest.mark.parametrize("correction", [*ANY, *OWN_STEP[2:]], ids=lambda o: " ".join(map(str, o.values())))
 def test_in_float32_it_agrees_to_rounding(correction: dict[str, Any], experiment: Make) -> None:
-    follow(run(experiment, correction, dtype="float32", form="fused"), Page(correction, SGD), 5e-5, 5e-6)
+    follow(run(experiment, correction, dtype="float32", trainer="fused"), Page(correction, SGD), 5e-5, 5e-6)
 
 
 @pytest.mark.parametrize("correction", [ANY[1], OWN_STEP[0], OWN_STEP[3]], ids=lambda o: o["name"])
@@ -324,13 +278,13 @@ def test_the_gradient_at_x_has_the_masks_of_the_gradient_at_y(correction: dict[s
         train={str(i): (rng.normal(size=(n, 1, 8, 8)), rng.integers(0, 4, n)) for i, n in enumerate([5, 9, 4])}
     )
     made = []
-    for form in ("one_by_one", "fused", "stacked"):
+    for trainer in ("one_by_one", "fused", "stacked"):
         exp = experiment(
             rounds=2,
             model={"name": "cnn"},
             client={"optimizer": {"lr": LR}, "batch_size": 4, "correction": correction},
             cohort={"size": 3},
-            engine={"workers": 0, "dtype": "float64", "form": form},
+            engine={"workers": 0, "dtype": "float64", "trainer": trainer},
         )
         made.append(list(raysim.rounds(exp, dataset=data))[-1].params)
     for other in made[1:]:

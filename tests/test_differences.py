@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from raysim import Experiment, differences
+from raysim import Experiment
+from raysim.experiment import differences
 
 
 @pytest.mark.parametrize(

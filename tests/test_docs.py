@@ -12,17 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from typer.main import get_command
 
 import raysim
 import tuning
-from raysim import sweep
-from raysim.cli import app
 from raysim.data import downloads
 from raysim.data.sources.packed import Packed
-from raysim.experiment import of_source
+from raysim.experiment.experiment import of_source
+from tests.support.call_check import ROOT, check_raysim
 
-ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CONFIGS = sorted((ROOT / "configs").rglob("*.toml"))
 
@@ -133,22 +130,6 @@ def test_commands_exist_and_take_their_arguments(words: list[str]) -> None:
         assert file.stat().st_mode & 0o100, f"{program} cannot be executed"
 
 
-def check_raysim(arguments: list[str]) -> None:
-    """Parse a call as the program would, without carrying it out; files must be there and changes fit them."""
-    command: Any = get_command(app)
-    context = command.make_context("raysim", list(arguments), resilient_parsing=False)
-    while hasattr(command, "resolve_command"):
-        name, command, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
-        assert command is not None
-        context = command.make_context(name, list(arguments), parent=context)
-    file = context.params.get("file")
-    # What a command makes is not there yet.
-    if file is not None and str(file) != "FILE" and not str(file).startswith("runs/"):
-        exp = raysim.load(ROOT / file, context.params.get("changes") or (), context.params.get("removals") or ())
-        if sweeps := context.params.get("sweeps"):
-            sweep.points(exp, sweep.parse(sweeps))
-
-
 def test_a_command_that_is_wrong_is_found() -> None:
     check_raysim(["run", "configs/quickstart.toml", "--set", "rounds=2"])
     for wrong in (
@@ -190,7 +171,10 @@ def test_relative_links_and_pictures_are_there(page: Path) -> None:
         assert not anchor or anchor in anchors(file), f"{target}: no such heading"
 
 
-@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"], ids=named)
+NAME_FILES = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md", ROOT / "docs" / "algorithms.md"]
+
+
+@pytest.mark.parametrize("page", NAME_FILES, ids=named)
 def test_files_that_are_named_are_there(page: Path) -> None:
     paths = [code for code in inline_code(page) if re.fullmatch(r"[\w./-]+(\.(py|toml|md|txt)|/)", code)]
     paths = [path for path in paths if not path.startswith(("runs/", "clients/"))]
@@ -198,6 +182,16 @@ def test_files_that_are_named_are_there(page: Path) -> None:
     for path in paths:
         places = [ROOT / path, ROOT / "raysim" / path, *(ROOT / "raysim").rglob(path if "/" not in path else "\0")]
         assert any(place.exists() for place in places), f"{path} is not there"
+
+
+def test_files_that_modules_name_are_there() -> None:
+    """Docstrings and comments say where else to look: by a path from the root, from raysim/, or from beside them."""
+    missing = []
+    for file in [*(ROOT / "raysim").rglob("*.py"), *(ROOT / "tuning").rglob("*.py")]:
+        for path in re.findall(r"(?<![\w/.])((?:\w+/)+\w+\.(?:py|c))\b", file.read_text(encoding="utf-8")):
+            if not any((place / path).exists() for place in (ROOT, ROOT / "raysim", file.parent, file.parent.parent)):
+                missing.append(f"{file.relative_to(ROOT)}: {path}")
+    assert missing == []
 
 
 def test_headings_that_code_refers_to_are_there() -> None:

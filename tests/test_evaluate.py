@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import raysim
-from raysim import evaluate
-from tests.conftest import make_clients
+from raysim.evaluation import scores
+from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
 
@@ -33,12 +33,12 @@ class Sizes:
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=30))
 def test_the_stream_holds_every_example_once_in_order(sizes: list[int]) -> None:
-    units = evaluate.plan("test", Sizes(sizes), np.arange(len(sizes)))  # type: ignore[arg-type]
+    units = scores.plan("test", Sizes(sizes), np.arange(len(sizes)))  # type: ignore[arg-type]
     seen = [(p, i) for _, segments in units for p, start, stop in segments for i in (start, stop - 1)]
     assert seen == sorted(seen)
     lengths = [sum(stop - start for _, start, stop in segments) for _, segments in units]
     assert sum(lengths) == sum(sizes)
-    assert all(length == evaluate.EXAMPLES_PER_UNIT for length in lengths[:-1])
+    assert all(length == scores.EXAMPLES_PER_UNIT for length in lengths[:-1])
 
 
 def test_rows_and_pool_are_the_definition(experiment: Make) -> None:
@@ -73,12 +73,12 @@ def test_rows_and_pool_are_the_definition(experiment: Make) -> None:
 
 def test_a_sample_of_clients_is_seeded_and_without_repeats() -> None:
     split = Sizes([1] * 1000)
-    chosen = evaluate.sample_clients(split, 50, seed=1)  # type: ignore[arg-type]
+    chosen = scores.sample_clients(split, 50, seed=1)  # type: ignore[arg-type]
     assert len(set(chosen.tolist())) == 50
-    assert chosen.tolist() == evaluate.sample_clients(split, 50, seed=1).tolist()  # type: ignore[arg-type]
-    assert chosen.tolist() != evaluate.sample_clients(split, 50, seed=2).tolist()  # type: ignore[arg-type]
-    assert evaluate.sample_clients(split, 990, seed=1).tolist() == sorted(  # type: ignore[arg-type]
-        set(evaluate.sample_clients(split, 990, seed=1).tolist())  # type: ignore[arg-type]
+    assert chosen.tolist() == scores.sample_clients(split, 50, seed=1).tolist()  # type: ignore[arg-type]
+    assert chosen.tolist() != scores.sample_clients(split, 50, seed=2).tolist()  # type: ignore[arg-type]
+    assert scores.sample_clients(split, 990, seed=1).tolist() == sorted(  # type: ignore[arg-type]
+        set(scores.sample_clients(split, 990, seed=1).tolist())  # type: ignore[arg-type]
     )
 
 

@@ -157,3 +157,10 @@ def test_a_run_takes_no_notice_of_tuning(experiment: Callable[..., raysim.Experi
     tuned = experiment(tuning={"space": {"client": {"lr": {"grid": [1]}}}})
     assert tuned.fingerprint("data") == experiment().fingerprint("data")
     assert raysim.Experiment.model_validate(json.loads(tuned.to_json())) == tuned
+
+
+def test_the_former_name_of_the_trainer_is_still_read() -> None:
+    former, now = ({"cohort": {"size": 1}, "engine": {name: "fused"}} for name in ("form", "trainer"))
+    assert raysim.Experiment.model_validate(former) == raysim.Experiment.model_validate(now)
+    with pytest.raises(raysim.ExperimentError, match=r"engine\.form"):
+        raysim.Experiment.model_validate({"cohort": {"size": 1}, "engine": {"form": "fused", "trainer": "fused"}})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.fold import TreeFold, deal, fold, middle
+from raysim.cohort.tree import TreeFold, deal, fold, middle
 
 
 def bracket(left: str, right: str) -> str:

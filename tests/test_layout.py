@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from raysim.errors import ModelError
-from raysim.layout import Layout
+from raysim.models.layout import Layout
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(7.0), "c": torch.arange(40.0)}
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import raysim
-from raysim import lock
+from raysim.storage import lock
 
 Make = Callable[..., raysim.Experiment]
 
 WRITER = """
 import sys, time
 from pathlib import Path
-from raysim.lock import locked
+from raysim.storage.lock import locked
 with locked(Path(sys.argv[1]), "three/trial-0"):
     print("locked", flush=True)
     time.sleep(600)
@@ -72,7 +72,7 @@ def test_a_disk_without_locks_is_warned_of(
     def unsupported(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(lock.fcntl, "flock", unsupported)
+    monkeypatch.setattr("raysim.storage.lock.fcntl.flock", unsupported)
     with lock.locked(tmp_path / "three" / "trial-0"):
         pass
     assert "cannot be locked" in caplog.text

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 import raysim
-from tests.conftest import make_clients
-from tests.engine.test_executors import EXECUTORS, bits
+from tests.support.executors import EXECUTORS, bits
+from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
 TRAIN = make_clients([6, 9, 4, 12, 7])
@@ -35,11 +35,11 @@ def tuned(experiment: Make, **sections: Any) -> raysim.Experiment:
     return experiment(**{**base, "model": None, **sections})
 
 
-@pytest.mark.parametrize("form", ["one_by_one", "fused", "stacked", "compiled"])
+@pytest.mark.parametrize("trainer", ["one_by_one", "fused", "stacked", "compiled"])
 @pytest.mark.parametrize("lr", [None, 0.7])
-def test_a_client_is_scored_before_and_after_its_local_steps(form: str, lr: float | None, experiment: Make) -> None:
+def test_a_client_is_scored_before_and_after_its_local_steps(trainer: str, lr: float | None, experiment: Make) -> None:
     evaluation = {"every": 1, "fine_tuning": {"steps": 3} | ({} if lr is None else {"lr": lr})}
-    exp = tuned(experiment, evaluation=evaluation, engine={"workers": 0, "dtype": "float64", "form": form})
+    exp = tuned(experiment, evaluation=evaluation, engine={"workers": 0, "dtype": "float64", "trainer": trainer})
     for done in raysim.rounds(exp, dataset=DATA, model=partial(nn.Linear, 5, 3)):
         assert done.clients is not None
         rows = {row["client"]: row for row in done.clients.to_pylist() if row["split"] == "fine_tuning/test"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,24 @@ def test_every_public_name_exists_and_is_exported() -> None:
     assert {name for name in raysim.__all__ if getattr(raysim, name).__name__ == name} == set(raysim.__all__)
     assert set(dir(raysim)) == set(raysim.__all__) >= FIXED
     assert list(raysim.__all__) == sorted(raysim.__all__)
+
+
+PARTS = set(raysim.Parts.__annotations__)
+TAKERS = (raysim.run, raysim.rounds, raysim.resume, raysim.replay, raysim.run_trials, raysim.run_sweep, raysim.launch)
+
+
+@pytest.mark.parametrize("function", [*TAKERS, raysim.Runs.__init__], ids=lambda function: str(function.__qualname__))
+def test_what_a_script_passes_is_the_same_everywhere_and_in_every_help(function: Any) -> None:
+    assert set(inspect.signature(function).parameters) >= PARTS
+    help_text = inspect.getdoc(function) or ""
+    assert "one loss per example, shape (batch,)" in help_text
+    assert all(name in help_text for name in PARTS)
+
+
+@pytest.mark.parametrize("function", [*TAKERS, raysim.Runs])
+def test_a_keyword_that_there_is_none_of_is_named_with_the_nearest(function: Any) -> None:
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'modle'. Did you mean 'model'\?"):
+        function(None, modle=None)
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
@@ -36,4 +55,5 @@ def test_errors_survive_a_process_border() -> None:
 
     for value in vars(errors).values():
         if inspect.isclass(value):
+            assert issubclass(value, Exception)
             assert str(pickle.loads(pickle.dumps(value("round 3, client 'a'")))) == "round 3, client 'a'"

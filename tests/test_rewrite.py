@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tomllib
 
-from raysim.rewrite import rewritten
+from raysim.config.overrides import rewritten
 
 
 def test_comments_and_order_stay() -> None:
     text = '# mine\nname = "x" # why\n[engine]\nworkers = 0\n'
-    got = rewritten(text, {"engine.form": "stacked", "engine.chunk_size": 16, "name": "y"})
+    got = rewritten(text, {"engine.trainer": "stacked", "engine.chunk_size": 16, "name": "y"})
     assert got.startswith('# mine\nname = "y" # why\n')
-    assert tomllib.loads(got) == {"name": "y", "engine": {"workers": 0, "form": "stacked", "chunk_size": 16}}
+    assert tomllib.loads(got) == {"name": "y", "engine": {"workers": 0, "trainer": "stacked", "chunk_size": 16}}
 
 
 def test_tables_that_are_not_there_are_added() -> None:

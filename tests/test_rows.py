@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.rows import Rows, table
+from raysim.run_folder.rows import Rows, table
 
 values = st.none() | st.integers(-9, 9) | st.floats(-9, 9)
 row = st.dictionaries(st.sampled_from(["loss", "accuracy", "workers"]), values)

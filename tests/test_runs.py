@@ -14,11 +14,13 @@ import pytest
 import torch
 
 import raysim
-from raysim import records
-from raysim.engine.groups import grouped
-from raysim.engine.mates import mates_key
-from raysim.engine.resolve import resolve
-from tests.engine.test_executors import own_actors
+from raysim.engine.many.groups import grouped
+from raysim.engine.plan.resolve import resolve
+from raysim.engine.worker.lockstep import lockstep_key
+from raysim.run_folder import records
+from raysim.run_folder.writer import RunFolder
+from tests.support.executors import own_actors
+from tests.support.kernel import needs_kernel
 
 Make = Callable[..., raysim.Experiment]
 
@@ -145,15 +147,15 @@ def test_rounds_that_could_not_be_recorded_are_not_in_a_checkpoint(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = {"broken": False}
-    add = records.RunFolder.add
+    add = RunFolder.add
 
-    def fails_once(folder: records.RunFolder, row: Any, *rest: Any) -> None:
+    def fails_once(folder: RunFolder, row: Any, *rest: Any) -> None:
         if row["round"] == 5 and folder.path.name == "broken" and not full["broken"]:
             full["broken"] = True
             raise OSError("no space left on device")
         add(folder, row, *rest)
 
-    monkeypatch.setattr(records.RunFolder, "add", fails_once)
+    monkeypatch.setattr(RunFolder, "add", fails_once)
     wanted = [experiment(name=name, rounds=9, client=SCAFFOLD) for name in ("broken", "fine")]
     with pytest.raises(OSError, match="no space"):
         carry_out(wanted, tmp_path, dataset=dataset)
@@ -232,7 +234,7 @@ def test_runs_that_cannot_begin_leave_nothing_behind(
 
 def test_mates_differ_in_rates_and_servers_only(dataset: raysim.FederatedDataset, experiment: Make) -> None:
     def key(**sections: Any) -> Any:
-        return mates_key(resolve(experiment(**sections), dataset))
+        return lockstep_key(resolve(experiment(**sections), dataset=dataset))
 
     sgd = {"optimizer": {"lr": 0.3}, "batch_size": 4}
     assert key() == key(client={**sgd, "optimizer": {"lr": 0.1}})
@@ -249,20 +251,34 @@ def test_mates_differ_in_rates_and_servers_only(dataset: raysim.FederatedDataset
     assert key() != key(client={**sgd, "correction": {"name": "prox", "mu": 0.1}})
     for alone in (
         {"client": SCAFFOLD},
-        {"engine": {"workers": 0, "form": "one_by_one"}},
+        {"engine": {"workers": 0, "trainer": "one_by_one"}},
         {"server": {"aggregator": {"name": "median"}}},
         {"cohort": {"size": 6, "sampler": {"name": "adafl"}}},
     ):
         assert key(**alone) is None
 
 
+def test_mates_with_the_same_bits_everywhere_are_those_of_the_kernel(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    needs_kernel()
+
+    def key(trainer: str, **sections: Any) -> Any:
+        engine = {"workers": 0, "trainer": trainer}
+        return lockstep_key(resolve(experiment(engine=engine, **sections), dataset=dataset), exact=True)
+
+    assert key("compiled") == key("compiled", server={"optimizer": {"lr": 0.5}}) is not None
+    assert key("stacked") is None
+    assert key("compiled", client=MOMENTUM) is None
+
+
 def test_groups_keep_every_worker_busy() -> None:
-    mates = [(i, "same") for i in range(10)]
-    assert grouped(mates, 1) == [tuple(range(10))]
-    assert grouped(mates, 2) == [tuple(range(5)), tuple(range(5, 10))]
+    alike = [(i, "same") for i in range(10)]
+    assert grouped(alike, 1) == [tuple(range(10))]
+    assert grouped(alike, 2) == [tuple(range(5)), tuple(range(5, 10))]
     assert grouped([(0, None), (1, "x"), (2, None), (3, "x")], 2) == [(0,), (1, 3), (2,)]
     assert grouped([(0, "x")], 4) == [(0,)]
     for workers in (1, 2, 3, 7, 20):
-        groups = grouped([*mates, (10, "other"), (11, None)], workers)
+        groups = grouped([*alike, (10, "other"), (11, None)], workers)
         assert sorted(number for group in groups for number in group) == list(range(12))
         assert len(groups) >= min(workers, 12 - 9)

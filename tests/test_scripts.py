@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,9 @@ import pytest
 from raysim.data import DatasetWriter, Field
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
+IN_PYTHON = [
+    file for file in sorted(SCRIPTS.iterdir()) if file.is_file() and "python" in file.read_text().partition("\n")[0]
+]
 
 
 @pytest.mark.parametrize(
@@ -24,6 +29,7 @@ SCRIPTS = Path(__file__).parent.parent / "scripts"
         "bench-report",
         "bench-scaling",
         "bench-server",
+        "bench-trainers",
         "bench-tuning",
     ],
 )
@@ -34,7 +40,7 @@ def test_a_benchmark_says_how_it_is_called(name: str) -> None:
 
 
 def test_the_servers_benchmark_steps_every_optimizer() -> None:
-    command = [sys.executable, SCRIPTS / "bench-server", "--params", "1000", "--repeats", "1"]
+    command = [sys.executable, str(SCRIPTS / "bench-server"), "--params", "1000", "--repeats", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 2 + 8
@@ -44,7 +50,17 @@ def test_the_benchmark_of_data_reads_what_was_prepared(tmp_path: Path) -> None:
     with DatasetWriter(tmp_path / "data", Field((2,), "float32"), Field((), "int64"), 3) as writer:
         for k in range(5):
             writer.write("train", f"c{k}", np.full((3, 2), k, dtype=np.float32), np.zeros(3, dtype=np.int64))
-    command = [sys.executable, SCRIPTS / "bench-data", tmp_path / "data", "--passes", "2", "--counts", "2,3"]
+    command = [sys.executable, str(SCRIPTS / "bench-data"), str(tmp_path / "data"), "--passes", "2", "--counts", "2,3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 2 + 2
+
+
+@pytest.mark.parametrize("script", IN_PYTHON, ids=lambda script: script.name)
+def test_a_script_imports_names_that_there_are(script: Path) -> None:
+    """mypy does not read files without an ending; imports inside functions would fail only when they are called."""
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in ("raysim", "tuning"):
+            module = importlib.import_module(node.module)
+            for name in node.names:
+                assert hasattr(module, name.name) or importlib.import_module(f"{node.module}.{name.name}")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from safetensors import safe_open
@@ -56,6 +57,7 @@ def own_cluster() -> tuple[list[tuple[str, str]], str]:
     return listening, "\n".join(commands)
 
 
+@pytest.mark.ray
 def test_a_cluster_of_a_scripts_own_listens_on_loopback_only(own_cluster: tuple[list[tuple[str, str]], str]) -> None:
     listening, _ = own_cluster
     assert {"gcs_server", "raylet"} <= {name for name, _ in listening}
@@ -63,6 +65,7 @@ def test_a_cluster_of_a_scripts_own_listens_on_loopback_only(own_cluster: tuple[
     assert not beyond
 
 
+@pytest.mark.ray
 def test_it_starts_neither_a_dashboard_nor_an_autoscaler(own_cluster: tuple[list[tuple[str, str]], str]) -> None:
     _, commands = own_cluster
     assert "log_monitor.py" in commands
@@ -102,6 +105,7 @@ def test_what_a_run_leaves_is_data(recorded: Path) -> None:
         ),
         ".parquet": pq.read_table,
         ".safetensors": tensors,
+        ".npy": np.load,
         ".png": lambda file: file.read_bytes().index(b"\x89PNG"),
         ".lock": lambda file: json.loads(file.read_text() or "null"),
     }
@@ -117,7 +121,7 @@ RUNS_CODE = {"pickle", "shelve", "marshal", "eval", "exec", "__import__", "impor
 
 def used(file: Path) -> set[str]:
     """Every name that the file imports or calls, with its module where that is written."""
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)

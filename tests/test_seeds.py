@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import raysim
 from raysim import seeds
+from raysim.systems.times import RoundTime
 
 
 def test_a_key_is_the_same_alone_and_in_an_array() -> None:
@@ -60,3 +65,39 @@ def test_a_key_can_be_derived_in_two_parts() -> None:
     clients = np.arange(5)
     whole, derived = seeds.keys(3, "p", clients, 7), seeds.derive(seeds.keys(3, "p", clients), 7)
     np.testing.assert_array_equal(whole, derived)
+
+
+TAKING_A_PURPOSE = {"key": 1, "keys": 1, "ClassPiles": 2, "drawn": 2}
+"""The argument of each function that is a purpose, where it is a text."""
+
+
+def purposes_in_the_code() -> Iterator[tuple[str, str]]:
+    """(file, purpose) of each call with a purpose in its text."""
+    for path in Path(raysim.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                place = TAKING_A_PURPOSE.get(name, len(node.args))
+                for argument in node.args[place : place + 1]:
+                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                        yield path.name, argument.value
+
+
+def test_the_code_draws_for_the_listed_purposes_only() -> None:
+    used = {purpose for _, purpose in purposes_in_the_code()}
+    # A model of time draws for its fields, by name.
+    of_times = {f"systems.time.{name}" for name in RoundTime.model_fields.keys() - {"name", "server_s"}}
+    assert used | of_times == set(seeds.PURPOSES)
+
+
+def test_a_purpose_is_used_in_one_file_or_for_one_draw() -> None:
+    files: dict[str, set[str]] = {}
+    for file, purpose in purposes_in_the_code():
+        files.setdefault(purpose, set()).add(file)
+    # Samplers are alternatives: a run has one.
+    assert {purpose for purpose, found in files.items() if len(found) > 1} == {"cohort"}
+
+
+def test_purposes_do_not_clash() -> None:
+    keys = [seeds.key(seed, purpose) for seed in range(20) for purpose in seeds.PURPOSES]
+    assert len(set(keys)) == len(keys)

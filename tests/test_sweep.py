@@ -12,9 +12,12 @@ import pytest
 import torch
 
 import raysim
-from raysim import sweep, sweep_runs
+from raysim.api import series
+from raysim.api.sweeps import stored_sweep
+from raysim.experiment import sweep
 from raysim.report import sweep_picture
-from raysim.tagged import tagged
+from raysim.run_folder import records
+from raysim.run_folder.tables import tagged
 
 Make = Callable[..., raysim.Experiment]
 
@@ -116,6 +119,49 @@ def test_a_point_is_the_experiment_with_its_values(
     assert (tmp_path / "all" / "sweep.png").exists()
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5], ids=["may be trained together", "may not"])
+def test_points_have_the_bits_that_they_have_alone(
+    momentum: float, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    exp = experiment(client={"optimizer": {"lr": 0.3, "momentum": momentum}, "batch_size": 4})
+    values = {"client.optimizer.lr": [0.05, 0.1, 0.3], "server.optimizer.lr": [0.5, 1.0]}
+    found = raysim.run_sweep(exp, values, dataset=dataset, path=tmp_path / "all")
+    assert len(found.points) == 6
+    for point in found.points:
+        alone = raysim.run(exp.changed(dict(point.values)), dataset=dataset, path=tmp_path / point.path.name)
+        names = [name for name in alone.rounds.column_names if not records.tells_cost(name)]
+        assert point.rounds.select(names).equals(alone.rounds.select(names))
+        assert point.clients.equals(alone.clients)
+
+
+def test_more_points_than_go_at_a_time(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(series, "AT_A_TIME", 2)
+    begun: list[str] = []
+    values = {"cohort.size": [2, 3, 4, 5, 6]}
+    found = raysim.run_sweep(
+        experiment(rounds=2),
+        values,
+        dataset=dataset,
+        path=tmp_path / "all",
+        started=lambda member: begun.append(
+            f"{member.path.name} after {len(list((tmp_path / 'all').glob('*/curve.png')))}"
+        ),
+    )
+    assert [name.split()[0] for name in begun] == [f"cohort.size={size}" for size in values["cohort.size"]]
+    assert found.rounds["cohort.size"].to_pylist() == [size for size in values["cohort.size"] for _ in range(2)]
+
+
+def test_a_sweep_over_workers_goes_through_them(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    found = raysim.run_sweep(
+        experiment(rounds=1), {"engine.threads": [1, 2]}, dataset=dataset, path=tmp_path / "all", executor="local"
+    )
+    assert [records.stored_experiment(point.path).engine.threads for point in found.points] == [1, 2]
+
+
 def test_cohorts_of_different_sizes_are_nested(experiment: Make, dataset: raysim.FederatedDataset) -> None:
     small, large = (p.experiment for p in sweep.points(experiment(), {"cohort.size": [3, 7]}))
     for few, many in zip(raysim.rounds(small, dataset=dataset), raysim.rounds(large, dataset=dataset), strict=True):
@@ -135,7 +181,7 @@ def test_finished_points_are_read_and_values_added(
     found = raysim.run_sweep(experiment(), more, dataset=dataset, path=where, resume=True)
     whole = raysim.run_sweep(experiment(), more, dataset=dataset, path=tmp_path / "whole")
     assert [p.rounds["loss"] for p in found.points] == [p.rounds["loss"] for p in whole.points]
-    assert sweep_runs.stored_sweep(where) == (experiment(), more)
+    assert stored_sweep(where) == (experiment(), more)
 
 
 def test_a_sweep_goes_on_as_what_it_was(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
@@ -205,9 +251,9 @@ def test_the_picture_has_a_curve_for_each_point_and_their_ends() -> None:
     picture = sweep_picture.figure([({"m": 10}, rounds(0.2, 0.4)), ({"m": 100}, rounds(0.3, 0.6))], "title")
     assert picture is not None
     left, right = picture.axes
-    assert [list(line.get_ydata()) for line in left.get_lines()] == [[0.2, 0.4], [0.3, 0.6]]
+    assert [np.asarray(line.get_ydata()).tolist() for line in left.get_lines()] == [[0.2, 0.4], [0.3, 0.6]]
     ends = right.get_lines()[0]
-    assert (list(ends.get_xdata()), list(ends.get_ydata())) == ([10.0, 100.0], [0.4, 0.6])
+    assert (np.asarray(ends.get_xdata()).tolist(), np.asarray(ends.get_ydata()).tolist()) == ([10.0, 100.0], [0.4, 0.6])
     assert right.get_xscale() == "log"
 
 

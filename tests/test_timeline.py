@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raysim.timeline import Span, Timeline, read
+from raysim.run_folder.timeline import Span, Timeline, read
 
 SPANS = [Span("driver", "step", 1.0, 1.5), Span("worker 0", "train 3", 1.25, 2.0), Span("driver", "plan", 2.0, 2.125)]
 

@@ -12,7 +12,9 @@ import pytest
 import torch
 
 import raysim
-from raysim import records, summary
+from raysim.api import series
+from raysim.engine.plan.resolve import resolve
+from raysim.run_folder import records, tables
 
 Make = Callable[..., raysim.Experiment]
 
@@ -92,7 +94,7 @@ def test_the_summary_is_mean_and_sample_deviation(
 def test_the_summary_of_trials_that_are_not_equally_far() -> None:
     long = pa.table({"round": [0, 1], "loss": [1.0, 2.0], "rejected_clients": [["a"], []]})
     short = pa.table({"round": [0], "loss": [4.0]})
-    assert summary.summarise([long, short]).to_pylist() == [
+    assert tables.summarise([long, short]).to_pylist() == [
         {"round": 0, "trials": 2, "loss/mean": 2.5, "loss/std": pytest.approx(4.5**0.5)},
         {"round": 1, "trials": 1, "loss/mean": 2.0, "loss/std": None},
     ]
@@ -164,3 +166,106 @@ def test_what_cannot_run_leaves_the_old_trials(
     with pytest.raises(raysim.ExperimentError, match="number of training clients"):
         raysim.run_trials(experiment(trials=2, cohort={"size": 21}), dataset=dataset, path=where, overwrite=True)
     assert (where / "trial-1" / "rounds.parquet").exists()
+
+
+def same(result: raysim.Result, alone: raysim.Result) -> bool:
+    """Whether all but what it cost has the same bits."""
+    names = [name for name in alone.rounds.column_names if not records.tells_cost(name)]
+    rows = result.rounds.select(names).equals(alone.rounds.select(names)) and result.clients.equals(alone.clients)
+    return bool(rows) and all(torch.equal(result.params[name], value) for name, value in alone.params.items())
+
+
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("workers", [3, 2], ids=["one after the other", "side by side"])
+def test_on_ray_each_trial_is_the_run_alone(
+    workers: int, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    engine = {"workers": workers, "cpus_per_worker": 0.5, "chunk_size": 2}
+    exp = experiment(trials=2, engine=engine, client={"optimizer": {"lr": 0.1, "momentum": 0.5}, "batch_size": 4})
+    found = raysim.run_trials(exp, dataset=dataset, path=tmp_path / "all", profile=True)
+    for number, trial in enumerate(raysim.trials_of(exp)):
+        alone = raysim.run(trial, dataset=dataset, executor="local", path=tmp_path / f"alone-{number}")
+        assert same(found.trials[number], alone)
+        files = {file.name for file in found.trials[number].path.iterdir()} - {".lock"}
+        assert files - {"timeline.json"} == {file.name for file in alone.path.iterdir()} - {".lock"}
+        assert "timeline.json" in files
+    # Where a round is spread over the workers, its row says so.
+    assert set(found.rounds["workers"].to_pylist()) == ({3} if workers == 3 else {1})
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_trials_go_side_by_side_where_they_fill_the_workers_better_than_a_rounds_chunks(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    def busy(engine: dict[str, Any], **sections: Any) -> int:
+        return series.busy_workers(resolve(experiment(engine=engine, **sections), dataset=dataset))
+
+    assert busy({"workers": 0}) == 1
+    assert busy({"workers": 3, "chunk_size": 2}) == 3
+    assert busy({"workers": 3, "chunk_size": 4}) == 2, "of 7 clients in chunks of 4"
+    assert busy({"workers": 3, "chunk_size": 2}, cohort={"size": 1}) == 1
+
+
+def test_an_interrupt_leaves_a_checkpoint_of_every_trial(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    exp, where = experiment(trials=3, rounds=6), tmp_path / "all"
+    heard: list[int] = []
+
+    def interrupt(row: Any) -> None:
+        heard.append(row["round"])
+        if row["round"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        raysim.run_trials(exp, dataset=dataset, path=where, loggers=[interrupt])
+    left = [records.read_rounds(where / f"trial-{i}").num_rows for i in range(3)]
+    assert left == [4, 2, 2]
+    assert all(
+        (where / f"trial-{i}" / "checkpoints" / f"round-{n:06d}.safetensors").exists() for i, n in enumerate(left)
+    )
+    found = raysim.run_trials(exp, dataset=dataset, path=where, resume=True)
+    whole = raysim.run_trials(exp, dataset=dataset, path=tmp_path / "whole")
+    assert all(same(*pair) for pair in zip(found.trials, whole.trials, strict=True))
+
+
+def test_a_trial_that_fails_says_so_and_the_others_are_left_to_go_on_with(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    left = [10**6]
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        left[0] -= 1
+        if left[0] < 0:
+            raise ArithmeticError("too large")
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def make(loss: Any, path: Path, **how: Any) -> raysim.TrialsResult:
+        return raysim.run_trials(experiment(trials=2), dataset=dataset, loss=loss, path=path, **how)
+
+    whole = make(loss, tmp_path / "whole")
+    left[0] = (10**6 - left[0]) // 2
+    with pytest.raises(raysim.ClientError, match="too large"):
+        make(loss, tmp_path / "all")
+    left[0] = 10**6
+    again = make(loss, tmp_path / "all", resume=True)
+    assert all(same(*pair) for pair in zip(again.trials, whole.trials, strict=True))
+
+
+def test_loggers_and_progress_hear_every_round_of_one_trial_after_the_other(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard: list[tuple[int, float]] = []
+    found = raysim.run_trials(
+        experiment(trials=3),
+        dataset=dataset,
+        path=tmp_path / "all",
+        loggers=[lambda row: heard.append((row["round"], row["loss"]))],
+        progress=True,
+    )
+    rows = [(row["round"], row["loss"]) for result in found.trials for row in result.rounds.to_pylist()]
+    assert heard == rows
+    placement, first, last = capsys.readouterr().err.splitlines()
+    assert placement == "placement  1 run(s) at a time, one on each worker"
+    assert first.startswith("round 1/12: ")
+    assert last.startswith("round 12/12: ")

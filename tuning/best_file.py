@@ -10,7 +10,7 @@ from typing import Any
 import tomlkit
 
 from raysim import Experiment, ExperimentError, rewritten
-from raysim.dotted import leaves
+from raysim.config.overrides import leaves
 
 
 def text(experiment: Experiment, source: str | None, heading: str) -> str:

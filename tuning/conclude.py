@@ -10,10 +10,10 @@ from typing import Any
 
 from raysim import Experiment, RaysimError, Report, Runs
 from tuning import standard_error
-from tuning.files import clear_half_made
+from tuning.folder import clear_half_made
 from tuning.ledger import Ledger
 from tuning.objective import Row
-from tuning.progress import Progress
+from tuning.progress import StudyProgress
 from tuning.protocol import concluding, seeded
 from tuning.search import POLL_S
 from tuning.section import TuningSection
@@ -39,7 +39,7 @@ def conclude(
     runs: Runs,
     chosen: Mapping[int, Mapping[str, Any]],
     folder: Path,
-    progress: Progress,
+    progress: StudyProgress,
 ) -> None:
     """Run what has not been run yet, in one process of the study, and wait for it in the others.
 
@@ -69,7 +69,7 @@ def _begun(
 
 
 def _run(
-    runs: Runs, begun: Mapping[int, Sequence[tuple[Experiment, Path]]], progress: Progress
+    runs: Runs, begun: Mapping[int, Sequence[tuple[Experiment, Path]]], progress: StudyProgress
 ) -> dict[int, list[Row]]:
     """The last row of every run, by trial."""
     every = [(number, *run) for number, of_trial in begun.items() for run in of_trial]
@@ -86,7 +86,7 @@ def _run(
     return last
 
 
-def _hear(report: Report, rows: dict[int, list[Row]], progress: Progress) -> None:
+def _hear(report: Report, rows: dict[int, list[Row]], progress: StudyProgress) -> None:
     if report.error is not None:
         raise _told(report.error, report.path)
     rows[report.run].extend(report.rows)

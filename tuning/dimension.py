@@ -53,6 +53,9 @@ Dimension = Listed | Range
 def read(key: str, table: Mapping[str, Any]) -> Dimension:
     """The dimension that a table such as { grid = [0.1, 1] } says; `key` is whose it is.
 
+    >>> read("client.optimizer.lr", {"log": [0.001, 1]})
+    Range(kind='log', low=0.001, high=1)
+
     Raises:
         ExperimentError: the table says no kind of values, or several, or values that make none.
     """
@@ -110,7 +113,11 @@ def value(dimension: Dimension, param: Any) -> Any:
 
 
 def samples(dimension: Dimension) -> list[Any]:
-    """Every listed value; of a range both ends, and a number inside."""
+    """Every listed value; of a range both ends, and a number inside.
+
+    >>> samples(Range("int", 5, 50)), samples(Listed((0.1, 1.0), ordered=True))
+    ([5, 50], [0.1, 1.0])
+    """
     if isinstance(dimension, Listed):
         return list(dimension.values)
     if dimension.kind == "int":

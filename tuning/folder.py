@@ -1,11 +1,12 @@
-"""Whose a study's folder is: `study.json` names the study, as trials of two studies would overwrite one another."""
+"""Claims a study's folder by `study.json`, and clears folders of runs that were never finished being made."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
-from raysim.whole import write_text
+from raysim.storage.atomic import write_text
 from tuning.errors import StudyError
 
 FILE = "study.json"
@@ -51,3 +52,9 @@ def way_out(has_storage: bool, has_folder: bool) -> str:
 
 def _identity(storage: str, name: str) -> dict[str, str]:
     return {"storage": storage, "name": name}
+
+
+def clear_half_made(run: Path) -> None:
+    """Remove a run's folder that was never finished being made: there is nothing in it to go on with."""
+    if run.is_dir() and not (run / "experiment.json").exists():
+        shutil.rmtree(run)

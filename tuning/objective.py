@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -19,20 +19,25 @@ VALIDATION = "eval/validation"
 class Objective(Section):
     """The mean, over some rounds, of a figure of each.
 
-    name: "accuracy" and "loss" are those of the validation clients' examples; "percentile" is one of the accuracies of
-        validation clients; "train_loss" is the loss of the cohort as it trains.
-    percentile: which one, from 0 to 100.
-    last: the rounds are the last so many. window: or they are these, first and last one included, counted from 0 as
-        the column `round` is. Of them, those count in which the figure is known: in evaluated ones, or for
-        "train_loss" in all.
-
     Source: Reddi et al. (2021) and Yang et al. (2023) tune by the training loss, averaged over a window of rounds.
     """
 
-    name: Literal["accuracy", "loss", "percentile", "train_loss"] = "accuracy"
-    percentile: Annotated[float, Field(ge=0, le=100)] | None = None
-    last: PositiveInt | None = None
-    window: tuple[NonNegativeInt, NonNegativeInt] | None = None
+    name: Literal["accuracy", "loss", "percentile", "train_loss"] = Field(
+        "accuracy",
+        description=(
+            '"accuracy" and "loss" are those of the validation clients\' examples; "percentile" is one of the '
+            'accuracies of validation clients; "train_loss" is the loss of the cohort as it trains.'
+        ),
+    )
+    percentile: float | None = Field(None, ge=0, le=100, description="Which percentile, from 0 to 100.")
+    last: PositiveInt | None = Field(None, description="Number of last rounds of the mean.")
+    window: tuple[NonNegativeInt, NonNegativeInt] | None = Field(
+        None,
+        description=(
+            "First and last round of the mean, in place of `last`, counted from 0 as the column `round` is. Of "
+            'them, evaluated rounds count; for "train_loss" all.'
+        ),
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:

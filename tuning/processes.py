@@ -12,10 +12,13 @@ its beat has not changed for a minute of this process' own clock.
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,7 +26,6 @@ import optuna
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuning import machine
 from tuning.errors import StudyError
 
 log = logging.getLogger("raysim")
@@ -92,7 +94,7 @@ class Processes:
     def __enter__(self) -> Self:
         self._study = optuna.create_study(study_name=self._name, storage=self._storage, load_if_exists=True)
         self._study_id = self._storage.get_study_id_from_name(self._name)
-        self._id = self._add({"kind": "process", "identity": machine.identity()}, TrialState.RUNNING)
+        self._id = self._add({"kind": "process", "identity": this_process()}, TrialState.RUNNING)
         self.number = self._storage.get_trial(self._id).number
         self._beating = threading.Thread(target=self._beat, daemon=True, name="tuning beat")
         self._beating.start()
@@ -149,7 +151,7 @@ class Processes:
     def _has_ended(self, rows: Log, process: int) -> bool:
         if process in rows.left:
             return True
-        gone = machine.is_gone(dict(rows.processes[process]))
+        gone = has_ended(dict(rows.processes[process]))
         if gone is not None:
             return gone
         beat, now_s = rows.beats[process], time.monotonic()
@@ -173,3 +175,35 @@ class Processes:
             except Exception as error:
                 # A storage that is away for long is met by whoever has something to write.
                 log.debug("no beat: %s", error)
+
+
+_STARTED = 19
+"""Where /proc/PID/stat has the start time, counted after the command's name."""
+
+
+def here() -> str:
+    """The space that process ids are unique in: the machine, since its last start, and its namespace of ids."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{socket.gethostname()} {boot} {os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def this_process() -> dict[str, Any]:
+    """What others need to know of this process."""
+    return {"machine": here(), "pid": os.getpid(), "started": _started(os.getpid())}
+
+
+def has_ended(identity: dict[str, Any]) -> bool | None:
+    """Whether that process has ended; None where that cannot be seen from here."""
+    if identity["machine"] != here():
+        return None
+    return bool(_started(identity["pid"]) != identity["started"])
+
+
+def _started(pid: int) -> str | None:
+    """When the process was started, in ticks since the machine was; None: there is none, or it is only waited for."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else fields[_STARTED]

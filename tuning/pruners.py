@@ -18,50 +18,42 @@ class NoPruner(Section):
     name: Literal["none"] = "none"
 
 
-class Median(Section):
-    """Stop what is worse than the median of finished trials at the same round.
-
-    startup: so many trials are finished before. warmup_rounds: a trial's first so many are left alone.
-    """
+class MedianStop(Section):
+    """Stop a trial that is worse than the median of finished trials at the same round."""
 
     name: Literal["median"] = "median"
-    startup: NonNegativeInt = 5
-    warmup_rounds: NonNegativeInt = 0
+    startup: NonNegativeInt = Field(5, description="Number of finished trials before any is stopped.")
+    warmup_rounds: NonNegativeInt = Field(0, description="First rounds in which no trial is stopped.")
 
 
 class Halving(Section):
-    """Successive halving, asynchronous: of the trials that reach min_rounds * factor^k, the best 1 / factor go on.
-
-    min_rounds: absent: `evaluation.every`. factor: see above.
-    """
+    """Successive halving, asynchronous: of the trials that reach min_rounds * factor^k, the best 1 / factor go on."""
 
     name: Literal["halving"] = "halving"
-    min_rounds: PositiveInt | None = None
-    factor: Annotated[int, Field(ge=2)] = 3
+    min_rounds: PositiveInt | None = Field(
+        None, description="Rounds before the first decision. Absent: `evaluation.every`."
+    )
+    factor: int = Field(3, ge=2, description="The best 1 / factor of the trials go on.")
 
 
 class Hyperband(Section):
-    """Successive halving in several brackets, which begin at different rounds.
-
-    min_rounds: of the first bracket; absent: `evaluation.every`. factor: the best 1 / factor go on.
-    """
+    """Successive halving in several brackets, which begin at different rounds."""
 
     name: Literal["hyperband"] = "hyperband"
-    min_rounds: PositiveInt | None = None
-    factor: Annotated[int, Field(ge=2)] = 3
+    min_rounds: PositiveInt | None = Field(
+        None, description="Rounds before the first decision of the first bracket. Absent: `evaluation.every`."
+    )
+    factor: int = Field(3, ge=2, description="The best 1 / factor of the trials go on.")
 
 
 class Wilcoxon(Section):
-    """Seeds are run one after the other; stop where the best trial is better, seed by seed.
-
-    p: the level of the signed-rank test.
-    """
+    """Seeds are run one after the other; stop where the best trial is better, seed by seed."""
 
     name: Literal["wilcoxon"] = "wilcoxon"
-    p: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    p: float = Field(0.1, gt=0, lt=1, description="Level of the signed-rank test.")
 
 
-Pruner = Annotated[NoPruner | Median | Halving | Hyperband | Wilcoxon, Field(discriminator="name")]
+Pruner = Annotated[NoPruner | MedianStop | Halving | Hyperband | Wilcoxon, Field(discriminator="name")]
 
 
 def check(pruner: Pruner, seeds: int, rounds: int, every: int) -> None:
@@ -89,7 +81,7 @@ def make(pruner: Pruner, rounds: int, every: int) -> BasePruner:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         match pruner:
-            case Median():
+            case MedianStop():
                 return MedianPruner(pruner.startup, pruner.warmup_rounds)
             case Halving():
                 return SuccessiveHalvingPruner(pruner.min_rounds or every, pruner.factor)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from optuna.trial import FrozenTrial
 
-from raysim.tagged import column
+from raysim.run_folder.tables import column
 from tuning.conclude import results
 from tuning.dimension import Listed
 from tuning.ledger import DIVERGED, FAILED, FINISHED

@@ -23,55 +23,40 @@ from tuning.space import Space
 
 
 class Grid(Section):
-    """Every configuration once, in an order that is drawn.
-
-    seed: of what is drawn; absent: the experiment's.
-    """
+    """Every configuration once, in a random order."""
 
     name: Literal["grid"] = "grid"
-    seed: int | None = None
+    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 class Random(Section):
-    """Every configuration by itself, at random.
-
-    seed: of what is drawn; absent: the experiment's.
-    """
+    """Every configuration drawn independently."""
 
     name: Literal["random"] = "random"
-    seed: int | None = None
+    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 class Tpe(Section):
-    """Tree-structured Parzen estimators.
-
-    startup: configurations at random before them. seed: of what is drawn; absent: the experiment's.
-    """
+    """Tree-structured Parzen estimators."""
 
     name: Literal["tpe"] = "tpe"
-    startup: PositiveInt = 10
-    seed: int | None = None
+    startup: PositiveInt = Field(10, description="Number of random configurations first.")
+    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 class Gp(Section):
-    """A Gaussian process and its expected improvement.
-
-    startup: configurations at random before it. seed: of what is drawn; absent: the experiment's.
-    """
+    """A Gaussian process and its expected improvement."""
 
     name: Literal["gp"] = "gp"
-    startup: PositiveInt = 10
-    seed: int | None = None
+    startup: PositiveInt = Field(10, description="Number of random configurations first.")
+    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 class Cmaes(Section):
-    """CMA-ES; for at least two keys with numbers between two ends.
-
-    seed: of what is drawn; absent: the experiment's.
-    """
+    """CMA-ES; for at least two keys with a range of numbers."""
 
     name: Literal["cmaes"] = "cmaes"
-    seed: int | None = None
+    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 Sampler = Annotated[Grid | Random | Tpe | Gp | Cmaes, Field(discriminator="name")]

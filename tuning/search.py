@@ -15,14 +15,14 @@ from optuna.trial import TrialState
 
 from raysim import ClientError, DataError, Experiment, ExperimentError, ModelError, Report, Runs
 from tuning import pruners, samplers
-from tuning.files import clear_half_made
+from tuning.folder import clear_half_made
 from tuning.ledger import DIVERGED, FAILED, FINISHED, PRUNED, Held, Ledger
 from tuning.objective import divergence
-from tuning.progress import Progress
+from tuning.progress import StudyProgress
 from tuning.protocol import runs_of
 from tuning.pruners import NoPruner
 from tuning.section import TuningSection
-from tuning.under_way import UnderWay
+from tuning.under_way import TrialUnderWay
 
 OWN_FAULTS = (ClientError, ModelError, ExperimentError, DataError)
 """Errors of a configuration or of a user's code: the trial fails. Any other ends the process, and no trial."""
@@ -46,12 +46,12 @@ class Search:
         ledger: Ledger,
         runs: Runs,
         folder: Path,
-        progress: Progress,
+        progress: StudyProgress,
     ) -> None:
         self._tuning, self._measured, self._ledger, self._runs = tuning, measured, ledger, runs
         self._folder, self._progress = folder, progress
         self._by_seed = pruners.looks_at_seeds(tuning.pruner)
-        self._trials: dict[int, UnderWay] = {}
+        self._trials: dict[int, TrialUnderWay] = {}
         """By the numbers of their runs."""
         self._inherited_s = -math.inf
         self._writing: deque[Future[None]] = deque()
@@ -93,16 +93,16 @@ class Search:
             self._begin([trial for held in chosen if (trial := self._prepared(held)) is not None], resumed)
         return bool(taken)
 
-    def _prepared(self, held: Held) -> UnderWay | None:
+    def _prepared(self, held: Held) -> TrialUnderWay | None:
         try:
             experiments = runs_of(self._measured, self._tuning, held.values)
         except ExperimentError as error:
             self._end(held, FAILED, TrialState.FAIL, None, {"why": str(error)})
             return None
         path = trial_folder(self._folder, held.number)
-        return UnderWay(held, [(seed, path / f"seed-{place}") for place, seed in enumerate(experiments)])
+        return TrialUnderWay(held, [(seed, path / f"seed-{place}") for place, seed in enumerate(experiments)])
 
-    def _begin(self, trials: Sequence[UnderWay], resume: bool) -> None:
+    def _begin(self, trials: Sequence[TrialUnderWay], resume: bool) -> None:
         places = [(trial, place) for trial in trials for place in range(1 if self._by_seed else len(trial.runs))]
         try:
             self._start(places, resume)
@@ -114,7 +114,7 @@ class Search:
                 except OWN_FAULTS as error:
                     self._fail(trial, str(error))
 
-    def _begin_seed(self, trial: UnderWay, place: int) -> bool:
+    def _begin_seed(self, trial: TrialUnderWay, place: int) -> bool:
         """Whether it could begin; else its trial has ended."""
         try:
             self._start([(trial, place)], resume=trial.held.resumed)
@@ -123,7 +123,7 @@ class Search:
             return False
         return True
 
-    def _start(self, places: Sequence[tuple[UnderWay, int]], resume: bool) -> None:
+    def _start(self, places: Sequence[tuple[TrialUnderWay, int]], resume: bool) -> None:
         if not places:
             return
         if resume:
@@ -169,7 +169,7 @@ class Search:
                 return not self._begin_seed(trial, place + 1)
         return False
 
-    def _report(self, trial: UnderWay, steps: Mapping[int, float]) -> None:
+    def _report(self, trial: TrialUnderWay, steps: Mapping[int, float]) -> None:
         """Have the storage learn of steps, while the workers go on."""
         for step, value in steps.items():
             if step not in trial.known_steps:
@@ -181,11 +181,11 @@ class Search:
             self._writing.popleft().result()
         return True
 
-    def _may_prune(self, trial: UnderWay) -> bool:
+    def _may_prune(self, trial: TrialUnderWay) -> bool:
         """Whether a pruner is asked: not where nothing is left to spare."""
         return not isinstance(self._tuning.pruner, NoPruner) and (self._by_seed or not trial.has_all_rounds)
 
-    def _diverged(self, trial: UnderWay, why: str) -> None:
+    def _diverged(self, trial: TrialUnderWay, why: str) -> None:
         worst = self._tuning.objective.worst
         if samplers.learns_from_finished_only(self._tuning.chosen_sampler()):
             self._close(trial, DIVERGED, TrialState.COMPLETE, worst, why)
@@ -194,11 +194,11 @@ class Search:
         self._report(trial, {1 + max((*trial.reported, *trial.known_steps), default=0): worst})
         self._close(trial, DIVERGED, TrialState.PRUNED, None, why)
 
-    def _fail(self, trial: UnderWay, why: str) -> None:
+    def _fail(self, trial: TrialUnderWay, why: str) -> None:
         self._close(trial, FAILED, TrialState.FAIL, None, why)
 
     def _close(
-        self, trial: UnderWay, outcome: str, state: TrialState, value: float | None, why: str | None = None
+        self, trial: TrialUnderWay, outcome: str, state: TrialState, value: float | None, why: str | None = None
     ) -> None:
         for number in [number for number, other in self._trials.items() if other is trial]:
             if number in trial.numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -22,33 +22,43 @@ TRIALS = 50
 
 
 class TuningSection(Section):
-    """What a study tries, and how it measures.
+    """What a study tries, and how it measures."""
 
-    space: dotted keys of the experiment, and their values (tuning/space.py).
-    sampler: absent: "grid" where every key has a list, else "tpe". pruner: stops trials early.
-    trials: configurations that are tried; absent: the whole grid, else 50.
-    seeds: runs of each configuration. They are `seed`, `seed + 1`, ... for every configuration alike, so that cohorts
-        are paired. vary: what moves with them beside the clients' own draws. The data do not, unless said: where a
-        source has no test set of its own, another seed's training examples would be among the test examples.
-    concurrent: trials at a time; "auto": up to 64 where proposals do not depend on results, else one for each worker.
-    objective: what is looked for.
-    holdout: share of the training clients that become validation clients, where there are none yet and `[data]` does
-        not say otherwise.
-    storage: of Optuna. Absent: SQLite, in the study's folder. "journal:PATH" is a journal file, anything else a URL.
-    final: so many of the best configurations are run on all training clients, and evaluated on the test split.
-    """
-
-    space: dict[str, Any]
-    sampler: Sampler | None = None
-    pruner: Pruner = NoPruner()
-    trials: PositiveInt | None = None
-    seeds: PositiveInt = 1
-    vary: tuple[Literal["data", "model", "cohort"], ...] = ("model", "cohort")
-    concurrent: PositiveInt | Literal["auto"] = "auto"
-    objective: Objective = Objective()
-    holdout: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    storage: str | None = None
-    final: Annotated[int, Field(ge=0, le=2)] = 2
+    space: dict[str, Any] = Field(description="Dotted keys of the experiment, and their values (tuning/space.py).")
+    sampler: Sampler | None = Field(
+        None, description='Proposes configurations. Absent: "grid" where every key has a list, else "tpe".'
+    )
+    pruner: Pruner = Field(NoPruner(), description="Stops unpromising trials early.")
+    trials: PositiveInt | None = Field(None, description="Number of configurations. Absent: the whole grid, else 50.")
+    seeds: PositiveInt = Field(
+        1, description="Runs of each configuration, with `seed`, `seed + 1`, ...: cohorts are paired."
+    )
+    vary: tuple[Literal["data", "model", "cohort"], ...] = Field(
+        ("model", "cohort"),
+        description=(
+            "What varies with the seeds beside the clients' draws. Data do not by default: where a source has no "
+            "test set, another seed's training examples would be among the test examples."
+        ),
+    )
+    concurrent: PositiveInt | Literal["auto"] = Field(
+        "auto", description='Trials at a time; "auto": up to 64 where proposals ignore results, else one per worker.'
+    )
+    objective: Objective = Field(Objective(), description="The value that is optimised.")
+    holdout: float = Field(
+        0.2,
+        gt=0,
+        lt=1,
+        description="Share of the training clients held out for validation, unless `[data]` has some already.",
+    )
+    storage: str | None = Field(
+        None, description='"journal:PATH", or a URL for Optuna. Absent: SQLite in the study\'s folder.'
+    )
+    final: int = Field(
+        2,
+        ge=0,
+        le=2,
+        description="Number of best configurations trained on all training clients and scored on the test split.",
+    )
 
     def parsed_space(self) -> Space:
         """The space, read."""

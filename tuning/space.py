@@ -91,6 +91,10 @@ class Space:
 def parse(table: Mapping[str, Any]) -> Space:
     """Read a space from tables within tables, or from dotted keys.
 
+    >>> space = parse({"client": {"optimizer": {"lr": {"grid": [0.1, 1]}}}, "cohort.size": {"int": [5, 7]}})
+    >>> space.grid, space.size
+    ({'client.optimizer.lr': [0.1, 1.0], 'cohort.size': [5, 6, 7]}, 6)
+
     Raises:
         ExperimentError: a key says no kind of values, or values that make none.
     """

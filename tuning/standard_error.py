@@ -23,7 +23,11 @@ import pyarrow.parquet as pq
 
 
 def over_clients(sums: Sequence[float], sizes: Sequence[int]) -> float | None:
-    """The standard error of sum(sums) / sum(sizes), a row a client; None for fewer than two clients."""
+    """The standard error of sum(sums) / sum(sizes), a row a client; None for fewer than two clients.
+
+    >>> over_clients([1.0, 0.0], [1, 1])
+    0.5
+    """
     clients, total = len(sizes), sum(sizes)
     if clients < 2 or not total:
         return None
@@ -33,7 +37,11 @@ def over_clients(sums: Sequence[float], sizes: Sequence[int]) -> float | None:
 
 
 def over_seeds(values: Sequence[float]) -> float | None:
-    """The standard error of the mean of the seeds' values; None for one seed."""
+    """The standard error of the mean of the seeds' values; None for one seed.
+
+    >>> over_seeds([1.0, 3.0]), over_seeds([1.0])
+    (1.0, None)
+    """
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-import numpy.typing as npt
 import optuna
 import pyarrow.parquet as pq
 from optuna.trial import FrozenTrial
 
-from raysim import Experiment, FederatedDataset, Runs, dataset_of
-from raysim.whole import write, write_text
+from raysim import Experiment, FederatedDataset, Parts, Runs, dataset_of
+from raysim.storage.atomic import write, write_text
 from tuning import best_file, folder, pictures, protocol, pruners, result, samplers
 from tuning import section as sections
 from tuning.conclude import conclude
 from tuning.errors import StudyError
 from tuning.ledger import Ledger, open_study
 from tuning.processes import Processes
-from tuning.progress import Progress, Terminal
+from tuning.progress import StudyProgress
 from tuning.quiet import quiet_hosts, quiet_rounds
 from tuning.result import Configuration, Study
 from tuning.search import Search
@@ -34,17 +33,12 @@ def tune(
     experiment: Experiment,
     space: Mapping[str, Any] | None = None,
     *,
-    dataset: FederatedDataset | None = None,
-    model: Any = None,
-    loss: Any = None,
-    params: Mapping[str, npt.ArrayLike] | None = None,
-    server_optimizer: Any = None,
     executor: Literal["local", "ray"] | None = None,
     address: str | None = None,
     path: str | Path | None = None,
     progress: bool | None = None,
     source: str | None = None,
-    **settings: Any,
+    **parts_and_settings: Any,
 ) -> Study:
     """Look for the best values of some of the experiment's keys on held-out clients; then evaluate them on test.
 
@@ -54,13 +48,13 @@ def tune(
     Args:
         experiment: what is tuned; its `[tuning]` says how.
         space: dotted key -> values, such as {"client.optimizer.lr": {"log": [1e-3, 1]}}; in place of `[tuning.space]`.
-        dataset, model, loss, params, server_optimizer: as for `raysim.run`, the same for every trial. Of a dataset
-            without validation clients some training clients are held out.
         executor, address: as for `raysim.run`.
         path: the study's folder, by default runs/<name>-tuning.
         progress: a line for each trial, and a bar on a terminal; by default there and in a notebook.
         source: the file that the experiment was read from: best.toml keeps its comments.
-        settings: keys of `[tuning]`, such as trials=20 or storage="sqlite:///study.db".
+        parts_and_settings: what is passed to `raysim.run` beside the experiment (`raysim.Parts`), the same for every
+            trial, where of a dataset without validation clients some training clients are held out; and keys of
+            `[tuning]`, such as trials=20 or storage="sqlite:///study.db".
 
     Raises:
         ExperimentError: a key, a value, or a combination that is not defined, before anything runs.
@@ -69,6 +63,10 @@ def tune(
             finished.
         RaysimError: as `raysim.run`; what is under way goes on when it is called again.
     """
+    named = Parts.__annotations__
+    parts = cast("Parts", {name: part for name, part in parts_and_settings.items() if name in named})
+    settings = {name: value for name, value in parts_and_settings.items() if name not in named}
+    dataset = parts.get("dataset")
     given = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
     tuning = sections.checked(given, experiment) if given else sections.section_of(experiment)
     where = Path(path) if path is not None else default_folder(experiment)
@@ -85,8 +83,7 @@ def tune(
     name, read = experiment.name, tuning.parsed_space()
     url = tuning.storage or default_url(where)
     folder.check(where, placed(url, where), name)
-    how: dict[str, Any] = {"model": model, "loss": loss, "params": params, "server_optimizer": server_optimizer}
-    how |= {"executor": executor, "address": address}
+    how: dict[str, Any] = {"executor": executor, "address": address, **parts}
     with ExitStack() as stack:
         stack.enter_context(quiet_rounds())
         stack.enter_context(answering(url))
@@ -98,7 +95,7 @@ def tune(
         way_out = folder.way_out(tuning.storage is not None, path is not None)
         open_study(storage, name, tuning.objective.is_maximised, identity, shown(url), way_out)
         folder.claim(where, placed(url, where), name)
-        show = stack.enter_context(Terminal.where_wanted(progress, tuning.objective))
+        show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
         ledger = _ledger(storage, processes, measured, tuning, read)
         with _runs(measured, held, how) as runs:
@@ -130,7 +127,7 @@ def default_folder(experiment: Experiment) -> Path:
 
 def _runs(experiment: Experiment, dataset: FederatedDataset | None, how: Mapping[str, Any]) -> Runs:
     with quiet_hosts():
-        return Runs(experiment, dataset=dataset, **how)
+        return Runs(experiment, **{**how, "dataset": dataset})
 
 
 def _conclude(
@@ -140,7 +137,7 @@ def _conclude(
     runs: Runs,
     chosen: list[Configuration],
     where: Path,
-    show: Progress,
+    show: StudyProgress,
 ) -> None:
     conclude(experiment, tuning, ledger, runs, {c.number: c.values for c in chosen}, where, show)
 

@@ -15,7 +15,7 @@ from tuning.objective import Objective, Row
 
 
 @dataclass
-class UnderWay:
+class TrialUnderWay:
     """What is known of a trial while it runs.
 
     runs: its experiments, a seed each, and the folders in which they are recorded.

@@ -1,4 +1,4 @@
-"""The command line: a file per command."""
+"""The command line: a file per group of commands."""
 
 from raysim.cli.app import app, main
 

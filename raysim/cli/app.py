@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from raysim.cli import attach, check, compare, data, replay, report, resume, run, stop, tune
-from raysim.cli.exit_codes import FAILED, MISUSED
-from raysim.cli.say import say
+from raysim.cli import check, data, on_cluster, recorded, run, tune
+from raysim.cli.output import FAILED, MISUSED, say
 from raysim.errors import (
     DataError,
     ExperimentError,
@@ -27,7 +26,7 @@ class _Commands(TyperGroup):
     """Turns raysim's errors into one message and an exit code, for every command alike."""
 
     def invoke(self, ctx: Any) -> Any:
-        from raysim.engine.terminable import terminable
+        from raysim.engine.rounds.terminable import terminable
 
         try:
             with terminable():
@@ -69,19 +68,19 @@ app = typer.Typer(
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and end.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
 
 
 app.command("run")(run.run)
-app.command("resume")(resume.resume)
-app.command("attach")(attach.attach)
-app.command("stop")(stop.stop)
-app.command("replay")(replay.replay)
+app.command("resume")(run.resume)
+app.command("attach")(on_cluster.attach)
+app.command("stop")(on_cluster.stop)
+app.command("replay")(recorded.replay)
 app.command("check")(check.check)
 app.command("tune")(tune.tune)
-app.command("report")(report.report)
-app.command("compare")(compare.compare)
+app.command("report")(recorded.report)
+app.command("compare")(recorded.compare)
 app.add_typer(data.data, name="data")

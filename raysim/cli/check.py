@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raysim.cli.experiment import load
-from raysim.cli.options import File, Folder, Set, Unset
-from raysim.cli.say import say
+from raysim.cli.options import File, Folder, Set, Unset, load
+from raysim.cli.output import say
 
 if TYPE_CHECKING:
-    from raysim.engine.plan import Plan
+    from raysim.engine.plan.plan import Plan
 
 
 def check(
@@ -21,17 +20,19 @@ def check(
     removals: Unset = None,
     path: Folder = None,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure which form and chunk size are fastest here.")
+        bool, typer.Option("--calibrate", help="Measure which trainer and chunk size are fastest here.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --calibrate: where FILE goes with what was found. [default: print it]"),
+        typer.Option(
+            metavar="FILE", help="With --calibrate: write FILE with the fastest values here. [default: print]"
+        ),
     ] = None,
 ) -> None:
     """Check an experiment, prepare its data, and say what would run."""
     if out is not None and not calibrate:
         raise typer.BadParameter("--out takes what --calibrate finds: add --calibrate.")
-    from raysim.engine.resolve import resolve
+    from raysim.engine.plan.resolve import resolve
     from raysim.report import preview
 
     experiment = load(file, changes, removals)
@@ -49,18 +50,18 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
     import json
     import os
 
-    from raysim.engine.calibrate import best, calibrate
-    from raysim.report import calibration
-    from raysim.rewrite import rewritten
+    from raysim.config.overrides import rewritten
+    from raysim.engine.rounds.calibrate import best, calibrate
+    from raysim.report import preview
 
     asked = plan.experiment.engine.workers
     workers = len(os.sched_getaffinity(0)) if asked == "auto" else max(1, asked)
     timings = calibrate(plan, workers, tell=lambda said: say(f"left out: {said}"))
     chosen = best(timings)
-    typer.echo(f"\nmeasured in this process, a round of {workers} worker(s):\n{calibration.text(timings, chosen)}\n")
+    typer.echo(f"\nmeasured in this process, a round of {workers} worker(s):\n{preview.calibrated(timings, chosen)}\n")
     if out is None:
-        typer.echo(f"[engine]\nform = {json.dumps(chosen.form)}\nchunk_size = {json.dumps(chosen.chunk_size)}")
+        typer.echo(f"[engine]\ntrainer = {json.dumps(chosen.trainer)}\nchunk_size = {json.dumps(chosen.chunk_size)}")
     else:
-        values = {"engine.form": chosen.form, "engine.chunk_size": chosen.chunk_size}
+        values = {"engine.trainer": chosen.trainer, "engine.chunk_size": chosen.chunk_size}
         out.write_text(rewritten(file.read_text(encoding="utf-8"), values), encoding="utf-8")
-        typer.echo(f"written to {out}; --set and --unset were not")
+        typer.echo(f"written to {out}, without the changes of --set and --unset")

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raysim.cli.experiment import load
-from raysim.cli.options import Set
-from raysim.cli.say import say
+from raysim.cli.options import Set, load
+from raysim.cli.output import say
 from raysim.errors import ExperimentError, MissingFileError
 
 if TYPE_CHECKING:
     from raysim.data.dataset import FederatedDataset
-    from raysim.experiment import Experiment
+    from raysim.experiment.experiment import Experiment
 
 
 def inspect(
@@ -53,8 +52,8 @@ def prepare(
     """
     import time
 
-    from raysim import experiment as experiments
     from raysim.data.describe import summary
+    from raysim.experiment import experiment as experiments
     from raysim.report import figures
 
     start_s = time.monotonic()
@@ -70,7 +69,7 @@ def prepare(
 
 
 def _dataset(source: Path, changes: list[str] | None) -> FederatedDataset:
-    from raysim.elsewhere.uri import uri_of
+    from raysim.storage.remote.uri import uri_of
 
     uri = uri_of(source)
     if uri is None and not source.is_dir():
@@ -78,7 +77,7 @@ def _dataset(source: Path, changes: list[str] | None) -> FederatedDataset:
     if changes:
         raise typer.BadParameter("--set changes an experiment, and this is a folder: it is what it is.")
     if (source / "experiment.json").exists():
-        from raysim import records
+        from raysim.run_folder import records
 
         return _prepared(records.stored_experiment(source), source)
     from raysim.data.dataset import FederatedDataset

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Names the arguments and options that several commands share, and loads the experiment that they name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 if TYPE_CHECKING:
+    from raysim.experiment.experiment import Experiment
     from raysim.loggers.open import LoggerName
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="An experiment, in TOML.")]
@@ -25,7 +26,7 @@ Folder = Annotated[
     Path | None, typer.Option("--path", metavar="DIR", help="The run's folder, or its URI. [default: runs/NAME]")
 ]
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders with runs, or URIs.")]
-Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show how the run goes on, on stderr.")]
+Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show the run's progress on stderr.")]
 Loggers = Annotated[
     list[str] | None,
     typer.Option("--logger", metavar="NAME", help="Also log every round: tensorboard, mlflow or wandb; repeatable."),
@@ -35,3 +36,10 @@ Loggers = Annotated[
 def loggers_of(names: list[str] | None) -> Sequence[LoggerName]:
     """What --logger says, as runs take it: they refuse a name that is none."""
     return cast("Sequence[LoggerName]", names or ())
+
+
+def load(file: Path, changes: list[str] | None, removals: list[str] | None) -> Experiment:
+    """The experiment of FILE, with what --set and --unset change."""
+    from raysim.experiment import experiment
+
+    return experiment.load(file, changes or (), removals or ())

@@ -1,19 +1,21 @@
-"""`raysim run`."""
+"""Commands that run experiments: `raysim run` and `raysim resume`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
-from raysim.cli.carry_out import How, carry_out
-from raysim.cli.experiment import load
-from raysim.cli.options import Address, File, Folder, Loggers, Progress, Set, Unset, loggers_of
-from raysim.cli.say import say
+from raysim.cli.options import Address, File, Folder, Loggers, Progress, Set, Unset, load, loggers_of
+from raysim.cli.output import interruptible, print_table, say
+from raysim.errors import RunFolderError
 
 if TYPE_CHECKING:
-    from raysim.experiment import Experiment
+    from raysim.api.series import Member
+    from raysim.experiment.experiment import Experiment
+    from raysim.loggers.open import LoggerName
 
 
 def run(
@@ -22,11 +24,11 @@ def run(
     removals: Unset = None,
     address: Address = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="With --address: leave the run to itself once its workers have started.")
+        bool, typer.Option("--detach", help="With --address: exit once the workers have started; the run goes on.")
     ] = False,
     path: Folder = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the folder's run, if there is one.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start afresh where the folder exists.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="If the folder exists, start afresh.")] = False,
     progress: Progress = True,
     profile: Annotated[
         bool, typer.Option("--profile", help="Write timeline.json: what driver and workers did, for Perfetto.")
@@ -37,7 +39,7 @@ def run(
         typer.Option(
             "--sweep",
             metavar="KEY=VALUE,VALUE",
-            help="Run every value, such as cohort.size=10,50; of several --sweep every combination.",
+            help="Run every value, such as cohort.size=10,50; several --sweep run every combination.",
         ),
     ] = None,
     centralized: Annotated[
@@ -47,8 +49,8 @@ def run(
     """Run an experiment, and record it in a folder."""
     if resume and overwrite:
         raise typer.BadParameter("--resume goes on with a folder and --overwrite starts it afresh: choose one.")
-    from raysim import sweep
-    from raysim.central_training import centralized as pooled
+    from raysim.experiment import sweep
+    from raysim.experiment.expand import centralized as pooled
 
     experiment = load(file, changes, removals)
     if centralized:
@@ -71,12 +73,84 @@ def run(
         profile=profile,
         loggers=loggers_of(loggers),
     )
-    carry_out(experiment, sweep.parse(sweeps or ()), where, how)
+    _carry_out(experiment, sweep.parse(sweeps or ()), where, how)
 
 
 def _launch(experiment: Experiment, address: str, where: Path, overwrite: bool, resume: bool, profile: bool) -> None:
-    from raysim import attached
+    from raysim.api import attach as attached
 
     name = attached.launch(experiment, address=address, path=where, overwrite=overwrite, resume=resume, profile=profile)
     typer.echo(name)
-    say(f"goes on in {where}; follow it with: raysim attach {name}; end it with: raysim stop {name}")
+    say(f"goes on in {where}; follow it with: raysim attach {name}; stop it with: raysim stop {name}")
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or its URI.")],
+    rounds: Annotated[int | None, typer.Option(min=1, help="A new last round, to run on beyond the old one.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=2, help="A new number of trials, where it was run in trials.")
+    ] = None,
+    address: Address = None,
+    progress: Progress = True,
+    loggers: Loggers = None,
+) -> None:
+    """Go on with a run from its newest checkpoint.
+
+    The numbers are the same as if it had never stopped.
+    """
+    from raysim.api import run as api
+    from raysim.api import sweeps as sweep_runs
+    from raysim.report import closing
+    from raysim.run_folder import records
+    from raysim.storage.remote.folder import local_copy, read_only_copy
+
+    copy = read_only_copy(folder)
+    stored, values = sweep_runs.stored_sweep(copy) or (records.stored_experiment(copy), {})
+    if values or stored.trials.count > 1:
+        changes = [f"rounds={rounds}"] if rounds else []
+        changes += [f"trials.count={trials}"] if trials else []
+        how = How(address=address, resume=True, progress=progress, loggers=loggers_of(loggers))
+        _carry_out(stored.changed(changes), values, folder, how)
+        return
+    if trials is not None:
+        raise RunFolderError(f"{folder} holds one run and no trials; run its experiment with --set trials={trials}.")
+    with local_copy(folder) as where, interruptible(where):
+        result = api.resume(where, rounds=rounds, address=address, progress=progress, loggers=loggers_of(loggers))
+    print_table(closing.lines(records.stored_experiment(where), result.rounds, where))
+
+
+class How(TypedDict, total=False):
+    """How it is carried out; see `raysim.run`."""
+
+    address: str | None
+    overwrite: bool
+    resume: bool
+    progress: bool
+    profile: bool
+    loggers: Sequence[LoggerName]
+
+
+def _carry_out(experiment: Experiment, sweep: Mapping[str, list[Any]], folder: Path, how: How) -> None:
+    """Run one experiment, its trials, or the points of a sweep, and print the closing table."""
+    from raysim.report import closing
+    from raysim.storage.remote.folder import local_copy
+
+    def started(member: Member) -> None:
+        say(f"{member.path.relative_to(where)}, seed {member.experiment.seed}")
+
+    with local_copy(folder) as where, interruptible(where):
+        if sweep:
+            from raysim.api.sweeps import run_sweep
+
+            swept = run_sweep(experiment, sweep, path=where, started=started, **how)
+            lines = closing.lines_of_sweep(experiment, [(p.path.name, p.rounds) for p in swept.points], where)
+        elif experiment.trials.count > 1:
+            from raysim.api.trials import run_trials
+
+            tried = run_trials(experiment, path=where, started=started, **how)
+            lines = closing.lines_of_trials(experiment, tried.summary, where)
+        else:
+            from raysim.api import run as api
+
+            lines = closing.lines(experiment, api.run(experiment, path=where, **how).rounds, where)
+    print_table(lines)

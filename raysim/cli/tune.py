@@ -7,10 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from raysim.cli.exit_codes import INTERRUPTED
-from raysim.cli.experiment import load
-from raysim.cli.options import Address, File, Progress, Set, Unset
-from raysim.cli.say import print_table, say
+from raysim.cli.options import Address, File, Progress, Set, Unset, load
+from raysim.cli.output import INTERRUPTED, print_table, say
 
 
 def tune(

@@ -16,53 +16,42 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat
 from torch import Tensor
 
 from raysim import seeds
+from raysim.config.section import Section
 from raysim.data.dataset import Split
-from raysim.layout import Layout
-from raysim.section import Section
+from raysim.models.layout import Layout
 
 ClientId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
-Whom = Annotated[float, Field(gt=0, le=1)] | Annotated[tuple[ClientId, ...], Field(min_length=1)]
-"""A fraction of the training clients, drawn once by the seed, or their ids."""
+Whom = Annotated[
+    Annotated[float, Field(gt=0, le=1)] | Annotated[tuple[ClientId, ...], Field(min_length=1)],
+    Field(description="Fraction of the training clients, drawn once by the seed, or their ids."),
+]
 
 
 class Scale(Section):
-    """The update times a number.
-
-    clients: a fraction of the training clients, drawn once by the seed, or their ids. factor: that number.
-    """
+    """Attackers multiply their update by a factor."""
 
     name: Literal["scale"] = "scale"
     clients: Whom
-    factor: float
+    factor: float = Field(description="Factor of the update.")
 
 
 class SignFlip(Section):
-    """The update with the other sign.
-
-    clients: a fraction of the training clients, drawn once by the seed, or their ids.
-    """
+    """Attackers send their update with the opposite sign."""
 
     name: Literal["sign_flip"] = "sign_flip"
     clients: Whom
 
 
 class Noise(Section):
-    """The update with noise on it.
-
-    clients: a fraction of the training clients, drawn once by the seed, or their ids.
-    std: the standard deviation of the noise on every number of the model.
-    """
+    """Attackers add Gaussian noise to their update."""
 
     name: Literal["noise"] = "noise"
     clients: Whom
-    std: NonNegativeFloat
+    std: NonNegativeFloat = Field(description="Standard deviation of the noise on every coordinate.")
 
 
 class LabelFlip(Section):
-    """Labels counted from the other end.
-
-    clients: a fraction of the training clients, drawn once by the seed, or their ids.
-    """
+    """Attackers train on flipped labels: class c becomes C - 1 - c."""
 
     name: Literal["label_flip"] = "label_flip"
     clients: Whom

@@ -1,4 +1,4 @@
-"""Dropout whose masks are addressed: a function of (client, local step, layer), the same in every form.
+"""Dropout whose masks are addressed: a function of (client, local step, layer), the same in every trainer.
 
 Where torch draws from a generator, raysim hashes: element j of a layer's output is kept where the j-th 16-bit number of
 the stream at the layer's key (SplitMix64, as in `raysim.seeds`) is at least p * 2^16. Departure from nn.Dropout: p is

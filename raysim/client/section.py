@@ -1,4 +1,7 @@
-"""The `[client]` section: what a client does with the model it receives."""
+"""The `[client]` section: what a client does with the model it receives.
+
+And fine-tuning: k local steps of a client on its own examples, from the model as it is, as a user of it would take.
+"""
 
 from __future__ import annotations
 
@@ -6,48 +9,51 @@ from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from raysim.client.augmentations.augment import Augmentation
-from raysim.client.corrections.section import CorrectionSection
-from raysim.client.optimizers import OptimizerSection
-from raysim.client.sgd import Sgd
+from raysim.client.corrections.make import CorrectionSection
+from raysim.client.optimizers.choice import OptimizerSection
+from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.work import Amount, Change, drawn
-from raysim.section import Section, named_unless_said
+from raysim.config.section import Section, named_unless_said
 from raysim.seeds import Int64s
 
 
 class ClientSection(Section):
-    """Local training: `epochs` or `local_steps`, not both.
+    """Local training: `epochs` or `local_steps`, not both."""
 
-    optimizer: of the local steps; clients keep nothing of it between rounds.
-    correction: how local gradients are bent so that the cohort pulls together; absent: not at all.
-    lr_decay: multiplies the client learning rate after every finished round.
-    batch_size: examples of a local step; "full" is all that the client has.
-    epochs: passes over the client's examples; 1 where neither is said.
-    local_steps: a number of batches instead.
-    max_local_steps: a client takes no more than these.
-    schedule: other epochs or local steps from given rounds on.
-    shuffle: examples come in another order in every epoch; otherwise as they are stored.
-    fill_last_batch: an epoch's last batch, where examples are left over, is filled up with some of them drawn again.
-    max_grad_norm: the whole gradient is clipped to this norm; absent: it is not.
-    mid_round_dropout: the probability that a client leaves before it sends anything.
-    augment: what is done to an image each time it is trained on.
-    """
-
-    optimizer: Annotated[OptimizerSection, named_unless_said(Sgd)] = Sgd()
-    correction: CorrectionSection | None = None
-    lr_decay: float = Field(1.0, gt=0, le=1)
-    batch_size: PositiveInt | Literal["full"] = 20
-    epochs: Amount | None = None
-    local_steps: Amount | None = None
-    max_local_steps: PositiveInt | None = None
-    schedule: tuple[Change, ...] = ()
-    shuffle: bool = True
-    fill_last_batch: bool = False
-    max_grad_norm: PositiveFloat | None = None
-    mid_round_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    augment: Augmentation | None = None
+    optimizer: Annotated[OptimizerSection, named_unless_said(ClientSgd)] = Field(
+        ClientSgd(), description="Optimizer of the local steps; its state starts anew in every round."
+    )
+    correction: CorrectionSection | None = Field(
+        None, description="Correction of local gradients against client drift. Absent: none."
+    )
+    lr_decay: float = Field(
+        1.0, gt=0, le=1, description="Factor by which the client learning rate is multiplied after every round."
+    )
+    batch_size: PositiveInt | Literal["full"] = Field(
+        20, description='Examples of a local step; "full": all of the client\'s.'
+    )
+    epochs: Amount | None = Field(
+        None, description="Passes over the client's examples. Absent, without `local_steps`: 1."
+    )
+    local_steps: Amount | None = Field(None, description="Number of local steps, in place of epochs.")
+    max_local_steps: PositiveInt | None = Field(None, description="Local steps of a client at most. Absent: no bound.")
+    schedule: tuple[Change, ...] = Field((), description="Other epochs or local steps from given rounds on.")
+    shuffle: bool = Field(True, description="Examples come in a new order in every epoch; otherwise as stored.")
+    fill_last_batch: bool = Field(
+        False, description="Fill an epoch's last, short batch with some of its examples drawn again."
+    )
+    max_grad_norm: PositiveFloat | None = Field(
+        None, description="Norm to which the whole gradient is clipped. Absent: no clipping."
+    )
+    mid_round_dropout: float = Field(
+        0.0, ge=0, lt=1, description="Probability that a client leaves before it sends anything."
+    )
+    augment: Augmentation | None = Field(
+        None, description="Augmentation of an image each time that it is trained on. Absent: none."
+    )
 
     @model_validator(mode="after")
     def _one_measure_of_work(self) -> ClientSection:
@@ -92,5 +98,19 @@ class ClientSection(Section):
     def is_plain_sgd(self) -> bool:
         """Whether, but for a correction, a local step is y <- y - lr * gradient, with nothing done to it in between."""
         optimizer = self.optimizer
-        plain = isinstance(optimizer, Sgd) and optimizer.momentum == 0 and optimizer.weight_decay == 0
+        plain = isinstance(optimizer, ClientSgd) and optimizer.momentum == 0 and optimizer.weight_decay == 0
         return plain and self.max_grad_norm is None
+
+
+class FineTuning(Section):
+    """Local steps with the clients' optimizer and batches, and without a correction."""
+
+    steps: PositiveInt = Field(description="Number of local steps.")
+    lr: NonNegativeFloat | None = Field(None, description="Learning rate. Absent: the clients' of the round.")
+    split: str = Field("test", description="Split on which clients are scored, each on its examples there.")
+
+
+def fine_tuned(client: ClientSection, tuning: FineTuning) -> ClientSection:
+    """The local training that fine-tunes."""
+    work = {"epochs": None, "local_steps": tuning.steps, "max_local_steps": None, "schedule": ()}
+    return client.model_copy(update={**work, "correction": None})

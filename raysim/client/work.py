@@ -5,6 +5,9 @@ round, client), or with `per = "run"` by (seed, client).
 
 Sources: docs/algorithms.md section 0; Wang et al. (2020) for epochs drawn per client and round; McMahan et al. (2017),
 section 3, for less local work later on.
+
+Clients may also leave in mid-round (`stays`), each of the cohort with the same probability, addressed by (seed, round,
+client): who leaves sends nothing, is in no sum, and remembers nothing of the round.
 """
 
 from __future__ import annotations
@@ -12,22 +15,20 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from pydantic import PositiveInt, model_validator
+import numpy.typing as npt
+from pydantic import Field, PositiveInt, model_validator
 
 from raysim import seeds
-from raysim.section import Section
+from raysim.config.section import Section
 from raysim.seeds import Int64s
 
 
 class Between(Section):
-    """A whole number that is drawn, each as likely.
+    """A whole number drawn uniformly between two bounds."""
 
-    low: the smallest. high: the largest. per: drawn anew for each round, or once for the run.
-    """
-
-    low: PositiveInt
-    high: PositiveInt
-    per: Literal["round", "run"] = "round"
+    low: PositiveInt = Field(description="Smallest value.")
+    high: PositiveInt = Field(description="Largest value.")
+    per: Literal["round", "run"] = Field("round", description='Drawn anew in each "round", or once for the "run".')
 
     @model_validator(mode="after")
     def _in_order(self) -> Between:
@@ -41,16 +42,11 @@ Amount = PositiveInt | Between
 
 
 class Change(Section):
-    """Other work from a round on: `epochs` or `local_steps`.
+    """Other `epochs` or `local_steps` from a round on."""
 
-    round: after so many finished rounds.
-    epochs: passes over a client's examples.
-    local_steps: or so many batches.
-    """
-
-    round: PositiveInt
-    epochs: Amount | None = None
-    local_steps: Amount | None = None
+    round: PositiveInt = Field(description="Number of finished rounds after which it applies.")
+    epochs: Amount | None = Field(None, description="Passes over a client's examples.")
+    local_steps: Amount | None = Field(None, description="Number of local steps, in place of epochs.")
 
     @model_validator(mode="after")
     def _one_measure(self) -> Change:
@@ -70,3 +66,11 @@ def drawn(amount: Amount, seed: int, round_index: int, positions: Int64s) -> Int
     when = -1 if amount.per == "run" else round_index
     keys = seeds.keys(seed, "work", when, positions)
     return amount.low + (keys % np.uint64(amount.high - amount.low + 1)).astype(np.int64)
+
+
+def stays(probability: float, seed: int, round_index: int, positions: Int64s) -> npt.NDArray[np.bool_]:
+    """Whether each client stays to the end; `probability` is that of leaving."""
+    if not probability:
+        return np.ones(len(positions), dtype=np.bool_)
+    draws = seeds.keys(seed, "departure", round_index, positions) >> np.uint64(11)
+    return np.asarray(draws.astype(np.float64) * 2.0**-53 >= probability)

@@ -21,15 +21,15 @@ from pydantic import Field
 
 from raysim import seeds
 from raysim.cohort.sampler import Positions, Sampler, State
-from raysim.section import Section
+from raysim.config.section import Section
 from raysim.seeds import Int64s
 
 
 class AdaFl(Section):
-    """alpha: what attention keeps of itself."""
+    """Attention to clients whose models are far from the global one."""
 
     name: Literal["adafl"] = "adafl"
-    alpha: float = Field(0.9, ge=0, le=1)
+    alpha: float = Field(0.9, ge=0, le=1, description="Decay of a client's attention.")
 
 
 def learned(

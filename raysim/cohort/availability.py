@@ -21,21 +21,19 @@ from pydantic import Field, PositiveFloat
 from raysim import seeds
 from raysim.cohort import uniform
 from raysim.cohort.sampler import Positions, Sampler, State
-from raysim.section import Section
+from raysim.config.section import Section
 from raysim.seeds import Int64s
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class Availability(Section):
-    """day: counts rounds. open: the share of a day that a window is open. spread: the share of a day that the phases
-    cover.
-    """
+    """Clients are available in a diurnal window."""
 
     name: Literal["availability"] = "availability"
-    day: PositiveFloat = 24.0
-    open: Share = 0.5
-    spread: Share = 1.0
+    day: PositiveFloat = Field(24.0, description="Rounds of a day.")
+    open: Share = Field(0.5, description="Share of a day in which a client's window is open.")
+    spread: Share = Field(1.0, description="Share of a day over which the clients' phases are spread.")
 
 
 def is_open(section: Availability, seed: int, positions: Int64s, round_index: int) -> npt.NDArray[np.bool_]:

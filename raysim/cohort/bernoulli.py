@@ -14,14 +14,16 @@ from pydantic import Field
 
 from raysim import seeds
 from raysim.cohort.sampler import Positions, Sampler, State
-from raysim.section import Section
+from raysim.config.section import Section
 
 
 class Bernoulli(Section):
-    """probability: of each client, in each round; `cohort.size` must be absent."""
+    """Every client takes part by an independent draw."""
 
     name: Literal["bernoulli"] = "bernoulli"
-    probability: float = Field(gt=0, le=1)
+    probability: float = Field(
+        gt=0, le=1, description="Probability of each client in each round, in place of `cohort.size`."
+    )
 
 
 def make(section: Bernoulli, seed: int, population: int) -> Sampler:

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from raysim.cohort.sampler import Positions
-from raysim.fold import deal
+from raysim.cohort.tree import deal
 
 Chunk = tuple[int, ...]
 """Client positions, in the order in which their updates are added."""
@@ -28,6 +28,9 @@ def plan(cohort: Positions, local_steps: Positions, costs: Positions, chunk_size
 
     Members of a chunk then take about the same number of local steps, of about the same length. The chunks, longest
     first, are `deal`t to the leaves of the tree of sums, so that every half of it costs about the same.
+
+    >>> plan(np.array([7, 8, 9]), local_steps=np.array([1, 5, 2]), costs=np.array([1, 1, 1]), chunk_size=2)
+    ((8, 9), (7,))
     """
     longest_first = cohort[_longest_first(local_steps, costs)].tolist()
     return tuple(deal([tuple(longest_first[i : i + chunk_size]) for i in range(0, len(longest_first), chunk_size)]))
@@ -36,8 +39,8 @@ def plan(cohort: Positions, local_steps: Positions, costs: Positions, chunk_size
 def stacks(
     cohort: Positions, local_steps: Positions, costs: Positions, overhead: int, num_chunks: int, most: int
 ) -> tuple[Chunk, ...]:
-    """Cut the cohort, in the order of `plan`, into chunks that cost about the same: for forms with a client axis, under
-    which a chunk costs `overhead` for each local step of its longest member, beside what its members cost.
+    """Cut the cohort, in the order of `plan`, into chunks of about equal cost: for trainers with a client axis, where a
+    chunk costs `overhead` for each local step of its longest member, beside what its members cost.
 
     Few clients with many local steps are a chunk, and many with few. More chunks level more workers, and cost more
     overhead: of 1, 2, 4, ... and `num_chunks` the number is taken with which none of `WORKER_COUNTS` takes much longer
@@ -104,7 +107,7 @@ def _longest_first(local_steps: Positions, costs: Positions) -> Positions:
 
 
 def level(cohort: Positions, costs: Positions, num_chunks: int) -> tuple[Chunk, ...]:
-    """Deal the cohort into chunks of about equal cost, so that workers stay level: for forms without a client axis.
+    """Deal the cohort into chunks of about equal cost, so that workers stay level: for trainers without a client axis.
 
     Costliest first, each to the cheapest chunk that has room, ties in order; no chunk has more members than the cohort
     spread evenly would give it, rounded up.

@@ -15,7 +15,7 @@ import numpy as np
 
 from raysim import seeds
 from raysim.cohort.sampler import Positions, Sampler, State
-from raysim.section import Section
+from raysim.config.section import Section
 from raysim.seeds import Int64s
 
 

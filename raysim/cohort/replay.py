@@ -13,31 +13,30 @@ from raysim.cohort.availability import Availability
 from raysim.cohort.bernoulli import Bernoulli
 from raysim.cohort.md import Md
 from raysim.cohort.sampler import Positions, Sampler, State
-from raysim.cohort.uniform import Uniform
+from raysim.cohort.uniform import UniformSampler
+from raysim.config.section import Section
 from raysim.errors import ExperimentError
-from raysim.section import Section
 
 ClientId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 """Client ids are strings; a file may write them as integers."""
 
-OtherSampler = Annotated[Uniform | Md | AdaFl | Bernoulli | Availability, Field(discriminator="name")]
+OtherSampler = Annotated[UniformSampler | Md | AdaFl | Bernoulli | Availability, Field(discriminator="name")]
 """What replayed rounds can be laid over."""
 
 Cohort = Annotated[tuple[ClientId, ...], Field(min_length=1)]
 
 
 class Replay(Section):
-    """Either `cohorts` or `rounds`.
-
-    cohorts: a list of client ids for every round; their lengths are the cohort sizes.
-    rounds: a round's index -> its list, for some of them.
-    over: the sampler of all other rounds; absent: uniform.
-    """
+    """Cohorts from a list, by `cohorts` or `rounds`."""
 
     name: Literal["replay"] = "replay"
-    cohorts: Annotated[tuple[Cohort, ...], Field(min_length=1)] | None = None
-    rounds: Annotated[dict[NonNegativeInt, Cohort], Field(min_length=1)] | None = None
-    over: OtherSampler | None = None
+    cohorts: Annotated[tuple[Cohort, ...], Field(min_length=1)] | None = Field(
+        None, description="Client ids of every round, a list each; their lengths are the cohort sizes."
+    )
+    rounds: Annotated[dict[NonNegativeInt, Cohort], Field(min_length=1)] | None = Field(
+        None, description="Client ids of some rounds, by the round's index."
+    )
+    over: OtherSampler | None = Field(None, description="Sampler of all other rounds. Absent: uniform.")
 
     @model_validator(mode="after")
     def _one_way_of_saying_it(self) -> Replay:

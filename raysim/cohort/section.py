@@ -8,29 +8,50 @@ from typing import Annotated, Any
 from pydantic import Field, PositiveInt, model_validator
 
 from raysim.cohort import adafl, availability, bernoulli, md, replay, uniform
-from raysim.cohort.growth import Growth, grown
 from raysim.cohort.sampler import Sampler
+from raysim.config.section import Section
 from raysim.data.dataset import Split
 from raysim.errors import ExperimentError
-from raysim.section import Section
+
+
+class CohortGrowth(Section):
+    """The cohort size is multiplied every so many rounds."""
+
+    every: PositiveInt = Field(description="Rounds after which the size grows.")
+    factor: float = Field(2.0, ge=1, description="Factor by which it grows.")
+    max: PositiveInt | None = Field(None, description="Largest size. Absent: all clients.")
+
+
+def grown(section: CohortGrowth | None, initial: int, population: int, t: int) -> int:
+    """The size after t finished rounds: M_t = min(M_0 factor^floor(t / every), max, N), rounded down, of N clients.
+
+    Source: Charles et al. (2021), section 5.3 (50, 300, 800: start, rounds between doublings, largest).
+
+    >>> [grown(CohortGrowth(every=300, max=180), 50, 10_000, t) for t in (0, 299, 300, 600, 900)]
+    [50, 50, 100, 180, 180]
+    """
+    if section is None:
+        return min(initial, population)
+    largest = population if section.max is None else min(section.max, population)
+    # A power beyond the population may be beyond a float as well.
+    size, multiplications = float(initial), t // section.every
+    while multiplications and size < largest and section.factor > 1:
+        size, multiplications = size * section.factor, multiplications - 1
+    return min(int(size), largest)
 
 
 class CohortSection(Section):
-    """Who takes part in a round.
+    """Which clients take part in a round."""
 
-    size: M; absent where the sampler says it: replayed lists have lengths, Bernoulli a probability.
-    seed: addresses who is sampled; absent, it is the experiment's.
-    sampler: how clients are drawn.
-    growth: of the size, while rounds go by; absent: it stays.
-    """
-
-    size: PositiveInt | None = None
-    seed: int | None = None
+    size: PositiveInt | None = Field(
+        None, description="Clients per round, M. Absent where the sampler sets it (replay, bernoulli)."
+    )
+    seed: int | None = Field(None, description="Seed of the sampling. Absent: the experiment's.")
     sampler: Annotated[
-        uniform.Uniform | md.Md | adafl.AdaFl | bernoulli.Bernoulli | availability.Availability | replay.Replay,
+        uniform.UniformSampler | md.Md | adafl.AdaFl | bernoulli.Bernoulli | availability.Availability | replay.Replay,
         Field(discriminator="name"),
-    ] = uniform.Uniform()
-    growth: Growth | None = None
+    ] = Field(uniform.UniformSampler(), description="How clients are drawn.")
+    growth: CohortGrowth | None = Field(None, description="Growth of the size over the rounds. Absent: it is constant.")
 
     @model_validator(mode="after")
     def _size_where_it_means_something(self) -> CohortSection:
@@ -51,7 +72,7 @@ class CohortSection(Section):
     def drawing(self) -> replay.OtherSampler | None:
         """The sampler that draws cohorts at random; None where all of them are given."""
         if isinstance(self.sampler, replay.Replay):
-            return None if self.sampler.rounds is None else self.sampler.over or uniform.Uniform()
+            return None if self.sampler.rounds is None else self.sampler.over or uniform.UniformSampler()
         return self.sampler
 
     def size_at(self, population: int) -> Callable[[int], float]:
@@ -109,7 +130,7 @@ def _drawn(
         return asked(grown(section.growth, section.size, population, t))
 
     match drawing:
-        case uniform.Uniform():
+        case uniform.UniformSampler():
             return uniform.make(seed, population, size_at)
         case md.Md():
             return md.make(seed, train.sizes(), size_at)

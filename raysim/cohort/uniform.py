@@ -10,17 +10,22 @@ from typing import Literal
 
 from raysim import seeds
 from raysim.cohort.sampler import Positions, Sampler, State
-from raysim.section import Section
+from raysim.config.section import Section
 
 
-class Uniform(Section):
+class UniformSampler(Section):
     """Every set of `cohort.size` clients is equally likely."""
 
     name: Literal["uniform"] = "uniform"
 
 
 def prefix(seed: int, round_index: int, population: int, size: int) -> Positions:
-    """The first `size` entries of the round's permutation of range(population); size <= population."""
+    """The first `size` entries of the round's permutation of range(population); size <= population.
+
+    >>> small, large = (prefix(0, 7, 1000, size).tolist() for size in (3, 5))
+    >>> small == large[:3], len(set(large))
+    (True, 5)
+    """
     return seeds.sample(seeds.key(seed, "cohort", round_index), population, size)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.arrays import Arrays
-from raysim.data.lookup import check_position, position_in
+from raysim.data.split import Arrays, check_position, position_in
 from raysim.seeds import Int64s
 
 

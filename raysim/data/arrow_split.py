@@ -10,17 +10,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raysim.data.arrays import Arrays
 from raysim.data.columns import INDEX_SCHEMA, from_column, rows_schema
 from raysim.data.copies import datasets
 from raysim.data.field import Field
-from raysim.data.lookup import check_position, position_in
 from raysim.data.manifest import Manifest, data_file, index_file, read_manifest
+from raysim.data.split import Arrays, check_position, position_in
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
 
-class Place(NamedTuple):
+class SplitPlace(NamedTuple):
     """Where a dataset lies: its folder on the machine that sent it, and the name of its copies elsewhere."""
 
     folder: str
@@ -36,11 +35,11 @@ class ArrowSplit:
     the folder; which fails if neither is there, or holds another dataset by then.
     """
 
-    def __init__(self, folder: Path, name: str, manifest: Manifest, place: Place | None = None) -> None:
+    def __init__(self, folder: Path, name: str, manifest: Manifest, place: SplitPlace | None = None) -> None:
         """Map the split's files; `manifest` is the folder's, already checked. `place` is what it came from."""
         self._folder, self._name, self._manifest = folder, name, manifest
         key = folder.name if folder.parent == datasets().resolve() else manifest.fingerprint
-        self.place = place or Place(str(folder), key, manifest.fingerprint)
+        self.place = place or SplitPlace(str(folder), key, manifest.fingerprint)
         """What it pickles as."""
         self._batch_rows = manifest.of(name).batch_rows
         self._reader = _open(folder / data_file(name), rows_schema(manifest.x, manifest.y))
@@ -110,7 +109,7 @@ class ArrowSplit:
 
 
 def _reopen(folder: str, key: str, fingerprint: str, name: str) -> ArrowSplit:
-    place, own = Place(folder, key, fingerprint), datasets() / key
+    place, own = SplitPlace(folder, key, fingerprint), datasets() / key
     try:
         manifest = read_manifest(own)
         if manifest.fingerprint == fingerprint:

@@ -10,16 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from raysim import lock
-from raysim.cache_root import cache_root
-from raysim.checksum import hasher
 from raysim.data.manifest import FILE, Manifest, parsed, read_manifest
 from raysim.errors import DataError
+from raysim.storage import lock
+from raysim.storage.cache import cache_root, hasher
 
 log = logging.getLogger("raysim")
 
 
-class Source(Protocol):
+class CopySource(Protocol):
     """Where a dataset's files can be read: a store, or another machine."""
 
     @property
@@ -37,7 +36,7 @@ def datasets() -> Path:
     return cache_root().absolute() / "datasets"
 
 
-def fetch_copy(key: str, fingerprint: str | None, source: Source) -> Path:
+def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
     """The folder of this machine's copy; fetched where it is not there, or not whole. Others that ask wait meanwhile.
 
     Args:
@@ -69,13 +68,13 @@ def fetch_copy(key: str, fingerprint: str | None, source: Source) -> Path:
     return entry
 
 
-def described(source: Source) -> tuple[bytes, Manifest]:
+def described(source: CopySource) -> tuple[bytes, Manifest]:
     """The description of a source's dataset, as it is written and as it reads."""
     text = b"".join(source.read(FILE))
     return text, parsed(text, f"{source.uri}/{FILE}")
 
 
-def _fetch(folder: Path, fingerprint: str | None, source: Source) -> None:
+def _fetch(folder: Path, fingerprint: str | None, source: CopySource) -> None:
     text, manifest = described(source)
     if fingerprint not in (None, manifest.fingerprint):
         raise DataError(

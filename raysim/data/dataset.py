@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from raysim.data.array_split import ArraySplit
-from raysim.data.arrays import Arrays
 from raysim.data.arrow_split import ArrowSplit
 from raysim.data.copies import described, fetch_copy
 from raysim.data.field import Field
@@ -18,45 +15,13 @@ from raysim.data.fingerprint import SPLITS, SplitDigest, address_digest, fingerp
 from raysim.data.gather import Clients, gather
 from raysim.data.holdout import Holdout, check_holdout
 from raysim.data.manifest import read_manifest
+from raysim.data.split import Split
 from raysim.data.subset import Subset
-from raysim.elsewhere.remote import Remote
-from raysim.elsewhere.uri import uri_of
 from raysim.errors import DataError
-from raysim.seeds import Int64s
+from raysim.storage.remote.remote import Remote
+from raysim.storage.remote.uri import uri_of
 
 __all__ = ["FederatedDataset", "Field", "Split"]
-
-
-class Split(Protocol):
-    """Clients of one split, at positions 0 to len - 1.
-
-    Arrays are read-only and may be views of a mapped file or of shared memory: copy before changing. A position that
-    is not there is an IndexError.
-    """
-
-    def __len__(self) -> int:
-        """How many clients."""
-        ...
-
-    def sizes(self, positions: Int64s | None = None) -> Int64s:
-        """Examples of each client, int64; None: of all clients, in order of position."""
-        ...
-
-    def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """The client's (x, y) as stored: (size, *x.shape) and (size, *y.shape)."""
-        ...
-
-    def arrays(self) -> Arrays | None:
-        """All rows, where they lie in one x and one y; None where they do not, and nothing is joined for it."""
-        ...
-
-    def id_of(self, position: int) -> str:
-        """The client's id."""
-        ...
-
-    def position_of(self, client_id: str) -> int:
-        """The client's position; DataError with the nearest id if there is none."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

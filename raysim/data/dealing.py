@@ -14,6 +14,10 @@ def deal_test(parts: list[Int64s], train_labels: Int64s, test_labels: Int64s, se
     By largest remainder, equal remainders in a random order of clients that differs by class; a class that has no
     training example is dealt evenly. Each test example goes to exactly one client, and a client may get none.
 
+    >>> parts = [np.array([0, 1]), np.array([2, 3])]
+    >>> [part.tolist() for part in deal_test(parts, np.array([0, 0, 1, 1]), np.array([1, 0, 0]), seed=0)]
+    [[1, 2], [0]]
+
     Args:
         parts: indices of each client's training examples; together all of them.
         train_labels: (training examples,).

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.data.dataset import FederatedDataset, Split
-from raysim.data.field import Field
-from raysim.data.label_counts import label_counts
+from raysim.data.dataset import FederatedDataset
+from raysim.data.field import Field, label_counts
+from raysim.data.split import Split
 from raysim.seeds import Int64s
 
 _SIZED_CLIENTS = 100_000

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.errors import DataError
+from raysim.seeds import Int64s
 
 DTYPES = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"}
@@ -70,3 +71,13 @@ class Field:
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def label_counts(y: npt.NDArray[Any], num_classes: int, padding: int | None) -> Int64s:
+    """Counts (num_classes,) over all places of whole-number labels `y`, of any shape; `padding` is no label.
+
+    >>> label_counts(np.array([2, 0, 2]), num_classes=3, padding=0).tolist()
+    [0, 0, 2]
+    """
+    labels = y.reshape(-1).astype(np.int64)
+    return np.bincount(labels if padding is None else labels[labels != padding], minlength=num_classes)

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.arrays import Arrays
-from raysim.data.lookup import check_position, unknown_client
+from raysim.data.split import Arrays, check_position, unknown_client
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 

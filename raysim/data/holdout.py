@@ -12,6 +12,12 @@ from raysim.errors import ExperimentError
 from raysim.seeds import Int64s, key, permutation
 
 Share = Annotated[float, Key(ge=0, lt=1)]
+ExamplesShare = Annotated[
+    Share, Key(description="Share of each client's training examples that become its validation examples.")
+]
+ClientsShare = Annotated[
+    Share, Key(description="Share of the training clients set aside, with their examples, as the validation split.")
+]
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,11 @@ def check_holdout(num_clients: int, clients: float, examples: float) -> None:
 
 
 def num_held_out(share: float, sizes: Int64s) -> Int64s:
-    """How many of each client's examples become validation examples; at least one always stays for training."""
+    """How many of each client's examples become validation examples; at least one always stays for training.
+
+    >>> num_held_out(0.5, np.array([1, 4])).tolist()
+    [0, 2]
+    """
     return np.minimum((share * sizes + 0.5).astype(np.int64), sizes - 1)
 
 

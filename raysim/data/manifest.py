@@ -8,9 +8,9 @@ from typing import Literal
 from pydantic import Field as Key
 from pydantic import ValidationError, model_validator
 
+from raysim.config.section import Section
 from raysim.data.field import Field
 from raysim.errors import DataError
-from raysim.section import Section
 
 FILE = "dataset.json"
 FORMAT: Literal[2] = 2
@@ -29,7 +29,7 @@ def index_file(split: str) -> str:
 class SplitFiles(Section):
     """One split's two files. Every record batch of the rows has `batch_rows` rows, the last one possibly fewer.
 
-    data_blake2b, index_blake2b: checksums in hex (raysim/checksum.py), looked at where a file has travelled.
+    data_blake2b, index_blake2b: checksums in hex (storage/cache.py), looked at where a file has travelled.
     """
 
     clients: int = Key(ge=1)

@@ -8,40 +8,36 @@ import numpy as np
 from pydantic import Field as Key
 from pydantic import model_validator
 
+from raysim.config.section import Section
 from raysim.data.dealing import deal_test
-from raysim.data.holdout import Holdout, Share, check_holdout, hold_out_examples
+from raysim.data.holdout import ClientsShare, ExamplesShare, Holdout, check_holdout, hold_out_examples
 from raysim.data.partitions.iid import Iid
-from raysim.data.partitions.mix import mix
 from raysim.data.partitions.natural import Natural
 from raysim.data.partitions.partition import Partition, divide
-from raysim.data.partitions.shuffled import Shuffled
-from raysim.section import Section
+from raysim.data.partitions.shuffled import Shuffled, mix
 from raysim.seeds import Int64s
 
 Assignment = dict[str, list[tuple[str, Int64s]]]
 
 
 class Partitioned(Section):
-    """How one labelled set becomes clients.
+    """Keys of every source without clients of its own."""
 
-    Attributes:
-        clients: how many, validation clients included; their ids are "0", "1", ...
-        partition: who gets which training examples.
-        mix: from 0 (the partition) to 1 (its sizes, examples at random).
-        holdout: share of the clients set aside, with their training examples, as the validation split.
-        holdout_examples: share of each client's training examples that become its validation examples.
-        test_clients: "partition": test examples are dealt to the same clients, each class in proportion to the clients'
-            training examples of it, before anything is held out; "pooled": one client named "test" has them all.
-        seed: addresses every draw above; None: the experiment's seed.
-    """
-
-    clients: int = Key(ge=1)
-    partition: Partition = Iid()
-    mix: float = Key(default=0.0, ge=0, le=1)
-    holdout: Share = 0.0
-    holdout_examples: Share = 0.0
-    test_clients: Literal["partition", "pooled"] = "partition"
-    seed: int | None = None
+    clients: int = Key(ge=1, description='Number of clients, validation clients included; their ids are "0", "1", ...')
+    partition: Partition = Key(Iid(), description="How training examples are divided among the clients.")
+    mix: float = Key(
+        0.0, ge=0, le=1, description="From 0 (the partition) to 1 (its sizes, with examples drawn at random)."
+    )
+    holdout: ClientsShare = 0.0
+    holdout_examples: ExamplesShare = 0.0
+    test_clients: Literal["partition", "pooled"] = Key(
+        "partition",
+        description=(
+            '"partition": the same clients get the test examples, each class in proportion to their training '
+            'examples of it, before anything is held out; "pooled": one client named "test" has them all.'
+        ),
+    )
+    seed: int | None = Key(None, description="Seed of every draw above. Absent: the experiment's.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.arrays import Arrays
-from raysim.data.dataset import FederatedDataset, Split
+from raysim.data.dataset import FederatedDataset
 from raysim.data.fingerprint import address_digest
-from raysim.data.lookup import check_position, position_in
+from raysim.data.split import Arrays, Split, check_position, position_in
 from raysim.seeds import Int64s
 
 CLIENT = "pooled"

@@ -10,45 +10,56 @@ import numpy as np
 from pydantic import Field as Key
 from pydantic import model_validator
 
+from raysim.config.section import Section
 from raysim.data.dealing import deal_test
-from raysim.data.holdout import Holdout, Share, check_holdout, hold_out_examples
-from raysim.data.partitions.mix import mix
+from raysim.data.holdout import ClientsShare, ExamplesShare, Holdout, check_holdout, hold_out_examples
 from raysim.data.partitions.natural import Natural
 from raysim.data.partitions.partition import LABEL_FREE, Partition, divide
-from raysim.data.partitions.shuffled import Shuffled
-from raysim.data.sources.population import ClientRows, Population
+from raysim.data.partitions.shuffled import Shuffled, mix
+from raysim.data.source import ClientRows, Population
 from raysim.errors import DataError, ExperimentError
-from raysim.section import Section
 from raysim.seeds import Int64s, key, permutation
 
 
 class Populated(Section):
-    """Which of a source's clients take part, or how its examples are divided anew.
+    """Keys of every source with clients of its own."""
 
-    Attributes:
-        partition: "natural" keeps the source's clients, streaming from file to file; any other pools their training
-            examples in memory and divides those.
-        clients: natural: at most so many training clients, drawn by the seed before `min_examples` leaves any out;
-            None: all. Otherwise how many there are to be, which must be said. Validation clients are included.
-        min_examples: training clients with fewer examples are left out, from every split.
-        max_examples: a training client keeps its first so many examples; None: all.
-        mix: from 0 (the partition) to 1 (its sizes, examples at random); a partition that is not natural only.
-        holdout: share of the training clients set aside, with their training examples, as the validation split.
-        holdout_examples: share of each client's training examples that become its validation examples.
-        test_clients: "own": the source's test clients; "partition": its test examples are dealt to the clients of the
-            partition, each class in proportion to their training examples of it; "pooled": one client named "test".
-        seed: addresses every draw above; None: the experiment's seed.
-    """
-
-    partition: Partition = Natural()
-    clients: int | None = Key(default=None, ge=1)
-    min_examples: int = Key(default=1, ge=1)
-    max_examples: int | None = Key(default=None, ge=1)
-    mix: float = Key(default=0.0, ge=0, le=1)
-    holdout: Share = 0.0
-    holdout_examples: Share = 0.0
-    test_clients: Literal["own", "partition", "pooled"] = "own"
-    seed: int | None = None
+    partition: Partition = Key(
+        Natural(),
+        description=(
+            '"natural" keeps the source\'s clients, streaming from file to file; any other pools their training '
+            "examples in memory and divides those."
+        ),
+    )
+    clients: int | None = Key(
+        None,
+        ge=1,
+        description=(
+            "Natural: training clients at most, drawn by the seed before `min_examples` leaves any out; absent: "
+            "all. Otherwise their number, which is required. Validation clients are included."
+        ),
+    )
+    min_examples: int = Key(1, ge=1, description="Training clients with fewer examples are left out, from every split.")
+    max_examples: int | None = Key(
+        None, ge=1, description="A training client keeps this many of its first examples. Absent: all."
+    )
+    mix: float = Key(
+        0.0,
+        ge=0,
+        le=1,
+        description="From 0 (the partition) to 1 (its sizes, examples at random); not for a natural partition.",
+    )
+    holdout: ClientsShare = 0.0
+    holdout_examples: ExamplesShare = 0.0
+    test_clients: Literal["own", "partition", "pooled"] = Key(
+        "own",
+        description=(
+            '"own": the source\'s test clients; "partition": the clients of the partition get the test examples, '
+            'each class in proportion to their training examples of it; "pooled": one client named "test" has them '
+            "all."
+        ),
+    )
+    seed: int | None = Key(None, description="Seed of every draw above. Absent: the experiment's.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -9,11 +9,13 @@ from typing import Any
 from raysim.data import downloads
 from raysim.data.cache import prepared
 from raysim.data.dataset import FederatedDataset
-from raysim.data.generated import generated
+from raysim.data.fingerprint import address_digest
+from raysim.data.generated_split import GeneratedSplit
+from raysim.data.holdout import Holdout
 from raysim.data.partitioned import Partitioned, assign
-from raysim.data.paths import paths
 from raysim.data.populated import Populated, populate
-from raysim.data.section import AnyData
+from raysim.data.section import AnyData, paths
+from raysim.data.source import LABEL, Population, Source, SourceExamples
 from raysim.data.sources import (
     ag_news,
     cifar,
@@ -28,12 +30,10 @@ from raysim.data.sources import (
     stackoverflow,
     table,
 )
-from raysim.data.sources.examples import LABEL, Examples
-from raysim.data.sources.population import Population
-from raysim.data.sources.source import Source
-from raysim.data.sources.synthetic import Synthetic
+from raysim.data.sources.synthetic import CLASSES, FEATURES, Part, Synthetic, SyntheticClients, synthetic_address
 from raysim.data.writer import DatasetWriter
 from raysim.errors import MissingFileError
+from raysim.seeds import Int64s
 
 # Changes whenever the same source, section and seed are divided otherwise, so that no cache answers with the old way.
 _DIVISION = 1
@@ -72,7 +72,7 @@ def prepare(section: AnyData, seed: int) -> FederatedDataset:
     """
     seed = seed if section.seed is None else section.seed
     if isinstance(section, Synthetic):
-        return generated(section, seed)
+        return _generated(section, seed)
     try:
         if isinstance(section, Populated):
             return _populated(section, seed, _POPULATIONS[type(section)](section))
@@ -114,7 +114,7 @@ def _provenance(section: Partitioned | Populated, seed: int, source: dict[str, A
     }
 
 
-def _write(path: Path, examples: Examples, section: Partitioned, seed: int, source: dict[str, Any]) -> None:
+def _write(path: Path, examples: SourceExamples, section: Partitioned, seed: int, source: dict[str, Any]) -> None:
     assignment = assign(section, examples.train_y, examples.test_y, seed, examples.coarse_of)
     provenance = _provenance(section, seed, source)
     with DatasetWriter(path, examples.x, LABEL, examples.num_classes, provenance=provenance) as writer:
@@ -123,3 +123,27 @@ def _write(path: Path, examples: Examples, section: Partitioned, seed: int, sour
             x, y = (examples.test_x, examples.test_y) if tested else (examples.train_x, examples.train_y)
             for client_id, rows in clients:
                 writer.write(split, client_id, x[rows], y[rows])
+
+
+def _generated(section: Synthetic, seed: int) -> FederatedDataset:
+    """The section's clients, each computed when it is asked for."""
+
+    def part(name: Part, num_clients: int, members: Callable[[], Int64s] | None = None) -> GeneratedSplit:
+        return GeneratedSplit(SyntheticClients(section, seed, name), num_clients, members)
+
+    train, validation = part("train", section.clients), None
+    if section.holdout:
+        holdout = Holdout(section.clients, section.holdout, seed)
+        train = part("train", holdout.num_train, holdout.train)
+        validation = part("train", holdout.num_validation, holdout.validation)
+    elif section.holdout_examples:
+        validation = part("validation", section.clients)
+    return FederatedDataset(
+        train=train,
+        validation=validation,
+        test=part("test", section.clients),
+        x=FEATURES,
+        y=LABEL,
+        num_classes=CLASSES,
+        fingerprint=address_digest(synthetic_address(section, seed)),
+    )

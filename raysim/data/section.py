@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.data.sources.ag_news import AgNews
 from raysim.data.sources.cifar import Cifar10, Cifar100
 from raysim.data.sources.digits import Digits
@@ -39,6 +40,7 @@ __all__ = [
     "Stackoverflow",
     "Synthetic",
     "Table",
+    "paths",
 ]
 
 AnyData = (
@@ -68,3 +70,13 @@ FORMS = {
 """Forms of sources that go by a name of their own, and how they are asked for."""
 
 Data = Annotated[AnyData, Key(discriminator="name")]
+
+PATHS = ("root", "noisyag_root")
+PATHS_BY_SOURCE = {"arrow": ("train", "validation", "test")}
+"""Keys that are paths under one source only."""
+
+
+def paths(section: Section) -> set[str]:
+    """The section's keys that are paths: they say nothing about content, fingerprints do."""
+    name = getattr(section, "name", "")
+    return {key for key in (*PATHS, *PATHS_BY_SOURCE.get(name, ())) if key in type(section).model_fields}

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raysim.checksum import checksum
 from raysim.data.columns import INDEX_SCHEMA, rows_schema, to_column
 from raysim.data.field import Field
 from raysim.data.fingerprint import SplitDigest
 from raysim.data.manifest import SplitFiles, data_file, index_file
 from raysim.errors import DataError
+from raysim.storage.cache import checksum
 
 
 class SplitWriter:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from raysim.data.copies import fetch_copy
 from raysim.data.manifest import FILE, read_manifest
-from raysim.elsewhere.remote import Remote
 from raysim.errors import RemoteError
+from raysim.storage.remote.remote import Remote
 
 log = logging.getLogger("raysim")
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.arrays import Arrays
-from raysim.data.lookup import check_position, unknown_client
+from raysim.data.split import Arrays, Split, check_position, unknown_client
 from raysim.errors import DataError
 from raysim.seeds import Int64s
-
-if TYPE_CHECKING:
-    from raysim.data.dataset import Split
 
 
 @dataclass(frozen=True, eq=False)

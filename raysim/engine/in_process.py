@@ -1,7 +1,7 @@
 """The executor without Ray: units run in this process, one after another, so breakpoints and profilers just work.
 
-It may carry out several runs at once. Jobs wait until a result is asked for; then the clients of all mates that wait
-with the same chunks are trained in one stack (mates.py).
+It may carry out several runs at once. Jobs wait until a result is asked for; then the clients of all runs in lockstep
+that wait with the same chunks are trained in one stack (worker/lockstep.py).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from raysim.broadcast import Broadcast
+from raysim.algorithm.phase import Broadcast
+from raysim.cohort.tree import TreeFold, fold
 from raysim.engine import failure
-from raysim.engine.example_memory import ExampleMemory
 from raysim.engine.job import COMBINE, Job, Outcome, Shard, on_host
-from raysim.engine.mates import mates_key, starts_at_once
 from raysim.engine.numerics import choose_device
-from raysim.engine.plan import Plan
-from raysim.engine.pool import Pool, sharded
-from raysim.fold import TreeFold, fold
-from raysim.timeline import Span
+from raysim.engine.plan.plan import Plan
+from raysim.engine.worker.example_memory import ExampleMemory
+from raysim.engine.worker.lockstep import lockstep_key, starts_at_once
+from raysim.engine.worker.pool import Pool, sharded
+from raysim.run_folder.timeline import Span
 
 log = logging.getLogger("raysim")
 
@@ -59,12 +59,12 @@ class InProcess:
         self._tries_again = tries_again
         self._worker = worker
         self._plans = plans
-        self._keys = [mates_key(plan) if len(plans) > 1 else None for plan in plans]
+        self._keys = [lockstep_key(plan) if len(plans) > 1 else None for plan in plans]
         self._pools: list[Pool] = []
         for plan, key in zip(plans, self._keys, strict=True):
-            mates = [pool for pool, other in zip(self._pools, self._keys, strict=False) if key == other is not None]
+            alike = [pool for pool, other in zip(self._pools, self._keys, strict=False) if key == other is not None]
             device = choose_device(plan.experiment.engine.gpus_per_worker)
-            self._pools.append(Pool(plan, device, worker, memory, mates[0] if mates else None))
+            self._pools.append(Pool(plan, device, worker, memory, alike[0] if alike else None))
         self._waiting: dict[int, _Waiting] = {}
         self._done: dict[int, Outcome] = {}
         self._submitted = 0
@@ -80,7 +80,7 @@ class InProcess:
         return self._submitted
 
     def result(self, ticket: int) -> Outcome:
-        """Run the job's units in order, and those of its mates' jobs that wait with the same units."""
+        """Run the job's units in order, and jobs of runs in lockstep that wait with the same units."""
         if ticket not in self._done:
             together = self._together(ticket)
             if len(together) > 1:
@@ -101,8 +101,8 @@ class InProcess:
             return [ticket]
         joined = [
             other
-            for other, mate in self._waiting.items()
-            if self._keys[mate.run] == key and _may_join(mate.job) and _alike(mate.job, job) and other != ticket
+            for other, w in self._waiting.items()
+            if self._keys[w.run] == key and _may_join(w.job) and _alike(w.job, job) and other != ticket
         ]
         largest = max(len(chunk) for chunk in job.units)
         return [ticket, *joined][: starts_at_once(self._plans[asked.run], largest)]

@@ -13,11 +13,11 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 import torch
 from torch import Tensor
 
-from raysim import evaluate, personalised
-from raysim.broadcast import Broadcast
+from raysim.algorithm.phase import Broadcast
+from raysim.evaluation import personalised, scores
+from raysim.run_folder.timeline import Span
 from raysim.server import sums
-from raysim.server.updates import Bounds
-from raysim.timeline import Span
+from raysim.server.aggregators.updates import Bounds
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def _join(left: Tensor, right: Tensor) -> Tensor:
 
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "train": sums.add,
-    "evaluate": evaluate.concatenate,
+    "evaluate": scores.concatenate,
     "personalise": personalised.concatenate,
     "gram": _add,
     "combine": _join,
@@ -52,8 +52,8 @@ def on_host(result: T) -> T:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a second look at the updates is told: coefficients, a target vector, or how many to trim."""
+class UpdateQuery:
+    """What a job over kept updates needs: coefficients, a target vector, or how many to trim."""
 
     round: int
     vector: Tensor
@@ -81,7 +81,7 @@ class Job:
     """
 
     kind: Kind
-    broadcast: Broadcast | Look
+    broadcast: Broadcast | UpdateQuery
     units: tuple[Any, ...]
     costs: Sequence[float]
     keep: tuple[Bounds, ...] = ()

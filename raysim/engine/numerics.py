@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from raysim.client.forms.choose import Precision
+from raysim.client.trainers.choose import Precision
 from raysim.errors import ResourceError
 
 

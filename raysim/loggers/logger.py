@@ -12,8 +12,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from raysim.dotted import leaves
-from raysim.experiment import Experiment
+from raysim.config.overrides import leaves
+from raysim.experiment.experiment import Experiment
+from raysim.storage import atomic
 
 Row = Mapping[str, Any]
 Log = Callable[[Row], None]
@@ -39,3 +40,21 @@ def scalars(row: Row) -> dict[str, float]:
 def settings(experiment: Experiment) -> dict[str, str]:
     """Every key of the experiment as a path, with its value: "client.optimizer.lr", "0.1"; absent ones are left out."""
     return {key: str(value) for key, value in leaves(json.loads(experiment.to_json()))}
+
+
+FILE = "loggers.json"
+"""In a run's folder: its id with each tracking service. A resumed run goes on there, one that starts afresh is new."""
+
+
+def stored_id(path: Path, service: str) -> str | None:
+    """The run's id with the service; None where it has none yet."""
+    file = path / FILE
+    found = json.loads(file.read_text()).get(service) if file.exists() else None
+    return None if found is None else str(found)
+
+
+def store_id(path: Path, service: str, identity: str) -> None:
+    """Keep the run's id with the service in its folder."""
+    file = path / FILE
+    known = json.loads(file.read_text()) if file.exists() else {}
+    atomic.write_text(file, json.dumps({**known, service: identity}, indent=2) + "\n")

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raysim.loggers import identity
-from raysim.loggers.logger import Log, Logged, Row, scalars, settings
+from raysim.loggers.logger import Log, Logged, Row, scalars, settings, store_id, stored_id
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -31,7 +30,7 @@ def mlflow(run: Logged) -> Iterator[Log]:
     from mlflow.entities import Metric
 
     client = MlflowClient(tracking_uri(run.path))
-    run_id = identity.stored(run.path, SERVICE) or _create(client, run)
+    run_id = stored_id(run.path, SERVICE) or _create(client, run)
     client.update_run(run_id, status="RUNNING")
 
     def log(row: Row) -> None:
@@ -74,5 +73,5 @@ def _create(client: MlflowClient, run: Logged) -> str:
     params = [Param(key, value) for key, value in settings(run.experiment).items()]
     for start in range(0, len(params), MOST_PARAMS):
         client.log_batch(run_id, params=params[start : start + MOST_PARAMS])
-    identity.store(run.path, SERVICE, run_id)
+    store_id(run.path, SERVICE, run_id)
     return run_id

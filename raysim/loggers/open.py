@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self, get_args
 
 from raysim.errors import ExperimentError
-from raysim.experiment import Experiment
+from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log, Logged, Logger, Row
 from raysim.loggers.mlflow import mlflow
 from raysim.loggers.tensorboard import tensorboard

@@ -10,8 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from raysim.loggers import identity
-from raysim.loggers.logger import Log, Logged, Row, scalars
+from raysim.loggers.logger import Log, Logged, Row, scalars, store_id, stored_id
 
 SERVICE, PROJECT = "wandb", "raysim"
 
@@ -21,7 +20,7 @@ def wandb(run: Logged) -> Iterator[Log]:
     """Log to Weights & Biases; its own lines on the console stay off, because progress is shown there."""
     import wandb as service
 
-    known = identity.stored(run.path, SERVICE)
+    known = stored_id(run.path, SERVICE)
     opened = service.init(
         project=os.environ.get("WANDB_PROJECT", PROJECT),
         name=run.path.name,
@@ -32,7 +31,7 @@ def wandb(run: Logged) -> Iterator[Log]:
         config=json.loads(run.experiment.to_json()),
         settings=service.Settings(console="off", silent=True),
     )
-    identity.store(run.path, SERVICE, str(opened.id))
+    store_id(run.path, SERVICE, str(opened.id))
 
     def log(row: Row) -> None:
         opened.log(scalars(row), step=row["round"])

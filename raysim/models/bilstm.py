@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from raysim.errors import ModelError
-from raysim.models.choice import ModelChoice
+from raysim.models.model import ModelChoice
 
 
 class Bilstm(ModelChoice):
@@ -18,16 +18,14 @@ class Bilstm(ModelChoice):
 
     Departures: the paper's vectors are pretrained (GloVe), these are drawn and trained; it does not say how a text's
     outputs become one, which is the maximum here.
-
-    vocabulary: numbers of words, padding and unknown included; "auto" is `data.tokens.vocabulary` + 2, where the data
-        have words as tokens.
-    embedding: numbers of a word. hidden: units of each LSTM.
     """
 
     name: Literal["bilstm"] = "bilstm"
-    vocabulary: PositiveInt | Literal["auto"] = "auto"
-    embedding: PositiveInt = 300
-    hidden: PositiveInt = 300
+    vocabulary: PositiveInt | Literal["auto"] = Field(
+        "auto", description='Number of tokens, padding and unknown included; "auto": `data.tokens.vocabulary` + 2.'
+    )
+    embedding: PositiveInt = Field(300, description="Width of a word's embedding.")
+    hidden: PositiveInt = Field(300, description="Units of each LSTM.")
 
 
 class BilstmModule(nn.Module):

@@ -8,7 +8,7 @@ from typing import Literal
 from torch import nn
 
 from raysim.errors import ModelError
-from raysim.models.choice import ModelChoice
+from raysim.models.model import ModelChoice
 
 
 class Cnn(ModelChoice):

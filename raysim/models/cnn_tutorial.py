@@ -1,5 +1,6 @@
-"""The convolutional network of TensorFlow's tutorial for CIFAR-10, which McMahan et al. (2017) take: 1,068,298
-parameters on 24 x 24 colour images, which they call about 10^6.
+"""The convolutional network of TensorFlow's tutorial for CIFAR-10, which McMahan et al. (2017) take.
+
+It has 1,068,298 parameters on 24 x 24 colour images; they call that about 10^6.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Literal
 from torch import nn
 
 from raysim.errors import ModelError
-from raysim.models.choice import ModelChoice
+from raysim.models.model import ModelChoice
 
 
 class CnnTutorial(ModelChoice):

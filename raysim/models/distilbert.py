@@ -5,24 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
 from torch import Tensor, nn
 
 from raysim.errors import ModelError
-from raysim.models.choice import ModelChoice
+from raysim.models.model import ModelChoice
 
 
 class Distilbert(ModelChoice):
     """The pretrained encoder and a fresh linear classifier over its first place; all weights are trained.
 
     `data.tokens` must be `pretrained` with the same folder; 0 is padding, which no place attends to.
-
-    Attributes:
-        path: the folder with config.json and the weights, as transformers saves them; nothing is downloaded. It must be
-            the same on every machine.
     """
 
     name: Literal["distilbert"] = "distilbert"
-    path: str
+    path: str = Field(
+        description=(
+            "Folder with config.json and the weights, as transformers saves them, the same on every machine; "
+            "nothing is downloaded."
+        )
+    )
 
 
 class Classifier(nn.Module):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Literal
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch import nn
 
 from raysim.errors import ModelError
-from raysim.models.choice import ModelChoice
 from raysim.models.lstm import Lstm
+from raysim.models.model import ModelChoice
 
 
 class LstmChar(ModelChoice):
@@ -22,14 +22,12 @@ class LstmChar(ModelChoice):
     parameters, 822,570 at 90 characters. Departures: a gate has torch's two biases, which learn alike, where Keras and
     the papers have one, so Reddi et al. state 820,522 (4 h less a layer). McMahan et al. state 866,578, which is 258
     characters, one bias a gate, and peepholes from an LSTM's cell to its gates (3 h more a layer); there are none here.
-
-    embedding: numbers of a character. hidden: units of a layer. layers: of the LSTM.
     """
 
     name: Literal["lstm_char"] = "lstm_char"
-    embedding: PositiveInt = 8
-    hidden: PositiveInt = 256
-    layers: PositiveInt = 2
+    embedding: PositiveInt = Field(8, description="Width of a character's embedding.")
+    hidden: PositiveInt = Field(256, description="Units of an LSTM layer.")
+    layers: PositiveInt = Field(2, description="Number of LSTM layers.")
 
 
 def make(section: LstmChar, x_shape: tuple[int, ...], outputs: int) -> nn.Module:

@@ -7,13 +7,13 @@ from collections import OrderedDict
 from typing import Literal
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch import nn
 
 from raysim.errors import ModelError
 from raysim.models import keras
-from raysim.models.choice import ModelChoice
 from raysim.models.lstm import Lstm
+from raysim.models.model import ModelChoice
 
 
 class LstmWord(ModelChoice):
@@ -25,17 +25,15 @@ class LstmWord(ModelChoice):
     McMahan et al. (2017) have embedding = 192, hidden = 256 and projection = false: V e + 4 h (e + h + 1) + (h + 1) V,
     or 4,949,776 at 10,000 words. Departure: they state 4,950,544, which is 3 h more, the weights of peepholes from an
     LSTM's cell to its gates; there are none here.
-
-    embedding: numbers of a word. hidden: units of an LSTM. layers: with several, each is an LSTM and its linear layer.
-    projection: whether the linear layers back to the embedding's width are there; without them scores are made of the
-        last LSTM's outputs.
     """
 
     name: Literal["lstm_word"] = "lstm_word"
-    embedding: PositiveInt = 96
-    hidden: PositiveInt = 670
-    layers: PositiveInt = 1
-    projection: bool = True
+    embedding: PositiveInt = Field(96, description="Width of a word's embedding.")
+    hidden: PositiveInt = Field(670, description="Units of an LSTM layer.")
+    layers: PositiveInt = Field(1, description="Number of layers, each an LSTM and its linear layer.")
+    projection: bool = Field(
+        True, description="Linear layers back to the embedding's width; otherwise scores come from the last LSTM."
+    )
 
 
 def make(section: LstmWord, x_shape: tuple[int, ...], outputs: int) -> nn.Module:

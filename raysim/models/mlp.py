@@ -5,23 +5,20 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, PositiveInt
 from torch import nn
 
-from raysim.models.choice import ModelChoice
+from raysim.models.model import ModelChoice
 
 
 class Mlp(ModelChoice):
-    """Fully connected layers, each followed by the activation, then a linear layer.
-
-    hidden: the layers' widths. activation: after each of them.
-    """
+    """Fully connected layers, each followed by the activation, then a linear layer."""
 
     name: Literal["mlp"] = "mlp"
-    hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (200, 200)
-    activation: Literal["relu", "tanh"] = "relu"
+    hidden: tuple[PositiveInt, ...] = Field((200, 200), min_length=1, description="Widths of the hidden layers.")
+    activation: Literal["relu", "tanh"] = Field("relu", description="Activation after each hidden layer.")
 
 
 def make(section: Mlp, x_shape: tuple[int, ...], outputs: int) -> nn.Module:

@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from raysim.errors import ModelError
-from raysim.models.choice import ModelChoice
+from raysim.models.model import ModelChoice
 
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 """Expansion, channels, blocks, stride of the first: table 2 of the paper."""
@@ -19,14 +19,11 @@ class MobilenetV2Gn(ModelChoice):
     """Seventeen inverted residual blocks between two convolutions; dropout before the linear layer.
 
     Every batch norm is a group norm; all channels are multiples of 8.
-
-    groups: of channels, in every norm.
-    dropout: before the linear layer.
     """
 
     name: Literal["mobilenet_v2_gn"] = "mobilenet_v2_gn"
-    groups: PositiveInt = 8
-    dropout: float = Field(0.2, ge=0, lt=1)
+    groups: PositiveInt = Field(8, description="Groups of channels in every group norm.")
+    dropout: float = Field(0.2, ge=0, lt=1, description="Probability of dropout before the linear layer.")
 
 
 class Inverted(nn.Module):

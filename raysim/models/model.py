@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 import numpy.typing as npt
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from raysim import seeds
+from raysim.config.section import Section
 from raysim.errors import ModelError
-from raysim.layout import Layout
+from raysim.models.layout import Layout
 
 ModuleFactory = Callable[[], nn.Module]
 
@@ -116,3 +118,9 @@ def bind(model: Model, weights: Weights, device: torch.device) -> nn.Module:
             if full in views:
                 child._buffers[name] = views[full]
     return module
+
+
+class ModelChoice(Section):
+    """Keys of every model."""
+
+    seed: int | None = Field(None, description="Seed of the initial weights. Absent: the experiment's.")

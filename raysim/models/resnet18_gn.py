@@ -1,33 +1,32 @@
-"""ResNet-18 with group norm, for small images (Hsieh et al. 2020; Reddi et al. 2021): 11,220,132 parameters at 100
-classes.
+"""ResNet-18 with group norm, for small images (Hsieh et al. 2020; Reddi et al. 2021).
+
+It has 11,220,132 parameters at 100 classes.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from raysim.errors import ModelError
-from raysim.models.choice import ModelChoice
+from raysim.models.model import ModelChoice
 
 
 class Resnet18Gn(ModelChoice):
     """Four stages of two blocks, 64 to 512 channels, with group norms.
-
-    groups: of channels, in every norm.
 
     Departures from ImageNet's: the first convolution is 3 x 3 with stride 1 and there is no pooling after it, as usual
     for images of 24 or 32 pixels; a block that changes the shape has a 1 x 1 convolution and a norm beside it.
     """
 
     name: Literal["resnet18_gn"] = "resnet18_gn"
-    groups: PositiveInt = 2
+    groups: PositiveInt = Field(2, description="Groups of channels in every group norm.")
 
 
-class Block(nn.Module):
+class GroupNormBlock(nn.Module):
     """relu(norm(conv(relu(norm(conv(x))))) + shortcut(x))."""
 
     def __init__(self, channels_in: int, channels: int, stride: int, groups: int) -> None:
@@ -63,6 +62,6 @@ def make(section: Resnet18Gn, x_shape: tuple[int, ...], outputs: int) -> nn.Modu
     for stage, channels in enumerate((64, 128, 256, 512)):
         for block in range(2):
             stride = 2 if stage and not block else 1
-            layers.append(Block(channels_in, channels, stride, section.groups))
+            layers.append(GroupNormBlock(channels_in, channels, stride, section.groups))
             channels_in = channels
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, outputs))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
 from raysim.errors import ModelError
-from raysim.models.choice import ModelChoice
+from raysim.models.model import ModelChoice
 
 _BLOCKS = 9
 
@@ -20,17 +20,16 @@ class Resnet56(ModelChoice):
 
     A shortcut that changes the shape takes every other pixel and fills up with zero channels (option A), without
     parameters.
-
-    norm: "batch" is the published one; its running statistics are buffers, averaged over clients.
-    groups: of channels, in every group norm.
     """
 
     name: Literal["resnet56"] = "resnet56"
-    norm: Literal["batch", "group"] = "batch"
-    groups: PositiveInt = 2
+    norm: Literal["batch", "group"] = Field(
+        "batch", description='"batch" is the published one; its running statistics are buffers, averaged over clients.'
+    )
+    groups: PositiveInt = Field(2, description="Groups of channels in every group norm.")
 
 
-class Block(nn.Module):
+class BatchNormBlock(nn.Module):
     """relu(norm(conv(relu(norm(conv(x))))) + x), x subsampled and filled up where the shape changes."""
 
     def __init__(self, channels_in: int, channels: int, section: Resnet56) -> None:
@@ -71,6 +70,6 @@ def make(section: Resnet56, x_shape: tuple[int, ...], outputs: int) -> nn.Module
     channels_in = 16
     for channels in (16, 32, 64):
         for _ in range(_BLOCKS):
-            layers.append(Block(channels_in, channels, section))
+            layers.append(BatchNormBlock(channels_in, channels, section))
             channels_in = channels
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, outputs))

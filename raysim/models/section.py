@@ -23,8 +23,7 @@ from raysim.models import (
     resnet56,
     transformer_word,
 )
-from raysim.models.choice import ModelChoice
-from raysim.models.model import ModuleFactory
+from raysim.models.model import ModelChoice, ModuleFactory
 
 ModelSection = Annotated[
     linear.Linear

@@ -36,7 +36,11 @@ class Task:
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy per example, averaged over time where there is a time axis."""
+    """Cross entropy per example, averaged over time where there is a time axis.
+
+    >>> cross_entropy(torch.zeros(1, 4), torch.tensor([2])).exp().round(decimals=4).tolist()
+    [4.0]
+    """
     if targets.dim() == 1:
         return softmax.cross_entropy(outputs, targets)
     flat = softmax.cross_entropy(outputs.flatten(0, -2), targets.flatten())
@@ -44,13 +48,21 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def hits(outputs: Tensor, targets: Tensor) -> Tensor:
-    """1 where the largest logit is the target, else 0; averaged over time where there is a time axis."""
+    """1 where the largest logit is the target, else 0; averaged over time where there is a time axis.
+
+    >>> hits(torch.tensor([[0.0, 9.0], [9.0, 0.0]]), torch.tensor([1, 1])).tolist()
+    [1.0, 0.0]
+    """
     right = (outputs.argmax(-1) == targets).to(outputs.dtype)
     return right if targets.dim() == 1 else right.flatten(1).mean(1)
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """(output - target)^2 averaged over an example's outputs."""
+    """(output - target)^2 averaged over an example's outputs.
+
+    >>> squared_error(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0, 1.0])).tolist()
+    [0.0, 4.0]
+    """
     # A module ending in one output gives (batch, 1): left alone it would broadcast against (batch,) to (batch, batch).
     squares = (outputs.reshape(targets.shape) - targets) ** 2
     return squares.flatten(1).mean(1) if squares.dim() > 1 else squares

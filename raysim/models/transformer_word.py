@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 from torch import nn
 
 from raysim.errors import ModelError
 from raysim.models import keras
-from raysim.models.attention import CausalSelfAttention
-from raysim.models.choice import ModelChoice
-from raysim.models.positions import Positions
-from raysim.models.residual import Residual
-from raysim.models.tied import Tied
+from raysim.models.layers import CausalSelfAttention, Positions, Residual, Tied
+from raysim.models.model import ModelChoice
 
 
 class TransformerWord(ModelChoice):
@@ -26,19 +23,15 @@ class TransformerWord(ModelChoice):
     With d = embedding, m = width, h = hidden, V words: V d + 2 d m + m + d + layers (4 m^2 + 2 m h + 9 m + h)
     parameters. The vocabulary is the data's classes. Structure and initial weights are those of the paper's code, sizes
     those of the paper's text (the code's defaults are a width of 512, 2048 hidden and one layer).
-
-    embedding: numbers of a word. width: numbers of a place, between the layers. heads: of self-attention; they divide
-        the width.
-    hidden: units of a layer's network. layers: how many. dropout: everywhere in them.
     """
 
     name: Literal["transformer_word"] = "transformer_word"
-    embedding: PositiveInt = 96
-    width: PositiveInt = 96
-    heads: PositiveInt = 8
-    hidden: PositiveInt = 1536
-    layers: PositiveInt = 3
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    embedding: PositiveInt = Field(96, description="Width of a word's embedding.")
+    width: PositiveInt = Field(96, description="Width of a position between the layers.")
+    heads: PositiveInt = Field(8, description="Heads of self-attention; they divide the width.")
+    hidden: PositiveInt = Field(1536, description="Hidden units of a layer's feed-forward network.")
+    layers: PositiveInt = Field(3, description="Number of layers.")
+    dropout: float = Field(0.1, ge=0, lt=1, description="Probability of dropout, everywhere in the layers.")
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> TransformerWord:

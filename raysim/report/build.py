@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import pyarrow.csv as csv
 
-from raysim import whole
-from raysim.elsewhere.uri import uri_of
 from raysim.report.gallery.gallery import kinds
 from raysim.report.gallery.render import render
 from raysim.report.groups import Group, grouped
 from raysim.report.page import GENERATOR, Picture, page
 from raysim.report.runs import read_all
+from raysim.storage import atomic
+from raysim.storage.remote.uri import uri_of
 
 PAGE, PICTURES = "index.html", "figures"
 
@@ -54,7 +54,7 @@ def build(folders: Sequence[Path], out: Path, target: float | None = None) -> Bu
             sections.setdefault(kind.section, []).append(Picture(figure, drawn.svg))
     absent = [f"{kind.title} ({kind.needs})" for kind, figures in made if not figures]
     text = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES)
-    whole.write_text(out / PAGE, text)
+    atomic.write_text(out / PAGE, text)
     return Built(out / PAGE, sum(map(len, sections.values())), (*unread, *careful))
 
 

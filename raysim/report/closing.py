@@ -1,4 +1,4 @@
-"""What a run came to, as a table: the last thing that `raysim run` prints."""
+"""What a run, its trials or a sweep came to, as a table: the last thing that `raysim run` prints."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from raysim.elsewhere.folder import named
-from raysim.engine.under_way import UnderWay
-from raysim.experiment import Experiment
+from raysim.engine.rounds.under_way import UnderWay
+from raysim.experiment.experiment import Experiment
 from raysim.report import figures
-from raysim.report.evaluations import headlines, percentiles
+from raysim.report.figures import headlines, percentiles
+from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, part, summarise
+from raysim.storage.remote.folder import named
 
 if TYPE_CHECKING:
     from rich.table import Table
+
 
 Line = tuple[str, str]
 
@@ -133,7 +135,7 @@ def _simulated(rounds: pa.Table) -> Iterator[Line]:
 
 def _trouble(rounds: pa.Table) -> Iterator[Line]:
     if rejected := int(_sum(rounds, "rejected")):
-        yield "rejected", f"{figures.counted(rejected, 'update')}, not finite (column rejected_clients says whose)"
+        yield "rejected", f"{figures.counted(rejected, 'update')}, not finite (see column rejected_clients)"
     if retries := int(_sum(rounds, "retries")):
         yield "retries", f"{retries:,}, of work that was lost on the way: the numbers are the same"
 
@@ -153,3 +155,65 @@ def newest(rounds: pa.Table, name: str) -> tuple[int, Any]:
 def _sum(rounds: pa.Table, name: str) -> float:
     values = rounds[name].to_pylist() if name in rounds.column_names else []
     return float(sum(value for value in values if value is not None))
+
+
+def lines_of_trials(experiment: Experiment, summary: pa.Table, path: Path) -> list[Line]:
+    """Likewise of several trials.
+
+    Args:
+        experiment: what was run, with its trials.
+        summary: mean and standard deviation of every figure, one row per round.
+        path: the folder of all trials.
+    """
+    count, first = experiment.trials.count, experiment.seed
+    return [
+        ("experiment", experiment.name),
+        ("trials", f"{count:,}, seeds {first} to {first + count - 1}, varying {', '.join(experiment.trials.vary)}"),
+        ("rounds", f"{summary.num_rows:,}"),
+        *headlined(summary),
+        ("folder", f"{named(path)} (trial-0 to trial-{count - 1}, each a run's folder; summary.parquet)"),
+        *pictures(path),
+        ("next", f"raysim resume {named(path)} --trials {2 * count}"),
+    ]
+
+
+def headlined(summary: pa.Table) -> Iterator[Line]:
+    """The newest figures of training and of each evaluated split: mean, and deviation where several trials have it."""
+    means, deviations = _newest(part(summary, MEAN)), _newest(part(summary, DEVIATION))
+    named = {"training": "accuracy" if "accuracy" in means else "loss", **headlines(means)}
+    for label, name in named.items():
+        index, mean = means.get(name, (0, None))
+        if mean is None:
+            continue
+        write = figures.share if name.endswith("accuracy") else figures.loss
+        _, deviation = deviations[name]
+        around = "" if deviation is None else f" +- {write(deviation)}"
+        yield label, f"{name.rpartition('/')[2]} {write(mean)}{around} (after round {index + 1:,})"
+
+
+def _newest(table: pa.Table) -> Columns:
+    return {name: newest(table, name) for name in table.column_names}
+
+
+def lines_of_sweep(experiment: Experiment, points: Sequence[tuple[str, pa.Table]], path: Path) -> list[Line]:
+    """Likewise of a sweep.
+
+    Args:
+        experiment: what was swept.
+        points: each one's label and rounds; those of several trials have a column `trial`.
+        path: the folder of the sweep.
+    """
+    count = experiment.trials.count
+    each = f" of {figures.counted(count, 'trial')} each" if count > 1 else ""
+    return [
+        ("experiment", experiment.name),
+        ("points", f"{len(points):,}{each}"),
+        *((label, _of_point(rounds)) for label, rounds in points),
+        ("folder", f"{named(path)} (a folder for each point; sweep.parquet)"),
+        *pictures(path),
+        ("next", f"raysim resume {named(path)} --rounds {2 * experiment.rounds}"),
+    ]
+
+
+def _of_point(rounds: pa.Table) -> str:
+    return "; ".join(f"{label} {text}" for label, text in headlined(summarise(by_trial(rounds))))

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from raysim.errors import RunFolderError
-from raysim.report.evaluations import headlines
+from raysim.report.figures import headlines
 from raysim.report.groups import Group, headline
 from raysim.report.series import over_trials
 

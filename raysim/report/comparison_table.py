@@ -8,7 +8,7 @@ from typing import Literal
 
 from raysim.report import figures
 from raysim.report.comparison import Comparison, Method
-from raysim.report.evaluations import is_share
+from raysim.report.figures import is_share
 
 Format = Literal["text", "markdown", "latex"]
 

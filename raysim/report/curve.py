@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from raysim import records, whole
-from raysim.experiment import Experiment
+from raysim.experiment.experiment import Experiment
 from raysim.report import figures
-from raysim.report.evaluations import headlines
-from raysim.report.palette import GREY, INK, PAPER, QUIET, SERIES
-from raysim.report.plain_axes import plain
+from raysim.report.figures import headlines
+from raysim.report.looks import GREY, INK, PAPER, QUIET, SERIES, plain
+from raysim.run_folder import records
+from raysim.storage import atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,7 +133,7 @@ def save(picture: Figure, path: Path) -> None:
     One that cannot be written is a warning in the log: the run that it shows is not in question.
     """
     try:
-        whole.write(path, partial(picture.savefig, format="png"))
+        atomic.write(path, partial(picture.savefig, format="png"))
     except OSError as error:
         log.warning("The picture %s could not be written: %s", path, error)
 

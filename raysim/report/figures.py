@@ -1,22 +1,37 @@
-"""How figures are written for people: shares, losses, durations, sizes and counts."""
+"""How figures of the records are named and written for people: shares, losses, durations, sizes and counts."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterable
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 
 
 def share(fraction: float) -> str:
-    """A fraction in percent: 0.8712 is "87.1 %"."""
+    """A fraction in percent.
+
+    >>> share(0.8712)
+    '87.1 %'
+    """
     return f"{100 * fraction:.1f} %"
 
 
 def loss(value: float) -> str:
-    """Four significant digits: 0.53217 is "0.5322"."""
+    """Four significant digits.
+
+    >>> loss(0.53217)
+    '0.5322'
+    """
     return f"{value:.4g}"
 
 
 def duration(seconds: float) -> str:
-    """The two largest units: 3725 is "1 h 02 min"; below ten seconds, a tenth: "4.2 s"."""
+    """The two largest units; below ten seconds, a tenth.
+
+    >>> duration(4.2), duration(42), duration(3725), duration(90_000)
+    ('4.2 s', '42 s', '1 h 02 min', '1 d 01 h')
+    """
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -30,7 +45,11 @@ def duration(seconds: float) -> str:
 
 
 def size(num_bytes: float) -> str:
-    """Decimal units, three digits: 26_000 is "26 kB"."""
+    """Decimal units, three digits.
+
+    >>> size(999), size(26_000), size(999_600)
+    ('999 B', '26 kB', '1 MB')
+    """
     value, unit = float(num_bytes), "B"
     for larger in ("kB", "MB", "GB", "TB", "PB"):
         # 999.5 would be written as 1e+03: it is one of the next unit.
@@ -41,10 +60,48 @@ def size(num_bytes: float) -> str:
 
 
 def rate(per_s: float) -> str:
-    """A rate without its unit: whole above ten, else two digits."""
+    """A rate without its unit: whole above ten, else two digits.
+
+    >>> rate(1234.5), rate(0.123)
+    ('1,234', '0.12')
+    """
     return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.2g}"
 
 
 def counted(count: int, thing: str) -> str:
-    """A count with its noun: "1 client", "1,200 clients"."""
+    """A count with its noun.
+
+    >>> counted(1, "client"), counted(1200, "client")
+    ('1 client', '1,200 clients')
+    """
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+_HEADLINE = re.compile(r"eval/(?P<split>.+)/(?P<metric>accuracy|loss)")
+_PERCENTILE = re.compile(r"eval/(?P<split>.+)/p(?P<percentile>[0-9.]+)")
+
+
+def headlines(names: Iterable[str]) -> dict[str, str]:
+    """Split -> the one column to look at: its accuracy, or its loss where nothing is counted (regression)."""
+    found: dict[str, str] = {}
+    for name in names:
+        match = _HEADLINE.fullmatch(name)
+        if match and (match["metric"] == "accuracy" or match["split"] not in found):
+            found[match["split"]] = name
+    return found
+
+
+def percentiles(names: Iterable[str], split: str) -> dict[float, str]:
+    """Percentile -> the column with that percentile of the split's clients, in rising order."""
+    matches = [match for name in names if (match := _PERCENTILE.fullmatch(name)) and match["split"] == split]
+    return dict(sorted((float(match["percentile"]), match[0]) for match in matches))
+
+
+def is_share(column: str) -> bool:
+    """Whether a column holds fractions of 1, which are written in percent."""
+    return column.endswith(("accuracy", "_fraction")) or _PERCENTILE.fullmatch(column) is not None
+
+
+def spoken(column: str) -> str:
+    """A column's name for people: "eval/test/accuracy" is "test accuracy"."""
+    return column.removeprefix("eval/").replace("/", " ").replace("_", " ")

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raysim import differences
-from raysim.experiment import Experiment
-from raysim.report.evaluations import headlines
-from raysim.report.looks import Look, looks
+from raysim.experiment import differences
+from raysim.experiment.experiment import Experiment
+from raysim.report.figures import headlines
+from raysim.report.looks import CurveStyle, looks
 from raysim.report.runs import Run
 from raysim.report.series import Series, last_of, over_trials
 
@@ -31,7 +31,7 @@ class Group:
     label: str
     keys: Mapping[str, Any]
     runs: tuple[Run, ...]
-    look: Look
+    look: CurveStyle
 
     @property
     def legend(self) -> str | None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from raysim.data.dataset import FederatedDataset
-from raysim.data.label_counts import label_counts
+from raysim.data.field import label_counts
 from raysim.errors import DataError
-from raysim.report.palette import SERIES
+from raysim.report.looks import SERIES
 from raysim.seeds import Int64s
 
 SHOWN_CLIENTS = 200

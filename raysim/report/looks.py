@@ -1,17 +1,55 @@
-"""How groups of runs are told apart in pictures: a colour and a dash each, the same in every picture of a report."""
+"""Colours, dashes and plain axes of all pictures, and what each colour becomes on a dark page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from raysim.report.palette import GREY, SERIES
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+INK, QUIET, FAINT, GREY, PAPER = "#222222", "#555555", "#DDDDDD", "#ABABAB", "#FFFFFF"
+ON_DARK, ON_LIGHT = "#FDFDFD", "#111111"
+"""Letters on a coloured ground, which stays as it is on a dark page."""
+
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's palette, which colour-blind people can tell apart; dashes or markers differ too."""
+
+DARK = {
+    INK: "#E6E6E6",
+    QUIET: "#B4B9BE",
+    FAINT: "#3A3F44",
+    GREY: "#7C8288",
+    PAPER: "#16191C",
+    "#0072B2": "#4C9BE8",
+    "#D55E00": "#F07F35",
+    "#009E73": "#2FC79A",
+    "#CC79A7": "#E29AC3",
+    "#E69F00": "#F2BC45",
+    "#56B4E9": "#9ADBFF",
+}
+"""Colour of a picture -> the colour that takes its place on a dark page."""
+
+HEAT = "cividis"
+"""matplotlib's colour map for heat maps: readable by colour-blind people, and in grey."""
+
+
+def readable_on(red: float, green: float, blue: float) -> str:
+    """The colour of letters on a ground whose parts are in 0..1."""
+    return ON_LIGHT if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else ON_DARK
+
+
+def variable(colour: str) -> str:
+    """The CSS variable that holds a colour: "#0072B2" is "--c-0072b2"."""
+    return f"--c-{colour.removeprefix('#').lower()}"
+
 
 NAMED = 2 * len(SERIES)
 """More groups than this cannot be told apart: then only the best are coloured and named."""
 
 
-class Look(NamedTuple):
+class CurveStyle(NamedTuple):
     """`is_named`: in legends, and with a band of deviations; the others are thin and grey, to show the field."""
 
     colour: str
@@ -24,10 +62,22 @@ class Look(NamedTuple):
         return 1.6 if self.is_named else 0.6
 
 
-def looks(scores: Iterable[float]) -> list[Look]:
+def looks(scores: Iterable[float]) -> list[CurveStyle]:
     """A look for each group, by how good it is (the larger the better)."""
     given = list(scores)
     if len(given) <= NAMED:
-        return [Look(SERIES[i % len(SERIES)], "-" if i < len(SERIES) else "--") for i in range(len(given))]
+        return [CurveStyle(SERIES[i % len(SERIES)], "-" if i < len(SERIES) else "--") for i in range(len(given))]
     best = sorted(range(len(given)), key=lambda i: -given[i])[: len(SERIES)]
-    return [Look(SERIES[best.index(i)]) if i in best else Look(GREY, "-", False) for i in range(len(given))]
+    return [CurveStyle(SERIES[best.index(i)]) if i in best else CurveStyle(GREY, "-", False) for i in range(len(given))]
+
+
+def plain(axes: Axes, grid: Literal["x", "y"] | None = "y") -> None:
+    """No frame but the line below; faint lines across for the values."""
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(INK)
+    axes.tick_params(axis="both", labelsize=10, color=INK, labelcolor=INK)
+    if grid is not None:
+        axes.grid(axis=grid, color=FAINT, linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.tick_params(axis="y", length=0)

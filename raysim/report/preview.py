@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from raysim.config.section import Section
 from raysim.data.dataset import Split
-from raysim.engine.fallbacks import slow_precision
-from raysim.engine.plan import Plan, evaluated_splits
-from raysim.engine.selection import select
-from raysim.engine.transfers import transfers
-from raysim.experiment import EngineSection
+from raysim.engine.plan.plan import Plan, evaluated_splits
+from raysim.engine.plan.resolve import slow_precision
+from raysim.engine.rounds.selection import select, transfers
+from raysim.experiment.experiment import EngineSection
 from raysim.report import figures
-from raysim.section import Section
+
+if TYPE_CHECKING:
+    from raysim.engine.rounds.calibrate import Timing
 
 SIZED_CLIENTS = 100_000
 """Of larger splits, the sizes of so many clients at even distances are looked at."""
@@ -75,7 +77,7 @@ def _round(plan: Plan) -> Iterator[Line]:
     least, most = min(steps, default=0), max(steps, default=0)
     spread = f"{least:,}" if least == most else f"{least:,} to {most:,}"
     yield "local steps", f"{spread} a client, {sum(steps):,} in the first round"
-    yield "form", f"{plan.way.form}: {plan.way.why}"
+    yield "trainer", f"{plan.choice.trainer}: {plan.choice.why}"
     most_clients = figures.counted(max(map(len, chunks), default=0), "client")
     yield "chunks", f"{len(chunks):,} a round, of up to {most_clients}, so at most {len(chunks):,} workers have work"
     yield "client step", _choice(experiment.client.optimizer)
@@ -160,3 +162,14 @@ def _folder(plan: Plan, path: Path) -> Iterator[Line]:
     there = " (exists already: --resume goes on with it, --overwrite starts afresh)" if path.exists() else ""
     yield "folder", f"{path}{there}"
     yield "fingerprint", plan.fingerprint
+
+
+def calibrated(timings: Sequence[Timing], chosen: Timing) -> str:
+    """A calibration: a line per trainer and chunk size, fastest first, with the median of a round and its spread."""
+    lines = []
+    for timing in timings:
+        low, high = min(timing.round_s), max(timing.round_s)
+        mark = "  <- chosen" if timing is chosen else ""
+        spread = f"{1000 * timing.median_s:10.1f} ms a round ({1000 * low:.1f} to {1000 * high:.1f})"
+        lines.append(f"{timing.trainer:<10}  chunk_size {timing.chunk_size:>4} {spread}{mark}")
+    return "\n".join(lines)

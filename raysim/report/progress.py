@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from itertools import zip_longest
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from raysim.report.standing import Standing
-from raysim.report.terminal import place
+
+Place = Literal["notebook", "terminal", "lines", "nowhere"]
+
+
+def place(progress: bool | None) -> Place:
+    """Where progress is shown.
+
+    Args:
+        progress: False: nowhere. True: somewhere, in lines where there is neither notebook nor terminal. None: only
+            where there is one of them.
+    """
+    if progress is False:
+        return "nowhere"
+    if is_notebook():
+        return "notebook"
+    if is_terminal():
+        return "terminal"
+    return "lines" if progress else "nowhere"
+
+
+def is_terminal() -> bool:
+    """Whether standard error is a terminal that can draw a bar again in place: a dumb one cannot move its cursor."""
+    return sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def is_notebook() -> bool:
+    """Whether this process is a kernel, whose output is shown below a cell; IPython in a terminal is none."""
+    # A kernel has imported it; nobody else need have it.
+    loaded = sys.modules.get("IPython")
+    return loaded is not None and hasattr(loaded.get_ipython(), "kernel")
+
 
 LISTED_WORKERS = 8
 """More workers than this are counted, not listed."""
@@ -75,7 +106,7 @@ class Terminal:
 
     @classmethod
     def where_wanted(cls, progress: bool | None, total_rounds: int) -> Terminal | None:
-        """The progress, or None where nothing is to be shown; see `terminal.place` for `progress`."""
+        """The progress, or None where nothing is to be shown; see `place` for `progress`."""
         match place(progress):
             case "nowhere":
                 return None
@@ -84,7 +115,7 @@ class Terminal:
 
                 return cls(LogLines(sys.stderr), total_rounds)
             case "notebook":
-                from raysim.report.notebook_bar import NotebookBar
+                from raysim.report.notebook import NotebookBar
 
                 return cls(NotebookBar(), total_rounds)
             case "terminal":

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from raysim import records, timeline
-from raysim.elsewhere.folder import fetch
 from raysim.errors import ExperimentError, RunFolderError
-from raysim.experiment import Experiment
-from raysim.rows import table
-from raysim.timeline import Span
+from raysim.experiment.experiment import Experiment
+from raysim.run_folder import records, timeline
+from raysim.run_folder.rows import table
+from raysim.run_folder.timeline import Span
+from raysim.storage.remote.folder import read_only_copy
 
 _RECORD = "experiment.json"
 _PARTS = frozenset({"checkpoints", "clients", records.STATES})
@@ -62,7 +62,7 @@ def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
         RunFolderError: a folder is not there, no run lies in it, or none of all can be read.
     """
     runs, notes = [], []
-    for path in dict.fromkeys(path.resolve() for folder in folders for path in find(fetch(folder))):
+    for path in dict.fromkeys(path.resolve() for folder in folders for path in find(read_only_copy(folder))):
         shown = _short(path)
         try:
             run = read(shown)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raysim.report import figures
-from raysim.report.evaluations import headlines
+from raysim.report.figures import headlines
 
 WINDOW = 50
 """The pace is that of the last so many rounds: it follows a change, and covers rounds with and without evaluation."""

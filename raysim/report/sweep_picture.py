@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from raysim.report import curve, figures
 from raysim.report.curve import MARKERS, Curve
-from raysim.report.palette import INK, PAPER, QUIET, SERIES
-from raysim.report.plain_axes import plain
-from raysim.summary import DEVIATION, MEAN, by_trial, part, summarise
+from raysim.report.looks import INK, PAPER, QUIET, SERIES, plain
+from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, part, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from raysim.server.limits import UNTOUCHED, Judged
+from raysim.server.clipping import UNTOUCHED, Judged
 from raysim.server.sums import Fact, Sums
 
 BLOCK = 1 << 22
@@ -17,12 +17,12 @@ BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
-class Included:
+class Contribution:
     """What enters the sums of one client, drawn `count` times, beside its vectors.
 
     weight: w_i of one draw. squared_norm: |delta_i|^2. loss, correct: sums over the `seen` examples. judged: what
-    clipping and zeroing make of the update. labels: the client's label counts. normaliser: what fednova's tau_eff
-    averages. steps: local steps taken.
+    clipping and zeroing make of the update. divisor: fednova's a_i, by which it is then divided. labels: the client's
+    label counts. normaliser: what fednova's tau_eff averages. steps: local steps taken.
     """
 
     weight: float
@@ -32,6 +32,7 @@ class Included:
     loss: float
     correct: float
     judged: Judged = UNTOUCHED
+    divisor: float = 1.0
     labels: Tensor | None = None
     count: int = 1
     normaliser: float = 1.0
@@ -76,7 +77,7 @@ class Accumulator:
 
     def include(
         self,
-        clients: Sequence[Included | None],
+        clients: Sequence[Contribution | None],
         deltas: Tensor,
         squared_norms: Tensor | None = None,
         buffers: Tensor | None = None,
@@ -102,7 +103,7 @@ class Accumulator:
                 None if value is None else value.index_select(0, where) for value in (squared_norms, buffers, counters)
             )
         weights = [client.weight * client.count for client in included]
-        scales = [client.judged.scale for client in included]
+        scales = [client.judged.scale / client.divisor for client in included]
         _add_rows(self._delta, [w * s for w, s in zip(weights, scales, strict=True)], deltas)
         if squared_norms is not None:
             _add_rows(self._squared_norms, [w * s**2 for w, s in zip(weights, scales, strict=True)], squared_norms)
@@ -118,7 +119,7 @@ class Accumulator:
         for client, weight, norm in zip(included, weights, norms, strict=True):
             self._count(client, weight, norm)
 
-    def _count(self, client: Included, weight: float, norm: float) -> None:
+    def _count(self, client: Contribution, weight: float, norm: float) -> None:
         count, judged = client.count, client.judged
         if client.labels is not None:
             self._labels.add_(client.labels, alpha=count)

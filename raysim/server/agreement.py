@@ -1,14 +1,25 @@
-"""How much the updates of a round agree: what the gradient similarity index and FedGLAD are made of."""
+"""Measures how much the updates of a round agree, from which the gradient similarity index and FedGLAD are computed.
+
+GSI of the vectors and weights that enter the mean, over parameters P:
+
+GSI_P = sqrt( sum_i p_i |g_i,P|^2 / |sum_i p_i g_i,P|^2 ) = sqrt( 1 + sum_i p_i |g_i,P - g_P|^2 / |g_P|^2 ) >= 1,
+
+and 1 where the mean is 0. 1 means that all clients agree. Both sums are additive over clients and over groups, so no
+client's update travels for it.
+
+Source: Yang et al. (2023), equations 9 and 10. Departure: their appendix Q prints a further 1 / r for weighted means,
+which would differ from equation 9 at equal weights: dropped.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from raysim.layout import Layout
-from raysim.server.gsi import gsi
-from raysim.server.norms import group_norms
+from raysim.models.layout import Layout
 from raysim.server.sums import Sums
+from raysim.server.vectors import group_norms
 
 
 class Agreement(NamedTuple):
@@ -36,3 +47,17 @@ def similarity(layout: Layout, of: Agreement, prefix: str = "") -> dict[str, flo
     for name, spread, mean in zip(layout.names, *of, strict=True):
         said[f"{prefix}gsi/{name}"] = gsi(spread, mean)
     return said
+
+
+def gsi(mean_squared_norm: float, squared_norm_of_mean: float) -> float:
+    """GSI from sum_i p_i |g_i,P|^2 and |sum_i p_i g_i,P|^2.
+
+    >>> gsi(25.0, 16.0)  # 7 and 1, weighted alike
+    1.25
+    >>> gsi(16.0, 16.0)  # 4 and 4
+    1.0
+    """
+    if squared_norm_of_mean == 0:
+        return 1.0
+    # Where all clients agree rounding may fall below 1.
+    return max(1.0, math.sqrt(mean_squared_norm / squared_norm_of_mean))

@@ -1,32 +1,42 @@
-"""Clipping of updates: h_i = delta_i min(1, rho / |delta_i|), the norm over the whole model; a zero update stays zero.
+"""Clips and zeroes updates before they are added up, and lets the levels follow quantiles.
 
-Adaptive: rho <- rho exp(-lr (b - quantile)), b = unweighted fraction of the cohort with |delta_i| <= rho before
-clipping; rho starts at `initial`. Fixed: rho stays. There is no epsilon. State: rho, in `ServerState.levels`.
+Zeroing comes first, and is off unless asked for: delta_i <- 0 where max |delta_i| > 2 C + 1. Clipping:
+h_i = delta_i min(1, rho / |delta_i|), the norm over the whole model; a zero update stays zero. There is no epsilon. A
+zeroed client keeps its weight, and counts as within the clip level.
 
-Source: Charles et al. (2021), algorithm 2; docs/algorithms.md section 1.
+A level follows a quantile of what clients report as one bit: C <- C exp(-lr (b - quantile)), b = *unweighted* fraction
+of the cohort at or below C before clipping: |delta_i| <= rho, max |delta_i| <= C. It starts at `initial`; a fixed clip
+level stays. State: rho and C, in `ServerState.levels`.
+
+Sources: Charles et al. (2021), algorithm 2, and their released code for zeroing, with its constants; Andrew et al.
+(2021), algorithm 1; docs/algorithms.md section 1.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
 
+import torch
 from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, Tag
+from torch import Tensor
 
-from raysim.section import Section
+from raysim.config.section import Section
 
 
 class AdaptiveClip(Section):
-    """initial: rho of the first round. quantile: of the norms, which rho follows. lr: the step of its logarithm."""
+    """A clip level that follows a quantile of the update norms."""
 
-    initial: PositiveFloat = 1.0
-    quantile: float = Field(0.8, ge=0, le=1)
-    lr: NonNegativeFloat = 0.2
+    initial: PositiveFloat = Field(1.0, description="Clip level rho of the first round.")
+    quantile: float = Field(0.8, ge=0, le=1, description="Quantile of the norms that rho follows.")
+    lr: NonNegativeFloat = Field(0.2, description="Step size of rho's logarithm.")
 
 
 class FixedClip(Section):
-    """fixed: rho of every round."""
+    """A constant clip level."""
 
-    fixed: PositiveFloat
+    fixed: PositiveFloat = Field(description="Clip level rho of every round.")
 
 
 def _form(given: object) -> str:
@@ -40,11 +50,66 @@ ClipSection = Annotated[
 ]
 
 
+class Zeroing(Section):
+    """A level for zeroing that follows a quantile."""
+
+    initial: PositiveFloat = Field(10.0, description="Level C of the first round.")
+    quantile: float = Field(0.98, ge=0, le=1, description="Quantile of the largest coordinates that C follows.")
+    lr: NonNegativeFloat = Field(math.log(10), description="Step size of C's logarithm.")
+
+
 def initial(section: ClipSection) -> float:
     """rho of the first round."""
     return section.fixed if isinstance(section, FixedClip) else section.initial
 
 
 def scale(norm: float, level: float) -> float:
-    """min(1, level / norm); 1 for a zero update."""
+    """min(1, level / norm); 1 for a zero update.
+
+    >>> scale(4.0, 1.0), scale(0.5, 1.0), scale(0.0, 1.0)
+    (0.25, 1.0, 1.0)
+    """
     return level / norm if norm > level else 1.0
+
+
+def threshold(level: float) -> float:
+    """The largest coordinate that is let through."""
+    return 2 * level + 1
+
+
+def follow(level: float, fraction_within: float, quantile: float, lr: float) -> float:
+    """The level of the next round."""
+    return level * math.exp(-lr * (fraction_within - quantile))
+
+
+class Judged(NamedTuple):
+    """What becomes of an update: it enters the mean as `scale` delta; the bits steer the levels of the next round."""
+
+    scale: float = 1.0
+    within_clip: bool = True
+    within_zeroing: bool = True
+
+
+UNTOUCHED = Judged()
+"""The judgement where neither clipping nor zeroing is on."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Levels of a round: rho of clipping, C of zeroing; infinity where there is none."""
+
+    clip: float = math.inf
+    zeroing: float = math.inf
+
+    def judge(self, delta: Tensor, norm: float) -> Judged:
+        """Judge a client's update with |delta| = norm."""
+        if self.zeroing < math.inf:
+            largest = float(torch.linalg.vector_norm(delta, math.inf))
+            if largest > threshold(self.zeroing):
+                return Judged(0.0, within_zeroing=False)
+            return Judged(scale(norm, self.clip), norm <= self.clip, largest <= self.zeroing)
+        return Judged(scale(norm, self.clip), norm <= self.clip)
+
+
+UNLIMITED = Limits()
+"""Neither clipping nor zeroing."""

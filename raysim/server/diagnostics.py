@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import math
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from raysim.section import Section
-from raysim.server.norms import squared_norm
+from raysim.config.section import Section
+from raysim.server.vectors import squared_norm
 
 
 class Diagnostics(Section):
-    """cosine: mean pairwise cosine similarity; its sum of unit updates doubles what workers send back.
-    labels: similarity of the cohort's label distribution with all clients'; every client's labels are read once
-        before the first round.
-    probe: every so many rounds, the first included, all training clients are trained from the round's model, for the
-        true similarity index of all (`probe/gsi`); nothing else comes of it (Yang et al. 2023, App. O). It costs N /
-        M rounds.
-    """
+    """Costly measurements of a round."""
 
-    cosine: bool = True
-    labels: bool = False
-    probe: PositiveInt | None = None
+    cosine: bool = Field(
+        True, description="Mean pairwise cosine similarity; its sum of unit updates doubles what workers send back."
+    )
+    labels: bool = Field(
+        False, description="Similarity of the cohort's label distribution to all clients', whose labels are read first."
+    )
+    probe: PositiveInt | None = Field(
+        None,
+        description=(
+            "Rounds between probes, the first included: all training clients are trained from the round's model, "
+            "for the true similarity index of all (`probe/gsi`) and nothing else (Yang et al. 2023, App. O). It "
+            "costs N / M rounds. Absent: none."
+        ),
+    )
 
 
 def mean_cosine_similarity(unit_sum: Tensor, moving: int, clients: int) -> float | None:

@@ -19,22 +19,24 @@ import torch
 from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
-from raysim.section import Section
-from raysim.server.gsi import gsi
+from raysim.config.section import Section
+from raysim.server.agreement import gsi
 
 State = Mapping[str, Tensor]
 Scope = Literal["group", "layer", "universal"]
 
 
 class Glad(Section):
-    """beta: what a baseline keeps of itself.
-    gamma: how fast the bounds of the factors open, per round; "inf" is without bounds, 0 is off.
-    scope: one factor per named tensor ("group"), per module ("layer"), or one for the model ("universal").
-    """
+    """FedGLAD."""
 
-    beta: float = Field(0.9, ge=0, le=1)
-    gamma: NonNegativeFloat | Literal["inf"] = 0.02
-    scope: Scope = "group"
+    beta: float = Field(0.9, ge=0, le=1, description="Decay of a baseline.")
+    gamma: NonNegativeFloat | Literal["inf"] = Field(
+        0.02, description='Rate per round at which the bounds of the factors open; "inf": no bounds, 0: off.'
+    )
+    scope: Scope = Field(
+        "group",
+        description='One factor per named tensor ("group"), per module ("layer"), or for the model ("universal").',
+    )
 
 
 class Factors(NamedTuple):
@@ -57,7 +59,11 @@ def units(scope: Scope, names: Sequence[str]) -> list[int]:
 
 
 def bounded(ratio: float, gamma: float | str, t: int) -> float:
-    """min(max(ratio, 1 - gamma t), 1 + gamma t)."""
+    """min(max(ratio, 1 - gamma t), 1 + gamma t).
+
+    >>> bounded(3.0, 0.5, t=0), bounded(3.0, 0.5, t=2), bounded(3.0, "inf", t=0)
+    (1.0, 2.0, 3.0)
+    """
     if isinstance(gamma, str):
         return ratio
     return min(max(ratio, 1 - gamma * t), 1 + gamma * t)

@@ -1,4 +1,4 @@
-"""The server learning rate scaled with the cohort, and warmed up:
+"""Scales the server learning rate with the cohort, and warms it up.
 
 target = r(M / M_ref) lr, r(z) = 1 ("none"), sqrt(z) ("sqrt") or z ("linear");
 s = min(1, (t + 1) / warmup), 1 without warm-up;
@@ -16,20 +16,20 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
-from raysim.section import Section
+from raysim.config.section import Section
 
 
 class LrScaling(Section):
-    """rule: how the learning rate grows with the cohort.
-    reference: M_ref, the cohort size that it was found at; goes with "sqrt" and "linear".
-    warmup: counts rounds.
-    from: where the warm-up begins (`start` in Python).
-    """
+    """Scaling of the server learning rate with the cohort size."""
 
-    rule: Literal["none", "sqrt", "linear"] = "none"
-    reference: PositiveFloat | None = None
-    warmup: NonNegativeInt = 0
-    start: Literal["zero", "base"] = Field("zero", alias="from")
+    rule: Literal["none", "sqrt", "linear"] = Field("none", description="How the learning rate grows with the cohort.")
+    reference: PositiveFloat | None = Field(
+        None, description='M_ref, the cohort size at which lr was tuned; required by "sqrt" and "linear".'
+    )
+    warmup: NonNegativeInt = Field(0, description="Rounds of warm-up.")
+    start: Literal["zero", "base"] = Field(
+        "zero", alias="from", description="Where the warm-up begins (`start` in Python)."
+    )
 
     @model_validator(mode="after")
     def _reference_where_it_means_something(self) -> LrScaling:
@@ -42,7 +42,11 @@ class LrScaling(Section):
 
 
 def scaled(section: LrScaling, lr: float, cohort_size: float, t: int) -> float:
-    """The learning rate of the round after t finished ones, before any decay."""
+    """The learning rate of the round after t finished ones, before any decay.
+
+    >>> [scaled(LrScaling(rule="sqrt", reference=50, warmup=2), 0.5, 200, t) for t in range(3)]
+    [0.5, 1.0, 1.0]
+    """
     ratio = 1.0 if section.reference is None else cohort_size / section.reference
     target = lr * (math.sqrt(ratio) if section.rule == "sqrt" else ratio)
     s = min(1.0, (t + 1) / section.warmup) if section.warmup else 1.0

@@ -1,4 +1,4 @@
-"""Decay of the server learning rate, a factor on it after t finished rounds:
+"""Lets the server learning rate decay, by a factor after t finished rounds.
 
 exponential   decay^t
 step          factor^floor(t / every)
@@ -14,48 +14,50 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
-from raysim.section import Section
+from raysim.config.section import Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(gt=0, le=1)]
 
 
-class Exponential(Section):
-    """decay: multiplies the learning rate after every round."""
+class ExponentialDecay(Section):
+    """Exponential decay."""
 
     name: Literal["exponential"] = "exponential"
-    decay: Decay
+    decay: Decay = Field(description="Factor of the learning rate after every round.")
 
 
 class Step(Section):
-    """factor: multiplies the learning rate. every: after so many rounds."""
+    """Decay in steps."""
 
     name: Literal["step"] = "step"
-    factor: Decay
-    every: PositiveInt
+    factor: Decay = Field(description="Factor of the learning rate at each step.")
+    every: PositiveInt = Field(description="Rounds between steps.")
 
 
 class Cosine(Section):
-    """From 1 down along half a cosine.
-
-    length: rounds that it takes; it does not change where a run is carried on.
-    final: what the learning rate is multiplied by from then on.
-    """
+    """From 1 down along half a cosine."""
 
     name: Literal["cosine"] = "cosine"
-    length: PositiveInt
-    final: Share = 0.0
+    length: PositiveInt = Field(description="Rounds of the decay; it does not change where a run is resumed.")
+    final: Share = Field(0.0, description="Factor of the learning rate from then on.")
 
 
-Schedule = Annotated[Exponential | Step | Cosine, Field(discriminator="name")]
+Schedule = Annotated[ExponentialDecay | Step | Cosine, Field(discriminator="name")]
 
 
 def factor(section: Schedule | None, t: int) -> float:
-    """The factor after t finished rounds; 1 without a schedule."""
+    """The factor after t finished rounds; 1 without a schedule.
+
+    >>> [factor(Step(factor=0.5, every=2), t) for t in range(5)]
+    [1.0, 1.0, 0.5, 0.5, 0.25]
+    >>> [factor(Cosine(length=2), t) for t in range(4)]
+    [1.0, 0.5, 0.0, 0.0]
+    """
     match section:
         case None:
             return 1.0
-        case Exponential():
+        case ExponentialDecay():
             return section.decay**t
         case Step():
             return section.factor ** (t // section.every)

@@ -17,7 +17,7 @@ Tensors = Mapping[str, Tensor]
 COLUMNS = ("position", "round", "chunk", "row")
 
 
-class Place(NamedTuple):
+class StatePlace(NamedTuple):
     """Row `row` of what chunk `chunk` wrote in round `round`."""
 
     round: int
@@ -47,7 +47,7 @@ def committed(manifest: Tensors, round_index: int, chunks: Sequence[Sequence[int
     return {name: torch.from_numpy(joined[:, i].copy()) for i, name in enumerate(COLUMNS)}
 
 
-def places(manifest: Tensors, positions: Iterable[int]) -> dict[int, Place]:
+def places(manifest: Tensors, positions: Iterable[int]) -> dict[int, StatePlace]:
     """Where the newest states of these clients lie; those that never took part are left out."""
     wanted = np.fromiter(positions, dtype=np.int64)
     known = manifest["position"].numpy()
@@ -55,7 +55,7 @@ def places(manifest: Tensors, positions: Iterable[int]) -> dict[int, Place]:
     found = at < len(known)
     found[found] = known[at[found]] == wanted[found]
     columns = (manifest[name].numpy()[at[found]].tolist() for name in COLUMNS[1:])
-    return dict(zip(wanted[found].tolist(), map(Place, *columns), strict=True))
+    return dict(zip(wanted[found].tolist(), map(StatePlace, *columns), strict=True))
 
 
 def files(manifest: Tensors) -> set[tuple[int, int]]:

@@ -4,44 +4,42 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from raysim.section import Section, named_unless_said
-from raysim.server.aggregators import Aggregator, Ida, Mean, Rule, ignores_weights
-from raysim.server.clipping import ClipSection
+from raysim.config.section import Section, named_unless_said
+from raysim.server.aggregators import ida
+from raysim.server.aggregators.choice import Aggregator, Mean
+from raysim.server.aggregators.rule import Rule
+from raysim.server.clipping import ClipSection, Zeroing
 from raysim.server.diagnostics import Diagnostics
-from raysim.server.fednova import FedNova
 from raysim.server.glad import Glad
 from raysim.server.lr_scaling import LrScaling, scaled
 from raysim.server.lr_schedule import Schedule, factor
-from raysim.server.optimizers import OptimizerSection
-from raysim.server.sgd import Sgd
-from raysim.server.zeroing import Zeroing
+from raysim.server.optimizers.choice import OptimizerSection
+from raysim.server.optimizers.sgd import Sgd
 
 
 class ServerSection(Section):
-    """What becomes of the cohort's updates.
+    """How the cohort's updates change the model."""
 
-    optimizer: takes the step.
-    weighting: p_i is proportional to the client's number of training examples, equal for all, or by inverse distance.
-    aggregator: what stands for the updates: their mean, or a rule that looks at each.
-    clip: bounds each update's norm; absent: off.
-    zeroing: leaves out wild updates; absent: off.
-    glad: FedGLAD, which scales the step by the clients' agreement; absent: off.
-    lr_scaling: of the learning rate with the cohort, and its warm-up.
-    lr_schedule: of the learning rate over the rounds; absent: it stays.
-    diagnostics: which of the costly measurements are taken.
-    """
-
-    optimizer: Annotated[OptimizerSection, named_unless_said(Sgd)] = Sgd()
-    weighting: Literal["examples", "uniform", "ida"] = "examples"
-    aggregator: Aggregator = Mean()
-    clip: ClipSection | None = None
-    zeroing: Zeroing | None = None
-    glad: Glad | None = None
-    lr_scaling: LrScaling = LrScaling()
-    lr_schedule: Schedule | None = None
-    diagnostics: Diagnostics = Diagnostics()
+    optimizer: Annotated[OptimizerSection, named_unless_said(Sgd)] = Field(
+        Sgd(), description="Server optimizer that takes the step."
+    )
+    weighting: Literal["examples", "uniform", "ida"] = Field(
+        "examples",
+        description='A client\'s weight p_i: by its training examples, equal, or by inverse distance ("ida").',
+    )
+    aggregator: Aggregator = Field(
+        Mean(), description="How updates become one: their mean, or a robust rule over all of them."
+    )
+    clip: ClipSection | None = Field(None, description="Bound of each update's norm. Absent: off.")
+    zeroing: Zeroing | None = Field(None, description="Leaves out updates with wild coordinates. Absent: off.")
+    glad: Glad | None = Field(None, description="FedGLAD: scales the step by the clients' agreement. Absent: off.")
+    lr_scaling: LrScaling = Field(
+        LrScaling(), description="Scaling of the learning rate with the cohort size, and its warm-up."
+    )
+    lr_schedule: Schedule | None = Field(None, description="Learning rate over the rounds. Absent: constant.")
+    diagnostics: Diagnostics = Field(Diagnostics(), description="Which costly measurements are taken.")
 
     @model_validator(mode="after")
     def _rules_that_go_together(self) -> ServerSection:
@@ -54,14 +52,13 @@ class ServerSection(Section):
     @property
     def rule(self) -> Rule | None:
         """What needs every update of a round; None where their sums are enough."""
-        if self.weighting == "ida":
-            return Ida()
-        return None if isinstance(self.aggregator, Mean | FedNova) else self.aggregator
+        return ida.RULE if self.weighting == "ida" else self.aggregator.rule()
 
     @property
     def weighs_examples(self) -> bool:
         """Whether w_i is the client's number of examples, and not 1."""
-        return self.weighting == "examples" and (self.rule is None or not ignores_weights(self.rule))
+        rule = self.rule
+        return self.weighting == "examples" and (rule is None or not rule.ignores_weights)
 
     def lr_at(self, cohort_size: float, t: int) -> float:
         """The learning rate that the step after t finished rounds applies."""

@@ -15,19 +15,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.layout import Layout
+from raysim.models.layout import Layout
 from raysim.models.model import Weights
-from raysim.server import clipping, diagnostics, glad, ledger, optimizers
+from raysim.server import diagnostics, glad, ledger
 from raysim.server.agreement import Agreement, agreement, similarity
-from raysim.server.level import follow
-from raysim.server.limits import Limits
-from raysim.server.norms import group_norms, squared_norm
-from raysim.server.optimizer import Descent
-from raysim.server.own import Maker
-from raysim.server.pseudo_gradient import pseudo_gradient
+from raysim.server.clipping import AdaptiveClip, Limits, follow, initial
+from raysim.server.optimizers import choice as optimizers
+from raysim.server.optimizers.optimizer import Descent
+from raysim.server.optimizers.own import Maker
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
 from raysim.server.sums import Sums
+from raysim.server.vectors import group_norms, pseudo_gradient, squared_norm
 
 Metrics = dict[str, float | None]
 """A figure is None where it is not defined for the round."""
@@ -87,7 +86,7 @@ def make(
     def init(weights: Weights, sampler: Tensors) -> ServerState:
         levels = {}
         if section.clip:
-            levels["clip"] = _scalar(clipping.initial(section.clip))
+            levels["clip"] = _scalar(initial(section.clip))
         if section.zeroing:
             levels["zeroing"] = _scalar(section.zeroing.initial)
         return ServerState(0, weights, optimizer.init(weights.params), sampler, levels, {}, ledger.opened())
@@ -128,7 +127,7 @@ def make(
         metrics |= stepped.metrics
         params, half = stepped.params, state.correction
         if settle is not None:
-            params, half = settle(state, sums, params, g if factors is None else descent.rescale(g, 1.0))
+            params, half = settle(state, sums, params, descent.fg)
             metrics["params_norm"] = math.sqrt(squared_norm(params))
         opened, said = _entered(state.ledger, sums, label_population, metrics)
         metrics |= said
@@ -188,7 +187,7 @@ def _glad(
 def _levels(section: ServerSection, levels: Tensors, sums: Sums) -> Tensors:
     """The levels of clipping and zeroing for the next round."""
     after = dict(levels)
-    if isinstance(section.clip, clipping.AdaptiveClip):
+    if isinstance(section.clip, AdaptiveClip):
         fraction = sums.within_clip / sums.clients
         after["clip"] = _scalar(follow(float(levels["clip"]), fraction, section.clip.quantile, section.clip.lr))
     if (zeroing := section.zeroing) is not None:

@@ -1,8 +1,9 @@
-"""What workers send back: additive statistics, a commutative monoid.
+"""What workers send back: additive statistics, a monoid.
 
-`add` is the operation, and what an `Accumulator` holds before its first client the identity; tests hold its laws
-(exactly associative where the numbers are exactly representable, and in the fixed order of `raysim/fold.py` everywhere
-else). No client's update travels: every figure of a round is a function of these sums.
+`add` is associative, and what an `Accumulator` holds before its first client is its identity. It is commutative but for
+the rows that it lists (`rejected`, `facts`), left before right: `raysim/cohort/tree.py` adds in a fixed tree, which
+fixes their order and the rounding of all other fields. The laws hold to the bit where numbers need no rounding. No
+client's update travels: every figure of a round is a function of these sums.
 """
 
 from __future__ import annotations

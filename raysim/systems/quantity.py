@@ -13,57 +13,49 @@ import numpy.typing as npt
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from raysim import seeds
-from raysim.section import Section
+from raysim.config.section import Section
 from raysim.seeds import Int64s
 
 Floats = npt.NDArray[np.float64]
-Per = Literal["run", "round"]
+Per = Annotated[
+    Literal["run", "round"],
+    Field(description='A device keeps its draw for the "run", or draws anew in every "round".'),
+]
 
 
 class LogNormal(Section):
-    """median exp(sigma z), z standard normal.
-
-    median: half of the draws are larger. sigma: standard deviation of the logarithm.
-    per: a device keeps its own draw through the run, or has another one in every round.
-    """
+    """Log-normal: median exp(sigma z), z standard normal."""
 
     name: Literal["lognormal"] = "lognormal"
-    median: PositiveFloat
-    sigma: NonNegativeFloat
+    median: PositiveFloat = Field(description="Median of the draws.")
+    sigma: NonNegativeFloat = Field(description="Standard deviation of the logarithm.")
     per: Per = "run"
 
 
-class Uniform(Section):
-    """Anywhere between two ends, as likely.
-
-    low: the smallest. high: the largest.
-    per: a device keeps its own draw through the run, or has another one in every round.
-    """
+class UniformQuantity(Section):
+    """Uniform between two bounds."""
 
     name: Literal["uniform"] = "uniform"
-    low: NonNegativeFloat
-    high: PositiveFloat
+    low: NonNegativeFloat = Field(description="Smallest value.")
+    high: PositiveFloat = Field(description="Largest value.")
     per: Per = "run"
 
     @model_validator(mode="after")
-    def _in_order(self) -> Uniform:
+    def _in_order(self) -> UniformQuantity:
         if self.low > self.high:
             raise ValueError(f"low <= high must hold, but got (low={self.low}, high={self.high})")
         return self
 
 
-class Exponential(Section):
-    """An exponential distribution.
-
-    mean: of the draws. per: a device keeps its own draw through the run, or has another one in every round.
-    """
+class ExponentialQuantity(Section):
+    """An exponential distribution."""
 
     name: Literal["exponential"] = "exponential"
-    mean: PositiveFloat
+    mean: PositiveFloat = Field(description="Mean of the draws.")
     per: Per = "run"
 
 
-Distribution = Annotated[LogNormal | Uniform | Exponential, Field(discriminator="name")]
+Distribution = Annotated[LogNormal | UniformQuantity | ExponentialQuantity, Field(discriminator="name")]
 
 
 def drawn(quantity: float | Distribution, seed: int, key: str, round_index: int, positions: Int64s) -> Floats:
@@ -86,7 +78,7 @@ def drawn(quantity: float | Distribution, seed: int, key: str, round_index: int,
             from scipy.special import ndtri  # slow to import, in every process of a run
 
             return np.asarray(quantity.median * np.exp(quantity.sigma * ndtri(uniform)))
-        case Uniform():
+        case UniformQuantity():
             return quantity.low + (quantity.high - quantity.low) * uniform
-        case Exponential():
+        case ExponentialQuantity():
             return -quantity.mean * np.log(uniform)

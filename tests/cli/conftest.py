@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from raysim.cli import app
+from tests.support.command import Raysim
 
 EXPERIMENT = """
 name = "tiny"
@@ -29,32 +25,8 @@ workers = 0
 """
 
 
-class Raysim:
-    """The command in a working folder that holds tiny.toml."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: str) -> int:
-        """Call the command and return its exit code."""
-        result = CliRunner().invoke(app, arguments)
-        self.out, self.err = result.stdout, result.stderr
-        # What is no error of raysim's must not hide behind exit code 1.
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result.exit_code
-
-    def rounds(self, run: str = "tiny") -> int:
-        return pq.read_table(self.folder / "runs" / run / "rounds.parquet").num_rows
-
-
 @pytest.fixture
 def raysim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Raysim:
     (tmp_path / "tiny.toml").write_text(EXPERIMENT)
     monkeypatch.chdir(tmp_path)
     return Raysim(tmp_path)
-
-
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=120)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.conftest import Raysim, python
+from tests.support.command import Raysim, python
 
 
 def test_check_says_what_would_run_and_runs_nothing(raysim: Raysim) -> None:

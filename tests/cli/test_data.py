@@ -6,8 +6,8 @@ import pytest
 
 from raysim.data import downloads
 from raysim.data.sources.published import Published
-from tests.cli.conftest import Raysim
-from tests.data.sources import tiny
+from tests.support import tiny
+from tests.support.command import Raysim
 
 
 def test_inspect_describes_an_experiments_data(raysim: Raysim) -> None:

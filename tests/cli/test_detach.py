@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Raysim
+from tests.support.command import Raysim
 
 DETACHED = ("run", "tiny.toml", "--detach")
 

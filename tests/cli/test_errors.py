@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Raysim
+from tests.support.command import Raysim
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_mistake_is_one_message_and_exit_code_2(
 
 
 def test_what_breaks_on_the_way_is_exit_code_1(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
-    from raysim import api
+    from raysim.api import run as api
     from raysim.errors import ClientError
 
     def fail(*arguments: object, **keywords: object) -> None:
@@ -54,9 +54,10 @@ def test_what_the_machine_refuses_is_a_message_too(raysim: Raysim) -> None:
 
 
 def test_a_fault_of_raysims_keeps_its_traceback(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
-    from raysim import api
+    from raysim.api import run as api
 
-    monkeypatch.setattr(api, "run", lambda *_, **__: {}["missing"])
+    nothing: dict[str, object] = {}
+    monkeypatch.setattr(api, "run", lambda *_, **__: nothing["missing"])
     with pytest.raises(KeyError, match="missing"):
         raysim("run", "tiny.toml")
 

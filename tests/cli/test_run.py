@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.conftest import Raysim
+from tests.support.command import Raysim
 
 
 def test_run_records_and_closes_with_a_table(raysim: Raysim) -> None:
@@ -77,7 +77,7 @@ def test_calibration_writes_an_experiment_that_runs(raysim: Raysim) -> None:
     assert "<- chosen" in raysim.out
     assert raysim("run", "measured.toml", "--no-progress") == 0
     engine = json.loads(Path("runs/tiny/experiment.json").read_text())["experiment"]["engine"]
-    assert engine["form"] in ("one_by_one", "fused", "stacked", "vmap", "compiled")
+    assert engine["trainer"] in ("one_by_one", "fused", "stacked", "vmap", "compiled")
     assert engine["chunk_size"] in ("auto", 1, 2, 3, 4, 5)
     assert raysim("check", "tiny.toml", "--out", "measured.toml") == 2
 
@@ -85,7 +85,7 @@ def test_calibration_writes_an_experiment_that_runs(raysim: Raysim) -> None:
 def test_calibration_prints_what_to_write_into_the_file(raysim: Raysim) -> None:
     assert raysim("check", "tiny.toml", "--calibrate") == 0
     printed = tomllib.loads(raysim.out[raysim.out.index("[engine]") :])
-    assert printed["engine"].keys() == {"form", "chunk_size"}
+    assert printed["engine"].keys() == {"trainer", "chunk_size"}
 
 
 def test_progress_in_a_log_file_is_plain_lines_on_stderr(raysim: Raysim) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.cli.conftest import Raysim, python
+from tests.support.command import Raysim, python
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -10,7 +10,7 @@ import torch
 
 import raysim
 from raysim.client import adversary
-from tests.server.test_aggregators import SIZES, UPDATES, Make, moved, run
+from tests.support.chosen_updates import SIZES, UPDATES, Make, moved, run
 
 P = SIZES / SIZES.sum()
 

@@ -1,4 +1,4 @@
-"""Augmentation: what becomes of an image, and that neither chunks nor forms have a part in it."""
+"""Augmentation: what becomes of an image, and that neither chunks nor trainers have a part in it."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def pictures() -> FederatedDataset:
     return FederatedDataset.from_clients(clients, test=clients)
 
 
-def final(form: str, chunk_size: int, **how: Any) -> dict[str, Any]:
+def final(trainer: str, chunk_size: int, **how: Any) -> dict[str, Any]:
     exp = raysim.Experiment.model_validate(
         {
             "rounds": 2,
             "model": {"name": "mlp", "hidden": [4]},
             "client": {"optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 4, "epochs": 2, "augment": how},
             "cohort": {"size": 5},
-            "engine": {"workers": 0, "form": form, "chunk_size": chunk_size, "dtype": "float64"},
+            "engine": {"workers": 0, "trainer": trainer, "chunk_size": chunk_size, "dtype": "float64"},
             "evaluation": {"every": 2},
         }
     )
@@ -129,10 +129,10 @@ HOW: list[dict[str, Any]] = [{"name": "flip_crop", "padding": 2}, {"name": "crop
 
 
 @pytest.mark.parametrize("how", HOW, ids=lambda how: how["name"])
-@pytest.mark.parametrize("form", ["fused", "stacked", "vmap"])
-def test_every_form_and_every_chunking_trains_on_the_same_images(how: dict[str, Any], form: str) -> None:
+@pytest.mark.parametrize("trainer", ["fused", "stacked", "vmap"])
+def test_every_trainer_and_every_chunking_trains_on_the_same_images(how: dict[str, Any], trainer: str) -> None:
     expected = final("one_by_one", 1, **how)
     for chunk_size in (1, 2, 5):
-        made = final(form, chunk_size, **how)
+        made = final(trainer, chunk_size, **how)
         for name, value in expected.items():
             np.testing.assert_allclose(made[name], value, rtol=1e-9, atol=1e-12, err_msg=name)

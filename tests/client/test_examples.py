@@ -12,12 +12,11 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from raysim.client import resident
-from raysim.client.examples import Examples
-from raysim.client.load import joined
 from raysim.data import DatasetWriter, FederatedDataset, Field, Split
+from raysim.data import on_device as module
 from raysim.data.array_split import ArraySplit
 from raysim.data.generated_split import GeneratedSplit
+from raysim.data.on_device import Examples, joined
 from raysim.data.pooled import pooled
 from raysim.data.subset import Subset
 from raysim.seeds import Int64s
@@ -145,8 +144,8 @@ def test_an_upload_goes_in_blocks_of_a_bounded_size(most: int, tmp_path: Path, m
         sent.append(sum(map(len, pieces)))
         return joined(pieces, pinned)
 
-    monkeypatch.setattr(resident, "joined", noted)
-    monkeypatch.setattr(resident, "BLOCK_BYTES", most * (x.example_bytes + y.example_bytes))
+    monkeypatch.setattr(module, "joined", noted)
+    monkeypatch.setattr(module, "BLOCK_BYTES", most * (x.example_bytes + y.example_bytes))
     examples.upload("train", torch.device("cpu"))
     # Of x and of y.
     assert sum(sent) == 2 * sum(SIZES)

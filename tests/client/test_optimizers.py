@@ -7,18 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from raysim.client import optimizers
-from raysim.client.adagrad import Adagrad
-from raysim.client.adam import Adam
-from raysim.client.adamw import AdamW
-from raysim.client.sgd import Sgd
+from raysim.client.optimizers import choice as optimizers
+from raysim.client.optimizers.adagrad import ClientAdagrad
+from raysim.client.optimizers.adam import ClientAdam, ClientAdamW
+from raysim.client.optimizers.sgd import ClientSgd
 
 SECTIONS: list[tuple[Any, Any]] = [
-    (Sgd(momentum=0.7), lambda p: torch.optim.SGD(p, 0.1, momentum=0.7)),
-    (Adam(), lambda p: torch.optim.Adam(p, 0.1)),
-    (Adam(beta1=0.5, beta2=0.8, eps=1e-2), lambda p: torch.optim.Adam(p, 0.1, (0.5, 0.8), 1e-2)),
-    (AdamW(weight_decay=0.3), lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.3)),
-    (Adagrad(v0=0.2), lambda p: torch.optim.Adagrad(p, 0.1, initial_accumulator_value=0.2)),
+    (ClientSgd(momentum=0.7), lambda p: torch.optim.SGD(p, 0.1, momentum=0.7)),
+    (ClientAdam(), lambda p: torch.optim.Adam(p, 0.1)),
+    (ClientAdam(beta1=0.5, beta2=0.8, eps=1e-2), lambda p: torch.optim.Adam(p, 0.1, (0.5, 0.8), 1e-2)),
+    (ClientAdamW(weight_decay=0.3), lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.3)),
+    (ClientAdagrad(v0=0.2), lambda p: torch.optim.Adagrad(p, 0.1, initial_accumulator_value=0.2)),
 ]
 
 
@@ -51,7 +50,7 @@ def test_rows_of_a_stack_that_stop_early_stay_as_they_are(section: Any) -> None:
     assert not torch.equal(params[0], stopped)
 
 
-@pytest.mark.parametrize("section", [Adam(eps=1e-12), Adagrad(eps=1e-12)], ids=lambda s: s.name)
+@pytest.mark.parametrize("section", [ClientAdam(eps=1e-12), ClientAdagrad(eps=1e-12)], ids=lambda s: s.name)
 def test_the_first_step_is_the_learning_rate_whatever_the_gradient(section: Any) -> None:
     init, step = optimizers.make(section)
     params = torch.zeros(2, dtype=torch.float64)
@@ -60,9 +59,9 @@ def test_the_first_step_is_the_learning_rate_whatever_the_gradient(section: Any)
 
 
 def test_adamw_shrinks_without_a_gradient() -> None:
-    init, step = optimizers.make(AdamW(weight_decay=0.5))
+    init, step = optimizers.make(ClientAdamW(weight_decay=0.5))
     params = torch.full((2,), 4.0)
     step(params, torch.zeros(2), init(params), 0.1)
     assert params.tolist() == pytest.approx([4 * 0.95] * 2)
-    assert optimizers.gradient_decay(AdamW()) == 0
-    assert optimizers.gradient_decay(Adam(weight_decay=0.2)) == 0.2
+    assert optimizers.gradient_decay(ClientAdamW()) == 0
+    assert optimizers.gradient_decay(ClientAdam(weight_decay=0.2)) == 0.2

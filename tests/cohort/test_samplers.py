@@ -15,7 +15,7 @@ import raysim
 from raysim.cohort import availability, bernoulli, md
 from raysim.cohort.availability import Availability
 from raysim.cohort.bernoulli import Bernoulli
-from raysim.cohort.growth import Growth, grown
+from raysim.cohort.section import CohortGrowth, grown
 
 Make = Callable[..., raysim.Experiment]
 
@@ -92,7 +92,7 @@ def test_a_client_that_md_draws_twice_trains_once_and_counts_twice(experiment: M
     start = {"weight": np.zeros((1, 1))}
     for r in raysim.rounds(exp, dataset=data, model=lambda: nn.Linear(1, 1, bias=False), params=start):
         # The squared error has gradient 2 (w - y): at lr 1/2 every client goes to its y at once.
-        w = np.mean([4.0 if c == "a" else 0.0 for c in r.cohort])
+        w = float(np.mean([4.0 if c == "a" else 0.0 for c in r.cohort]))
         assert r.params["weight"].item() == pytest.approx(w)
         assert (len(r.cohort), r.metrics["clients"]) == (2, 2)
         assert r.metrics["bytes_up"] == 8 * len(set(r.cohort))
@@ -136,10 +136,10 @@ def test_only_clients_with_an_open_window_take_part() -> None:
     for t in range(8):
         cohort = sampler.sample({}, t)
         assert len(set(cohort.tolist())) == 20
-        assert availability.is_open(section, 7, cohort, t).all()
+        assert np.all(availability.is_open(section, 7, cohort, t))
     # Windows of a quarter day, four rounds a day: everyone is awake in exactly one of them.
     awake = sum(availability.is_open(section, 7, np.arange(200), t).astype(int) for t in range(4))
-    assert (awake == 1).all()
+    assert np.all(awake == 1)
 
 
 def test_where_too_few_are_awake_all_of_them_come() -> None:
@@ -150,9 +150,9 @@ def test_where_too_few_are_awake_all_of_them_come() -> None:
 
 
 def test_growth_doubles_up_to_the_largest() -> None:
-    section = Growth(every=2, max=10)
+    section = CohortGrowth(every=2, max=10)
     assert [grown(section, 3, 100, t) for t in range(8)] == [3, 3, 6, 6, 10, 10, 10, 10]
-    assert grown(Growth(every=1), 3, 100, 10**6) == 100
+    assert grown(CohortGrowth(every=1), 3, 100, 10**6) == 100
     assert grown(None, 3, 100, 9) == 3
 
 

@@ -16,7 +16,7 @@ from raysim.data.cache import prepared
 from raysim.data.copies import datasets, fetch_copy
 from raysim.data.prepare import prepare
 from raysim.data.section import Mnist, Table
-from raysim.elsewhere.remote import Remote
+from raysim.storage.remote.remote import Remote
 
 NAMES = ("dataset.json", "train.arrow", "train.index.arrow")
 

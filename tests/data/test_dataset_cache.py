@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raysim.cache_root import cache_root
 from raysim.data import DatasetWriter, Field
 from raysim.data.cache import prepared
 from raysim.errors import DataError
+from raysim.storage.cache import cache_root
 
 
 def build(path: Path) -> None:

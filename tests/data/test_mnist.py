@@ -14,7 +14,7 @@ from raysim.data.prepare import prepare
 from raysim.data.section import FashionMnist, Mnist
 from raysim.data.sources.mnist import MnistFiles
 from raysim.errors import DataError
-from tests.data.sources.archives import idx
+from tests.support.archives import idx
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 

@@ -18,14 +18,13 @@ from raysim.data.partitions.cut import apportion, even_sizes
 from raysim.data.partitions.dirichlet import Dirichlet
 from raysim.data.partitions.dirichlet_reassign import DirichletReassign
 from raysim.data.partitions.iid import Iid
-from raysim.data.partitions.mix import mix
 from raysim.data.partitions.natural import Natural
 from raysim.data.partitions.pachinko import Pachinko
 from raysim.data.partitions.partition import LABEL_FREE, Partition
 from raysim.data.partitions.partition import divide as divide_by
 from raysim.data.partitions.quantity import Quantity
 from raysim.data.partitions.shards import Shards
-from raysim.data.partitions.shuffled import Shuffled, Unshuffled
+from raysim.data.partitions.shuffled import Shuffled, Unshuffled, mix
 from raysim.errors import ExperimentError
 from raysim.seeds import Int64s
 

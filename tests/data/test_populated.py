@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from raysim.data.field import Field
 from raysim.data.populated import Populated, populate
-from raysim.data.sources.examples import LABEL
-from raysim.data.sources.population import ClientRows, Population
+from raysim.data.source import LABEL, ClientRows, Population
 from raysim.errors import DataError, ExperimentError
 
 SIZES = {"ann": 5, "bob": 1, "cyd": 3, "dan": 8}
@@ -96,7 +95,8 @@ def test_clients_or_examples_are_held_out() -> None:
 
 def test_a_source_with_validation_clients_needs_no_holdout() -> None:
     assert split(made(source=population(validating=True)), "validation") == {"val": [50, 51]}
-    for keys in ({"holdout": 0.5}, {"holdout_examples": 0.5}):
+    either: tuple[dict[str, Any], ...] = ({"holdout": 0.5}, {"holdout_examples": 0.5})
+    for keys in either:
         with pytest.raises(ExperimentError, match="validation clients of its own"):
             made(source=population(validating=True), **keys)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from raysim.elsewhere.mirror import Mirror
-from raysim.elsewhere.remote import Remote
 from raysim.errors import RemoteError
+from raysim.storage.remote.mirror import Mirror
+from raysim.storage.remote.remote import Remote
 
 Machine = Callable[[str], Mirror]
 
@@ -69,8 +69,17 @@ def test_a_checkpoint_is_put_after_what_it_needs_and_old_ones_go_last(
     (one.path / "client_state" / "file").write_text("c")
     done: list[str] = []
     put, delete = Remote.put, Remote.delete
-    monkeypatch.setattr(Remote, "put", lambda self, file, name: (done.append(name), put(self, file, name)))
-    monkeypatch.setattr(Remote, "delete", lambda self, name: (done.append(f"-{name}"), delete(self, name)))
+
+    def noting_put(self: Remote, file: Path, name: str) -> None:
+        done.append(name)
+        put(self, file, name)
+
+    def noting_delete(self: Remote, name: str) -> None:
+        done.append(f"-{name}")
+        delete(self, name)
+
+    monkeypatch.setattr(Remote, "put", noting_put)
+    monkeypatch.setattr(Remote, "delete", noting_delete)
     one.push()
     assert sorted(done[1:3]) == ["client_state/file", "rows"]
     assert [done[0], *done[3:]] == ["mirror.json", "checkpoints/round-2", "mirror.json", "-checkpoints/round-1"]

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 import raysim
 from raysim.cli import app
-from raysim.elsewhere import folder
-from raysim.elsewhere.mirror import MIRRORS, Mirror
-from raysim.elsewhere.remote import Remote
-from raysim.records import tells_cost
+from raysim.run_folder.records import tells_cost
+from raysim.storage.remote import folder
+from raysim.storage.remote.mirror import MIRRORS, Mirror
+from raysim.storage.remote.remote import Remote
 
 Make = Callable[..., raysim.Experiment]
 

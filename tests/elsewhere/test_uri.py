@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from raysim.elsewhere.remote import Remote
-from raysim.elsewhere.uri import uri_of
 from raysim.errors import RemoteError
+from raysim.storage.remote.remote import Remote
+from raysim.storage.remote.uri import uri_of
 
 
 @pytest.mark.parametrize("path", ["runs/x", "/runs/x", "./s3", "C", Path("runs") / "a:b"])

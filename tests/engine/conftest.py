@@ -10,7 +10,7 @@ import ray
 import torch
 
 from raysim.engine import numerics
-from tests.engine.nodes import until
+from tests.support.nodes import until
 
 
 @pytest.fixture

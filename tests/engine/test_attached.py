@@ -17,12 +17,13 @@ import ray
 import torch
 
 import raysim
-from raysim import attached, records
-from raysim.elsewhere.mirror import Mirror
-from raysim.engine.on_ray import named
+from raysim.api import attach as attached
+from raysim.engine.on_ray.cluster import named
 from raysim.models.softmax import cross_entropy
-from tests.engine.test_executors import failing_loss
-from tests.engine.test_resume import same_records
+from raysim.run_folder import records
+from raysim.storage.remote.mirror import Mirror
+from tests.support.executors import failing_loss
+from tests.support.interrupted import same_records
 
 Make = Callable[..., raysim.Experiment]
 
@@ -58,7 +59,7 @@ cohort = {{ size = 4 }}
 client = {{ batch_size = "full" }}
 checkpoint = {{ every = 3 }}
 evaluation = {{ every = {ROUNDS} }}
-engine = {{ workers = 2, cpus_per_worker = 0.5, form = "one_by_one" }}
+engine = {{ workers = 2, cpus_per_worker = 0.5, trainer = "one_by_one" }}
 """
 
 
@@ -98,7 +99,7 @@ def resumed(path: str) -> raysim.Result:
 
 
 def names() -> list[str]:
-    return [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]  # type: ignore[attr-defined]
+    return [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
 
 
 def wait_until(condition: Callable[[], Any], otherwise: str) -> None:
@@ -202,7 +203,7 @@ def test_who_follows_may_leave(address: str) -> None:
         watcher.send_signal(signal.SIGINT)
         said = watcher.stderr.read()
     assert watcher.returncode == 130
-    assert said == "left tiny, which goes on; end it with: raysim stop tiny\n"
+    assert said == "tiny goes on; stop it with: raysim stop tiny\n"
     before = rounds_of("tiny")
     wait_until(lambda: rounds_of("tiny") > before, "the run does not go on")
     assert raysim.stop("tiny").stage == "stopped"

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import raysim
-from raysim import records
-from raysim.records import RunFolder
+from raysim.run_folder import records
+from raysim.run_folder.writer import RunFolder
 
 Make = Callable[..., raysim.Experiment]
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import raysim
-from raysim.engine.calibrate import CALL_S, Timing, best, calibrate, estimate
-from raysim.engine.resolve import resolve
+from raysim.engine.plan.resolve import resolve
+from raysim.engine.rounds.calibrate import CALL_S, Timing, best, calibrate, estimate
 
 Make = Callable[..., raysim.Experiment]
 
@@ -41,10 +41,10 @@ def test_of_equals_the_chunks_that_suit_any_cohort_are_chosen() -> None:
 
 def test_every_way_that_the_module_allows_is_measured(experiment: Make, dataset: raysim.FederatedDataset) -> None:
     left_out: list[str] = []
-    plan = resolve(experiment(cohort={"size": 10}), dataset)
+    plan = resolve(experiment(cohort={"size": 10}), dataset=dataset)
     timings = calibrate(plan, workers=2, repeats=1, tell=left_out.append)
-    assert {timing.form for timing in timings} == {"one_by_one", "fused", "stacked", "vmap", "compiled"}
-    assert {timing.chunk_size for timing in timings if timing.form == "stacked"} == {"auto", 4, 8, 10}
+    assert {timing.trainer for timing in timings} == {"one_by_one", "fused", "stacked", "vmap", "compiled"}
+    assert {timing.chunk_size for timing in timings if timing.trainer == "stacked"} == {"auto", 4, 8, 10}
     assert left_out == []
 
 
@@ -57,11 +57,11 @@ def test_what_is_left_out_is_said_with_the_reason(experiment: Make, dataset: ray
             self.inner, self.norm = nn.Linear(5, 3), nn.BatchNorm1d(3)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.norm(self.inner(x))  # type: ignore[no-any-return]
+            return self.norm(self.inner(x))
 
-    plan = resolve(experiment(model=None, client={"batch_size": "full"}), dataset, Own)
+    plan = resolve(experiment(model=None, client={"batch_size": "full"}), dataset=dataset, model=Own)
     timings = calibrate(plan, workers=1, repeats=1, tell=left_out.append)
-    assert {timing.form for timing in timings} == {"one_by_one"}
+    assert {timing.trainer for timing in timings} == {"one_by_one"}
     assert len(left_out) == 4
     assert any("buffers" in said for said in left_out)
 
@@ -82,13 +82,15 @@ def test_a_module_that_vmap_cannot_take_is_measured_otherwise(
     experiment: Make, dataset: raysim.FederatedDataset
 ) -> None:
     left_out: list[str] = []
-    timings = calibrate(resolve(experiment(model=None), dataset, Looks), workers=1, repeats=1, tell=left_out.append)
-    assert {timing.form for timing in timings} == {"one_by_one"}
-    assert any("engine.form = 'vmap' cannot be had" in said and "control flow" in said for said in left_out)
+    timings = calibrate(
+        resolve(experiment(model=None), dataset=dataset, model=Looks), workers=1, repeats=1, tell=left_out.append
+    )
+    assert {timing.trainer for timing in timings} == {"one_by_one"}
+    assert any("engine.trainer = 'vmap' cannot be used" in said and "control flow" in said for said in left_out)
 
 
 def test_a_module_that_vmap_cannot_take_is_refused_before_the_first_round(
     experiment: Make, dataset: raysim.FederatedDataset
 ) -> None:
-    with pytest.raises(raysim.ModelError, match=r"'vmap' cannot be had.*control flow.*'one_by_one'"):
-        resolve(experiment(model=None, engine={"workers": 0, "form": "vmap"}), dataset, Looks)
+    with pytest.raises(raysim.ModelError, match=r"'vmap' cannot be used.*control flow.*'one_by_one'"):
+        resolve(experiment(model=None, engine={"workers": 0, "trainer": "vmap"}), dataset=dataset, model=Looks)

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import raysim
-from raysim import checkpoint
-from raysim.engine.client_store import ClientStore
+from raysim.run_folder import checkpoint
+from raysim.run_folder.client_states import ClientStore
 from raysim.server import manifest
-from raysim.server.manifest import Place
-from tests.conftest import make_clients
-from tests.engine.test_executors import EXECUTORS, DiesOnce, bits
-from tests.engine.test_resume import Stops, same_records
+from raysim.server.manifest import StatePlace
+from tests.support.executors import EXECUTORS, DiesOnce, bits
+from tests.support.interrupted import Stops, same_records
+from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
 SCAFFOLD: dict[str, Any] = {"optimizer": {"lr": 0.3}, "batch_size": 4, "correction": {"name": "scaffold"}}
@@ -53,7 +53,7 @@ def test_a_worker_killed_in_mid_round_leaves_one_trace(
         "client": {**SCAFFOLD, "batch_size": "full"},
         "cohort": {"sampler": {"name": "replay", "cohorts": cohorts}},
     }
-    alone: dict[str, Any] = {"workers": 0, "chunk_size": 1, "form": "one_by_one"}
+    alone: dict[str, Any] = {"workers": 0, "chunk_size": 1, "trainer": "one_by_one"}
     undisturbed = list(raysim.rounds(experiment(**settings, engine=alone), dataset=dataset, path=tmp_path / "alone"))
 
     pair = {**alone, "workers": 2, "cpus_per_worker": 0.5}
@@ -75,7 +75,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
     after: int, client: dict[str, Any], tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
     settings: dict[str, Any] = {"rounds": 8, "checkpoint": {"every": 3}, "evaluation": {"every": 1}, "client": client}
-    settings["engine"] = {"workers": 0, "form": "one_by_one"}
+    settings["engine"] = {"workers": 0, "trainer": "one_by_one"}
     whole = raysim.run(experiment(**settings), dataset=dataset, path=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         raysim.run(experiment(**settings), dataset=dataset, path=tmp_path / "cut", loss=Stops(after))
@@ -90,7 +90,7 @@ def newest(folder: Path) -> Path:
 
 
 def file_of(name: str) -> tuple[int, int]:
-    words = name.removesuffix(".safetensors").split("-")
+    words = name.removesuffix(".npy").split("-")
     return int(words[1]), int(words[3])
 
 
@@ -114,7 +114,7 @@ def test_without_a_folder_nothing_is_left_behind(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     steps = raysim.rounds(experiment(client=SCAFFOLD), dataset=dataset)
     next(steps)
-    assert list(tmp_path.rglob("*.safetensors"))
+    assert list(tmp_path.rglob("*.npy"))
     steps.close()  # type: ignore[attr-defined]
     assert not list(tmp_path.iterdir())
 
@@ -141,11 +141,14 @@ def test_a_truncated_state_names_client_file_and_where_to_resume_from(
     folder = tmp_path / "run"
     raysim.run(exp, dataset=dataset, path=folder)
     whole = raysim.resume(folder, dataset=dataset, rounds=4).params
-    for late in (newest(folder), folder / "client_state" / "round-000003-chunk-00000.safetensors"):
+    for late in (newest(folder), folder / "client_state" / "round-000003-chunk-00000.npy"):
         late.unlink()
     (file,) = (folder / "client_state").glob("round-000001-*")
-    content = file.read_bytes()
-    file.write_bytes(content[: 8 + int.from_bytes(content[:8], "little") + 40])
+    with file.open("rb+") as states:
+        np.load(states)
+        rows = np.load(states)
+        # 40 bytes of the first of its two rows.
+        states.truncate(states.tell() - rows.nbytes + 40)
     with pytest.raises(
         raysim.CheckpointError, match=r"client 'c[34]' cannot be read from .*round-000001-chunk-00000"
     ) as e:
@@ -226,11 +229,11 @@ def test_rows_are_read_back_bit_for_bit_whatever_the_order_of_writing(tmp_path: 
         for row in (2, 0):
             states.write(row, rows[row])
     for row, position in ((2, 5), (0, 9)):
-        assert torch.equal(store.read(position, Place(4, 1, row), rows[0]), rows[row])
+        assert torch.equal(store.read(position, StatePlace(4, 1, row), rows[0]), rows[row])
     with pytest.raises(raysim.CheckpointError, match="not of this client"):
-        store.read(9, Place(4, 1, 2), rows[0])
+        store.read(9, StatePlace(4, 1, 2), rows[0])
     with pytest.raises(raysim.CheckpointError, match=r"No such file.*at most 3 finished rounds"):
-        store.read(9, Place(3, 1, 2), rows[0])
+        store.read(9, StatePlace(3, 1, 2), rows[0])
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -246,19 +249,44 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_is_a_safetensors_file(tmp_path: Path) -> None:
-    from safetensors.torch import load_file
-
+def test_a_file_is_two_numpy_arrays(tmp_path: Path) -> None:
     store, row = ClientStore(tmp_path, None, str), torch.arange(4.0)
-    with store.chunk(0, 0, (1,), {}, row) as states:
-        states.write(0, row)
+    with store.chunk(0, 0, (7, 1), {}, row) as states:
+        states.write(1, row)
     (file,) = tmp_path.iterdir()
-    assert torch.equal(load_file(file)["states"], row[None])
+    with file.open("rb") as opened:
+        assert np.load(opened).tolist() == [7, 1]
+        assert np.load(opened)[1].tolist() == row.tolist()
+        assert not opened.read()
+
+
+def test_any_other_file_is_no_state(tmp_path: Path) -> None:
+    store, row = ClientStore(tmp_path, None, str), torch.arange(4.0)
+    with store.chunk(0, 0, (7, 1), {}, row) as states:
+        states.write(1, row)
+    (file,) = tmp_path.iterdir()
+    content, place = file.read_bytes(), StatePlace(0, 0, 1)
+    for like in (torch.zeros(5), torch.zeros(4, dtype=torch.float64)):
+        with pytest.raises(raysim.CheckpointError, match="row 1 is not of this client and model"):
+            store.read(1, place, like)
+    # Cut short anywhere, or with other bytes anywhere before the rows, but for the position of the client beside it.
+    head, beside = len(content) - 2 * row.nbytes, content.index((7).to_bytes(8, "little"))
+    cut = [content[:size] for size in range(len(content))]
+    before = [at for at in range(head) if not beside <= at < beside + 8]
+    changed = [content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :] for at in before]
+    for damaged in (*cut, *changed):
+        file.write_bytes(damaged)
+        with pytest.raises(raysim.CheckpointError, match=r"client '1' cannot be read from .*round-000000-chunk-00000"):
+            store.read(1, place, row)
 
 
 def test_the_manifest_names_the_newest_row_of_each_client() -> None:
     first = manifest.committed(manifest.empty(), 0, [(7, 3), (5,)], [])
     second = manifest.committed(first, 1, [(3, 9, 5)], [9, 5])
-    assert manifest.places(second, [3, 9, 5, 7]) == {3: Place(1, 0, 0), 5: Place(0, 1, 0), 7: Place(0, 0, 0)}
+    assert manifest.places(second, [3, 9, 5, 7]) == {
+        3: StatePlace(1, 0, 0),
+        5: StatePlace(0, 1, 0),
+        7: StatePlace(0, 0, 0),
+    }
     assert manifest.files(second) == {(0, 0), (0, 1), (1, 0)}
-    assert manifest.places(first, [3]) == {3: Place(0, 0, 1)}
+    assert manifest.places(first, [3]) == {3: StatePlace(0, 0, 1)}

@@ -12,7 +12,7 @@ import raysim
 
 
 def test_figures_have_names_that_prometheus_takes() -> None:
-    from raysim.engine.on_ray.dashboard import figures
+    from raysim.engine.on_ray.cluster.dashboard import figures
 
     row = {"round": 3, "loss": 0.5, "accuracy": None, "gsi": 2.0, "eval/test/accuracy": 0.9, "eval/test/p5": 0.1}
     assert figures(row) == {"raysim_finished_rounds": 4.0, "raysim_loss": 0.5, "raysim_eval_test_accuracy": 0.9}

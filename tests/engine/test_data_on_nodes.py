@@ -13,9 +13,9 @@ import ray
 import torch
 
 import raysim
-from raysim.cache_root import cache_root
 from raysim.data.prepare import prepare
-from raysim.engine.on_ray.data_on_nodes import receive, send
+from raysim.engine.on_ray.cluster.data_on_nodes import receive, send
+from raysim.storage.cache import cache_root
 
 Make = Callable[..., raysim.Experiment]
 
@@ -56,7 +56,8 @@ def content_there(dataset: raysim.FederatedDataset) -> list[int]:
     def read(data: Any) -> list[int]:
         return list(receive(data[0]).train.client(0)[1].tolist())
 
-    return list(ray.get(read.remote([send(dataset)])))
+    found: list[int] = ray.get(read.remote([send(dataset)]))
+    return found
 
 
 def test_a_node_without_the_data_fetches_one_copy_and_the_bits_are_the_same(

@@ -14,13 +14,13 @@ import torch
 from torch.nn import functional
 
 import raysim
-from raysim import records
-from raysim.client.examples import Examples
 from raysim.data import DatasetWriter, FederatedDataset, Field
-from raysim.engine.example_memory import ExampleMemory
-from raysim.engine.resolve import resolve
-from tests.conftest import make_clients
-from tests.engine.test_executors import bits
+from raysim.data.on_device import Examples
+from raysim.engine.plan.resolve import resolve
+from raysim.engine.worker.example_memory import ExampleMemory
+from raysim.run_folder import records
+from tests.support.executors import bits
+from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
 SIZES = (5, 9, 3, 12, 7)
@@ -80,18 +80,18 @@ RUNS: dict[str, tuple[Callable[[Path], FederatedDataset], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(
-    ("name", "form"),
+    ("name", "trainer"),
     [
         *product(RUNS, ["one_by_one", "fused", "stacked"]),
         # The others have layers, or losses, that the kernel does not know.
         *product([name for name in RUNS if name not in ("images", "texts")], ["compiled"]),
     ],
 )
-def test_where_examples_are_kept_changes_no_bit(name: str, form: str, tmp_path: Path, experiment: Make) -> None:
+def test_where_examples_are_kept_changes_no_bit(name: str, trainer: str, tmp_path: Path, experiment: Make) -> None:
     make, sections = RUNS[name]
     data, made = make(tmp_path / "data"), []
     for examples in ("host", "device"):
-        engine = {"workers": 0, "form": form, "chunk_size": 2, "examples": examples}
+        engine = {"workers": 0, "trainer": trainer, "chunk_size": 2, "examples": examples}
         exp = experiment(**{"rounds": 2, "cohort": {"size": 3}, **sections, "engine": engine})
         made.append([bits(finished) for finished in raysim.rounds(exp, dataset=data)])
     assert made[0] == made[1]
@@ -136,7 +136,7 @@ def test_a_run_that_scores_another_split_uploads_no_more_than_that(
     memory = ExampleMemory()
     for split in ("test", "train", "test"):
         exp = experiment(engine={"workers": 0, "examples": "device"}, evaluation={"split": split})
-        memory.of(resolve(exp, dataset), torch.device("cpu"))
+        memory.of(resolve(exp, dataset=dataset), torch.device("cpu"))
     assert uploads == ["train", "test"]
 
 
@@ -145,7 +145,10 @@ def test_runs_on_the_same_data_share_what_is_kept_until_none_is_left(
 ) -> None:
     memory, cpu = ExampleMemory(), torch.device("cpu")
     kept = experiment(engine={"workers": 0, "examples": "device"})
-    plans = [resolve(exp, dataset) for exp in (kept, kept.changed(["seed=1"]), kept.changed(["engine.examples=host"]))]
+    plans = [
+        resolve(exp, dataset=dataset)
+        for exp in (kept, kept.changed(["seed=1"]), kept.changed(["engine.examples=host"]))
+    ]
     one, other, on_host = (memory.of(plan, cpu) for plan in plans)
     assert one is other
     assert on_host is not one
@@ -182,7 +185,7 @@ TEST_BYTES = 100 * (5 * 8 + 8)
 def test_on_a_card_a_split_may_take_a_quarter_of_what_this_process_has_left(
     dataset: FederatedDataset, experiment: Make, uploads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = resolve(experiment(), dataset)
+    plan = resolve(experiment(), dataset=dataset)
     least = 4 * TRAIN_BYTES
     for share, free, total, allocated, reserved, fits in (
         (1.0, least, 10 * least, 0, 0, True),
@@ -207,7 +210,7 @@ def test_on_a_card_only_what_a_run_meets_is_kept_unasked(
     def kept(examples: str, **sections: Any) -> list[str]:
         uploads.clear()
         exp = experiment(engine={"workers": 0, "examples": examples}, **sections)
-        ExampleMemory().of(resolve(exp, data), CARD)
+        ExampleMemory().of(resolve(exp, dataset=data), CARD)
         return list(uploads)
 
     assert kept("auto", rounds=5, cohort={"size": 6}) == ["train", "test"]
@@ -222,7 +225,7 @@ def test_on_a_card_only_what_a_run_meets_is_kept_unasked(
 
 
 def test_on_a_cpu_nothing_is_copied_unasked(dataset: FederatedDataset, experiment: Make, uploads: list[str]) -> None:
-    ExampleMemory().of(resolve(experiment(), dataset), torch.device("cpu"))
+    ExampleMemory().of(resolve(experiment(), dataset=dataset), torch.device("cpu"))
     assert uploads == []
 
 
@@ -266,7 +269,7 @@ def test_examples_make_room_where_training_needs_it(
     aggregator: str, dataset: FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     def run(examples: str, loss: OutOfMemoryOnce) -> list[Any]:
-        engine = {"workers": 0, "chunk_size": 3, "form": "one_by_one", "examples": examples}
+        engine = {"workers": 0, "chunk_size": 3, "trainer": "one_by_one", "examples": examples}
         exp = experiment(engine=engine, server={"aggregator": {"name": aggregator}})
         return [bits(finished) for finished in raysim.rounds(exp, dataset=dataset, loss=loss)]
 

@@ -18,37 +18,30 @@ import torch
 from torch.nn import functional
 
 import raysim
-from raysim import records
-from raysim.engine import loop
 from raysim.engine.in_process import InProcess
-from raysim.engine.on_ray import executor, give_out, settle
-from raysim.engine.on_ray.cluster import Placement
-from raysim.engine.resolve import resolve
-from raysim.engine.segment import Host
-from raysim.models.softmax import cross_entropy
+from raysim.engine.many.segment import Host
+from raysim.engine.on_ray.cluster.cluster import Placement
+from raysim.engine.on_ray.executor import rules
+from raysim.engine.on_ray.executor.shell import OnRay
+from raysim.engine.plan.resolve import resolve
+from raysim.engine.rounds import loop
+from raysim.run_folder import records
+from tests.support.executors import EXECUTORS, DiesOnce, bits, failing_loss, own_actors
 
 Make = Callable[..., raysim.Experiment]
-EXECUTORS = {
-    "in-process": {"workers": 0},
-    "2 workers": {"workers": 2, "cpus_per_worker": 0.5},
-    "3 workers": {"workers": 3, "cpus_per_worker": 0.5},
-}
 
 
-@pytest.fixture(params=list(EXECUTORS))
+ON_RAY = [
+    pytest.param(name, marks=[pytest.mark.ray] if section["workers"] else []) for name, section in EXECUTORS.items()
+]
+
+
+@pytest.fixture(params=ON_RAY)
 def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
     """The engine section of each executor; Ray is started only for those that need it."""
     if request.param != "in-process":
         request.getfixturevalue("ray_cluster")
     return {**EXECUTORS[request.param], "chunk_size": 1}
-
-
-def bits(finished: Any) -> list[Any]:
-    """All that must be the same wherever a round was run."""
-    metrics = {name: value for name, value in finished.metrics.items() if not records.tells_cost(name)}
-    params = {name: tensor.numpy().tobytes() for name, tensor in finished.params.items()}
-    clients = None if finished.clients is None else finished.clients.to_pylist()
-    return [finished.index, finished.cohort, metrics, params, clients]
 
 
 @pytest.mark.parametrize("chunk_size", [1, 3, "auto"])
@@ -81,14 +74,14 @@ def test_whose_reports_count_is_the_same_wherever_they_are_trained(
 def test_the_bits_do_not_depend_on_when_sums_are_handed_over(
     dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = resolve(experiment(engine={"workers": 0, "chunk_size": 2}, cohort={"size": 15}), dataset)
+    plan = resolve(experiment(engine={"workers": 0, "chunk_size": 2}, cohort={"size": 15}), dataset=dataset)
     expected = [f.weights.params for f in loop.rounds(plan, InProcess(plan), plan.initial_state())]
     travelled = []
     for hold_s, call_s in ((0.0, 0.0), (1e9, 1e9)):  # after every call; at the end of the round only
         # The executor is made here, and not in a driver's process, so that its constants can be changed.
-        monkeypatch.setattr(settle, "HOLD_S", hold_s)
-        monkeypatch.setattr(give_out, "WORTH_A_CALL_S", call_s)
-        on_ray = executor.OnRay(plan, Placement(workers=2, cpus=0.5, gpus=0.0))
+        monkeypatch.setattr(rules, "HOLD_S", hold_s)
+        monkeypatch.setattr(rules, "WORTH_A_CALL_S", call_s)
+        on_ray = OnRay(plan, Placement(workers=2, cpus=0.5, gpus=0.0))
         try:
             got = list(loop.rounds(plan, on_ray, plan.initial_state()))
         finally:
@@ -96,12 +89,6 @@ def test_the_bits_do_not_depend_on_when_sums_are_handed_over(
         assert all(torch.equal(f.weights.params, params) for f, params in zip(got, expected, strict=True))
         travelled.append(got[-1].metrics["ray_bytes_up"] or 0)
     assert travelled[0] > travelled[1] > 0
-
-
-def failing_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    if len(targets) == 3:  # only client "c0" has three examples
-        raise KeyError("my own mistake")
-    return functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def test_a_user_error_names_client_chunk_round_and_carries_its_traceback(
@@ -136,34 +123,6 @@ def test_leaving_the_loop_ends_the_workers(
         time.sleep(0.1)
 
 
-def own_actors(kind: str = "") -> list[psutil.Process]:
-    """Ray actors among this process's descendants, by the class they host."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            line = " ".join(process.cmdline())
-        except psutil.Error:
-            continue
-        if f"ray::{kind}" in line and "ray::IDLE" not in line:
-            found.append(process)
-    return found
-
-
-class DiesOnce:
-    """A loss that ends its process the first time that it meets a client of `size` examples."""
-
-    def __init__(self, note: Path, size: int) -> None:
-        self.note = note
-        self.size = size
-
-    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if len(targets) == self.size and not self.note.exists():
-            self.note.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        # The task's own: runs with and without this loss are compared to the bit.
-        return cross_entropy(outputs, targets)
-
-
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("aggregator", ["mean", "median", "geometric_median"])
 def test_a_worker_killed_in_mid_round_changes_no_bit(
@@ -175,12 +134,12 @@ def test_a_worker_killed_in_mid_round_changes_no_bit(
         "cohort": {"sampler": {"name": "replay", "cohorts": cohorts}},
         "server": {"aggregator": {"name": aggregator}},
     }
-    # A loss of one's own is not stacked, the task's own would be: the form is named, so that both have the same.
-    undisturbed = experiment(**settings, engine={"workers": 0, "chunk_size": 1, "form": "one_by_one"})
+    # A loss of one's own is not stacked, the task's own would be: the trainer is named, so that both have the same.
+    undisturbed = experiment(**settings, engine={"workers": 0, "chunk_size": 1, "trainer": "one_by_one"})
     expected = [bits(r) for r in raysim.rounds(undisturbed, dataset=dataset)]
 
     steps = raysim.rounds(
-        experiment(**settings, engine={"workers": 2, "cpus_per_worker": 0.5, "chunk_size": 1, "form": "one_by_one"}),
+        experiment(**settings, engine={"workers": 2, "cpus_per_worker": 0.5, "chunk_size": 1, "trainer": "one_by_one"}),
         dataset=dataset,
         loss=DiesOnce(tmp_path / "note", size=3),
     )
@@ -200,7 +159,7 @@ class DiesAlways:
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_client_that_kills_every_worker_ends_the_run_with_the_count(experiment: Make) -> None:
-    from tests.conftest import make_clients
+    from tests.support.small_data import make_clients
 
     data = raysim.FederatedDataset.from_clients(train=make_clients([5, 3]))
     deadly = experiment(
@@ -345,7 +304,7 @@ class BadClient:
 
 
 def test_an_evaluation_names_the_client_whose_examples_failed(experiment: Make) -> None:
-    from tests.conftest import make_clients
+    from tests.support.small_data import make_clients
 
     x, _ = make_clients([7])["c0"]
     tests = make_clients([9, 8], prefix="good") | {"bad": (x, np.full(7, 2))}
@@ -371,7 +330,7 @@ class OutOfMemory:
 def test_of_runs_side_by_side_who_gave_them_out_is_told_of_full_memory(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
-    plan = resolve(experiment(), dataset, loss=OutOfMemory(tmp_path / "happened"))
+    plan = resolve(experiment(), dataset=dataset, loss=OutOfMemory(tmp_path / "happened"))
     host = Host("here")
     host.learn(0, plan)
     # It may have them go on one by one, so nothing is tried again here.

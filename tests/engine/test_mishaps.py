@@ -13,11 +13,12 @@ import pytest
 import ray
 
 import raysim
-from raysim.engine import loop
-from raysim.engine.on_ray import executor, lateness
-from raysim.engine.on_ray.cluster import Placement
-from tests.engine.nodes import TWO_EACH, Make, OnNode, alone, assert_same, never_return, params, plan_of, sprung, until
-from tests.engine.test_executors import own_actors
+from raysim.engine.on_ray.cluster.cluster import Placement
+from raysim.engine.on_ray.executor import rules
+from raysim.engine.on_ray.executor.shell import OnRay
+from raysim.engine.rounds import loop
+from tests.support.executors import own_actors
+from tests.support.nodes import TWO_EACH, Make, OnNode, alone, assert_same, never_return, params, plan_of, sprung, until
 
 pytestmark = pytest.mark.usefixtures("loop_here")
 
@@ -30,7 +31,7 @@ def test_all_workers_killed_at_once_change_no_bit(
     plan = plan_of(experiment, dataset, OnNode(ray.get_runtime_context().get_node_id(), trap, never_return))
     expected = alone(plan)
     trap.touch()
-    on_ray = executor.OnRay(plan, Placement(workers=2, cpus=1, gpus=0))
+    on_ray = OnRay(plan, Placement(workers=2, cpus=1, gpus=0))
 
     def kill_all_when_sprung() -> None:
         until(sprung(trap).exists)
@@ -52,12 +53,12 @@ def test_a_node_that_is_out_of_reach_is_done_without_though_it_comes_back(
     node: Any, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The cluster shall declare it dead before somebody else has done its work.
-    monkeypatch.setattr(lateness, "is_slow", lambda running_s, expected_s: False)
+    monkeypatch.setattr(rules, "is_slow", lambda running_s, expected_s: False)
     trap = tmp_path / "trap"
     plan = plan_of(experiment, dataset, OnNode(node.node_id, trap, never_return))
     expected = alone(plan)
     trap.touch()
-    on_ray = executor.OnRay(plan, TWO_EACH)
+    on_ray = OnRay(plan, TWO_EACH)
     (raylet,) = (info.process for info in node.all_processes["raylet"])
     cut_off = [psutil.Process(raylet.pid), *psutil.Process(raylet.pid).children(recursive=True)]
 
@@ -90,7 +91,7 @@ def test_what_the_object_store_has_no_room_for_goes_to_the_disk(
     small = ray_cluster.add_node(num_cpus=8, object_store_memory=80 * 1024 * 1024)
     sections: dict[str, Any] = {"model": {"name": "mlp", "hidden": [262144]}, "cohort": {"size": 16}, "rounds": 1}
     plan = plan_of(experiment, dataset, server={"aggregator": {"name": "median"}}, **sections)
-    on_ray = executor.OnRay(plan, Placement(workers=1, cpus=8, gpus=0))
+    on_ray = OnRay(plan, Placement(workers=1, cpus=8, gpus=0))
     try:
         finished = list(loop.rounds(plan, on_ray, plan.initial_state()))
     finally:

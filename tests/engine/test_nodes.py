@@ -12,10 +12,12 @@ import pytest
 import ray
 
 import raysim
-from raysim.engine import loop, second_look
-from raysim.engine.on_ray import executor, growth, lateness, running, settle
-from raysim.engine.on_ray.cluster import Placement
-from tests.engine.nodes import (
+from raysim.engine.on_ray.cluster import cluster
+from raysim.engine.on_ray.cluster.cluster import Placement
+from raysim.engine.on_ray.executor import rules
+from raysim.engine.on_ray.executor.shell import OnRay
+from raysim.engine.rounds import kept_updates, loop
+from tests.support.nodes import (
     TWO_EACH,
     Make,
     OnNode,
@@ -38,11 +40,11 @@ def test_sums_are_added_up_on_their_node_before_they_travel(
 ) -> None:
     # Who takes chunks from others' regions, or does what somebody is late with, breaks up subtrees, as the moment has
     # it: here nobody does.
-    monkeypatch.setattr(running.Running, "least_to_take", lambda _: math.inf)
-    monkeypatch.setattr(lateness, "SLOW_S", math.inf)
-    monkeypatch.setattr(settle, "HOLD_S", math.inf)
+    monkeypatch.setattr(rules, "least_to_take", lambda _: math.inf)
+    monkeypatch.setattr(rules, "SLOW_S", math.inf)
+    monkeypatch.setattr(rules, "HOLD_S", math.inf)
     plan = plan_of(experiment, dataset, cohort={"size": 16})
-    on_ray = executor.OnRay(plan, TWO_EACH)
+    on_ray = OnRay(plan, TWO_EACH)
     try:
         assert sorted(line[-6:] for line in on_ray.started) == ["node 0"] * 2 + ["node 1"] * 2
         finished = list(loop.rounds(plan, on_ray, plan.initial_state()))
@@ -64,7 +66,7 @@ def test_a_node_killed_in_mid_round_changes_no_bit(
     plan = plan_of(experiment, dataset, OnNode(node.node_id, trap, never_return))
     expected = alone(plan)
     trap.touch()
-    on_ray = executor.OnRay(plan, TWO_EACH)
+    on_ray = OnRay(plan, TWO_EACH)
 
     def kill_when_sprung() -> None:
         until(sprung(trap).exists)
@@ -91,7 +93,7 @@ def test_updates_that_went_with_a_node_are_made_again(
 ) -> None:
     plan = plan_of(experiment, dataset, server={"aggregator": {"name": "median"}})
     expected = alone(plan)
-    aggregate = second_look.aggregate
+    aggregate = kept_updates.aggregate
     calls: list[Any] = []
 
     def after_the_node_is_lost(*arguments: Any) -> Any:
@@ -100,8 +102,8 @@ def test_updates_that_went_with_a_node_are_made_again(
         calls.append(arguments)
         return aggregate(*arguments)
 
-    monkeypatch.setattr(second_look, "aggregate", after_the_node_is_lost)
-    on_ray = executor.OnRay(plan, TWO_EACH)
+    monkeypatch.setattr(kept_updates, "aggregate", after_the_node_is_lost)
+    on_ray = OnRay(plan, TWO_EACH)
     try:
         finished = list(loop.rounds(plan, on_ray, plan.initial_state()))
     finally:
@@ -114,9 +116,9 @@ def test_updates_that_went_with_a_node_are_made_again(
 def test_nodes_that_join_are_used(
     ray_cluster: Any, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growth, "GROW_S", 0.0)
+    monkeypatch.setattr(cluster, "GROW_S", 0.0)
     plan = plan_of(experiment, dataset, rounds=200)
-    on_ray = executor.OnRay(plan, Placement(workers=2, cpus=2, gpus=0, grows=True))
+    on_ray = OnRay(plan, Placement(workers=2, cpus=2, gpus=0, grows=True))
     added, seen = None, []
     try:
         for finished in loop.rounds(plan, on_ray, plan.initial_state()):
@@ -137,12 +139,12 @@ def test_nodes_that_join_are_used(
 def test_what_a_late_worker_has_is_done_by_another(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lateness, "SLOW_S", 1.0)
+    monkeypatch.setattr(rules, "SLOW_S", 1.0)
     trap, release = tmp_path / "trap", tmp_path / "release"
     here = ray.get_runtime_context().get_node_id()
     plan = plan_of(experiment, dataset, OnNode(here, trap, Until(release)), rounds=4)
     expected = alone(plan)
-    on_ray = executor.OnRay(plan, Placement(workers=2, cpus=1, gpus=0))
+    on_ray = OnRay(plan, Placement(workers=2, cpus=1, gpus=0))
     got = []
     try:
         for finished in loop.rounds(plan, on_ray, plan.initial_state(), overlap=False):
@@ -162,12 +164,12 @@ def test_what_a_late_worker_has_is_done_by_another(
 def test_a_worker_that_hangs_is_replaced(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lateness, "HUNG_S", 5.0)
+    monkeypatch.setattr(rules, "HUNG_S", 5.0)
     trap = tmp_path / "trap"
     here = ray.get_runtime_context().get_node_id()
     plan = plan_of(experiment, dataset, OnNode(here, trap, never_return))
     expected = alone(plan)
-    on_ray = executor.OnRay(plan, Placement(workers=1, cpus=1, gpus=0))
+    on_ray = OnRay(plan, Placement(workers=1, cpus=1, gpus=0))
     got = []
     try:
         for finished in loop.rounds(plan, on_ray, plan.initial_state(), overlap=False):
@@ -196,5 +198,5 @@ def test_a_worker_that_hangs_is_replaced(
 def test_late_is_measured_against_what_was_expected(
     running_s: float, expected_s: float | None, slow: bool, hung: bool
 ) -> None:
-    assert lateness.is_slow(running_s, expected_s) is slow
-    assert lateness.is_hung(running_s, expected_s) is hung
+    assert rules.is_slow(running_s, expected_s) is slow
+    assert rules.is_hung(running_s, expected_s) is hung

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import raysim
-from raysim.client.forms.choose import Precision
-from raysim.engine import fallbacks, numerics
-from raysim.engine.resolve import resolve
+from raysim.client.trainers.choose import Precision
+from raysim.engine import numerics
+from raysim.engine.plan.resolve import resolve
 from raysim.report import preview
 
 Make = Callable[..., raysim.Experiment]
@@ -30,14 +30,16 @@ def test_a_card_without_bf16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_processor_without_bf16_is_said_before_the_run(
     native: bool, experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fallbacks, "has_bf16", lambda device: native)
-    text = preview.text(resolve(experiment(engine={"precision": "bf16", "workers": 0}), dataset), Path("runs/x"))
-    assert ("has no products for" in text) == (not native)
+    monkeypatch.setattr("raysim.engine.plan.resolve.has_bf16", lambda device: native)
+    text = preview.text(
+        resolve(experiment(engine={"precision": "bf16", "workers": 0}), dataset=dataset), Path("runs/x")
+    )
+    assert ("has no bf16 products" in text) == (not native)
 
 
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("begin", ["run", "rounds"])
-def test_where_a_run_begins_it_says_its_form_and_a_slow_precision_once(
+def test_where_a_run_begins_it_says_its_trainer_and_a_slow_precision_once(
     begin: str,
     native: bool,
     experiment: Make,
@@ -46,17 +48,17 @@ def test_where_a_run_begins_it_says_its_form_and_a_slow_precision_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(fallbacks, "has_bf16", lambda device: native)
-    exp = experiment(engine={"precision": "bf16", "workers": 0, "form": "one_by_one"}, rounds=2)
+    monkeypatch.setattr("raysim.engine.plan.resolve.has_bf16", lambda device: native)
+    exp = experiment(engine={"precision": "bf16", "workers": 0, "trainer": "one_by_one"}, rounds=2)
     with caplog.at_level(logging.INFO, "raysim"):
         if begin == "run":
             raysim.run(exp, dataset=dataset, path=tmp_path / "run", progress=False)
         else:
             list(raysim.rounds(exp, dataset=dataset))
     said = [(record.levelname, record.getMessage()) for record in caplog.records]
-    slow = "engine.precision: bf16, which the processor here has no products for: slower than float32, and right"
+    slow = "engine.precision: this processor has no bf16 products: bf16 is slower than float32, but correct"
     assert said == [
-        ("INFO", "clients are trained by the form one_by_one: the experiment asks for it"),
+        ("INFO", "clients are trained by the trainer one_by_one: the experiment asks for it"),
         *([] if native else [("WARNING", slow)]),
     ]
 

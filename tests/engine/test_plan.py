@@ -9,29 +9,29 @@ import numpy as np
 import pytest
 
 import raysim
-from raysim.engine.plan import Plan
-from raysim.engine.resolve import resolve
+from raysim.engine.plan.plan import Plan
+from raysim.engine.plan.resolve import resolve
 
 # Twenty clients of 3, 5, ... 41 examples.
 BATCH = 4
 
 
 def plan_of(experiment: Callable[..., raysim.Experiment], dataset: raysim.FederatedDataset, **engine: Any) -> Plan:
-    return resolve(experiment(client={"batch_size": BATCH}, engine={"workers": 0, **engine}), dataset)
+    return resolve(experiment(client={"batch_size": BATCH}, engine={"workers": 0, **engine}), dataset=dataset)
 
 
-@pytest.mark.parametrize("form", ["stacked", "vmap", "fused", "one_by_one", "compiled"])
+@pytest.mark.parametrize("trainer", ["stacked", "vmap", "fused", "one_by_one", "compiled"])
 @pytest.mark.parametrize("chunk_size", ["auto", 3])
 def test_a_chunk_costs_what_its_clients_do_and_with_a_client_axis_the_steps_of_its_longest(
-    experiment: Callable[..., raysim.Experiment], dataset: raysim.FederatedDataset, form: str, chunk_size: int | str
+    experiment: Callable[..., raysim.Experiment], dataset: raysim.FederatedDataset, trainer: str, chunk_size: int | str
 ) -> None:
-    plan = plan_of(experiment, dataset, form=form, chunk_size=chunk_size)
+    plan = plan_of(experiment, dataset, trainer=trainer, chunk_size=chunk_size)
     planned, costs = plan.chunks(np.arange(20), 0)
     assert sorted(member for chunk in planned for member in chunk) == list(range(20))
     steps = np.ceil((3 + 2 * np.arange(20)) / BATCH).astype(int)
     rows = steps * np.minimum(BATCH, 3 + 2 * np.arange(20))
-    overhead = plan.way.overhead
-    assert bool(overhead) == (form in ("stacked", "vmap"))
+    overhead = plan.choice.overhead
+    assert bool(overhead) == (trainer in ("stacked", "vmap"))
     assert costs == [overhead * steps[list(chunk)].max() + rows[list(chunk)].sum() for chunk in planned]
     if chunk_size == 3:
         assert max(map(len, planned)) <= 3

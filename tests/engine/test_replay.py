@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import raysim
-from raysim import records
-from raysim.report import replayed
+from raysim.cli.recorded import beside_record
+from raysim.run_folder import records
 
 Make = Callable[..., raysim.Experiment]
 
@@ -40,7 +40,7 @@ def test_every_figure_of_a_round_is_as_recorded(index: int, folder: Path, datase
     for name, value in again.metrics.items():
         if not records.tells_cost(name) and row.get(name) is not None:
             assert value == row[name], name
-    assert "every figure as recorded" in replayed.beside_record(folder, index, again.metrics)
+    assert "every figure as recorded" in beside_record(folder, index, again.metrics)
 
 
 def test_the_updates_of_a_cohort_make_its_pseudo_gradient(folder: Path, dataset: raysim.FederatedDataset) -> None:

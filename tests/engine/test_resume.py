@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -18,39 +19,18 @@ import torch
 from torch.nn import functional
 
 import raysim
-from raysim import checkpoint, records
-from raysim.models.softmax import cross_entropy
-from tests.engine.test_executors import own_actors
+from raysim.run_folder import checkpoint, records
+from tests.support.executors import own_actors
+from tests.support.interrupted import Stops, same_records
 
 Make = Callable[..., raysim.Experiment]
 TWO_WORKERS = {"workers": 2, "cpus_per_worker": 0.5}
 
 
-def same_records(left: raysim.Result, right: raysim.Result) -> None:
-    """Params, rounds and clients to the last bit, timings aside."""
-    assert left.params.keys() == right.params.keys()
-    for name, tensor in left.params.items():
-        assert torch.equal(tensor, right.params[name])
-    kept = [name for name in left.rounds.column_names if not records.tells_cost(name)]
-    assert left.rounds.select(kept).equals(right.rounds.select(kept))
-    assert left.clients.equals(right.clients)
-
-
-class Stops:
-    """A loss that raises once the marked number of calls is reached: a run that breaks off in mid-round."""
-
-    def __init__(self, after: int) -> None:
-        self.left = after
-
-    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        self.left -= 1
-        if self.left == 0:
-            raise KeyboardInterrupt
-        # The task's own: runs with and without this loss are compared to the bit.
-        return cross_entropy(outputs, targets)
-
-
-@pytest.mark.parametrize("resumed_on", [{"workers": 0}, TWO_WORKERS], ids=["in-process", "2 workers"])
+@pytest.mark.parametrize(
+    "resumed_on",
+    [pytest.param({"workers": 0}, id="in-process"), pytest.param(TWO_WORKERS, id="2 workers", marks=pytest.mark.ray)],
+)
 @pytest.mark.parametrize("after", [25, 60, 120])
 def test_an_interrupted_run_goes_on_to_the_same_bits(
     after: int,
@@ -64,11 +44,11 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
         request.getfixturevalue("ray_cluster")
     settings: dict[str, Any] = {"rounds": 6, "checkpoint": {"every": 2}, "evaluation": {"every": 1}}
     whole = raysim.run(
-        experiment(**settings, engine={"workers": 0, "form": "one_by_one"}), dataset=dataset, path=tmp_path / "whole"
+        experiment(**settings, engine={"workers": 0, "trainer": "one_by_one"}), dataset=dataset, path=tmp_path / "whole"
     )
     with pytest.raises(KeyboardInterrupt):
         raysim.run(
-            experiment(**settings, engine={"workers": 0, "form": "one_by_one"}),
+            experiment(**settings, engine={"workers": 0, "trainer": "one_by_one"}),
             dataset=dataset,
             path=tmp_path / "cut",
             loss=Stops(after),
@@ -93,7 +73,7 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(
 ) -> None:
     settings: dict[str, Any] = {"rounds": 40, "checkpoint": {"every": 5}, "evaluation": {"every": 10}}
     whole = raysim.run(
-        experiment(**settings, engine={"workers": 0, "form": "one_by_one"}), dataset=dataset, path=tmp_path / "whole"
+        experiment(**settings, engine={"workers": 0, "trainer": "one_by_one"}), dataset=dataset, path=tmp_path / "whole"
     )
 
     # A thread of this test kills the driver, by its process id, once it has left a checkpoint.
@@ -116,7 +96,7 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(
     )
     with pytest.raises(raysim.WorkerLostError, match=f"raysim resume {folder}$"):
         raysim.run(
-            experiment(**settings, engine={**TWO_WORKERS, "form": "one_by_one"}),
+            experiment(**settings, engine={**TWO_WORKERS, "trainer": "one_by_one"}),
             dataset=slowly,
             path=folder,
             loss=slow_loss,
@@ -215,9 +195,9 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
 def test_a_state_survives_its_checkpoint_bit_for_bit(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
-    from raysim.engine.resolve import resolve
+    from raysim.engine.plan.resolve import resolve
 
-    state = resolve(experiment(), dataset).initial_state()
+    state = resolve(experiment(), dataset=dataset).initial_state()
     checkpoint.write(state, tmp_path / "state.safetensors", "abc")
     back = checkpoint.read(tmp_path / "state.safetensors", "abc")
     assert back.round == 0
@@ -232,6 +212,49 @@ def test_other_data_are_not_resumed_with(tmp_path: Path, dataset: raysim.Federat
     other = raysim.FederatedDataset.from_clients(train={str(i): dataset.train.client(i) for i in range(10)})
     with pytest.raises(raysim.RunFolderError, match="its data are not the same"):
         raysim.resume(tmp_path / "run", dataset=other)
+
+
+def rewritten(folder: Path, version: str | None, **keys: Any) -> None:
+    """The folder's record as another version of raysim would have left it, with keys of its own."""
+    file = folder / "experiment.json"
+    record = json.loads(file.read_text())
+    record["versions"] = {} if version is None else {**record["versions"], "raysim": version}
+    if keys:
+        record["experiment"] |= keys
+        record["fingerprint"] = "that of another experiment"
+    file.write_text(json.dumps(record))
+
+
+def test_a_folder_of_another_version_says_so_where_it_does_not_fit(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    folder, advice = tmp_path / "run", r"written by raysim 0\.0\.1, and this is raysim .*pip install raysim==0\.0\.1"
+    raysim.run(experiment(rounds=1), dataset=dataset, path=folder)
+    rewritten(folder, "0.0.1")
+    assert raysim.resume(folder, dataset=dataset, rounds=2).rounds.num_rows == 2, "what still fits goes on"
+    assert json.loads((folder / "experiment.json").read_text())["versions"]["raysim"] != "0.0.1"
+
+    rewritten(folder, "0.0.1", seed=5)
+    with pytest.raises(raysim.RunFolderError, match=rf"seed was 5, and is 0.*{advice}"):
+        raysim.run(experiment(rounds=2), dataset=dataset, path=folder, resume=True)
+    rewritten(folder, None)
+    with pytest.raises(raysim.RunFolderError, match="seed was 5, and is 0") as refused:
+        raysim.run(experiment(rounds=2), dataset=dataset, path=folder, resume=True)
+    assert "written by" not in str(refused.value)
+
+    rewritten(folder, "0.0.1", warmup=3)
+    with pytest.raises(raysim.ExperimentError, match=rf"run cannot be read: unknown key 'warmup'.*{advice}"):
+        raysim.resume(folder, dataset=dataset)
+
+
+def test_a_checkpoint_of_another_format_says_which_version_wrote_it(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
+    rewritten(tmp_path / "run", "9.0")
+    monkeypatch.setattr(checkpoint, "FORMAT", "other")
+    with pytest.raises(raysim.CheckpointError, match=r"of format other, but is of 3\..*pip install raysim==9\.0"):
+        raysim.resume(tmp_path / "run", dataset=dataset)
 
 
 def test_an_existing_folder_is_neither_overwritten_nor_joined_unasked(
@@ -301,12 +324,12 @@ def test_a_folder_whose_checkpoints_are_all_damaged_loses_nothing(
 def test_the_fingerprint_covers_what_auto_meant(dataset: raysim.FederatedDataset, experiment: Make) -> None:
     from dataclasses import replace
 
-    from raysim.engine.resolve import resolve
+    from raysim.engine.plan.resolve import resolve
 
-    plan = resolve(experiment(), dataset)
-    assert resolve(experiment(), dataset).fingerprint == plan.fingerprint
-    assert replace(plan, way=replace(plan.way, why="another sentence")).fingerprint == plan.fingerprint
+    plan = resolve(experiment(), dataset=dataset)
+    assert resolve(experiment(), dataset=dataset).fingerprint == plan.fingerprint
+    assert replace(plan, choice=replace(plan.choice, why="another sentence")).fingerprint == plan.fingerprint
     for name in ("usual", "most", "least_chunks", "overhead"):
-        way = replace(plan.way, **{name: getattr(plan.way, name) + 1})
-        assert replace(plan, way=way).fingerprint != plan.fingerprint
-    assert replace(plan, way=replace(plan.way, form="one_by_one")).fingerprint != plan.fingerprint
+        choice = replace(plan.choice, **{name: getattr(plan.choice, name) + 1})
+        assert replace(plan, choice=choice).fingerprint != plan.fingerprint
+    assert replace(plan, choice=replace(plan.choice, trainer="one_by_one")).fingerprint != plan.fingerprint

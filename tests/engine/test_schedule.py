@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.engine.schedule import Schedule
+from raysim.engine.on_ray.executor.schedule import Schedule
 
 
 def test_workers_start_in_regions_of_equal_cost() -> None:

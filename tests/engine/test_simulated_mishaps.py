@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import zlib
 from collections.abc import Callable, Sequence
@@ -13,13 +14,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from raysim.cohort.tree import fold
 from raysim.engine import failure
 from raysim.engine.job import Job, Outcome, UpdatesLost
-from raysim.engine.on_ray.cluster import Placement
-from raysim.engine.on_ray.executor import OnRay
+from raysim.engine.on_ray.cluster.cluster import Placement
+from raysim.engine.on_ray.executor.shell import OnRay
 from raysim.errors import ResourceError, WorkerLostError
-from raysim.fold import fold
-from tests.engine.simulated_ray import SimulatedRay, bracket, simulated
+from tests.support.simulated_ray import SimulatedRay, bracket, simulated
 
 pytestmark = pytest.mark.usefixtures("loop_here")
 
@@ -71,6 +72,18 @@ def done(on_ray: OnRay, asked: Job) -> Outcome:
     outcome = on_ray.result(on_ray.submit(asked))
     assert outcome.value == whole(asked.units)
     return outcome
+
+
+@pytest.mark.parametrize("model", [SMALL, LARGE])
+def test_a_workers_replies_may_come_in_any_order(make_ray: Make, model: Tensor) -> None:
+    ray = make_ray(here=1, there=2)
+    delays = itertools.cycle([5.0, 0.0, 0.3])
+    ray.reply_s = lambda: next(delays)
+    on_ray = started(ray)
+    for shards in (0, 2):
+        done(on_ray, job(named("unit", 20), model, shards=shards))
+    ray.let_pass(10)
+    assert not any(process.holds for process in ray.processes)
 
 
 def out_of_memory_at(*calls: int) -> Callable[[int, Any], float]:

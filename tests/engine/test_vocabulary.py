@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import raysim
-from raysim.engine.resolve import resolve
+from raysim.engine.plan.resolve import resolve
 
 Make = Callable[..., raysim.Experiment]
 
@@ -51,5 +51,8 @@ def test_fewer_words_than_the_tokens_have_are_refused_with_both_keys(news: dict[
 def test_of_data_from_a_script_nothing_is_known(news: dict[str, Any], experiment: Make) -> None:
     data = raysim.FederatedDataset.from_clients({"a": (np.array([[1, 2], [3, 0]]), [0, 1])})
     with pytest.raises(raysim.ModelError, match=r"model.vocabulary = 'auto'"):
-        resolve(experiment(cohort=ONE, data=news, model=SMALL), data)
-    assert resolve(experiment(cohort=ONE, data=news, model={**SMALL, "vocabulary": 4}), data).way.form == "one_by_one"
+        resolve(experiment(cohort=ONE, data=news, model=SMALL), dataset=data)
+    assert (
+        resolve(experiment(cohort=ONE, data=news, model={**SMALL, "vocabulary": 4}), dataset=data).choice.trainer
+        == "one_by_one"
+    )

@@ -10,13 +10,24 @@ import pytest
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 import raysim
-from manual import configuration, examples, kinds, meanings
+import tuning
+from manual import configuration, examples, kinds
 from raysim import Section
 
 
-def test_every_key_has_a_meaning_and_an_example() -> None:
-    # Write an entry `key: meaning.` in the section's docstring, and Field(examples=[...]) where no value is found.
+def test_every_key_has_a_description_and_an_example() -> None:
+    # Write Field(description="..."), and Field(examples=[...]) where no value is found.
     assert configuration.unsaid() == []
+
+
+@pytest.mark.parametrize("record", [raysim.Experiment, tuning.TuningSection])
+def test_the_json_schema_describes_every_table_and_every_key(record: type[Section]) -> None:
+    schema = record.model_json_schema()
+    for title, table in {"": schema, **schema["$defs"]}.items():
+        assert table["description"], title
+        # The name of a choice is described by its table. (Pydantic drops a description that repeats its table's.)
+        keys = {key: value for key, value in table["properties"].items() if "const" not in value}
+        assert all(value.get("description", "").endswith(".") for value in keys.values()), (title, keys)
 
 
 def test_every_section_has_its_place_and_every_table_of_the_experiment_its_page() -> None:
@@ -54,7 +65,7 @@ def test_links_lead_to_headings() -> None:
 
 def test_a_key_is_said_in_one_piece() -> None:
     page = configuration.pages()["reference/configuration/server.md"]
-    key = "`lr`\n:   a number ≥ 0; default `0.01`; such as `lr = 0.01`\n\n    the server learning rate.\n"
+    key = "`lr`\n:   a number ≥ 0; default `0.01`; such as `lr = 0.01`\n\n    Server learning rate.\n"
     assert page.count(key) == 5  # adagrad, adam, yogi, lars, lamb
     assert "### `sgd` { #server-optimizer-sgd }\n\nServer SGD, which is FedAvg: x <- x - lr f g." in page
 
@@ -78,33 +89,3 @@ def test_a_key_is_said_in_one_piece() -> None:
 )
 def test_what_a_key_takes_is_said_in_words(annotation: object, said: str) -> None:
     assert kinds.takes(annotation) == said
-
-
-class Base(Section):
-    """`alpha`: of the base. beta: likewise."""
-
-    alpha: float = 1
-    beta: float = 2
-
-
-class Derived(Base):
-    """Some prose: not of a key.
-
-    gamma, delta (a note): shared,
-        over two lines. beta: of its own.
-
-    Source: nobody.
-    """
-
-    gamma: float = 3
-    delta: float = 4
-
-
-def test_meanings_are_the_entries_of_docstrings_and_those_of_bases() -> None:
-    assert meanings.meanings(Derived) == {
-        "alpha": "of the base.",
-        "beta": "of its own.",
-        "gamma": "shared, over two lines.",
-        "delta": "shared, over two lines.",
-    }
-    assert meanings.prose(Derived) == "Some prose: not of a key.\n\nSource: nobody."

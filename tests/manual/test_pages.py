@@ -6,7 +6,7 @@ from pathlib import Path
 
 import raysim
 import tuning
-from manual import api, command_line, pages, self_contained
+from manual import pages, reference
 
 
 def test_links_between_files_become_links_between_pages() -> None:
@@ -56,7 +56,7 @@ def test_what_a_browser_would_fetch_is_found(tmp_path: Path) -> None:
         '<img src=logo.png><a href="https://example.org">a link</a><link rel="canonical" href="https://example.org/">'
     )
     (tmp_path / "b.css").write_text('@import "https://cdn.org/y.css"; a { background: url(https://cdn.org/z.png) }')
-    assert list(self_contained.in_folder(tmp_path)) == [
+    assert list(pages.fetched_in(tmp_path)) == [
         "a.html: https://cdn.org/x.js",
         "a.html: //fonts.org/a.css",
         "b.css: https://cdn.org/y.css",
@@ -65,9 +65,9 @@ def test_what_a_browser_would_fetch_is_found(tmp_path: Path) -> None:
 
 
 def test_the_reference_has_every_public_name_and_every_command() -> None:
-    python = api.page()
+    python = reference.python_page()
     for module in (raysim, tuning):
         assert all(f"::: {module.__name__}.{name}\n" in python for name in module.__all__)
-    said = command_line.page()
+    said = reference.command_page()
     for command in ("run", "resume", "replay", "check", "tune", "report", "compare", "data inspect", "data prepare"):
         assert f"## `raysim {command}`\n\n```text\nUsage: raysim {command} " in said

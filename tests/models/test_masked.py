@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import raysim
-from raysim.client.forms import loss_gradient
+from raysim.client.trainers import loss_gradient
 from raysim.data import DatasetWriter, FederatedDataset, Field
 from raysim.data.describe import describe
 from raysim.errors import DataError
@@ -107,15 +107,15 @@ def texts(path: Any) -> FederatedDataset:
     return FederatedDataset.open(path)
 
 
-@pytest.mark.parametrize("form", ["one_by_one", "vmap"])
-def test_a_run_reports_what_counts(tmp_path: Any, form: str) -> None:
+@pytest.mark.parametrize("trainer", ["one_by_one", "vmap"])
+def test_a_run_reports_what_counts(tmp_path: Any, trainer: str) -> None:
     """The learning rate is too small for the guess to change."""
     exp = raysim.Experiment.model_validate(
         {
             "rounds": 1,
             "client": {"optimizer": {"name": "sgd", "lr": 1e-9}, "batch_size": 1},
             "cohort": {"size": 3},
-            "engine": {"workers": 0, "form": form, "dtype": "float64"},
+            "engine": {"workers": 0, "trainer": trainer, "dtype": "float64"},
             "evaluation": {"every": 1},
         }
     )
@@ -141,21 +141,21 @@ def test_the_marks_are_part_of_the_data(tmp_path: Any) -> None:
     assert plain.fingerprint != opened.fingerprint
 
 
-@pytest.mark.parametrize("form", ["fused", "stacked", "vmap"])
-def test_every_form_leaves_padding_out(tmp_path: Any, form: str) -> None:
-    def final(form: str) -> dict[str, torch.Tensor]:
+@pytest.mark.parametrize("trainer", ["fused", "stacked", "vmap"])
+def test_every_form_leaves_padding_out(tmp_path: Any, trainer: str) -> None:
+    def final(trainer: str) -> dict[str, torch.Tensor]:
         exp = raysim.Experiment.model_validate(
             {
                 "rounds": 2,
                 "client": {"optimizer": {"name": "sgd", "lr": 0.5}, "batch_size": 1, "epochs": 2},
                 "cohort": {"size": 3},
-                "engine": {"workers": 0, "form": form, "dtype": "float64"},
+                "engine": {"workers": 0, "trainer": trainer, "dtype": "float64"},
             }
         )
-        *_, last = raysim.rounds(exp, dataset=texts(tmp_path / form), model=words_to_words)
+        *_, last = raysim.rounds(exp, dataset=texts(tmp_path / trainer), model=words_to_words)
         return {name: value.clone() for name, value in last.params.items()}
 
-    made, expected = final(form), final("one_by_one")
+    made, expected = final(trainer), final("one_by_one")
     for name, value in expected.items():
         torch.testing.assert_close(made[name], value, rtol=1e-9, atol=1e-12)
 

@@ -104,8 +104,9 @@ def test_a_text_ends_where_its_padding_begins() -> None:
     _, module = made({"name": "bilstm", "vocabulary": 9, "embedding": 4, "hidden": 3}, (5,), 2)
     texts = torch.tensor([[3, 4, 0, 0, 0], [0, 0, 0, 0, 0]])
     assert module(texts).isfinite().all()
-    longest = module.lstm(module.embedding(texts))[0][0, :2].amax(0)
-    torch.testing.assert_close(module(texts)[0], module.fc(longest))
+    lstm, embedding, fc = (module.get_submodule(name) for name in ("lstm", "embedding", "fc"))
+    longest = lstm(embedding(texts))[0][0, :2].amax(0)
+    torch.testing.assert_close(module(texts)[0], fc(longest))
 
 
 def test_response_normalisation_is_tensorflows() -> None:
@@ -113,7 +114,7 @@ def test_response_normalisation_is_tensorflows() -> None:
     _, module = made({"name": "cnn_tutorial"}, COLOUR, 10)
     x = torch.randn(1, 64, 2, 2, generator=torch.Generator().manual_seed(0)) * 10
     squares = torch.stack([x[:, max(0, c - 4) : c + 5].square().sum(1) for c in range(64)], 1)
-    torch.testing.assert_close(module.norm1(x), x / (1 + 0.001 / 9 * squares) ** 0.75)
+    torch.testing.assert_close(module.get_submodule("norm1")(x), x / (1 + 0.001 / 9 * squares) ** 0.75)
 
 
 @pytest.mark.parametrize(

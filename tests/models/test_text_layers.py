@@ -8,11 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from raysim.models.attention import CausalSelfAttention
+from raysim.models.layers import CausalSelfAttention, Residual, Tied, waves
 from raysim.models.lstm import Lstm
-from raysim.models.positions import waves
-from raysim.models.residual import Residual
-from raysim.models.tied import Tied
 
 
 @pytest.mark.parametrize("layers", [1, 2])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from raysim.report.build import Built, build
-from raysim.timeline import Span, Timeline
-from tests.report.run_folders import write
+from raysim.run_folder.timeline import Span, Timeline
+from tests.support.run_folders import write
 
 ROUNDS = 12
 SIZES, RATES, SEEDS = (4, 16), (0.1, 0.2), (0, 1)

@@ -10,9 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
-from raysim import Experiment, records
-from raysim.engine.under_way import UnderWay
+from raysim import Experiment
+from raysim.engine.rounds.under_way import UnderWay
 from raysim.report import closing
+from raysim.run_folder.rows import table
 
 Make = Callable[..., Experiment]
 
@@ -65,7 +66,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def said(experiment: Experiment, rows: list[dict[str, Any]], path: Path = Path("runs/test")) -> dict[str, str]:
-    return dict(closing.lines(experiment, records.table(rows), path))
+    return dict(closing.lines(experiment, table(rows), path))
 
 
 def test_every_figure_of_a_complete_run(experiment: Make, tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_every_figure_of_a_complete_run(experiment: Make, tmp_path: Path) -> Non
         "test": "accuracy 75.0 %, loss 1.25 (after round 2)",
         "test, by client": "p5 12.5 %   p95 100.0 %",
         "time": "7.0 s in rounds, 4 clients/s",
-        "rejected": "1 update, not finite (column rejected_clients says whose)",
+        "rejected": "1 update, not finite (see column rejected_clients)",
         "retries": "2, of work that was lost on the way: the numbers are the same",
         "folder": str(tmp_path),
         "picture": str(tmp_path / "curve.png"),
@@ -93,11 +94,11 @@ def test_a_run_that_was_followed_from_another_machine_is_said_to_be_where_it_is(
     # A folder of that name is here too, and is another one.
     (tmp_path / "curve.png").touch()
     run = UnderWay("test", experiment(), "atlas", tmp_path, "s3://bucket/x", since_s=0.0, stage="done", rounds=4)
-    last = dict(closing.lines_of(run, records.table(ROWS)))
+    last = dict(closing.lines_of(run, table(ROWS)))
     assert "picture" not in last
     assert last["folder"] == "s3://bucket/x on atlas"
     assert last["next"] == "on atlas: raysim resume s3://bucket/x --rounds 8"
-    here = dict(closing.lines_of(replace(run, host=socket.gethostname()), records.table(ROWS)))
+    here = dict(closing.lines_of(replace(run, host=socket.gethostname()), table(ROWS)))
     assert here["picture"] == str(tmp_path / "curve.png")
 
 
@@ -137,7 +138,7 @@ def test_a_run_without_rounds_has_a_table_too(experiment: Make) -> None:
 def test_the_table_prints_paths_as_they_are(experiment: Make) -> None:
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(closing.table(closing.lines(experiment(), records.table(ROWS), Path("runs/[bold]x"))))
+        console.print(closing.table(closing.lines(experiment(), table(ROWS), Path("runs/[bold]x"))))
     assert "runs/[bold]x" in captured.get()
 
 

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from raysim.cli import app
-from raysim.cli.exit_codes import FAILED, MISUSED
-from tests.report.run_folders import accuracies, write
+from raysim.cli.output import FAILED, MISUSED
+from tests.support.run_folders import accuracies, write
 
 
 class Called:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from raysim import records
 from raysim.report import curve
+from raysim.run_folder.rows import table
 
 ROWS = [
     {"round": 0, "loss": 2.0, "accuracy": 0.25},
@@ -23,14 +24,14 @@ ROWS = [
 
 
 def drawn(rows: list[dict[str, float]]) -> Figure:
-    picture = curve.figure(records.table(rows), "quickstart")
+    picture = curve.figure(table(rows), "quickstart")
     assert picture is not None
     return picture
 
 
 def test_every_line_shows_its_values_after_so_many_finished_rounds() -> None:
     axes = drawn(ROWS).axes[0]
-    assert {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()} == {
+    assert {line.get_label(): np.asarray(line.get_xydata()).tolist() for line in axes.get_lines()} == {
         "training": [[1, 0.25], [2, 0.5], [3, 0.625], [4, 0.75]],
         "test": [[2, 0.4], [4, 0.7]],
         "validation": [[2, 0.45], [4, 0.65]],
@@ -71,7 +72,7 @@ def test_losses_are_drawn_where_nothing_is_counted() -> None:
     axes = drawn(
         [{"round": 0, "loss": 4.0, "eval/test/loss": 5.0}, {"round": 1, "loss": 2.0, "eval/test/loss": 3.0}]
     ).axes[0]
-    assert {line.get_label(): line.get_ydata().tolist() for line in axes.get_lines()} == {
+    assert {line.get_label(): np.asarray(line.get_ydata()).tolist() for line in axes.get_lines()} == {
         "training": [4.0, 2.0],
         "test": [5.0, 3.0],
     }
@@ -80,7 +81,7 @@ def test_losses_are_drawn_where_nothing_is_counted() -> None:
 
 def test_a_round_without_a_figure_is_left_out() -> None:
     line = drawn([{"round": 0, "accuracy": 0.5}, {"round": 1}, {"round": 2, "accuracy": 0.75}]).axes[0].get_lines()[0]
-    assert line.get_xydata().tolist() == [[1, 0.5], [3, 0.75]]
+    assert np.asarray(line.get_xydata()).tolist() == [[1, 0.5], [3, 0.75]]
 
 
 def test_a_single_round_is_a_visible_point() -> None:
@@ -92,7 +93,7 @@ def test_a_single_round_is_a_visible_point() -> None:
 
 def test_draw_writes_a_png_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "curve.png"
-    curve.draw(records.table(ROWS), path, "quickstart")
+    curve.draw(table(ROWS), path, "quickstart")
     content = path.read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
     assert (int.from_bytes(content[16:20]), int.from_bytes(content[20:24])) == (1280, 720)
@@ -101,18 +102,18 @@ def test_draw_writes_a_png_and_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [[], [{"round": 0, "clients": 0}]])
 def test_nothing_to_draw_is_no_file(rows: list[dict[str, float]], tmp_path: Path) -> None:
-    curve.draw(records.table(rows), tmp_path / "curve.png", "quickstart")
+    curve.draw(table(rows), tmp_path / "curve.png", "quickstart")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_picture_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    curve.draw(records.table(ROWS), tmp_path / "missing" / "curve.png", "quickstart")
+    curve.draw(table(ROWS), tmp_path / "missing" / "curve.png", "quickstart")
     assert "curve.png could not be written" in caplog.text
 
 
 def test_pyplot_is_left_alone(tmp_path: Path) -> None:
     settings = dict(pyplot.rcParams)
-    curve.draw(records.table(ROWS), tmp_path / "curve.png", "quickstart")
+    curve.draw(table(ROWS), tmp_path / "curve.png", "quickstart")
     assert dict(pyplot.rcParams) == settings
     assert pyplot.get_fignums() == []
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from raysim.report.groups import Group, grouped, headline
-from raysim.report.looks import NAMED, looks
-from raysim.report.palette import GREY, SERIES
+from raysim.report.looks import GREY, NAMED, SERIES, looks
 from raysim.report.runs import read_all
-from tests.report.run_folders import accuracies, write
+from tests.support.run_folders import accuracies, write
 
 
 def of(folder: Path) -> tuple[list[Group], list[str]]:

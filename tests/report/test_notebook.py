@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import raysim
-from raysim import records
 from raysim.report import notebook
+from raysim.run_folder.rows import table
 
 Make = Callable[..., raysim.Experiment]
 
@@ -41,7 +41,7 @@ def test_without_its_folder_a_result_has_its_plain_form(
 
 
 def test_what_is_named_from_outside_is_text_and_no_picture_is_drawn_of_nothing() -> None:
-    shown = notebook.html([("folder", "a<b>")], records.table([]), "title")
+    shown = notebook.html([("folder", "a<b>")], table([]), "title")
     assert "a&lt;b&gt;" in shown
     assert "<img" not in shown
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from raysim.report import terminal
-from raysim.report.notebook_bar import NotebookBar
+from raysim.report import progress
+from raysim.report.notebook import NotebookBar
 from raysim.report.progress import Terminal
-from tests.report.test_progress import Clock
+from tests.support.clock import Clock
 
 CELL = """
 import numpy as np
@@ -56,8 +56,8 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> Display:
 
 
 def test_a_kernel_shows_progress_unasked(kernel: Display) -> None:
-    assert terminal.place(None) == terminal.place(True) == "notebook"
-    assert terminal.place(False) == "nowhere"
+    assert progress.place(None) == progress.place(True) == "notebook"
+    assert progress.place(False) == "nowhere"
     show = Terminal.where_wanted(None, 1)
     assert show is not None
     with show:
@@ -71,9 +71,9 @@ def test_a_kernel_shows_progress_unasked(kernel: Display) -> None:
 
 def test_ipython_in_a_terminal_is_no_notebook(kernel: Display, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: types.SimpleNamespace())
-    assert terminal.place(None) == "nowhere"
+    assert progress.place(None) == "nowhere"
     monkeypatch.setattr(sys.modules["IPython"], "get_ipython", lambda: None)
-    assert terminal.place(True) == "lines"
+    assert progress.place(True) == "lines"
 
 
 def test_the_display_is_replaced_four_times_a_second_at_most_and_at_the_end(kernel: Display) -> None:

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from raysim import Experiment, FederatedDataset, api, records
-from raysim.engine.resolve import resolve
+import raysim
+from raysim import Experiment, FederatedDataset
+from raysim.engine.plan.resolve import resolve
 from raysim.report import preview
+from raysim.run_folder import records
 
 Make = Callable[..., Experiment]
 
 
 def said(experiment: Experiment, dataset: FederatedDataset, path: Path = Path("missing")) -> dict[str, str]:
-    lines = preview.text(resolve(experiment, dataset), path).splitlines()
+    lines = preview.text(resolve(experiment, dataset=dataset), path).splitlines()
     width = max(len(line.split("  ")[0]) for line in lines)
     return {line[: width + 2].strip(): line[width + 2 :].strip() for line in lines}
 
@@ -71,7 +73,7 @@ def test_a_folder_that_is_in_the_way_is_said(experiment: Make, dataset: Federate
 
 
 def test_the_fingerprint_is_that_of_the_run(experiment: Make, dataset: FederatedDataset, tmp_path: Path) -> None:
-    api.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
+    raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
     assert said(experiment(), dataset)["fingerprint"] == records.stored_fingerprint(tmp_path / "run")
 
 

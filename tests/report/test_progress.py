@@ -11,21 +11,12 @@ from raysim.report.live_bar import LiveBar
 from raysim.report.log_lines import LogLines
 from raysim.report.progress import Progress, Silent, Terminal
 from raysim.report.standing import Standing
+from tests.support.clock import Clock
 
 
 class Terminalike(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import pytest
 
 import raysim
 from raysim.report.runs import find, read_all
-from tests.report.run_folders import accuracies, experiment, write
+from tests.support.run_folders import accuracies, experiment, write
 
 
 def test_runs_are_found_below_trials_and_sweeps_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    from raysim import records
+    from raysim.run_folder import records
 
     for size in (5, 10, 20):
         for trial in range(2):

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim import records
 from raysim.report.series import last_of, over_trials, thinned
+from raysim.run_folder.rows import table
 
 
 def test_trials_are_averaged_where_they_have_a_value() -> None:
-    one = records.table([{"round": 0, "x": 1.0}, {"round": 1}, {"round": 2, "x": 5.0}])
-    two = records.table([{"round": 0, "x": 3.0}, {"round": 1, "x": 7.0}])
+    one = table([{"round": 0, "x": 1.0}, {"round": 1}, {"round": 2, "x": 5.0}])
+    two = table([{"round": 0, "x": 3.0}, {"round": 1, "x": 7.0}])
     found = over_trials([one, two], "x")
     assert found is not None
     assert found.rounds.tolist() == [1, 2, 3]
@@ -24,7 +24,7 @@ def test_trials_are_averaged_where_they_have_a_value() -> None:
 
 
 def test_what_is_not_finite_is_no_value() -> None:
-    rounds = records.table([{"round": 0, "x": 1.0}, {"round": 1, "x": float("inf")}, {"round": 2, "x": float("nan")}])
+    rounds = table([{"round": 0, "x": 1.0}, {"round": 1, "x": float("inf")}, {"round": 2, "x": float("nan")}])
     found = over_trials([rounds], "x")
     assert found is not None
     assert found.mean.tolist() == [1.0]
@@ -33,7 +33,7 @@ def test_what_is_not_finite_is_no_value() -> None:
 
 
 def test_times_are_summed_up() -> None:
-    rounds = records.table([{"round": 0, "s": 1.0}, {"round": 1}, {"round": 2, "s": 2.0}])
+    rounds = table([{"round": 0, "s": 1.0}, {"round": 1}, {"round": 2, "s": 2.0}])
     found = over_trials([rounds], "s", cumulated=True)
     assert found is not None
     assert found.mean.tolist() == [1.0, 1.0, 3.0]

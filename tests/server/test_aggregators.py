@@ -2,58 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 import raysim
-from raysim.server import fednova, updates
-from tests.engine.test_executors import bits
-
-Make = Callable[..., raysim.Experiment]
-Array = np.ndarray[Any, np.dtype[np.float64]]
-
-rng = np.random.default_rng(4)
-UPDATES = rng.normal(size=(9, 3))
-UPDATES[4] += 30
-SIZES = np.array([3, 1, 4, 1, 5, 9, 2, 6, 5])
-
-
-def network() -> nn.Module:
-    return nn.Linear(3, 1, bias=False)
-
-
-def push(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """The loss is the output, so the gradient is x: a full-batch step at lr 1 moves the weights by -x."""
-    return outputs[:, 0]
-
-
-def run(make: Make, vectors: Array = UPDATES, rounds: int = 1, **sections: Any) -> list[Any]:
-    """Client i has SIZES[i] examples, and its update is vectors[i] whatever the model."""
-    clients = {
-        f"c{i}": (np.tile(-v, (n, 1)), np.zeros(n)) for i, (v, n) in enumerate(zip(vectors, SIZES, strict=False))
-    }
-    exp = make(
-        **{
-            "rounds": rounds,
-            "model": None,
-            "client": {"optimizer": {"name": "sgd", "lr": 1.0}, "batch_size": "full"},
-            "cohort": {"sampler": {"name": "replay", "cohorts": [list(clients)] * rounds}},
-            "engine": {"workers": 0, "dtype": "float64", "chunk_size": 2},
-            **sections,
-        }
-    )
-    data = raysim.FederatedDataset.from_clients(train=clients)
-    return list(raysim.rounds(exp, dataset=data, model=network, loss=push, params={"weight": np.zeros((1, 3))}))
-
-
-def moved(make: Make, **sections: Any) -> Array:
-    (done,) = run(make, **sections)
-    return np.asarray(done.params["weight"].numpy()[0])
+from raysim.server.aggregators import fednova, updates
+from tests.support.chosen_updates import SIZES, UPDATES, Array, Make, moved, network, push, run
+from tests.support.executors import bits
 
 
 def krum_order(f: int) -> list[int]:
@@ -161,8 +118,8 @@ def test_fednova_divides_by_what_a_gradient_moves(tau_eff: str, rho: float, expe
 
 
 def test_fednova_with_equal_steps_is_the_mean(experiment: Make) -> None:
-    both = [moved(experiment, server={"aggregator": {"name": name}}) for name in ("mean", "fednova")]
-    np.testing.assert_allclose(*both, rtol=1e-14)
+    mean, nova = (moved(experiment, server={"aggregator": {"name": name}}) for name in ("mean", "fednova"))
+    np.testing.assert_allclose(mean, nova, rtol=1e-14)
     assert fednova.normaliser(7, 0.0) == 7
 
 
@@ -210,7 +167,7 @@ def test_adafl_attends_to_clients_that_are_far(experiment: Make, tmp_path: Any) 
     )
     data = raysim.FederatedDataset.from_clients(train=clients)
     raysim.run(exp, dataset=data, model=network, loss=push, params={"weight": np.zeros((1, 3))}, path=tmp_path / "run")
-    from raysim import records
+    from raysim.run_folder import records
 
     state = records.newest_state(tmp_path / "run", records.stored_fingerprint(tmp_path / "run"))
     assert state is not None

@@ -12,21 +12,20 @@ import torch
 from torch import nn
 
 import raysim
-from raysim.server import clipping, level
-from raysim.server.limits import Judged, Limits
+from raysim.server.clipping import Judged, Limits, follow, scale
 
 Make = Callable[..., raysim.Experiment]
 
 
-@pytest.mark.parametrize(("norm", "scale"), [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (4.0, 0.5), (8.0, 0.25)])
-def test_updates_beyond_the_level_are_scaled_to_it(norm: float, scale: float) -> None:
-    assert clipping.scale(norm, 2.0) == scale
+@pytest.mark.parametrize(("norm", "expected"), [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (4.0, 0.5), (8.0, 0.25)])
+def test_updates_beyond_the_level_are_scaled_to_it(norm: float, expected: float) -> None:
+    assert scale(norm, 2.0) == expected
 
 
 def test_a_level_that_too_many_are_within_falls() -> None:
-    assert level.follow(2.0, fraction_within=1.0, quantile=0.5, lr=math.log(4)) == pytest.approx(1.0)
-    assert level.follow(2.0, fraction_within=0.0, quantile=0.5, lr=math.log(4)) == pytest.approx(4.0)
-    assert level.follow(2.0, fraction_within=0.5, quantile=0.5, lr=3.0) == 2.0
+    assert follow(2.0, fraction_within=1.0, quantile=0.5, lr=math.log(4)) == pytest.approx(1.0)
+    assert follow(2.0, fraction_within=0.0, quantile=0.5, lr=math.log(4)) == pytest.approx(4.0)
+    assert follow(2.0, fraction_within=0.5, quantile=0.5, lr=3.0) == 2.0
 
 
 def test_a_wild_update_is_zeroed_and_counts_as_within_the_clip_level() -> None:

@@ -83,7 +83,7 @@ def test_examples_add_up_and_labels_are_compared(experiment: Make, dataset: rays
         pooled = np.concatenate([dataset.train.client(dataset.train.position_of(c))[1] for c in r.cohort])
         a, b = np.bincount(pooled, minlength=3), np.bincount(every, minlength=3)
         similarities.append(a @ b / np.sqrt((a @ a) * (b @ b)))
-        indices.append(r.metrics["gsi"])
+        indices.append(r.metrics["gsi"] or 0.0)
     assert [r.metrics["label_similarity"] for r in done] == pytest.approx(similarities)
     assert done[-1].metrics["label_gsi_correlation"] == pytest.approx(np.corrcoef(similarities, indices)[0, 1])
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import raysim
 from raysim.server import glad
+from raysim.server.agreement import gsi
 from raysim.server.glad import Glad, bounded, factors, units
-from raysim.server.gsi import gsi
 
 Make = Callable[..., raysim.Experiment]
 NAMES = ("a.weight", "a.bias", "b.weight")
@@ -68,7 +68,8 @@ def test_the_ratio_is_bounded_by_a_cone_around_1(ratio: float, gamma: float | st
 
 def test_the_baseline_is_used_before_it_is_updated() -> None:
     # Indices 2, 4, 4 of one group; beta 1/2: baselines 2, 2, 3.
-    section, state, seen = Glad(beta=0.5, gamma="inf"), {}, []
+    section, seen = Glad(beta=0.5, gamma="inf"), []
+    state: dict[str, torch.Tensor] = {}
     for t, index in enumerate([2.0, 4.0, 4.0]):
         made = factors(section, [0], [index**2], [1.0], state, t)
         state = dict(made.state)

@@ -9,7 +9,7 @@ import pytest
 
 import raysim
 from raysim.server.lr_scaling import LrScaling, scaled
-from raysim.server.lr_schedule import Cosine, Exponential, Step, factor
+from raysim.server.lr_schedule import Cosine, ExponentialDecay, Step, factor
 
 Make = Callable[..., raysim.Experiment]
 
@@ -31,7 +31,7 @@ def test_warm_up_from_zero_and_from_base() -> None:
 
 
 def test_schedules_in_the_head() -> None:
-    assert [factor(Exponential(decay=0.5), t) for t in range(3)] == [1, 0.5, 0.25]
+    assert [factor(ExponentialDecay(decay=0.5), t) for t in range(3)] == [1, 0.5, 0.25]
     assert [factor(Step(factor=0.1, every=2), t) for t in range(5)] == pytest.approx([1, 1, 0.1, 0.1, 0.01])
     assert [factor(Cosine(length=2), t) for t in range(4)] == pytest.approx([1, 0.5, 0, 0])
     assert factor(Cosine(length=2, final=0.2), 9) == pytest.approx(0.2)

@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from raysim.systems import round_time, straggler
-from raysim.systems.load import Load
 from raysim.systems.quantity import Distribution, drawn
-from raysim.systems.round_time import RoundTime
 from raysim.systems.section import SystemsSection
-from raysim.systems.straggler import Straggler
+from raysim.systems.times import Load, RoundTime, Straggler, round_times, straggler_times
 
 EVERYONE = np.arange(4000)
 ALL_ALIKE = Load(np.full(4000, 10), bytes_down=1.5e6, bytes_up=0.5e6)
@@ -60,18 +57,18 @@ def test_a_device_keeps_what_it_drew_unless_it_is_drawn_every_round(keys: dict[s
 
 def test_without_delays_a_straggler_takes_alpha_for_each_example() -> None:
     load = Load(np.array([3, 5]), 0, 0)
-    assert straggler.times(make_straggler(2.0, 0.0), 0, 0, np.array([8, 9]), load).tolist() == [6.0, 10.0]
+    assert straggler_times(make_straggler(2.0, 0.0), 0, 0, np.array([8, 9]), load).tolist() == [6.0, 10.0]
 
 
 def test_a_stragglers_delay_is_exponential_in_proportion_to_its_examples() -> None:
-    x = straggler.times(make_straggler(2.0, 3.0), 0, 0, EVERYONE, ALL_ALIKE)
+    x = straggler_times(make_straggler(2.0, 3.0), 0, 0, EVERYONE, ALL_ALIKE)
     # 10 examples: 20 s and an exponential of mean and deviation 30 s.
     assert x.min() > 20
     assert abs(x.mean() - 50) < 4 * 30 / np.sqrt(4000)
     assert abs(np.mean(x > 20 + 30 * np.log(2)) - 0.5) < 4 * 0.5 / np.sqrt(4000)
-    twice = straggler.times(make_straggler(2.0, 3.0), 0, 0, EVERYONE, Load(np.full(4000, 20), 0, 0))
+    twice = straggler_times(make_straggler(2.0, 3.0), 0, 0, EVERYONE, Load(np.full(4000, 20), 0, 0))
     np.testing.assert_allclose(twice, 2 * x)
-    longer = straggler.times(make_straggler(0.0, 6.0), 0, 0, EVERYONE, ALL_ALIKE)
+    longer = straggler_times(make_straggler(0.0, 6.0), 0, 0, EVERYONE, ALL_ALIKE)
     np.testing.assert_allclose(longer, 2 * (x - 20), rtol=1e-12)
 
 
@@ -79,7 +76,7 @@ def test_the_slowest_of_m_stragglers_is_as_late_as_order_statistics_say() -> Non
     # E max of M exponentials of mean 1 is the M-th harmonic number, its deviation below pi / sqrt(6).
     for m in (10, 100):
         slowest = [
-            straggler.times(make_straggler(0.0, 0.1), 0, t, np.arange(m), Load(np.full(m, 10), 0, 0)).max()
+            straggler_times(make_straggler(0.0, 0.1), 0, t, np.arange(m), Load(np.full(m, 10), 0, 0)).max()
             for t in range(2000)
         ]
         harmonic = sum(1 / k for k in range(1, m + 1))
@@ -88,7 +85,7 @@ def test_the_slowest_of_m_stragglers_is_as_late_as_order_statistics_say() -> Non
 
 def test_another_round_brings_other_delays() -> None:
     section = make_straggler(0.0, 1.0)
-    one, other = (straggler.times(section, 0, t, EVERYONE, ALL_ALIKE) for t in (0, 1))
+    one, other = (straggler_times(section, 0, t, EVERYONE, ALL_ALIKE) for t in (0, 1))
     assert abs(np.corrcoef(one, other)[0, 1]) < 0.1
 
 
@@ -96,7 +93,7 @@ def test_the_published_figures_give_the_time_of_a_round() -> None:
     section = RoundTime(seconds_per_example=0.1)
     load = Load(np.array([10, 40]), bytes_down=1.5e6, bytes_up=0.5e6)
     # 1.5 MB / 0.75 MB/s + 0.5 MB / 0.25 MB/s + 7 * 0.1 s * N + 10 s.
-    assert round_time.times(section, 0, 0, np.array([0, 1]), load).tolist() == pytest.approx([2 + 2 + 7 + 10, 42])
+    assert round_times(section, 0, 0, np.array([0, 1]), load).tolist() == pytest.approx([2 + 2 + 7 + 10, 42])
 
 
 def test_each_part_of_a_rounds_time_may_differ_by_device() -> None:
@@ -111,7 +108,7 @@ def test_each_part_of_a_rounds_time_may_differ_by_device() -> None:
     seen = []
     for key in keys:
         spread = RoundTime.model_validate({**keys, key: {"name": "uniform", "low": 1.0, "high": 2.0}})
-        times_s = round_time.times(spread, 0, 0, EVERYONE, load)
+        times_s = round_times(spread, 0, 0, EVERYONE, load)
         # From 1 to 2 of what is 100 (a half of it for bandwidths), 1,000, 10, 10, and 0 seconds.
         seen.append(np.ptp(times_s))
     assert seen == pytest.approx([50, 500, 10, 10, 1], rel=0.01)

@@ -8,20 +8,15 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import raysim
-from tests.conftest import make_clients
-
-POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-USER = "postgres"
-"""PostgreSQL does not run as root: where the tests do, Debian's user has to."""
+from tests.support.postgres import POSTGRES, USER, Postgres, as_user
+from tests.support.small_data import make_clients
 
 
 @pytest.fixture
@@ -49,46 +44,6 @@ def tuned(experiment: Callable[..., raysim.Experiment]) -> Callable[..., raysim.
     return make
 
 
-@dataclass
-class Postgres:
-    """A server on this machine, with an empty database of its own."""
-
-    folder: Path
-    port: int
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"postgresql://{USER}@127.0.0.1:{self.port}/{USER}"
-
-    def start(self) -> None:
-        where = ["-D", str(self.folder / "data"), "-k", str(self.folder)]
-        network = ["-c", "listen_addresses=127.0.0.1", "-p", str(self.port)]
-        with (self.folder / "log").open("ab") as log:
-            command = [str(POSTGRES[-1] / "postgres"), *where, *network, "-c", "fsync=off"]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, **_as_user())
-        for _ in range(300):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0 and self._answers():
-                    return
-            time.sleep(0.1)
-        raise AssertionError((self.folder / "log").read_text())
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def _answers(self) -> bool:
-        import psycopg
-
-        try:
-            psycopg.connect(self.url).close()
-        except psycopg.OperationalError:
-            return False
-        return True
-
-
 @pytest.fixture
 def postgres() -> Iterator[Postgres]:
     """A PostgreSQL of the test's own, on loopback."""
@@ -103,7 +58,7 @@ def postgres() -> Iterator[Postgres]:
     if os.geteuid() == 0:
         shutil.chown(folder, USER, USER)
     make = [str(POSTGRES[-1] / "initdb"), "-D", str(folder / "data"), "-U", USER, "-A", "trust", "--no-sync"]
-    subprocess.run(make, check=True, capture_output=True, **_as_user())
+    subprocess.run(make, check=True, capture_output=True, **as_user())
     server = Postgres(folder, port)
     server.start()
     yield server
@@ -112,10 +67,6 @@ def postgres() -> Iterator[Postgres]:
     server.process.send_signal(signal.SIGINT)
     server.process.wait(timeout=30)
     shutil.rmtree(folder)
-
-
-def _as_user() -> dict[str, Any]:
-    return {"user": USER, "group": USER, "cwd": "/"} if os.geteuid() == 0 else {}
 
 
 @pytest.fixture(params=["sqlite", "journal", "postgres"])

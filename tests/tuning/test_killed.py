@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import tuning
-from tests.tuning.conftest import Postgres
-from tests.tuning.study_process import TRIALS, experiment
+from tests.support.postgres import Postgres
+from tests.support.study_process import TRIALS, experiment
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
-SCRIPT = Path(__file__).with_name("study_process.py")
+SCRIPT = Path(__file__).parents[1] / "support" / "study_process.py"
 ROOT = Path(__file__).parents[2]
 
 

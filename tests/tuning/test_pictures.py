@@ -7,17 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import raysim
 import tuning
-from raysim.report.palette import GREY, ON_DARK, ON_LIGHT, SERIES
+from raysim.report.looks import GREY, ON_DARK, ON_LIGHT, SERIES
 from tuning.objective import Objective
 from tuning.pictures import curves, heat_map
-from tuning.pictures.colours import Colours
-from tuning.pictures.recorded import mean_curve
+from tuning.pictures.curves import mean_curve
+from tuning.pictures.values import Colours
 from tuning.result import Configuration, Study
 from tuning.search import trial_folder
 from tuning.space import Space, parse
@@ -59,7 +60,7 @@ def test_a_point_for_every_trial_where_there_is_no_grid() -> None:
     picture = heat_map.figure(study(rows, Objective()), space)
     assert picture is not None
     axes = picture.axes[0]
-    assert [len(drawn.get_offsets()) for drawn in axes.collections] == [2, 1, 1]
+    assert [len(np.asarray(drawn.get_offsets())) for drawn in axes.collections] == [2, 1, 1]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
 
 

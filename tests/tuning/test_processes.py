@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuning import machine
+from tuning import processes
 from tuning.errors import StudyError
 from tuning.processes import Log, Processes
 from tuning.storage import opened
@@ -117,7 +117,7 @@ def test_on_another_machine_silence_is_all_there_is(monkeypatch: pytest.MonkeyPa
     url = f"sqlite:///{tmp_path / 'study.db'}"
     with opened(url) as storage, Processes(storage, "study", silent_s=0.0) as heir:
         with monkeypatch.context() as there:
-            there.setattr(machine, "identity", lambda: elsewhere)
+            there.setattr(processes, "this_process", lambda: elsewhere)
             other = Processes(storage, "study")
             other.__enter__()
         rows = heir.read()
@@ -144,8 +144,8 @@ def test_a_process_that_ends_says_so(tmp_path: Any) -> None:
 
 
 def test_this_process_is_seen_and_one_that_is_not_there_is_not() -> None:
-    here = machine.identity()
-    assert machine.is_gone(here) is False
-    assert machine.is_gone({**here, "started": "1"}) is True
-    assert machine.is_gone({**here, "pid": 2**22 + 1}) is True
-    assert machine.is_gone({**here, "machine": "elsewhere"}) is None
+    here = processes.this_process()
+    assert processes.has_ended(here) is False
+    assert processes.has_ended({**here, "started": "1"}) is True
+    assert processes.has_ended({**here, "pid": 2**22 + 1}) is True
+    assert processes.has_ended({**here, "machine": "elsewhere"}) is None

@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from tuning.objective import Objective
-from tuning.progress import Silent, Terminal
+from tuning.progress import StudyProgress
 
 
 def said(objective: Objective, *ended: tuple[int, str, float | None, dict[str, Any]]) -> list[str]:
     out = io.StringIO()
-    with Terminal(objective, Console(file=out, soft_wrap=True), has_bar=False) as progress:
+    with StudyProgress(objective, Console(file=out, soft_wrap=True), has_bar=False) as progress:
         progress.expects(10)
         for each in ended:
             progress.ended(*each)
@@ -44,7 +44,10 @@ def test_of_losses_the_smallest_is_the_best() -> None:
 
 
 def test_it_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
-    assert isinstance(Terminal.where_wanted(False, Objective()), Silent)
     # Under a test standard error is no terminal.
-    assert isinstance(Terminal.where_wanted(None, Objective()), Silent)
-    assert isinstance(Terminal.where_wanted(True, Objective()), Terminal)
+    for wanted, lines in ((False, 0), (None, 0), (True, 1)):
+        with StudyProgress.where_wanted(wanted, Objective()) as progress:
+            progress.expects(5)
+            progress.ended(0, "diverged", None, {})
+            progress.finished(5)
+        assert len(capsys.readouterr().err.splitlines()) == lines

@@ -98,7 +98,7 @@ def test_what_does_not_fit_the_experiment(
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_keys_that_belong_together_are_tried_together(place: int, experiment: Callable[..., raysim.Experiment]) -> None:
-    keys = [("server.optimizer.beta2", {"grid": [0.9, 0.99]})]
+    keys: list[tuple[str, dict[str, list[Any]]]] = [("server.optimizer.beta2", {"grid": [0.9, 0.99]})]
     keys.insert(place, ("server.optimizer.name", {"choices": ["adam"]}))
     space.check(space.parse(dict(keys)), experiment())
     keys[1 - place] = ("server.optimizer.beta2", {"grid": [0.9, 7.0]})

@@ -1,5 +1,30 @@
-"""The pictures of a study, a file each."""
+"""Draws the pictures of a study, a file each."""
 
-from tuning.pictures.draw_all import draw_all
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import optuna
+
+from raysim.report import curve
+from tuning.pictures import curves, gap, heat_map, importance
+from tuning.result import Study
+from tuning.space import Space
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["draw_all"]
+
+
+def draw_all(study: Study, space: Space, optuna_study: optuna.Study) -> None:
+    """Write heat_map.png, gap.png, curves.png and importance.png into the study's folder, where they are defined."""
+    made: dict[str, Figure | None] = {
+        "heat_map": heat_map.figure(study, space),
+        "gap": gap.figure(study),
+        "curves": curves.figure(study),
+        "importance": importance.figure(study, optuna_study),
+    }
+    for name, picture in made.items():
+        if picture is not None:
+            curve.save(picture, study.path / f"{name}.png")

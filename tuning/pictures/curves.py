@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow.parquet as pq
+
 from raysim.report.curve import spread
-from raysim.report.palette import GREY, INK, SERIES
-from raysim.report.plain_axes import plain
-from raysim.report.series import Series
-from tuning.pictures.axes import over_rounds, write_values
-from tuning.pictures.recorded import mean_curve
+from raysim.report.looks import GREY, INK, SERIES, plain
+from raysim.report.series import Series, over_trials
+from tuning.pictures.values import over_rounds, write_values
 from tuning.result import Study
 from tuning.search import trial_folder
 from tuning.writing import figure as written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 _NAMED = 3
 """So many of the best trials that finished have a colour and a label."""
@@ -67,3 +70,16 @@ def figure(study: Study) -> Figure | None:
         f"{study.name}: {study.objective.label}, {len(named) + len(others)} trials", loc="left", fontsize=12, color=INK
     )
     return picture
+
+
+def mean_curve(folder: Path, column: str) -> Series | None:
+    """Of a trial's folder, or of one of final runs: the rounds that all seeds have.
+
+    None where there is none, or the folder is elsewhere.
+    """
+    seeds = [pq.read_table(file) for file in sorted(folder.glob("seed-*/rounds.parquet"))]
+    found = over_trials(seeds, column)
+    if found is None:
+        return None
+    common = found.at(np.flatnonzero(found.trials == len(seeds)))
+    return common if len(common.rounds) else None

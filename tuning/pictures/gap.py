@@ -1,5 +1,6 @@
-"""The best configuration against the second best, the gap between them shaded (the Field Guide's figure 1): how much
-depends on the choice."""
+"""Draws the best configuration against the second best, the gap between them shaded (the Field Guide's figure 1).
+
+It shows how much depends on the choice."""
 
 from __future__ import annotations
 
@@ -10,13 +11,12 @@ import numpy as np
 
 from raysim.report.curve import spread
 from raysim.report.figures import loss, share
-from raysim.report.palette import GREY, INK, SERIES
-from raysim.report.plain_axes import plain
+from raysim.report.looks import GREY, INK, SERIES, plain
 from raysim.report.series import Series
 from tuning.conclude import folder_of
 from tuning.objective import Objective
-from tuning.pictures.axes import over_rounds, write_values
-from tuning.pictures.recorded import mean_curve
+from tuning.pictures.curves import mean_curve
+from tuning.pictures.values import over_rounds, write_values
 from tuning.result import Study
 from tuning.search import trial_folder
 from tuning.writing import number

@@ -1,5 +1,6 @@
-"""The objective over two keys, such as client and server learning rate (Charles et al., 2021, and the Field Guide's
-figure 2): a cell for each pair of listed values, or a point for each trial."""
+"""Draws the objective over two keys, such as client and server learning rate.
+
+A cell for each pair of listed values, or a point for each trial (Charles et al., 2021; the Field Guide's figure 2)."""
 
 from __future__ import annotations
 
@@ -8,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raysim.report.palette import FAINT, INK, PAPER
-from raysim.report.plain_axes import plain
+from raysim.report.looks import FAINT, INK, PAPER, plain
 from tuning.dimension import Listed
-from tuning.pictures.colours import BEST, Colours
 from tuning.pictures.scatter import scatter
+from tuning.pictures.values import BEST, Colours
 from tuning.result import Study
 from tuning.space import Space
 from tuning.writing import figure as written

@@ -9,8 +9,7 @@ import optuna
 from optuna.importance import FanovaImportanceEvaluator
 
 from raysim.report.figures import share
-from raysim.report.palette import INK, SERIES
-from raysim.report.plain_axes import plain
+from raysim.report.looks import INK, SERIES, plain
 from tuning.result import Study
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from raysim.report.palette import FAINT, INK
+from raysim.report.looks import FAINT, INK
 from tuning.dimension import Dimension, Range
-from tuning.pictures.axes import write_values
-from tuning.pictures.colours import BEST, Colours
+from tuning.pictures.values import BEST, Colours, write_values
 from tuning.result import Study
 
 if TYPE_CHECKING:

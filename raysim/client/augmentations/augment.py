@@ -1,7 +1,7 @@
 """The choice of an augmentation, and what it does where.
 
 Every visit of an example has draws of its own, addressed by (seed, round, client, place among the client's visits): so
-neither the chunk nor the form has a part in them.
+neither the chunk nor the trainer has a part in them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""TensorFlow's tutorial for CIFAR-10, which McMahan et al. follow: smaller crops, flips, brightness, contrast,
-whitening."""
+"""Augments images as TensorFlow's tutorial for CIFAR-10 does: smaller crops, flips, brightness, contrast, whitening.
+
+McMahan et al. follow that tutorial."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from raysim.client.augmentations import images
-from raysim.section import Section
+from raysim.config.section import Section
 from raysim.seeds import UInt64s
 
 
@@ -18,17 +19,15 @@ class CropFlipContrast(Section):
     evaluation: the central window, whitened.
 
     Source: McMahan et al. 2017, section 3, on CIFAR-10; the numbers are the tutorial's, whose brightness is 63 of 255.
-
-    side: of the windows; the model is made for them.
-    brightness: what is added at most, either way; values are in 0..1.
-    contrast_low, contrast_high: the ends of the number that contrast is multiplied by.
     """
 
     name: Literal["crop_flip_contrast"] = "crop_flip_contrast"
-    side: PositiveInt = 24
-    brightness: float = Field(63 / 255, ge=0)
-    contrast_low: float = Field(0.2, ge=0)
-    contrast_high: float = Field(1.8, ge=0)
+    side: PositiveInt = Field(24, description="Side of the windows in pixels, the input size of the model.")
+    brightness: float = Field(
+        63 / 255, ge=0, description="Largest absolute value added to the pixels, which are in 0..1."
+    )
+    contrast_low: float = Field(0.2, ge=0, description="Smallest factor of the contrast.")
+    contrast_high: float = Field(1.8, ge=0, description="Largest factor of the contrast.")
 
 
 def train(section: CropFlipContrast, x: Tensor, keys: UInt64s) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from raysim.client.augmentations import images
-from raysim.section import Section
+from raysim.config.section import Section
 from raysim.seeds import UInt64s
 
 
@@ -18,14 +18,11 @@ class FlipCrop(Section):
 
     Source: Varno et al. 2022 (AdaBest), which flips and crops with probability one half; they do not give the width of
     the padding, and 4 is the usual one (He et al. 2016).
-
-    probability: of each of the two.
-    padding: pixels by which it is moved at most, each way.
     """
 
     name: Literal["flip_crop"] = "flip_crop"
-    probability: float = Field(0.5, ge=0, le=1)
-    padding: PositiveInt = 4
+    probability: float = Field(0.5, ge=0, le=1, description="Probability of each of the two.")
+    padding: PositiveInt = Field(4, description="Pixels by which an image is shifted at most, in each direction.")
 
 
 def train(section: FlipCrop, x: Tensor, keys: UInt64s) -> Tensor:

@@ -1,4 +1,6 @@
-"""AdaBest: every local gradient is grad - h_i. With g_i = x - y_i, thetabar = mean of y_i, rounds counted from 1:
+"""AdaBest: every local gradient is grad - h_i.
+
+With g_i = x - y_i, thetabar = mean of y_i, rounds counted from 1:
 
 client  h_i <- h_i / (t - t'_i) + mu g_i, t'_i = the round it last took part in
 server  h <- beta (thetabar_prev - thetabar); what is broadcast is thetabar - h
@@ -15,36 +17,38 @@ from typing import Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat
-from torch import Tensor
 
-from raysim.client.corrections.correction import Begins, Correction, Ended, Settled, Stepped, Vectors
-from raysim.section import Section
+from raysim.client.corrections.correction import (
+    ClientHalf,
+    Correction,
+    Requires,
+    ServerHalf,
+    ServerResult,
+    ServerStepped,
+)
+from raysim.config.section import Section
 
 
 class AdaBest(Section):
-    """mu: what a client learns of its h_i in a round. beta: how slowly the server's h fades."""
+    """AdaBest."""
 
     name: Literal["adabest"] = "adabest"
-    mu: NonNegativeFloat = 0.02
-    beta: float = Field(ge=0, le=1)
+    mu: NonNegativeFloat = Field(0.02, description="Rate of a client's h_i.")
+    beta: float = Field(ge=0, le=1, description="Decay of the server's h.")
 
 
 def make(section: AdaBest) -> Correction:
     """Close the functions over mu and beta."""
 
-    def after(ended: Ended) -> Tensor:
-        return (ended.state / ended.gap).sub_(ended.delta, alpha=section.mu)
-
-    def settle(stepped: Stepped) -> Settled:
+    def settle(stepped: ServerStepped) -> ServerResult:
         h = (stepped.state["average"] - stepped.params).mul_(section.beta)
-        return Settled(stepped.params - h, {"h": h, "average": stepped.params})
+        return ServerResult(stepped.params - h, {"h": h, "average": stepped.params})
 
-    return Correction(offset=_offset, after=after, init=_init, settle=settle, average="average")
-
-
-def _init(params: Tensor) -> Vectors:
-    return {"h": torch.zeros_like(params), "average": params}
-
-
-def _offset(begins: Begins) -> Tensor:
-    return -begins.state
+    return Correction(
+        ClientHalf(
+            offset=lambda begins: -begins.state,
+            after=lambda ended: (ended.state / ended.gap).sub_(ended.delta, alpha=section.mu),
+        ),
+        ServerHalf(lambda params: {"h": torch.zeros_like(params), "average": params}, settle, average="average"),
+        requires=Requires(server_sgd=True, weightings=("uniform",), aggregators=("mean",)),
+    )

@@ -1,11 +1,19 @@
 """A correction: how clients' local gradients are bent so that the cohort pulls together.
 
-A record of pure functions over flat vectors (P,), the client's half and the server's. In local training
+A record of pure functions over flat vectors (P,): the client's half, the server's half, and what they send to each
+other. In local training, from the model x that was received,
 
     gradient = grad - [anchored] grad at x on the same batch + offset_i + pull (y - x)
 
 with one vector offset_i per client, fixed for the round; clipping, weight decay and the optimizer come after it. So all
-that differs from one method to the next is where offset_i comes from, and what is remembered.
+that differs from one method to the next is where offset_i comes from, and what the two halves keep. A round calls, in
+this order:
+
+    server     sent.down(server's state, mean full gradient) -> vectors beside the model
+    client i   offset(ClientStart) -> offset_i;  local training;  after(ClientEnd) -> the client's next state
+    server     its optimizer;  settle(ServerStepped) -> the next model, and the server's next state
+
+No function writes to its arguments. Whoever runs a correction asks its record, never its name.
 """
 
 from __future__ import annotations
@@ -15,13 +23,13 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from raysim.client.optimizer import ClientOptimizer, State
+from raysim.client.optimizers.optimizer import ClientOptimizer, State
 
 Vectors = Mapping[str, Tensor]
 """Flat vectors (P,) by name."""
 
 
-class Begins(NamedTuple):
+class ClientStart(NamedTuple):
     """A client at the beginning of its round.
 
     sent: what came beside the model. state: the client's own vector, zeros before its first round; empty where clients
@@ -33,7 +41,7 @@ class Begins(NamedTuple):
     gradient: Tensor | None
 
 
-class Ended(NamedTuple):
+class ClientEnd(NamedTuple):
     """A client at the end of its round.
 
     delta: y - x, before an adversary had its way. tau: local steps taken. lr: of this round. gap: rounds since it last
@@ -49,7 +57,7 @@ class Ended(NamedTuple):
     gradient: Tensor | None
 
 
-class Stepped(NamedTuple):
+class ServerStepped(NamedTuple):
     """A round after the server's optimizer.
 
     state: the server's half before it. params: x - lr f g. g: f g, the pseudo-gradient as FedGLAD scaled it: x - the
@@ -69,50 +77,91 @@ class Stepped(NamedTuple):
     gradient: Tensor | None
 
 
-class Settled(NamedTuple):
+class ServerResult(NamedTuple):
     """`params`: the model that is broadcast next. `state`: the server's half. Arguments are not written to."""
 
     params: Tensor
     state: Vectors
 
 
-def _nothing(params: Tensor) -> Vectors:
-    return {}
-
-
-def _sends_nothing(state: Vectors, gradient: Tensor | None) -> Vectors:
-    return {}
-
-
-class Correction(NamedTuple):
-    """See the module's head; the defaults correct nothing.
+class ClientHalf(NamedTuple):
+    """What bends a client's local gradients, and what the client keeps from round to round.
 
     pull: mu of the pull towards x.
     offset: offset_i; None: there is none.
-    after: the client's vector after the round; None: clients remember nothing.
-    sums_changes: the sum of `after` minus before travels to the server.
-    sums_gradients: `after` needs the mean of the raw loss gradients.
-    full_gradients: a pass before local training takes full local gradients at x, and their mean is sent.
-    own_gradient: `offset` needs the client's own full gradient.
-    anchored: see above.
+    own_gradient: `offset` needs the client's own full gradient at x, `ClientStart.gradient`.
+    anchored: the gradient at x on the same batch is subtracted.
+    after: the client's state after the round; None: clients keep none.
+    sums_gradients: `after` needs the mean of the raw loss gradients, `ClientEnd.gradient`.
+    inverts_sgd: `after` takes that mean from how far the client went, (x - y) / (tau lr), which holds for plain SGD.
     optimizer, start: what stands in for the client's optimizer, and its state in every round, from what was sent.
-    init: the server's half before the first round, from the initial model.
-    sends: what goes beside the model, from the server's half and the mean full gradient.
-    settle: the model and the server's half after a round; None: the optimizer's model, and no half.
-    average: the vector of the server's half that is evaluated beside the model.
     """
 
     pull: float = 0.0
-    offset: Callable[[Begins], Tensor] | None = None
-    after: Callable[[Ended], Tensor] | None = None
-    sums_changes: bool = False
-    sums_gradients: bool = False
-    full_gradients: bool = False
+    offset: Callable[[ClientStart], Tensor] | None = None
     own_gradient: bool = False
     anchored: bool = False
+    after: Callable[[ClientEnd], Tensor] | None = None
+    sums_gradients: bool = False
+    inverts_sgd: bool = False
     optimizer: ClientOptimizer | None = None
     start: Callable[[Vectors], State] | None = None
-    init: Callable[[Tensor], Vectors] = _nothing
-    sends: Callable[[Vectors, Tensor | None], Vectors] = _sends_nothing
-    settle: Callable[[Stepped], Settled] | None = None
+
+
+class ServerHalf(NamedTuple):
+    """What the server keeps from round to round, and makes of the model.
+
+    init: the state before the first round, from the initial model.
+    settle: the model and the state after a round; None: the optimizer's model, and no state.
+    average: names the vector of the state that is the clients' mean, where the model is another: it is evaluated beside
+    the model, and a mean needs server.optimizer.lr = 1.
+    """
+
+    init: Callable[[Tensor], Vectors] = lambda params: {}
+    settle: Callable[[ServerStepped], ServerResult] | None = None
     average: str | None = None
+
+
+class Sent(NamedTuple):
+    """What travels beside the model and the updates.
+
+    down: the vectors beside the model, from the server's state and the cohort's mean full gradient.
+    full_gradients: a pass over the cohort before local training takes that mean; otherwise it is None.
+    sums_changes: clients send `after` less the state before, and `ServerStepped.changes` is their sum.
+    """
+
+    down: Callable[[Vectors, Tensor | None], Vectors] = lambda state, gradient: {}
+    full_gradients: bool = False
+    sums_changes: bool = False
+
+
+class Requires(NamedTuple):
+    """What the correction is defined with; other choices are refused. The defaults allow all.
+
+    What follows from the halves is not repeated here (experiment/compatibility.py): clients that keep a state are not
+    drawn twice a round, and one whose optimizer is replaced has none but SGD.
+
+    server_sgd: server.optimizer is SGD.
+    weightings: of server.weighting, the default first.
+    aggregators: names of server.aggregator; None: any.
+    equal_steps: all clients take equally many local steps.
+    """
+
+    server_sgd: bool = False
+    weightings: tuple[str, ...] = ("examples", "uniform", "ida")
+    aggregators: tuple[str, ...] | None = None
+    equal_steps: bool = False
+
+
+class Correction(NamedTuple):
+    """See the module's head; the defaults correct nothing. feddyn.py is a short example."""
+
+    client: ClientHalf = ClientHalf()
+    server: ServerHalf = ServerHalf()
+    sent: Sent = Sent()
+    requires: Requires = Requires()
+
+    @property
+    def only_pulls(self) -> bool:
+        """Whether it is the pull towards x, if anything at all."""
+        return self == Correction(ClientHalf(pull=self.client.pull))

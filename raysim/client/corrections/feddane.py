@@ -10,30 +10,33 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import NonNegativeFloat
+from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
-from raysim.client.corrections.correction import Begins, Correction, Vectors
-from raysim.section import Section
+from raysim.client.corrections.correction import ClientHalf, ClientStart, Correction, Requires, Sent, Vectors
+from raysim.config.section import Section
 
 
 class FedDane(Section):
-    """mu: weighs the pull towards the model that was received."""
+    """FedDANE."""
 
     name: Literal["feddane"] = "feddane"
-    mu: NonNegativeFloat
+    mu: NonNegativeFloat = Field(description="Weight of the pull towards the received model.")
 
 
 def make(section: FedDane) -> Correction:
     """The pull and the difference of gradients."""
-    return Correction(pull=section.mu, offset=_offset, full_gradients=True, own_gradient=True, sends=_sends)
 
+    def offset(begins: ClientStart) -> Tensor:
+        assert begins.gradient is not None
+        return begins.sent["gbar"] - begins.gradient
 
-def _sends(state: Vectors, gradient: Tensor | None) -> Vectors:
-    assert gradient is not None
-    return {"gbar": gradient}
+    def down(state: Vectors, gradient: Tensor | None) -> Vectors:
+        assert gradient is not None
+        return {"gbar": gradient}
 
-
-def _offset(begins: Begins) -> Tensor:
-    assert begins.gradient is not None
-    return begins.sent["gbar"] - begins.gradient
+    return Correction(
+        ClientHalf(pull=section.mu, offset=offset, own_gradient=True),
+        sent=Sent(down=down, full_gradients=True),
+        requires=Requires(weightings=("examples", "uniform"), aggregators=("mean", "fednova")),
+    )

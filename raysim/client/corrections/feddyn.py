@@ -1,5 +1,6 @@
-"""FedDyn: every local gradient is grad - h_i - mu (x - y). With g_i = x - y_i, thetabar = mean of y_i and
-gbar = x - thetabar:
+"""FedDyn: every local gradient is grad - h_i - mu (x - y).
+
+With g_i = x - y_i, thetabar = mean of y_i and gbar = x - thetabar:
 
 client  h_i <- h_i + mu g_i
 server  h <- h + (M / N) gbar; what is broadcast is theta = thetabar - h
@@ -15,37 +16,41 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import NonNegativeFloat
-from torch import Tensor
+from pydantic import Field, NonNegativeFloat
 
-from raysim.client.corrections.correction import Begins, Correction, Ended, Settled, Stepped, Vectors
-from raysim.section import Section
+from raysim.client.corrections.correction import (
+    ClientHalf,
+    Correction,
+    Requires,
+    ServerHalf,
+    ServerResult,
+    ServerStepped,
+)
+from raysim.config.section import Section
 
 
 class FedDyn(Section):
-    """mu: weighs the pull towards the model that was received, and what a client learns of its h_i (0: FedAvg's)."""
+    """FedDyn."""
 
     name: Literal["feddyn"] = "feddyn"
-    mu: NonNegativeFloat
+    mu: NonNegativeFloat = Field(
+        description="Weight of the pull towards the received model, and rate of h_i (0: FedAvg)."
+    )
 
 
 def make(section: FedDyn) -> Correction:
     """Close the functions over mu."""
 
-    def after(ended: Ended) -> Tensor:
-        return torch.sub(ended.state, ended.delta, alpha=section.mu)
+    def settle(stepped: ServerStepped) -> ServerResult:
+        h = torch.add(stepped.state["h"], stepped.g, alpha=stepped.clients / stepped.population)
+        return ServerResult(stepped.params - h, {"h": h, "average": stepped.params})
 
-    return Correction(pull=section.mu, offset=_offset, after=after, init=_init, settle=_settle, average="average")
-
-
-def _init(params: Tensor) -> Vectors:
-    return {"h": torch.zeros_like(params), "average": params}
-
-
-def _offset(begins: Begins) -> Tensor:
-    return -begins.state
-
-
-def _settle(stepped: Stepped) -> Settled:
-    h = torch.add(stepped.state["h"], stepped.g, alpha=stepped.clients / stepped.population)
-    return Settled(stepped.params - h, {"h": h, "average": stepped.params})
+    return Correction(
+        ClientHalf(
+            pull=section.mu,
+            offset=lambda begins: -begins.state,
+            after=lambda ended: torch.sub(ended.state, ended.delta, alpha=section.mu),
+        ),
+        ServerHalf(lambda params: {"h": torch.zeros_like(params), "average": params}, settle, average="average"),
+        requires=Requires(server_sgd=True, weightings=("uniform",), aggregators=("mean",)),
+    )

@@ -24,9 +24,18 @@ import torch
 from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 
-from raysim.client.corrections.correction import Begins, Correction, Settled, Stepped, Vectors
-from raysim.client.optimizer import ClientOptimizer, Rate, State, descend
-from raysim.section import Section
+from raysim.client.corrections.correction import (
+    ClientHalf,
+    Correction,
+    Requires,
+    Sent,
+    ServerHalf,
+    ServerResult,
+    ServerStepped,
+    Vectors,
+)
+from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State, descend
+from raysim.config.section import Section
 
 Base = Literal["sgd", "momentum", "adam"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -34,17 +43,13 @@ _KEYS = {"sgd": (), "momentum": ("beta1",), "adam": ("beta1", "beta2", "eps")}
 _DEFAULTS = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-3}
 
 
-class ServerOptimizer(Section):
-    """base: the server's optimizer that clients apply.
-    beta1: of momentum and adam; absent: 0.9.
-    beta2: of adam; absent: 0.99.
-    eps: of adam; absent: 1e-3.
-    """
+class MimeBase(Section):
+    """Keys of the server optimizer that clients apply."""
 
-    base: Base = "momentum"
-    beta1: Beta | None = None
-    beta2: Beta | None = None
-    eps: PositiveFloat | None = None
+    base: Base = Field("momentum", description="Server optimizer that clients apply.")
+    beta1: Beta | None = Field(None, description="Decay of the first moment, for momentum and adam. Absent: 0.9.")
+    beta2: Beta | None = Field(None, description="Decay of the second moment, for adam. Absent: 0.99.")
+    eps: PositiveFloat | None = Field(None, description="Added to the root, for adam. Absent: 1e-3.")
 
     @model_validator(mode="before")
     @classmethod
@@ -56,7 +61,7 @@ class ServerOptimizer(Section):
         return {**given, **{key: _DEFAULTS[key] for key in wanted if given.get(key) is None}}
 
     @model_validator(mode="after")
-    def _keys_of_the_base(self) -> ServerOptimizer:
+    def _keys_of_the_base(self) -> MimeBase:
         for key in _DEFAULTS:
             if getattr(self, key) is not None and key not in _KEYS[self.base]:
                 has = ", ".join(_KEYS[self.base]) or "no constants"
@@ -64,13 +69,13 @@ class ServerOptimizer(Section):
         return self
 
 
-class Mime(ServerOptimizer):
+class Mime(MimeBase):
     """With the gradient at x taken off, and the cohort's mean put in its place."""
 
     name: Literal["mime"] = "mime"
 
 
-class MimeLite(ServerOptimizer):
+class MimeLite(MimeBase):
     """As `Mime`, without the second gradient."""
 
     name: Literal["mimelite"] = "mimelite"
@@ -85,14 +90,11 @@ def make(section: Mime | MimeLite) -> Correction:
     def init(params: Tensor) -> Vectors:
         return {name: torch.zeros_like(params) for name in {"sgd": "", "momentum": "m", "adam": "mv"}[section.base]}
 
-    def sends(state: Vectors, gradient: Tensor | None) -> Vectors:
+    def down(state: Vectors, gradient: Tensor | None) -> Vectors:
         if lite:
             return {**state}
         assert gradient is not None
         return {**state, "c": gradient}
-
-    def start(sent: Vectors) -> State:
-        return {name: vector for name, vector in sent.items() if name != "c"}
 
     def step(params: Tensor, gradient: Tensor, state: State, lr: Rate) -> None:
         if section.base != "sgd":
@@ -101,27 +103,24 @@ def make(section: Mime | MimeLite) -> Correction:
             gradient.div_(state["v"].sqrt().add_(eps))
         descend(params, gradient, lr)
 
-    def settle(stepped: Stepped) -> Settled:
+    def settle(stepped: ServerStepped) -> ServerResult:
         c, after = stepped.gradient, dict(stepped.state)
         assert c is not None
         if "m" in after:
             after["m"] = (after["m"] * b1).add_(c, alpha=1 - b1)
         if "v" in after:
             after["v"] = (after["v"] * b2).addcmul_(c, c, value=1 - b2)
-        return Settled(stepped.params, after)
+        return ServerResult(stepped.params, after)
 
     return Correction(
-        offset=None if lite else _offset,
+        ClientHalf(
+            offset=None if lite else lambda begins: begins.sent["c"],
+            anchored=not lite,
+            optimizer=ClientOptimizer(lambda params: {}, step),
+            start=lambda sent: {name: vector for name, vector in sent.items() if name != "c"},
+        ),
+        ServerHalf(init, settle if learns else None),
         # MimeLite over sgd has nothing that a full gradient would move: it is FedAvg, at FedAvg's cost.
-        full_gradients=learns,
-        anchored=not lite,
-        optimizer=ClientOptimizer(lambda params: {}, step),
-        start=start,
-        init=init,
-        sends=sends,
-        settle=settle if learns else None,
+        Sent(down=down, full_gradients=learns),
+        Requires(server_sgd=True, weightings=("uniform", "examples"), aggregators=("mean",)),
     )
-
-
-def _offset(begins: Begins) -> Tensor:
-    return begins.sent["c"]

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import NonNegativeFloat
+from pydantic import Field, NonNegativeFloat
 
-from raysim.client.corrections.correction import Correction
-from raysim.section import Section
+from raysim.client.corrections.correction import ClientHalf, Correction
+from raysim.config.section import Section
 
 
 class Prox(Section):
-    """mu: weighs the pull towards the model that was received."""
+    """FedProx."""
 
     name: Literal["prox"] = "prox"
-    mu: NonNegativeFloat
+    mu: NonNegativeFloat = Field(description="Weight of the pull towards the received model.")
 
 
 def make(section: Prox) -> Correction:
     """The pull, and nothing else."""
-    return Correction(pull=section.mu)
+    return Correction(ClientHalf(pull=section.mu))

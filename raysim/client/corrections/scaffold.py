@@ -17,47 +17,45 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from raysim.client.corrections.correction import Begins, Correction, Ended, Settled, Stepped, Vectors
-from raysim.section import Section
+from raysim.client.corrections.correction import (
+    ClientEnd,
+    ClientHalf,
+    Correction,
+    Requires,
+    Sent,
+    ServerHalf,
+    ServerResult,
+    ServerStepped,
+)
+from raysim.config.section import Section
 
 
 class Scaffold(Section):
-    """Nothing to choose."""
+    """SCAFFOLD; it has no keys."""
 
     name: Literal["scaffold"] = "scaffold"
 
 
 def make(section: Scaffold, plain: bool) -> Correction:
     """`plain`: the clients' local steps are plain SGD."""
+
+    def after(ended: ClientEnd) -> Tensor:
+        if ended.gradient is not None:
+            return ended.gradient
+        return (ended.state - ended.sent["c"]).sub_(ended.delta, alpha=1 / (ended.tau * ended.lr))
+
+    def settle(stepped: ServerStepped) -> ServerResult:
+        c = torch.add(stepped.state["c"], stepped.changes, alpha=1 / stepped.population)
+        return ServerResult(stepped.params, {"c": c})
+
     return Correction(
-        offset=_offset,
-        after=_after,
-        sums_changes=True,
-        sums_gradients=not plain,
-        init=_init,
-        sends=_sends,
-        settle=_settle,
+        ClientHalf(
+            offset=lambda begins: begins.sent["c"] - begins.state,
+            after=after,
+            sums_gradients=not plain,
+            inverts_sgd=plain,
+        ),
+        ServerHalf(lambda params: {"c": torch.zeros_like(params)}, settle),
+        Sent(lambda state, gradient: {"c": state["c"]}, sums_changes=True),
+        Requires(server_sgd=True, weightings=("uniform",), aggregators=("mean", "fednova")),
     )
-
-
-def _init(params: Tensor) -> Vectors:
-    return {"c": torch.zeros_like(params)}
-
-
-def _sends(state: Vectors, gradient: Tensor | None) -> Vectors:
-    return {"c": state["c"]}
-
-
-def _offset(begins: Begins) -> Tensor:
-    return begins.sent["c"] - begins.state
-
-
-def _after(ended: Ended) -> Tensor:
-    if ended.gradient is not None:
-        return ended.gradient
-    return (ended.state - ended.sent["c"]).sub_(ended.delta, alpha=1 / (ended.tau * ended.lr))
-
-
-def _settle(stepped: Stepped) -> Settled:
-    c = torch.add(stepped.state["c"], stepped.changes, alpha=1 / stepped.population)
-    return Settled(stepped.params, {"c": c})

@@ -1,5 +1,6 @@
-"""SCAFFOLD as AdaBest's authors write it: every local gradient is grad - h_i + h. With g_i = x - y_i,
-gbar = x - mean of y_i, K local steps of every client:
+"""SCAFFOLD as AdaBest's authors write it: every local gradient is grad - h_i + h.
+
+With g_i = x - y_i, gbar = x - mean of y_i, K local steps of every client:
 
 client  h_i <- h_i - h + g_i / (K lr)
 server  h <- d h + M / (K lr N) gbar,   d = (N - 1) / N as printed, (N - M) / N with `exact`
@@ -13,43 +14,46 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import Tensor
+from pydantic import Field
 
-from raysim.client.corrections.correction import Begins, Correction, Ended, Settled, Stepped, Vectors
-from raysim.section import Section
+from raysim.client.corrections.correction import (
+    ClientHalf,
+    Correction,
+    Requires,
+    Sent,
+    ServerHalf,
+    ServerResult,
+    ServerStepped,
+)
+from raysim.config.section import Section
 
 
 class ScaffoldM(Section):
-    """exact: takes the factor that keeps h the mean of all h_i, in place of the printed one."""
+    """SCAFFOLD-M."""
 
     name: Literal["scaffold_m"] = "scaffold_m"
-    exact: bool = False
+    exact: bool = Field(
+        False, description="Use the factor that keeps h the mean of all h_i, in place of the printed one."
+    )
 
 
 def make(section: ScaffoldM) -> Correction:
     """Close the functions over the factor."""
 
-    def settle(stepped: Stepped) -> Settled:
+    def settle(stepped: ServerStepped) -> ServerResult:
         population = stepped.population
         gone = stepped.clients if section.exact else 1
         share = stepped.clients / (stepped.tau * stepped.lr * population)
         h = stepped.state["h"] * ((population - gone) / population)
-        return Settled(stepped.params, {"h": h.add_(stepped.g, alpha=share)})
+        return ServerResult(stepped.params, {"h": h.add_(stepped.g, alpha=share)})
 
-    return Correction(offset=_offset, after=_after, init=_init, sends=_sends, settle=settle)
-
-
-def _init(params: Tensor) -> Vectors:
-    return {"h": torch.zeros_like(params)}
-
-
-def _sends(state: Vectors, gradient: Tensor | None) -> Vectors:
-    return {"h": state["h"]}
-
-
-def _offset(begins: Begins) -> Tensor:
-    return begins.sent["h"] - begins.state
-
-
-def _after(ended: Ended) -> Tensor:
-    return (ended.state - ended.sent["h"]).sub_(ended.delta, alpha=1 / (ended.tau * ended.lr))
+    return Correction(
+        ClientHalf(
+            offset=lambda begins: begins.sent["h"] - begins.state,
+            after=lambda ended: (ended.state - ended.sent["h"]).sub_(ended.delta, alpha=1 / (ended.tau * ended.lr)),
+            inverts_sgd=True,
+        ),
+        ServerHalf(lambda params: {"h": torch.zeros_like(params)}, settle),
+        Sent(lambda state, gradient: {"h": state["h"]}),
+        Requires(server_sgd=True, weightings=("uniform",), aggregators=("mean",), equal_steps=True),
+    )

@@ -9,12 +9,20 @@ from raysim.seeds import Int64s
 
 
 def even_sizes(total: int, num_parts: int) -> Int64s:
-    """Sizes that differ by at most one and sum to `total`, the larger ones first: 7 in 3 parts is 3, 2, 2."""
+    """Sizes that differ by at most one and sum to `total`, the larger ones first.
+
+    >>> even_sizes(7, 3).tolist()
+    [3, 2, 2]
+    """
     return total // num_parts + (np.arange(num_parts, dtype=np.int64) < total % num_parts)
 
 
 def cut(sequence: Int64s, sizes: Int64s) -> list[Int64s]:
-    """Consecutive parts of the given sizes."""
+    """Consecutive parts of the given sizes.
+
+    >>> [part.tolist() for part in cut(np.arange(5), np.array([2, 3]))]
+    [[0, 1], [2, 3, 4]]
+    """
     return np.split(sequence, np.cumsum(sizes)[:-1])
 
 
@@ -22,6 +30,9 @@ def apportion(total: int, weights: npt.NDArray[np.float64], priority: Int64s) ->
     """Whole numbers in proportion to weights, by largest remainder.
 
     Part k gets floor(total * weights[k] / sum(weights)), and the parts with the largest remainders one more each.
+
+    >>> apportion(10, np.array([0.5, 0.25, 0.25]), np.array([0, 2, 1])).tolist()
+    [5, 2, 3]
 
     Args:
         total: what the numbers sum to.

@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.data.partitions.cut import even_sizes
 from raysim.data.partitions.prior import ClassPiles, Prior, concentration, renormalise
-from raysim.section import Section
 from raysim.seeds import Int64s, generator, key
 
 
@@ -18,20 +18,19 @@ class Dirichlet(Section):
 
     One client after the other; a class without examples left is taken out of q_k, which is renormalised. Sizes differ
     by at most one. Source: Wang et al. 2021 (A Field Guide to Federated Optimization), A.3, after Hsu et al. 2019.
-
-    Attributes:
-        alpha: from near 0 (one label per client) to infinity (every client as the prior).
-        prior: "uniform": Dir(alpha, ..., alpha) over the classes that occur; "empirical": Dir(alpha * p), p being the
-            label distribution of the whole set.
     """
 
     name: Literal["dirichlet"] = "dirichlet"
-    alpha: float = Key(gt=0)
+    alpha: float = Key(gt=0, description="From near 0 (one label per client) to infinity (every client as the prior).")
     prior: Prior = "uniform"
 
 
 def dirichlet(labels: Int64s, num_clients: int, seed: int, alpha: float, prior: Prior = "uniform") -> list[Int64s]:
-    """See `Dirichlet`."""
+    """See `Dirichlet`.
+
+    >>> [len(part) for part in dirichlet(np.array([0, 0, 1, 1, 2]), 2, seed=0, alpha=0.1)]
+    [3, 2]
+    """
     piles = ClassPiles(labels, seed, "partition/dirichlet/pile")
     parameter = concentration(piles.counts, alpha, prior)
     parts = []

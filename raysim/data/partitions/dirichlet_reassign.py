@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.data.partitions.cut import apportion, even_sizes
 from raysim.data.partitions.prior import ClassPiles, Prior, concentration, renormalise
-from raysim.section import Section
 from raysim.seeds import Int64s, generator, key
 
 
@@ -18,22 +18,22 @@ class DirichletReassign(Section):
 
     One client after the other; when a class runs out, its share goes to the classes that remain, in proportion to q_k.
     Sizes differ by at most one. Source: Yang et al. 2023 (When to Trust Aggregated Gradients), appendix G.
-
-    Attributes:
-        alpha: from near 0 (one label per client) to infinity (every client as the prior).
-        prior: "empirical": Dir(alpha * p), p being the label distribution of the whole set; "uniform":
-            Dir(alpha, ..., alpha) over the classes that occur.
     """
 
     name: Literal["dirichlet_reassign"] = "dirichlet_reassign"
-    alpha: float = Key(gt=0)
+    alpha: float = Key(gt=0, description="From near 0 (one label per client) to infinity (every client as the prior).")
     prior: Prior = "empirical"
 
 
 def dirichlet_reassign(
     labels: Int64s, num_clients: int, seed: int, alpha: float, prior: Prior = "empirical"
 ) -> list[Int64s]:
-    """See `DirichletReassign`."""
+    """See `DirichletReassign`.
+
+    >>> parts = dirichlet_reassign(np.array([0, 0, 1, 1]), 2, seed=0, alpha=1e9)
+    >>> [sorted(part // 2) == [0, 1] for part in parts]
+    [True, True]
+    """
     piles = ClassPiles(labels, seed, "partition/dirichlet_reassign/pile")
     parameter = concentration(piles.counts, alpha, prior)
     tie_order = np.arange(len(parameter), dtype=np.int64)

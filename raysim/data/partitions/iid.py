@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from raysim.config.section import Section
 from raysim.data.partitions.cut import cut, even_sizes
-from raysim.section import Section
 from raysim.seeds import Int64s, key, permutation
 
 
@@ -18,6 +18,10 @@ class Iid(Section):
 
 
 def iid(labels: Int64s, num_clients: int, seed: int) -> list[Int64s]:
-    """See `Iid`; the labels only say how many examples there are."""
+    """See `Iid`; the labels only say how many examples there are.
+
+    >>> sorted(len(part) for part in iid(np.zeros(7), 3, seed=0))
+    [2, 2, 3]
+    """
     order = permutation(key(seed, "partition/iid"), len(labels))
     return [np.sort(part) for part in cut(order, even_sizes(len(labels), num_clients))]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from raysim.section import Section
+from raysim.config.section import Section
 from raysim.seeds import Int64s
 
 
@@ -19,6 +19,9 @@ class Natural(Section):
 
 def natural(client_keys: npt.NDArray[Any]) -> list[Int64s]:
     """See `Natural`; the id of part k is `numpy.unique(client_keys)[k]`.
+
+    >>> [part.tolist() for part in natural(np.array(["ann", "bob", "ann"]))]
+    [[0, 2], [1]]
 
     Args:
         client_keys: the key of each example, (examples,), of a dtype that sorts.

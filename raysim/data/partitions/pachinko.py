@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.data.partitions.cut import even_sizes
 from raysim.data.partitions.prior import ClassPiles
 from raysim.errors import ExperimentError
-from raysim.section import Section
 from raysim.seeds import Int64s, generator, key
 
 
@@ -23,15 +23,11 @@ class Pachinko(Section):
     label all of whose fine labels ran out. Sizes differ by at most one: CIFAR-100's 50,000 examples give 500 clients
     100 each. Source: Reddi et al. 2021 (Adaptive Federated Optimization), appendix F, algorithm 8; after Li and
     McCallum 2006.
-
-    Attributes:
-        alpha: of the coarse labels' distribution.
-        beta: of the fine labels' distributions.
     """
 
     name: Literal["pachinko"] = "pachinko"
-    alpha: float = Key(default=0.1, gt=0)
-    beta: float = Key(default=10.0, gt=0)
+    alpha: float = Key(0.1, gt=0, description="Concentration of the distribution over coarse labels.")
+    beta: float = Key(10.0, gt=0, description="Concentration of the distributions over fine labels.")
 
 
 def pachinko(

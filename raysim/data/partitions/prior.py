@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field as Key
 
 from raysim.seeds import Int64s, key, permutation
 
-Prior = Literal["uniform", "empirical"]
+Prior = Annotated[
+    Literal["uniform", "empirical"],
+    Key(
+        description=(
+            '"uniform": Dir(alpha, ..., alpha) over the classes that occur; "empirical": Dir(alpha * p), p being the '
+            "label distribution of the whole set."
+        )
+    ),
+]
 
 
 def renormalise(
@@ -41,6 +50,9 @@ def concentration(counts: Int64s, alpha: float, prior: Prior) -> npt.NDArray[np.
     """The parameter of the clients' Dirichlet distribution, (classes,).
 
     "uniform": (alpha, ..., alpha). "empirical": alpha * p, p being the label distribution of the whole set.
+
+    >>> [concentration(np.array([3, 1]), 2.0, prior).tolist() for prior in ("uniform", "empirical")]
+    [[2.0, 2.0], [1.5, 0.5]]
     """
     if prior == "uniform":
         return np.full(len(counts), alpha)
@@ -49,7 +61,12 @@ def concentration(counts: Int64s, alpha: float, prior: Prior) -> npt.NDArray[np.
 
 
 class ClassPiles:
-    """The examples of each class that occurs, in random order, to be taken without replacement."""
+    """The examples of each class that occurs, in random order, to be taken without replacement.
+
+    >>> piles = ClassPiles(np.array([5, 7, 5]), seed=0, purpose="example")
+    >>> piles.take(np.array([2, 0])).tolist(), piles.remaining.tolist()
+    ([0, 2], [0, 1])
+    """
 
     def __init__(self, labels: Int64s, seed: int, purpose: str) -> None:
         """Shuffle each class by its own address, so that piles do not depend on the other classes."""

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.data.partitions.cut import apportion, cut
-from raysim.section import Section
 from raysim.seeds import Int64s, generator, key, permutation
 
 
@@ -18,17 +18,18 @@ class Quantity(Section):
     Every client gets one example first; what is left is dealt in proportion, by largest remainder. After the "quantity
     skew" of Li et al. 2022 (Federated Learning on Non-IID Data Silos); a departure: the shares are log-normal, theirs
     are a draw of a Dirichlet distribution.
-
-    Attributes:
-        sigma: standard deviation of the sizes' logarithm; 0: equal sizes.
     """
 
     name: Literal["quantity"] = "quantity"
-    sigma: float = Key(default=1.0, ge=0)
+    sigma: float = Key(1.0, ge=0, description="Standard deviation of the sizes' logarithm; 0: equal sizes.")
 
 
 def quantity(labels: Int64s, num_clients: int, seed: int, sigma: float) -> list[Int64s]:
-    """See `Quantity`; the labels have no part in it."""
+    """See `Quantity`; the labels have no part in it.
+
+    >>> [len(part) for part in quantity(np.zeros(6), 3, seed=0, sigma=0.0)]
+    [2, 2, 2]
+    """
     normal = generator(key(seed, "partition/quantity/sizes")).standard_normal(num_clients)
     # Shifted by the largest, so that no exponential overflows whatever sigma is.
     weights = np.exp(sigma * (normal - normal.max()))

@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.data.partitions.cut import cut, even_sizes
 from raysim.errors import ExperimentError
-from raysim.section import Section
 from raysim.seeds import Int64s, key, permutation
 
 
@@ -19,17 +19,18 @@ class Shards(Section):
     Source: McMahan et al. 2017, section 3 (200 shards of 300 examples for 100 clients). Where the numbers do not
     divide, of which the paper does not speak, shards differ by at most one example and clients by at most one shard, so
     that no example is lost.
-
-    Attributes:
-        shards: how many in all; None: two per client.
     """
 
     name: Literal["shards"] = "shards"
-    shards: int | None = Key(default=None, ge=1)
+    shards: int | None = Key(None, ge=1, description="Number of shards in all. Absent: two per client.")
 
 
 def shards(labels: Int64s, num_clients: int, seed: int, num_shards: int | None = None) -> list[Int64s]:
     """See `Shards`.
+
+    >>> labels = np.array([1, 0, 1, 0])
+    >>> sorted(part.tolist() for part in shards(labels, 2, seed=0, num_shards=2))
+    [[0, 2], [1, 3]]
 
     Raises:
         ExperimentError: fewer shards than clients, or more than examples.

@@ -9,11 +9,12 @@ import zlib
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from raysim.data.partitioned import Partitioned
+from raysim.data.source import Source
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
-from raysim.data.sources.source import Source
 from raysim.data.tokens import texts
 from raysim.data.tokens.texts import Texts, Tokens
 from raysim.data.tokens.words import Words
@@ -40,21 +41,30 @@ class AgNews(Partitioned):
     """World, sports, business, science and technology (Zhang, Zhao and LeCun 2015, version 3).
 
     A text is the title, a blank, and the description.
-
-    Attributes:
-        root: the folder with train.csv and test.csv, as published or with .gz; None: $RAYSIM_DATA/ag_news_csv or
-            data/ag_news_csv.
-        train: "published": train.csv. "noisyag": 10,000 training articles with their original classes, from
-            NoisyAG-News. A departure: no figure made with them is one on AG News.
-        noisyag_root: the folder with samples10000valMed.csv; None: $RAYSIM_DATA/agnews-noisyag-10k or data/....
-        tokens: how texts become numbers.
     """
 
     name: Literal["ag_news"] = "ag_news"
-    root: str | None = None
-    train: Literal["published", "noisyag"] = "published"
-    noisyag_root: str | None = None
-    tokens: Tokens = Words()
+    root: str | None = Field(
+        None,
+        description=(
+            "Folder with train.csv and test.csv, as published or with .gz. Absent: $RAYSIM_DATA/ag_news_csv or "
+            "data/ag_news_csv."
+        ),
+    )
+    train: Literal["published", "noisyag"] = Field(
+        "published",
+        description=(
+            '"published": train.csv. "noisyag": 10,000 training articles with their original classes, from '
+            "NoisyAG-News. A departure: results with them are not results on AG News."
+        ),
+    )
+    noisyag_root: str | None = Field(
+        None,
+        description=(
+            "Folder with samples10000valMed.csv. Absent: $RAYSIM_DATA/agnews-noisyag-10k or data/agnews-noisyag-10k."
+        ),
+    )
+    tokens: Tokens = Field(Words(), description="How texts become numbers.")
 
 
 def open_source(section: AgNews) -> Source:

@@ -10,51 +10,61 @@ from pydantic import Field as Key
 
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
+from raysim.data.source import Source, SourceExamples
 from raysim.data.sources.cifar_files import CIFAR10, CIFAR100, SIDE, CifarFiles, CifarImages
-from raysim.data.sources.examples import Examples
-from raysim.data.sources.image_form import central_crop, standardised
 from raysim.data.sources.root import locate
-from raysim.data.sources.source import Source
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
 
 class Cifar10(Partitioned):
-    """Ten classes, 32 x 32, three channels.
-
-    Attributes:
-        root: the folder with cifar-10-binary.tar.gz or cifar-10-python.tar.gz, or with unpacked binary files; None:
-            $RAYSIM_DATA/cifar10 or data/cifar10.
-        crop: side of the central crop; None: whole images. Charles et al. 2021 and Reddi et al. 2021 take 24.
-        standardise: every image on its own to mean 0 and standard deviation 1, stored as float32; otherwise pixels are
-            scaled to 0..1.
-        train_files, test_files: names of unpacked binary files, where they are not the published ones. A departure:
-            figures made with a part of the files are none on CIFAR-10.
-    """
+    """Ten classes, 32 x 32, three channels."""
 
     name: Literal["cifar10"] = "cifar10"
-    root: str | None = None
-    crop: int | None = Key(default=None, ge=1, le=SIDE)
-    standardise: bool = False
-    train_files: tuple[str, ...] = CIFAR10.train
-    test_files: tuple[str, ...] = CIFAR10.test
+    root: str | None = Key(
+        None,
+        description=(
+            "Folder with cifar-10-binary.tar.gz or cifar-10-python.tar.gz, or with unpacked binary files. Absent: "
+            "$RAYSIM_DATA/cifar10 or data/cifar10."
+        ),
+    )
+    crop: int | None = Key(
+        None,
+        ge=1,
+        le=SIDE,
+        description="Side of the central crop in pixels; Charles et al. and Reddi et al. (2021): 24. Absent: none.",
+    )
+    standardise: bool = Key(
+        False, description="Scale each image to mean 0 and standard deviation 1, as float32; otherwise pixels to 0..1."
+    )
+    train_files: tuple[str, ...] = Key(
+        CIFAR10.train,
+        description=(
+            "Names of unpacked binary files, where they are not the published ones. A departure: results with a "
+            "part of the files are not results on CIFAR-10."
+        ),
+    )
+    test_files: tuple[str, ...] = Key(CIFAR10.test, description="As `train_files`, for the test examples.")
 
 
 class Cifar100(Partitioned):
-    """A hundred classes in twenty coarse ones; what partition "pachinko" is for.
-
-    Attributes:
-        root: the folder with cifar-100-binary.tar.gz or cifar-100-python.tar.gz, or with train.bin and test.bin; None:
-            $RAYSIM_DATA/cifar100 or data/cifar100.
-        labels: which of the two an image's label is.
-        crop, standardise: as for `Cifar10`.
-    """
+    """A hundred classes in twenty coarse ones; what partition "pachinko" is for."""
 
     name: Literal["cifar100"] = "cifar100"
-    root: str | None = None
-    labels: Literal["fine", "coarse"] = "fine"
-    crop: int | None = Key(default=None, ge=1, le=SIDE)
-    standardise: bool = False
+    root: str | None = Key(
+        None,
+        description=(
+            "Folder with cifar-100-binary.tar.gz or cifar-100-python.tar.gz, or with train.bin and test.bin. "
+            "Absent: $RAYSIM_DATA/cifar100 or data/cifar100."
+        ),
+    )
+    labels: Literal["fine", "coarse"] = Key(
+        "fine", description="Which labels images have: a hundred fine or twenty coarse ones."
+    )
+    crop: int | None = Key(None, ge=1, le=SIDE, description="Side of the central crop in pixels. Absent: none.")
+    standardise: bool = Key(
+        False, description="Scale each image to mean 0 and standard deviation 1, as float32; otherwise pixels to 0..1."
+    )
 
 
 def is_whole(section: Cifar10) -> bool:
@@ -68,7 +78,7 @@ def open_cifar10(section: Cifar10) -> Source:
     folder = locate(section.root, "cifar10", (CIFAR10.binary,) if is_whole(section) else own)
     files = CifarFiles.find(folder, CIFAR10, section.train_files, section.test_files)
 
-    def load() -> Examples:
+    def load() -> SourceExamples:
         train, test = files.load(section.train_files, section.test_files)
         for images in (train, test):
             _check(images.labels[:, 0], 10, str(folder))
@@ -82,7 +92,7 @@ def open_cifar100(section: Cifar100) -> Source:
     folder = locate(section.root, "cifar100", (CIFAR100.binary,))
     files = CifarFiles.find(folder, CIFAR100, CIFAR100.train, CIFAR100.test)
 
-    def load() -> Examples:
+    def load() -> SourceExamples:
         train, test = files.load(CIFAR100.train, CIFAR100.test)
         for images in (train, test):
             _check(images.labels[:, 0], 20, str(folder))
@@ -124,7 +134,7 @@ def _examples(
     num_classes: int,
     column: int,
     coarse_of: Int64s | None,
-) -> Examples:
+) -> SourceExamples:
     side = section.crop or SIDE
 
     def form(x: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8] | npt.NDArray[np.float32]:
@@ -132,7 +142,7 @@ def _examples(
         return standardised(cropped) if section.standardise else cropped
 
     shape = (3, side, side)
-    return Examples(
+    return SourceExamples(
         x=Field(shape, "float32") if section.standardise else Field(shape, "uint8", scale=1 / 255),
         num_classes=num_classes,
         train_x=form(train.x),
@@ -141,3 +151,23 @@ def _examples(
         test_y=test.labels[:, column],
         coarse_of=coarse_of,
     )
+
+
+def central_crop(x: npt.NDArray[np.uint8], side: int) -> npt.NDArray[np.uint8]:
+    """The middle `side` rows and columns of images (n, channels, height, width); of an odd rest the lower half is
+    cut off above and left, as TensorFlow's resize_with_crop_or_pad does."""
+    top, left = (x.shape[2] - side) // 2, (x.shape[3] - side) // 2
+    return np.ascontiguousarray(x[:, :, top : top + side, left : left + side])
+
+
+def standardised(x: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """(x - mean) / max(std, 1 / sqrt(numbers)) of each image on its own: tf.image.per_image_standardization.
+
+    Mean and standard deviation are over all numbers of an image, n of them; the bound keeps an even image finite.
+    """
+    pixels = x.astype(np.float32)
+    axes = (1, 2, 3)
+    mean, std = pixels.mean(axes, keepdims=True), pixels.std(axes, keepdims=True)
+    lowest = np.float32(1 / np.sqrt(np.prod(x.shape[1:])))
+    made: npt.NDArray[np.float32] = (pixels - mean) / np.maximum(std, lowest)
+    return made

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from raysim.data.sources import array_pickle, tar_gz
+from raysim.data.sources import array_pickle, packed
 from raysim.data.sources.published import Published, SourceFile
 from raysim.errors import DataError, MissingFileError
 from raysim.seeds import Int64s
@@ -172,7 +172,7 @@ class CifarFiles:
 
 def _members(path: Path, names: set[str]) -> dict[str, bytes]:
     """The content of an archive's members by their last name; DataError if one is missing or the archive is broken."""
-    found = {Path(name).name: content for name, content in tar_gz.members(path, lambda name: Path(name).name in names)}
+    found = {Path(name).name: content for name, content in packed.members(path, lambda name: Path(name).name in names)}
     if missing := sorted(names - set(found)):
         raise DataError(
             f"{path}: expected the members {', '.join(missing)}, found {', '.join(sorted(found)) or 'none'}"

@@ -8,8 +8,7 @@ import numpy as np
 
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
-from raysim.data.sources.examples import Examples
-from raysim.data.sources.source import Source
+from raysim.data.source import Source, SourceExamples
 from raysim.errors import DataError
 from raysim.seeds import Int64s, key, permutation
 
@@ -30,7 +29,7 @@ def open_source(seed: int) -> Source:
     return Source({"name": "digits", "package": "scikit-learn", "shape": list(SHAPE)}, lambda: load_digits(seed))
 
 
-def load_digits(seed: int) -> Examples:
+def load_digits(seed: int) -> SourceExamples:
     """Read the digits and choose the test examples.
 
     Returns:
@@ -45,7 +44,7 @@ def load_digits(seed: int) -> Examples:
     x = images.astype(np.uint8)[:, None]
     test = np.zeros(len(labels), bool)
     test[stratified_fifth(labels, seed)] = True
-    return Examples(
+    return SourceExamples(
         x=Field((1, 8, 8), "uint8", scale=1 / 16),
         num_classes=10,
         train_x=x[~test],

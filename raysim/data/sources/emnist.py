@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field as Key
 
 from raysim.data.field import Field
 from raysim.data.populated import Populated
+from raysim.data.source import LABEL, ClientRows, Population
 from raysim.data.sources import hdf5, leaf_json, tff_sqlite
-from raysim.data.sources.examples import LABEL
-from raysim.data.sources.population import ClientRows, Population
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
@@ -36,19 +36,20 @@ HDF5 = {
 
 
 class Emnist(Populated):
-    """28 x 28 grey images as the form has them, ink dark on white; 62 classes: digits, capitals, small letters.
-
-    Attributes:
-        root: the folder of the form's files; None: $RAYSIM_DATA/emnist or data/emnist.
-        form: "tff": fed_emnist_train.h5 and fed_emnist_test.h5, or emnist_all.sqlite. "leaf": data/train/*.json and
-            data/test/*.json, as LEAF's script writes them.
-        digits: only the ten digits (tff: fed_emnist_digitsonly_*.h5; elsewhere the others are left out).
-    """
+    """28 x 28 grey images as the form has them, ink dark on white; 62 classes: digits, capitals, small letters."""
 
     name: Literal["emnist"] = "emnist"
-    root: str | None = None
-    form: Literal["tff", "leaf"] = "tff"
-    digits: bool = False
+    root: str | None = Key(None, description="Folder of the form's files. Absent: $RAYSIM_DATA/emnist or data/emnist.")
+    form: Literal["tff", "leaf"] = Key(
+        "tff",
+        description=(
+            '"tff": fed_emnist_train.h5 and fed_emnist_test.h5, or emnist_all.sqlite. "leaf": data/train/*.json and '
+            "data/test/*.json, as LEAF's script writes them."
+        ),
+    )
+    digits: bool = Key(
+        False, description="Only the ten digits (tff: fed_emnist_digitsonly_*.h5; elsewhere other images are left out)."
+    )
 
 
 def open_source(section: Emnist) -> Population:

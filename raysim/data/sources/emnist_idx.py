@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from pydantic import Field as Key
 
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
-from raysim.data.sources.examples import Examples
+from raysim.data.source import Source, SourceExamples
 from raysim.data.sources.idx import IdxFile
 from raysim.data.sources.published import Published
 from raysim.data.sources.root import locate
-from raysim.data.sources.source import Source
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
@@ -30,17 +30,19 @@ _SPLITS = {
 
 
 class EmnistIdx(Partitioned):
-    """Images in the format of MNIST, upright as there: the files hold them transposed (Cohen et al. 2017).
-
-    Attributes:
-        root: the folder with emnist-<split>-train-images-idx3-ubyte and its three fellows, each with .gz as published
-            or unpacked; None: $RAYSIM_DATA/emnist or data/emnist.
-        split: which of the six.
-    """
+    """Images in the format of MNIST, upright as there: the files hold them transposed (Cohen et al. 2017)."""
 
     name: Literal["emnist_idx"] = "emnist_idx"
-    root: str | None = None
-    split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced"
+    root: str | None = Key(
+        None,
+        description=(
+            "Folder with emnist-<split>-train-images-idx3-ubyte and the three other files of the split, each with "
+            ".gz as published or unpacked. Absent: $RAYSIM_DATA/emnist or data/emnist."
+        ),
+    )
+    split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = Key(
+        "balanced", description="Which of EMNIST's six splits."
+    )
 
 
 def published(section: EmnistIdx) -> tuple[Published, ...]:
@@ -60,10 +62,10 @@ def open_source(section: EmnistIdx) -> Source:
     files = [IdxFile.find(folder, file) for file in wanted]
     train_images, train_labels, test_images, test_labels = files
 
-    def load() -> Examples:
+    def load() -> SourceExamples:
         train_x, train_y = _pair(train_images, train_labels, section.split)
         test_x, test_y = _pair(test_images, test_labels, section.split)
-        return Examples(
+        return SourceExamples(
             x=Field((1, _SIDE, _SIDE), "uint8", scale=1 / 255),
             num_classes=_SPLITS[section.split][0],
             train_x=train_x,

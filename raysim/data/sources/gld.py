@@ -14,8 +14,7 @@ from pydantic import Field as Key
 
 from raysim.data.field import Field
 from raysim.data.populated import Populated
-from raysim.data.sources.examples import LABEL
-from raysim.data.sources.population import ClientRows, Population
+from raysim.data.source import LABEL, ClientRows, Population
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
@@ -41,18 +40,20 @@ class Gld(Populated):
 
     The shorter side is scaled to `size` and the middle kept. The test images have no photographer: one client "test".
     The cache goes by the mapping files: images under the same ids are taken to be the published ones.
-
-    Attributes:
-        root: the folder with the mapping files, and the images as images/<id>.jpg or images/<a>/<b>/<c>/<id>.jpg, a, b
-            and c being the id's first characters; None: $RAYSIM_DATA/gld or data/gld.
-        set: "gld23k": 233 clients, 203 classes. "gld160k": 1,262 clients, 2,028 classes.
-        size: of the stored images.
     """
 
     name: Literal["gld"] = "gld"
-    root: str | None = None
-    set: Literal["gld23k", "gld160k"] = "gld23k"
-    size: int = Key(default=128, ge=1)
+    root: str | None = Key(
+        None,
+        description=(
+            "Folder with the mapping files, and the images as images/<id>.jpg or images/<a>/<b>/<c>/<id>.jpg, a, b "
+            "and c being the id's first characters. Absent: $RAYSIM_DATA/gld or data/gld."
+        ),
+    )
+    set: Literal["gld23k", "gld160k"] = Key(
+        "gld23k", description='"gld23k": 233 clients, 203 classes. "gld160k": 1,262 clients, 2,028 classes.'
+    )
+    size: int = Key(128, ge=1, description="Side of the stored images, in pixels.")
 
 
 def open_source(section: Gld) -> Population:

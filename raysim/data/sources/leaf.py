@@ -10,9 +10,8 @@ from pydantic import Field as Key
 
 from raysim.data.field import Field
 from raysim.data.populated import Populated
+from raysim.data.source import LABEL, ClientRows, Population
 from raysim.data.sources import leaf_json
-from raysim.data.sources.examples import LABEL
-from raysim.data.sources.population import ClientRows, Population
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
 
@@ -20,17 +19,17 @@ _PUBLISHED_AT = "https://github.com/litian96/FedProx, data/synthetic_*; https://
 
 
 class Leaf(Populated):
-    """Users with rows of numbers x and integer labels y.
-
-    Attributes:
-        root: the folder with data/train/*.json and data/test/*.json, such as FedProx's data/synthetic_1_1; None:
-            $RAYSIM_DATA/leaf or data/leaf.
-        classes: labels are in 0..classes - 1.
-    """
+    """Users with rows of numbers x and integer labels y."""
 
     name: Literal["leaf"] = "leaf"
-    root: str | None = None
-    classes: int = Key(default=10, ge=1)
+    root: str | None = Key(
+        None,
+        description=(
+            "Folder with data/train/*.json and data/test/*.json, such as FedProx's data/synthetic_1_1. Absent: "
+            "$RAYSIM_DATA/leaf or data/leaf."
+        ),
+    )
+    classes: int = Key(10, ge=1, description="Number of classes; labels are in 0..classes - 1.")
 
 
 def open_source(section: Leaf) -> Population:

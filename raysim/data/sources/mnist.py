@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field as Key
 
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
-from raysim.data.sources.examples import Examples
+from raysim.data.source import Source, SourceExamples
 from raysim.data.sources.idx import IdxFile
 from raysim.data.sources.published import Published
 from raysim.data.sources.root import locate
-from raysim.data.sources.source import Source
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 
@@ -50,26 +50,26 @@ FILES = {
 
 
 class Mnist(Partitioned):
-    """Handwritten digits, 28x28 grey, 60,000 for training and 10,000 for test (LeCun, Cortes and Burges).
-
-    Attributes:
-        root: the folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-            t10k-labels-idx1-ubyte, each with .gz as published or unpacked; None: $RAYSIM_DATA/mnist or data/mnist.
-    """
+    """Handwritten digits, 28x28 grey, 60,000 for training and 10,000 for test (LeCun, Cortes and Burges)."""
 
     name: Literal["mnist"] = "mnist"
-    root: str | None = None
+    root: str | None = Key(
+        None,
+        description=(
+            "Folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
+            "t10k-labels-idx1-ubyte, each with .gz as published or unpacked. Absent: $RAYSIM_DATA/mnist or "
+            "data/mnist."
+        ),
+    )
 
 
 class FashionMnist(Partitioned):
-    """Zalando's article images, in the numbers, shapes and files of MNIST (Xiao, Rasul and Vollgraf 2017).
-
-    Attributes:
-        root: the folder with the four files, see `Mnist`; None: $RAYSIM_DATA/fashion-mnist or data/fashion-mnist.
-    """
+    """Zalando's article images, in the numbers, shapes and files of MNIST (Xiao, Rasul and Vollgraf 2017)."""
 
     name: Literal["fashion_mnist"] = "fashion_mnist"
-    root: str | None = None
+    root: str | None = Key(
+        None, description="Folder with files as of `mnist`. Absent: $RAYSIM_DATA/fashion-mnist or data/fashion-mnist."
+    )
 
 
 def open_source(section: Mnist | FashionMnist) -> Source:
@@ -100,7 +100,7 @@ class MnistFiles:
         files = (self.train_images, self.train_labels, self.test_images, self.test_labels)
         return {"name": self.name, "files": [file.digest for file in files]}
 
-    def load(self) -> Examples:
+    def load(self) -> SourceExamples:
         """Decode and check the files.
 
         Returns:
@@ -111,7 +111,7 @@ class MnistFiles:
         """
         train_x, train_y = _pair(self.train_images, self.train_labels)
         test_x, test_y = _pair(self.test_images, self.test_labels)
-        return Examples(
+        return SourceExamples(
             x=Field((1, _SIDE, _SIDE), "uint8", scale=1 / 255),
             num_classes=_CLASSES,
             train_x=train_x,

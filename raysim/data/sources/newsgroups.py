@@ -6,12 +6,13 @@ import re
 from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
 from raysim.data.partitioned import Partitioned
-from raysim.data.sources import tar_gz
+from raysim.data.source import Source
+from raysim.data.sources import packed
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
-from raysim.data.sources.source import Source
 from raysim.data.tokens import texts
 from raysim.data.tokens.texts import Texts, Tokens
 from raysim.data.tokens.words import Words
@@ -26,20 +27,21 @@ _QUOTED = re.compile(r"^\s*[>|:]|writes:\s*$|wrote:\s*$|^In article\b", re.IGNOR
 class Newsgroups(Partitioned):
     """Twenty groups, one message a file (Lang 1995; the version by date of Rennie). Classes are the groups in order of
     the alphabet.
-
-    Attributes:
-        root: the folder with 20news-bydate.tar.gz; None: $RAYSIM_DATA/20news-bydate or data/20news-bydate.
-        headers: keep everything above a message's first empty line: subject, sender, organisation. They give classes
-            away; papers differ, and seldom say.
-        quotes: keep lines that quote another message.
-        tokens: how texts become numbers.
     """
 
     name: Literal["newsgroups"] = "newsgroups"
-    root: str | None = None
-    headers: bool = True
-    quotes: bool = True
-    tokens: Tokens = Words(length=300)
+    root: str | None = Field(
+        None, description="Folder with 20news-bydate.tar.gz. Absent: $RAYSIM_DATA/20news-bydate or data/20news-bydate."
+    )
+    headers: bool = Field(
+        True,
+        description=(
+            "Keep everything above a message's first empty line: subject, sender, organisation. They give classes "
+            "away; papers differ, and seldom state it."
+        ),
+    )
+    quotes: bool = Field(True, description="Keep lines that quote another message.")
+    tokens: Tokens = Field(Words(length=300), description="How texts become numbers.")
 
 
 def open_source(section: Newsgroups) -> Source:
@@ -56,7 +58,7 @@ def read(file: SourceFile, headers: bool = True, quotes: bool = True) -> Texts:
         DataError: not a whole archive, or one without twenty groups on both sides.
     """
     messages: dict[str, list[tuple[str, str]]] = {"train": [], "test": []}
-    for name, content in tar_gz.members(file.path, lambda name: _side_and_group(name) is not None):
+    for name, content in packed.members(file.path, lambda name: _side_and_group(name) is not None):
         side, group = _side_and_group(name) or ("", "")
         messages[side].append((group, _body(content.decode("latin-1"), headers, quotes)))
     groups = {side: sorted({group for group, _ in found}) for side, found in messages.items()}

@@ -1,14 +1,15 @@
-"""Archives as their publishers offer them, of which a source uses files within: fetched, unpacked, and let go of."""
+"""Archives as their publishers offer them: fetched and unpacked, or read member by member."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,3 +82,24 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             content = tar.extractfile(member) if member.isfile() else None
             if content is not None:
                 yield member.name, content
+
+
+def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of the files of a tar.gz whose name is wanted, in the archive's order.
+
+    It is read to its end: only there does gzip say whether the content is what was packed.
+
+    Raises:
+        DataError: truncated or damaged; where that shows at the end only, after the last member.
+    """
+    try:
+        with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isfile() and wanted(member.name) else None
+                if content is not None:
+                    yield member.name, content.read()
+            # To tarfile a damaged header is the end of the archive, and nobody would read on to the checksum.
+            while stream.read(_PIECE_BYTES):
+                pass
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path}: expected a whole tar.gz archive: {error}") from error

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from raysim import whole
 from raysim.errors import DataError, MissingFileError
+from raysim.storage import atomic
 
 log = logging.getLogger("raysim")
 
@@ -79,7 +79,7 @@ class Published:
             return None
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            with whole.aside(folder / self.name) as partial:
+            with atomic.aside(folder / self.name) as partial:
                 with urllib.request.urlopen(self.address, timeout=60) as answer, partial.open("wb") as file:
                     shutil.copyfileobj(answer, file, _PIECE_BYTES)
                     expected = answer.headers.get("Content-Length")

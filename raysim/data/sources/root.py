@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from raysim.data.sources.published import Published
-from raysim.elsewhere.uri import uri_of
 from raysim.errors import DataError, MissingFileError
+from raysim.storage.remote.uri import uri_of
 
 
 def places(root: str | None, folder: str, key: str = "root") -> list[Path]:

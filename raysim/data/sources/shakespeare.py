@@ -13,10 +13,10 @@ from pydantic import Field as Key
 
 from raysim.data.field import Field
 from raysim.data.populated import Populated
-from raysim.data.sources import characters, gutenberg, hdf5, leaf_json, tinyshakespeare
+from raysim.data.source import ClientRows, Population
+from raysim.data.sources import characters, gutenberg, hdf5, leaf_json
 from raysim.data.sources.gutenberg import Role
 from raysim.data.sources.leaf_json import LeafUser
-from raysim.data.sources.population import ClientRows, Population
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.errors import DataError, MissingFileError
@@ -47,27 +47,37 @@ class Shakespeare(Populated):
     """x: `length` characters; y: at each place the one that follows. With padding, unknown, begin and end 90 classes.
 
     Accuracy counts neither padding nor those three marks (Charles et al. 2021, A.1).
-
-    Attributes:
-        root: the folder of the form's files; None: $RAYSIM_DATA/shakespeare or data/shakespeare, for "tiny"
-            tinyshakespeare there.
-        form: "mcmahan": pg100.txt or t8.shakespeare.txt; a client is a role of a play with at least two lines, the
-            first 80 % of them for training, the rest for test (McMahan et al. 2017); lines are joined and cut into
-            windows in which every character is a target once. "tff": shakespeare_train.h5 and _test.h5, every snippet
-            cut on its own (Reddi et al. 2021). "leaf": data/train/*.json and data/test/*.json of LEAF's script; its
-            overlapping windows, of which only the last place is scored, are joined to the text they were cut from, so
-            that every character is a target once. "tiny": input.txt of tinyshakespeare, by name of the speaker, split
-            as mcmahan.
-        min_lines: a role with fewer is left out ("mcmahan" and "tiny"). With 2, as McMahan et al. state, the edition of
-            2011 gives 1,201 clients; with 3 it gives 1,144, and they count 1,146.
-        length: characters of a window.
     """
 
     name: Literal["shakespeare"] = "shakespeare"
-    root: str | None = None
-    form: Literal["mcmahan", "tff", "leaf", "tiny"] = "mcmahan"
-    min_lines: int = Key(default=2, ge=2)
-    length: int = Key(default=80, ge=1)
+    root: str | None = Key(
+        None,
+        description=(
+            'Folder of the form\'s files. Absent: $RAYSIM_DATA/shakespeare or data/shakespeare; for "tiny", '
+            "tinyshakespeare there."
+        ),
+    )
+    form: Literal["mcmahan", "tff", "leaf", "tiny"] = Key(
+        "mcmahan",
+        description=(
+            '"mcmahan": pg100.txt or t8.shakespeare.txt; a client is a role of a play with at least two lines, the '
+            "first 80 % of them for training, the rest for test (McMahan et al. 2017); lines are joined and cut "
+            'into windows in which every character is a target once. "tff": shakespeare_train.h5 and _test.h5, '
+            'every snippet cut on its own (Reddi et al. 2021). "leaf": data/train/*.json and data/test/*.json of '
+            "LEAF's script; its overlapping windows, of which only the last place is scored, are joined to the text "
+            'they were cut from, so that every character is a target once. "tiny": input.txt of tinyshakespeare, by '
+            "name of the speaker, split as mcmahan."
+        ),
+    )
+    min_lines: int = Key(
+        2,
+        ge=2,
+        description=(
+            'Roles with fewer lines are left out ("mcmahan" and "tiny"). With 2, as McMahan et al. state, the '
+            "edition of 2011 gives 1,201 clients; with 3 it gives 1,144, and they count 1,146."
+        ),
+    )
+    length: int = Key(80, ge=1, description="Characters of a window.")
 
 
 def open_source(section: Shakespeare) -> Population:
@@ -78,7 +88,7 @@ def open_source(section: Shakespeare) -> Population:
             return _by_role(section, _works(locate(section.root, "shakespeare", (WORKS,))), gutenberg.roles)
         case "tiny":
             tiny = TINY.find(locate(section.root, "tinyshakespeare", (TINY,)))
-            return _by_role(section, tiny, tinyshakespeare.roles)
+            return _by_role(section, tiny, gutenberg.tiny_roles)
         case "tff":
             folder = locate(section.root, "shakespeare", TFF)
             train, test = (file.find(folder) for file in TFF)

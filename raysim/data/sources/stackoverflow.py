@@ -10,8 +10,8 @@ from typing import Any, Literal
 from pydantic import Field as Key
 
 from raysim.data.populated import Populated
+from raysim.data.source import ClientRows, Population
 from raysim.data.sources import hdf5, tff_sqlite
-from raysim.data.sources.population import ClientRows, Population
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.data.sources.sentences import FIRST, Sentences
@@ -37,20 +37,21 @@ class Stackoverflow(Populated):
 
     x is begin and the words, y the word that follows at each place. The source's held-out users are the validation
     split. Sources: Reddi et al. 2021 and Charles et al. 2021, A.1, which counts 1,000 sentences a client at most.
-
-    Attributes:
-        root: the folder with stackoverflow.sqlite, or the three HDF5 files, and stackoverflow.word_count; None:
-            $RAYSIM_DATA/stackoverflow or data/stackoverflow.
-        vocabulary: how many of the most frequent words have a number of their own.
-        length: words of a sentence.
-        max_examples: a training client keeps its first so many sentences.
     """
 
     name: Literal["stackoverflow"] = "stackoverflow"
-    root: str | None = None
-    vocabulary: int = Key(default=10_000, ge=1)
-    length: int = Key(default=20, ge=1)
-    max_examples: int | None = Key(default=1000, ge=1)
+    root: str | None = Key(
+        None,
+        description=(
+            "Folder with stackoverflow.sqlite, or the three HDF5 files, and stackoverflow.word_count. Absent: "
+            "$RAYSIM_DATA/stackoverflow or data/stackoverflow."
+        ),
+    )
+    vocabulary: int = Key(10_000, ge=1, description="Number of most frequent words that have a number of their own.")
+    length: int = Key(20, ge=1, description="Words of a sentence; longer ones are cut.")
+    max_examples: int | None = Key(
+        1000, ge=1, description="A training client keeps this many of its first sentences. Absent: all."
+    )
 
 
 def open_source(section: Stackoverflow) -> Population:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from pydantic import Field as Key
 from pydantic import model_validator
 
+from raysim.config.section import Section
 from raysim.data.field import Field
-from raysim.data.holdout import Share, check_holdout, num_held_out
-from raysim.section import Section
+from raysim.data.holdout import ClientsShare, ExamplesShare, check_holdout, num_held_out
 from raysim.seeds import Int64s, UInt64s, generator, key, keys
 
 DIMENSION = 60
@@ -36,30 +36,24 @@ class Synthetic(Section):
     Source: Li et al. 2020 (Federated Optimization in Heterogeneous Networks) and its released generator, which this
     follows where the two differ: alpha and beta are *standard deviations*, and one u_k serves W_k and b_k. Departures:
     draws are addressed by client (the generator is unseeded), features are rounded to float32, and sizes are capped.
-
-    Attributes:
-        clients: how many, validation clients included; their ids are "0", "1", ...
-        alpha: how much models differ between clients.
-        beta: how much features differ between clients.
-        iid: synthetic_iid: one model W, b ~ N(0, 1) for all, and v_k = 0; alpha and beta have no part in it.
-        sizes: "lognormal", or one number of examples for every client.
-        max_examples: cap on lognormal sizes. A departure: in large populations the lognormal's tail reaches hundreds of
-            thousands of examples.
-        holdout: share of the clients set aside, with their training examples, as the validation split.
-        holdout_examples: share of each client's training examples that become its validation examples.
-        seed: addresses every draw above; None: the experiment's seed.
     """
 
     name: Literal["synthetic"] = "synthetic"
-    clients: int = Key(ge=1)
-    alpha: float = Key(default=1.0, ge=0)
-    beta: float = Key(default=1.0, ge=0)
-    iid: bool = False
-    sizes: Literal["lognormal"] | Annotated[int, Key(ge=2)] = "lognormal"
-    max_examples: int = Key(default=1000, ge=2)
-    holdout: Share = 0.0
-    holdout_examples: Share = 0.0
-    seed: int | None = None
+    clients: int = Key(ge=1, description='Number of clients, validation clients included; their ids are "0", "1", ...')
+    alpha: float = Key(1.0, ge=0, description="Standard deviation of u_k: how much models differ between clients.")
+    beta: float = Key(1.0, ge=0, description="Standard deviation of B_k: how much features differ between clients.")
+    iid: bool = Key(
+        False, description="synthetic_iid: one model W, b ~ N(0, 1) for all, and v_k = 0; alpha and beta are ignored."
+    )
+    sizes: Literal["lognormal"] | Annotated[int, Key(ge=2)] = Key(
+        "lognormal", description='Examples per client: "lognormal", or one number for all.'
+    )
+    max_examples: int = Key(
+        1000, ge=2, description="Upper bound of lognormal sizes, a departure: their tail reaches hundreds of thousands."
+    )
+    holdout: ClientsShare = 0.0
+    holdout_examples: ExamplesShare = 0.0
+    seed: int | None = Key(None, description="Seed of every draw above. Absent: the experiment's.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,11 +15,13 @@ from pydantic import Field as Key
 
 from raysim.data.field import Field
 from raysim.data.populated import Populated
-from raysim.data.sources.elsewhere import fetch
-from raysim.data.sources.population import ClientRows, Population
+from raysim.data.source import ClientRows, Population
 from raysim.data.sources.published import SourceFile
-from raysim.elsewhere.uri import uri_of
 from raysim.errors import DataError
+from raysim.storage import atomic
+from raysim.storage.cache import cache_root, hasher
+from raysim.storage.remote.remote import Remote
+from raysim.storage.remote.uri import uri_of
 
 SPLITS = ("train", "validation", "test")
 
@@ -29,29 +31,27 @@ class Table(Populated):
 
     Numbers, and lists of equally many of them, are taken as they are; x may be several columns of numbers, which then
     stand side by side as float32.
-
-    Attributes:
-        root: the folder that train, validation and test are relative to, or its URI; None: where the program runs.
-        train, validation, test: .parquet, .arrow or .feather files.
-        client: the column of client ids: texts or integers, no nulls.
-        x: one column, or several.
-        y: the column of targets; integers are labels, floating numbers a regression.
-        shape: of one example, where x is one column of lists that mean more than a row; None: as the lists are.
-        scale: the value of x is stored * scale.
-        classes: labels are in 0..classes - 1; None: one more than the largest.
     """
 
     name: Literal["arrow"] = "arrow"
-    root: str | None = None
-    train: str
-    validation: str | None = None
-    test: str | None = None
-    client: str = "client"
-    x: tuple[str, ...] = ("x",)
-    y: str = "y"
-    shape: tuple[int, ...] | None = None
-    scale: float = 1.0
-    classes: int | None = Key(default=None, ge=1)
+    root: str | None = Key(
+        None, description="Folder of train, validation and test, or its URI. Absent: the working directory."
+    )
+    train: str = Key(description=".parquet, .arrow or .feather file of the training examples.")
+    validation: str | None = Key(None, description="Likewise of the validation examples. Absent: none.")
+    test: str | None = Key(None, description="Likewise of the test examples. Absent: none.")
+    client: str = Key("client", description="Column of client ids: texts or integers, no nulls.")
+    x: tuple[str, ...] = Key(("x",), description="Column of inputs, or several.")
+    y: str = Key("y", description="Column of targets; integers are labels, floating-point numbers make a regression.")
+    shape: tuple[int, ...] | None = Key(
+        None, description="Shape of one example, where x is one column of flat lists. Absent: as the lists are."
+    )
+    scale: float = Key(1.0, description="Factor by which the values of x are multiplied.")
+    classes: int | None = Key(
+        None,
+        ge=1,
+        description="Number of classes; labels are in 0..classes - 1. Absent: one more than the largest label.",
+    )
 
 
 def open_source(section: Table) -> Population:
@@ -63,7 +63,7 @@ def open_source(section: Table) -> Population:
     named = {"train": section.train, "validation": section.validation, "test": section.test}
     uri = uri_of(section.root or ".")
     if uri is not None:
-        folder = fetch(uri, [name for name in named.values() if name is not None])
+        folder = _fetched(uri, [name for name in named.values() if name is not None])
     else:
         folder = Path(section.root or ".").expanduser()
     tables = {split: _ClientTable(section, folder / name) for split, name in named.items() if name is not None}
@@ -200,3 +200,30 @@ def _read(path: Path) -> pa.Table:
         raise DataError(f"{path} is missing: data.train, validation and test name the tables' files") from None
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: expected a whole .parquet, .arrow or .feather file: {error}") from error
+
+
+def _fetched(uri: str, names: Iterable[str]) -> Path:
+    """The folder in this machine's cache with these files of the URI's, fetched again where they have changed there.
+
+    Raises:
+        DataError: one of them is not there.
+        RemoteError: nothing answers.
+    """
+    remote, digest = Remote(uri), hasher()
+    digest.update(remote.uri.encode())
+    folder = cache_root() / "files" / digest.hexdigest()
+    for name in names:
+        stamp, target = remote.stamp(name), folder / name
+        if stamp is None:
+            remote.check()
+            raise DataError(f"{remote.uri}/{name} is missing: data.root names the folder of the files")
+        known = target.with_name(f".{target.name}.stamp")
+        if not (target.exists() and known.exists() and known.read_text() == stamp):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with atomic.aside(target) as aside:
+                with aside.open("wb") as file:
+                    file.writelines(remote.read(name))
+                # Another process may do the same; whoever is last has what is there now.
+                known.unlink(missing_ok=True)
+            known.write_text(stamp)
+    return folder

@@ -11,23 +11,20 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.config.section import Section
 from raysim.errors import DataError
-from raysim.section import Section
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
 
 
 class Pretrained(Section):
-    """What `transformers.AutoTokenizer` makes of a text, cut to `length` and padded at the end with 0.
-
-    Attributes:
-        path: the folder with the tokeniser's files, such as that of the `distilbert` model; nothing is downloaded.
-        length: tokens of an example, those that begin and end it included.
-    """
+    """What `transformers.AutoTokenizer` makes of a text, cut to `length` and padded at the end with 0."""
 
     name: Literal["pretrained"] = "pretrained"
-    path: str
-    length: int = Key(default=128, ge=1)
+    path: str = Key(
+        description="Folder with the tokeniser's files, such as the `distilbert` model's; nothing is downloaded."
+    )
+    length: int = Key(128, ge=1, description="Tokens of an example, its first and last mark included.")
 
 
 def address(section: Pretrained) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field as Key
 
 from raysim.data.field import Field
-from raysim.data.sources.examples import Examples
+from raysim.data.source import SourceExamples
 from raysim.data.tokens import pretrained, words
 from raysim.data.tokens.pretrained import Pretrained
 from raysim.data.tokens.words import Words
@@ -34,14 +34,14 @@ def address(section: Words | Pretrained) -> dict[str, Any]:
     return {"tokeniser": pretrained.address(section)} if isinstance(section, Pretrained) else {}
 
 
-def tokenise(texts: Texts, section: Words | Pretrained) -> Examples:
+def tokenise(texts: Texts, section: Words | Pretrained) -> SourceExamples:
     """x: int32 (length,). A vocabulary of words is that of the training texts."""
     if isinstance(section, Pretrained):
         train, test = pretrained.encode(section, texts.train), pretrained.encode(section, texts.test)
     else:
         numbers = words.most_frequent(texts.train, section.vocabulary)
         train, test = (words.encode(part, numbers, section.length) for part in (texts.train, texts.test))
-    return Examples(
+    return SourceExamples(
         x=Field((section.length,), np.dtype(np.int32).name),
         num_classes=texts.num_classes,
         train_x=train,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
-from raysim.section import Section
+from raysim.config.section import Section
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 """Numbers of what fills a row up, of a word outside the vocabulary, and of the most frequent word."""
@@ -20,17 +20,13 @@ _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[^\sa-z0-9]")
 
 
 class Words(Section):
-    """Lower-case words and single punctuation marks: 0 is padding, 1 an unknown word, 2 the most frequent word, ...
-
-    Attributes:
-        vocabulary: how many words have a number of their own, at most; words equally frequent are taken in order of
-            the alphabet.
-        length: tokens of an example: the first so many of the text, padded at the end.
-    """
+    """Lower-case words and single punctuation marks: 0 is padding, 1 an unknown word, 2 the most frequent word, ..."""
 
     name: Literal["words"] = "words"
-    vocabulary: int = Key(default=30_000, ge=1)
-    length: int = Key(default=128, ge=1)
+    vocabulary: int = Key(
+        30_000, ge=1, description="Number of words with a number of their own, at most; ties are broken alphabetically."
+    )
+    length: int = Key(128, ge=1, description="Tokens of an example: the first of the text, padded at the end.")
 
     @property
     def numbers(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raysim.report.palette import GREY
+from raysim.report.looks import GREY
 from raysim.report.series import Floats
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from raysim.report import figures
-from raysim.report.gallery.clients import scored, steps
+from raysim.report.gallery.client_distribution import scored, steps
 from raysim.report.gallery.curves import kept
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
-from raysim.report.palette import INK
+from raysim.report.looks import INK
 from raysim.report.series import Floats
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from raysim.report.evaluations import headlines, percentiles
+from raysim.report.figures import headlines, percentiles
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group, listed
-from raysim.report.palette import INK
+from raysim.report.looks import INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from raysim.report.evaluations import is_share, spoken
+from raysim.report.figures import is_share, spoken
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import lanes
 from raysim.report.gallery.figure import Figure

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from raysim.report.evaluations import is_share, spoken
+from raysim.report.figures import is_share, spoken
 from raysim.report.gallery import axes as ticks
-from raysim.report.gallery.figure import Figure
+from raysim.report.gallery.figure import Figure, Kind
 from raysim.report.groups import Group
 from raysim.report.series import Floats, Ints, Series, thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 MAX_POINTS = 300
 """Of one line. Longer ones are thinned to points at even distances, the first and last among them."""
@@ -53,7 +55,7 @@ WALL_TIME = Against("wall_time", "wall time", "wall_time_s", True)
 TIMES = (SIMULATED_TIME, WALL_TIME)
 
 
-class Line(NamedTuple):
+class GroupCurve(NamedTuple):
     """One group's curve: `x` of the shape of `y.mean`."""
 
     group: Group
@@ -61,7 +63,7 @@ class Line(NamedTuple):
     y: Series
 
 
-def lines(groups: Sequence[Group], column: str, against: Against = ROUNDS) -> list[Line]:
+def lines(groups: Sequence[Group], column: str, against: Against = ROUNDS) -> list[GroupCurve]:
     """The curves of the groups that have both figures, thinned."""
     found = []
     for group in groups:
@@ -69,13 +71,13 @@ def lines(groups: Sequence[Group], column: str, against: Against = ROUNDS) -> li
         if y is None:
             continue
         if against.column is None:
-            found.append(Line(group, y.rounds.astype(np.float64), y))
+            found.append(GroupCurve(group, y.rounds.astype(np.float64), y))
         elif (x := against.values(group)) is not None:
             known = np.flatnonzero(np.isin(y.rounds, x.rounds))
             y = y.at(known)
-            found.append(Line(group, x.mean[np.searchsorted(x.rounds, y.rounds)], y))
+            found.append(GroupCurve(group, x.mean[np.searchsorted(x.rounds, y.rounds)], y))
     rows = [kept(len(line.x), len(found)) for line in found]
-    return [Line(line.group, line.x[kept], line.y.at(kept)) for line, kept in zip(found, rows, strict=True)]
+    return [GroupCurve(line.group, line.x[kept], line.y.at(kept)) for line, kept in zip(found, rows, strict=True)]
 
 
 def kept(points: int, num_lines: int = 1) -> Ints:
@@ -83,12 +85,14 @@ def kept(points: int, num_lines: int = 1) -> Ints:
     return thinned(points, max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_IN_ALL // max(1, num_lines))))
 
 
-def figure(name: str, title: str, says: str, found: Sequence[Line], column: str, against: Against = ROUNDS) -> Figure:
+def figure(
+    name: str, title: str, says: str, found: Sequence[GroupCurve], column: str, against: Against = ROUNDS
+) -> Figure:
     """The figure of these lines; `column` says how values are written."""
     return Figure(name, title, says, table(found, against), lambda axes: draw(axes, found, column, against))
 
 
-def table(found: Sequence[Line], against: Against = ROUNDS) -> pa.Table:
+def table(found: Sequence[GroupCurve], against: Against = ROUNDS) -> pa.Table:
     """The lines' points: group, round, what they are drawn against, mean, deviation and trials."""
     columns = {
         "group": pa.array([line.group.label for line in found for _ in line.x], pa.string()),
@@ -102,7 +106,7 @@ def table(found: Sequence[Line], against: Against = ROUNDS) -> pa.Table:
     return pa.table(columns)
 
 
-def draw(axes: Axes, found: Sequence[Line], column: str, against: Against = ROUNDS) -> None:
+def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against = ROUNDS) -> None:
     """Put lines and bands on axes; groups that are not named lie behind the others."""
     per_unit, label = 1.0, against.label
     if against in TIMES:
@@ -130,3 +134,14 @@ def draw(axes: Axes, found: Sequence[Line], column: str, against: Against = ROUN
         ticks.fitting_scale(axes, np.concatenate([line.y.mean for line in found]))
     if against in (EXAMPLES, BYTES):
         ticks.counts(axes)
+
+
+def by_round(section: str, column: str, title: str, says: str) -> Kind:
+    """The kind of figure that draws one column of the records against rounds."""
+    return Kind(section, title, column, partial(_figures_by_round, column, title, says))
+
+
+def _figures_by_round(column: str, title: str, says: str, groups: Sequence[Group]) -> Iterator[Figure]:
+    found = lines(groups, column)
+    if found:
+        yield figure(column.replace("/", "-"), title, says, found, column)

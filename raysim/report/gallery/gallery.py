@@ -19,7 +19,7 @@ from raysim.report.gallery import (
     train_test,
     worker_timeline,
 )
-from raysim.report.gallery.by_round import kind
+from raysim.report.gallery.curves import by_round
 from raysim.report.gallery.figure import Kind
 
 LEARNING, COHORTS, SETTINGS = "Learning", "Cohort size", "Settings"
@@ -50,21 +50,23 @@ def kinds(target: float | None = None) -> list[Kind]:
         Kind(CLIENTS, "Client percentiles", "several evaluated clients", client_percentiles.make),
         Kind(CLIENTS, "Client distribution", "several evaluated clients", client_distribution.make),
         Kind(CLIENTS, "Client gain", "two methods with the same seeds and test clients", client_gain.make),
-        kind(
+        by_round(
             UPDATES,
             "pseudo_gradient_norm",
             "Pseudo-gradient norm",
             "The norm of the clients' weighted mean update, before the server's optimizer.",
         ),
-        kind(
+        by_round(
             UPDATES,
             "mean_cosine_similarity",
             "Mean cosine similarity of updates",
             "Mean over all pairs of clients of a round; near 0, updates are almost orthogonal.",
         ),
-        kind(UPDATES, "clip_level", "Clip level", "The norm above which updates were scaled down in a round."),
-        kind(UPDATES, "clipped_fraction", "Clipped share", "The share of a round's clients whose update was clipped."),
-        kind(
+        by_round(UPDATES, "clip_level", "Clip level", "The norm above which updates were scaled down in a round."),
+        by_round(
+            UPDATES, "clipped_fraction", "Clipped share", "The share of a round's clients whose update was clipped."
+        ),
+        by_round(
             UPDATES,
             "gsi",
             "Gradients' similarity index",
@@ -72,6 +74,8 @@ def kinds(target: float | None = None) -> list[Kind]:
         ),
         Kind(UPDATES, "FedGLAD's factors", "server.glad", glad_factors.make),
         Kind(UPDATES, "Similarity index against label similarity", "server.diagnostics.labels", label_similarity.make),
-        kind(ENGINE, "idle_fraction", "Idle share of workers", "The share of the workers' time in which they waited."),
+        by_round(
+            ENGINE, "idle_fraction", "Idle share of workers", "The share of the workers' time in which they waited."
+        ),
         Kind(ENGINE, "Timeline of workers", "a run with --profile", worker_timeline.make),
     ]

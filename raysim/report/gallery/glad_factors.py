@@ -13,8 +13,7 @@ from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.curves import MAX_POINTS
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
-from raysim.report.looks import looks
-from raysim.report.palette import INK
+from raysim.report.looks import INK, looks
 from raysim.report.series import Floats, Ints, thinned
 
 if TYPE_CHECKING:

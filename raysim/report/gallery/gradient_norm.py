@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from raysim.report.evaluations import spoken
+from raysim.report.figures import spoken
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import lanes
 from raysim.report.gallery.figure import Figure

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from raysim.report import figures
-from raysim.report.evaluations import spoken
+from raysim.report.figures import spoken
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group, headline, written
-from raysim.report.palette import HEAT, PAPER, readable_on
+from raysim.report.looks import HEAT, PAPER, readable_on
 from raysim.report.series import Floats
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from raysim.report.gallery import axes as ticks
 from raysim.report.groups import Group, written
-from raysim.report.looks import Look, looks
+from raysim.report.looks import CurveStyle, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ class Lane(NamedTuple):
     """Groups that differ in the one key only: `sizes` are its values, rising, one per group."""
 
     label: str
-    look: Look
+    look: CurveStyle
     sizes: tuple[float, ...]
     groups: tuple[Group, ...]
 

@@ -40,7 +40,7 @@ def _plain(against: curves.Against) -> str:
     return "rounds" if against is curves.ROUNDS else against.label
 
 
-def _says(found: Sequence[curves.Line], against: curves.Against) -> str:
+def _says(found: Sequence[curves.GroupCurve], against: curves.Against) -> str:
     trials = max(len(line.group.runs) for line in found)
     mean = (
         f"Mean of up to {trials} trials, with one standard deviation either way." if trials > 1 else "One trial each."

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raysim.report.gallery.figure import Figure
-from raysim.report.palette import DARK, FAINT, INK, PAPER, variable
+from raysim.report.looks import DARK, FAINT, INK, PAPER, variable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import lanes, target
 from raysim.report.gallery.figure import Figure
-from raysim.report.gallery.target import Point, Target
+from raysim.report.gallery.target import Target, TargetPoint
 from raysim.report.groups import Group
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def make(groups: Sequence[Group], aim: float | None) -> Iterator[Figure]:
     )
 
 
-def _speed_up(point: Point) -> float:
+def _speed_up(point: TargetPoint) -> float:
     assert point.mean is not None
     assert point.first is not None
     return point.first / point.mean

@@ -27,7 +27,7 @@ class Spent(NamedTuple):
     accuracies: Floats
 
 
-class Point(NamedTuple):
+class TargetPoint(NamedTuple):
     """`mean` and `deviation` over the trials that reached the target, `reached` of `trials`; None where none did.
 
     `first`: the mean of the lane's smallest cohort that reached it.
@@ -46,11 +46,11 @@ class Target(NamedTuple):
     """`says`: which it is, and who did not reach it."""
 
     lanes: Sequence[Lane]
-    points: Sequence[Point]
+    points: Sequence[TargetPoint]
     says: str
 
     @property
-    def met(self) -> list[Point]:
+    def met(self) -> list[TargetPoint]:
         """The points that reached the target."""
         return [point for point in self.points if point.mean is not None]
 
@@ -122,7 +122,7 @@ def by_simulated_time(run: Run, column: str) -> Spent | None:
     return Spent(time.mean[np.searchsorted(time.rounds, series.rounds)], series.mean)
 
 
-def _points(lane: Lane, column: str, target: float, spent: Callable[[Run, str], Spent | None]) -> Iterator[Point]:
+def _points(lane: Lane, column: str, target: float, spent: Callable[[Run, str], Spent | None]) -> Iterator[TargetPoint]:
     """The lane's points, by rising size."""
     first: float | None = None
     for size, group in zip(lane.sizes, lane.groups, strict=True):
@@ -132,4 +132,4 @@ def _points(lane: Lane, column: str, target: float, spent: Callable[[Run, str], 
         mean = statistics.fmean(reached) if reached else None
         deviation = statistics.stdev(reached) if len(reached) > 1 else None
         first = mean if first is None else first
-        yield Point(lane, size, mean, deviation, len(reached), len(group.runs), first)
+        yield TargetPoint(lane, size, mean, deviation, len(reached), len(group.runs), first)

@@ -15,7 +15,7 @@ from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import curves
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group, listed
-from raysim.report.palette import GREY, SERIES
+from raysim.report.looks import GREY, SERIES
 from raysim.report.series import over_trials
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _both(rounds: pa.Table, train: str) -> pa.Table | None:
     return rounds.filter(known).select([train, TEST])
 
 
-def _gap(group: Group, train: str, num_groups: int) -> curves.Line | None:
+def _gap(group: Group, train: str, num_groups: int) -> curves.GroupCurve | None:
     tables = []
     for run in group.runs:
         if {train, TEST} <= set(run.rounds.column_names):
@@ -85,7 +85,7 @@ def _gap(group: Group, train: str, num_groups: int) -> curves.Line | None:
     if series is None:
         return None
     kept = curves.kept(len(series.rounds), num_groups)
-    return curves.Line(group, series.rounds[kept].astype(np.float64), series.at(kept))
+    return curves.GroupCurve(group, series.rounds[kept].astype(np.float64), series.at(kept))
 
 
 def _draw(shown: Sequence[tuple[str, float, float, int]], axes: Axes) -> None:

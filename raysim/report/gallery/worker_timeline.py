@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
-from raysim.report.palette import SERIES
-from raysim.timeline import Span
+from raysim.report.looks import SERIES
+from raysim.run_folder.timeline import Span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

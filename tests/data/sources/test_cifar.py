@@ -16,9 +16,9 @@ from raysim.data import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.data.section import Cifar10, Cifar100
 from raysim.data.sources import array_pickle, cifar
-from raysim.data.sources.image_form import central_crop, standardised
+from raysim.data.sources.cifar import central_crop, standardised
 from raysim.errors import DataError, ExperimentError
-from tests.data.sources.archives import packed, records
+from tests.support.archives import packed, records
 
 PER_FILE = 4
 TEN = np.random.default_rng(0).integers(0, 256, (6 * PER_FILE, 3072)).astype(np.uint8)

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from raysim.data.prepare import prepare
 from raysim.data.section import Data
 from raysim.errors import DataError
-from tests.data.sources import tiny
+from tests.support import tiny
 
 ADAPTER: TypeAdapter[Any] = TypeAdapter(Data)
 

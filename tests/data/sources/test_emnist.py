@@ -16,7 +16,7 @@ from raysim.data import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.data.section import Emnist, EmnistIdx
 from raysim.errors import DataError
-from tests.data.sources.tff_files import hdf5, image, sqlite
+from tests.support.tff_files import hdf5, image, sqlite
 
 # Writer -> (grey value, label) of each image.
 TRAIN = {"f0000_14": [(255, 0), (7, 61)], "f0001_41": [(100, 5)]}

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from raysim.data import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.data.section import Shakespeare
-from raysim.data.sources import characters, gutenberg, tinyshakespeare
+from raysim.data.sources import characters, gutenberg
 from raysim.data.sources.characters import BEGIN, CHARACTERS, END, NUM_CLASSES, PADDING, UNKNOWN
 from raysim.data.sources.gutenberg import Role
 from raysim.data.sources.published import SourceFile
 from raysim.data.sources.shakespeare import num_train
 from raysim.errors import DataError
-from tests.data.sources.tff_files import hdf5
+from tests.support.tff_files import hdf5
 
 Public = Callable[[str], Path]
 
@@ -140,7 +140,7 @@ def test_mcmahans_form(tmp_path: Path) -> None:
 def test_tiny_is_by_name_of_the_speaker(tmp_path: Path) -> None:
     tiny = SourceFile(tmp_path / "input.txt")
     tiny.path.write_text("First Citizen:\nBefore we proceed\nany further.\n\nAll:\nSpeak.\n\nFirst Citizen:\nNo.\n")
-    assert tinyshakespeare.roles(tiny) == [
+    assert gutenberg.tiny_roles(tiny) == [
         Role("First Citizen", ("Before we proceed", "any further.", "No.")),
         Role("All", ("Speak.",)),
     ]
@@ -148,7 +148,7 @@ def test_tiny_is_by_name_of_the_speaker(tmp_path: Path) -> None:
     assert text_of(data, "test", "First Citizen") == "No."
     tiny.path.write_text("All:\nSpeak.\n\nno speaker\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"input\.txt, line 4: expected a speaker and a colon, found 'no speaker'"):
-        tinyshakespeare.roles(tiny)
+        gutenberg.tiny_roles(tiny)
 
 
 def test_tffs_form_cuts_every_snippet_on_its_own(tmp_path: Path) -> None:

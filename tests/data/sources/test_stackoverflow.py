@@ -16,7 +16,7 @@ from raysim.data.section import Stackoverflow
 from raysim.data.sources import tf_example
 from raysim.data.sources.sentences import PADDING, Sentences
 from raysim.errors import DataError, ExperimentError
-from tests.data.sources.tff_files import hdf5, message, sqlite
+from tests.support.tff_files import hdf5, message, sqlite
 
 VOCABULARY = {"the": 1, "a": 2, "list": 3}
 UNKNOWN, BEGIN, END = 4, 5, 6

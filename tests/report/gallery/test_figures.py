@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,14 @@ from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.gallery import kinds
 from raysim.report.groups import Group, grouped
 from raysim.report.runs import read_all
-from tests.report.run_folders import accuracies, write
+from tests.support.run_folders import accuracies, write
 
 
 def of(folder: Path) -> list[Group]:
     return grouped(read_all([folder])[0])[0]
 
 
-def by_size(folder: Path, rows: dict[int, Sequence[dict[str, Any]]], **sections: Any) -> list[Group]:
+def by_size(folder: Path, rows: Mapping[int, Sequence[dict[str, Any]]], **sections: Any) -> list[Group]:
     """Groups that differ in the cohort's size only."""
     for size, recorded in rows.items():
         write(folder / f"{size}", recorded, cohort={"size": size}, rounds=len(recorded), **sections)

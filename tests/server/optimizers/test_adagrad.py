@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from raysim.server import adagrad
-from raysim.server.adagrad import Adagrad
-from tests.server.optimizers.conftest import path, vector
+from raysim.server.optimizers import adagrad
+from raysim.server.optimizers.adagrad import Adagrad
+from tests.support.optimizer_path import path, vector
 
 G3 = vector([3, 3], [3])
 

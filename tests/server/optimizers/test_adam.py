@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from raysim.server import adam
-from raysim.server.adam import Adam
-from tests.server.optimizers.conftest import path, vector
+from raysim.server.optimizers import adam
+from raysim.server.optimizers.adam import Adam
+from tests.support.optimizer_path import path, vector
 
 G2, ZERO = vector([2, 2], [2]), vector([0, 0], [0])
 
@@ -32,7 +32,7 @@ def test_the_three_forms_at_the_first_step() -> None:
 
 
 def test_epsilon_hat_and_kingma_agree_without_eps() -> None:
-    one, other = (Adam(eps=0, bias_correction=form) for form in ("epsilon_hat", "kingma"))  # type: ignore[arg-type]
+    one, other = (Adam(eps=0, bias_correction=form) for form in ("epsilon_hat", "kingma"))
     gradients = [G2, -G2, 3 * G2]
     assert path(adam.make(one), ZERO, gradients, lr=0.1)[-1] == pytest.approx(
         path(adam.make(other), ZERO, gradients, lr=0.1)[-1]

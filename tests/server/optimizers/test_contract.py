@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import raysim
-from raysim import checkpoint
+from raysim.config.section import Section
 from raysim.models.model import Weights
-from raysim.section import Section
-from raysim.server.optimizer import Descent, ServerOptimizer
-from raysim.server.optimizers import MAKERS
+from raysim.run_folder import checkpoint
+from raysim.server.optimizers.choice import MAKERS
+from raysim.server.optimizers.optimizer import Descent, ServerOptimizer
 from raysim.server.state import ServerState
-from tests.server.optimizers.conftest import LAYOUT, path, values, vector
+from tests.support.optimizer_path import LAYOUT, path, values, vector
 
 Make = Callable[..., raysim.Experiment]
 
@@ -38,7 +38,7 @@ SECTIONS: list[Any] = [section() for section in MAKERS] + [
 
 @pytest.fixture(params=SECTIONS, ids=str)
 def section(request: pytest.FixtureRequest) -> Section:
-    return request.param  # type: ignore[no-any-return]
+    return request.param
 
 
 @pytest.fixture

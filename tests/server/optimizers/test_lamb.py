@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from raysim.server import lamb
-from raysim.server.lamb import Lamb
-from raysim.server.optimizer import Descent
-from tests.server.optimizers.conftest import LAYOUT, path, vector
+from raysim.server.optimizers import lamb
+from raysim.server.optimizers.lamb import Lamb
+from raysim.server.optimizers.optimizer import Descent
+from tests.support.optimizer_path import LAYOUT, path, vector
 
 
 def test_without_eps_u_is_the_sign_of_a_constant_gradient() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from raysim.server import lars
-from raysim.server.lars import Lars
-from raysim.server.optimizer import Descent
-from tests.server.optimizers.conftest import LAYOUT, path, vector
+from raysim.server.optimizers import lars
+from raysim.server.optimizers.lars import Lars
+from raysim.server.optimizers.optimizer import Descent
+from tests.support.optimizer_path import LAYOUT, path, vector
 
 
 def test_without_eps_every_group_shrinks_by_lr_times_its_norm() -> None:

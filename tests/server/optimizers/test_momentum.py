@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from raysim.server import momentum
-from raysim.server.momentum import Momentum
-from tests.server.optimizers.conftest import path, vector
+from raysim.server.optimizers import momentum
+from raysim.server.optimizers.momentum import Momentum
+from tests.support.optimizer_path import path, vector
 
 ONE = vector([1, 1], [1])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from raysim.server import normalized
-from raysim.server.normalized import Normalized
-from tests.server.optimizers.conftest import path, vector
+from raysim.server.optimizers import normalized
+from raysim.server.optimizers.normalized import Normalized
+from tests.support.optimizer_path import path, vector
 
 
 def test_every_step_has_length_lr() -> None:

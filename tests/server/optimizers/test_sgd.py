@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raysim.server import sgd
-from tests.server.optimizers.conftest import path, vector
+from raysim.server.optimizers import sgd
+from tests.support.optimizer_path import path, vector
 
 
 def test_a_constant_gradient_gives_equal_steps() -> None:

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from raysim.server import yogi
-from raysim.server.optimizer import Descent
-from raysim.server.yogi import Yogi
-from tests.server.optimizers.conftest import LAYOUT, path, values, vector
+from raysim.server.optimizers import yogi
+from raysim.server.optimizers.optimizer import Descent
+from raysim.server.optimizers.yogi import Yogi
+from tests.support.optimizer_path import LAYOUT, path, values, vector
 
 ONE, ZERO = vector([1, 1], [1]), vector([0, 0], [0])
 

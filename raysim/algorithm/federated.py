@@ -1,0 +1,193 @@
+"""Puts client and server together: one round of federated averaging, and of every method built on it, as functions.
+
+    for phase in algorithm.phases:
+        broadcast = phase.broadcast(state, ..., sums)    what the cohort receives
+        sums     += phase.local(context, ..., chunk)     each chunk: trained -> uploads -> contributions -> sums
+    state = algorithm.step(state, sums)                  the server's step
+
+Most algorithms have one phase, in which clients train; Mime, MimeLite and FedDANE first take full gradients. Sums of
+different chunks add (server/sums.py) in the order of a fixed tree (cohort/tree.py), wherever they were computed.
+
+Source: Reddi et al. (2021), algorithm 1; docs/algorithms.md, section 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from raysim.algorithm import gradient_phase
+from raysim.algorithm.client_state import LocalStates
+from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
+from raysim.algorithm.uploads import Attack, attacked, contribution_rule, uploads
+from raysim.client import local_training
+from raysim.client.adversary import Adversary
+from raysim.client.corrections import make as corrections
+from raysim.client.corrections.correction import Correction, ServerStepped
+from raysim.client.local_training import Trained
+from raysim.client.section import ClientSection
+from raysim.cohort.chunks import Chunk
+from raysim.cohort.sampler import State
+from raysim.data.on_device import Examples
+from raysim.models.model import Model, Weights
+from raysim.server import manifest
+from raysim.server import step as server_step
+from raysim.server.accumulator import Accumulator
+from raysim.server.optimizers.own import Maker
+from raysim.server.section import ServerSection
+from raysim.server.state import ServerState, Tensors
+from raysim.server.step import Metrics
+from raysim.server.sums import Sums
+
+
+class Algorithm(NamedTuple):
+    """An algorithm as functions: all state enters and leaves through their arguments.
+
+    `step` takes the sums of every phase, and the vector that replaces the mean, where a rule needs every update; it
+    also returns the round's metrics. `average`: the weights to evaluate beside the state's. `remembers`: whether
+    clients keep a state. `traffic`: vectors of the model's size that a client receives and sends beside the model.
+    `members`: the clients of a chunk.
+    """
+
+    init: Callable[[Weights, State], ServerState]
+    phases: tuple[Phase, ...]
+    step: Callable[[ServerState, Sequence[Sums], Tensor | None], tuple[ServerState, Metrics]]
+    average: Callable[[ServerState], Weights | None]
+    remembers: bool
+    traffic: tuple[int, int]
+    members: Members
+
+
+def federated(
+    client: ClientSection,
+    server: ServerSection,
+    model: Model,
+    seed: int,
+    cohort_size: Callable[[int], float],
+    population: int,
+    label_population: Tensor | None = None,
+    adversary: Adversary | None = None,
+    adversaries: frozenset[int] = frozenset(),
+    server_optimizer: Maker | None = None,
+) -> Algorithm:
+    """Generalised federated averaging: corrected local training, weighted mean, server optimizer.
+
+    Args:
+        client, server: their sections of the experiment.
+        model: layouts.
+        seed: addresses what clients draw.
+        cohort_size: the configured size of the cohort after t finished rounds.
+        population: N, the number of training clients.
+        label_population: label counts of all training clients, where the cohort's are compared with them.
+        adversary, adversaries: what clients at which positions do.
+        server_optimizer: makes a user-defined server optimizer.
+    """
+    correction = corrections.make(client.correction, client.is_plain_sgd)
+    server_side = server_step.make(server, model.params, cohort_size, label_population, server_optimizer)
+    num_labels = 0 if label_population is None else len(label_population)
+    members = Members(client, seed, adversary, adversaries)
+    attack = None if adversary is None else Attack(adversary, adversaries, seed)
+    contribution = contribution_rule(client, server, correction, num_labels)
+    remembers = correction.client.after is not None
+
+    def init(weights: Weights, sampler: State) -> ServerState:
+        state = server_side.init(weights, sampler)
+        clients = manifest.empty() if remembers else {}
+        return replace(state, correction=correction.server.init(weights.params), clients=clients)
+
+    def plain_broadcast(
+        state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
+    ) -> Broadcast:
+        lr, limits = client.lr_at(state.round), server_side.limits(state)
+        return Broadcast(state.round, state.weights, lr, limits, repeats, phase=len(sums))
+
+    def broadcast(
+        state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
+    ) -> Broadcast:
+        return replace(
+            plain_broadcast(state, repeats, positions, sums),
+            beside=correction.sent.down(state.correction, gradient_phase.mean(sums, state.weights.params)),
+            places=manifest.places(state.clients, positions) if remembers else {},
+            left_out=frozenset(position for earlier in sums for position in earlier.rejected),
+        )
+
+    def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
+        states, padding = LocalStates(correction, context, sent, chunk), examples.dataset.y.padding
+        sums = _empty_sums(model, server, correction, num_labels, sent.weights)
+        kept: list[Tensor] = []
+        for position in chunk:
+            if position in sent.left_out:
+                sums.reject(position)
+        for trained in local_training_of(states, examples):
+            received = uploads(trained, states.write_after(trained))
+            if attack is not None:
+                trained, received = attacked(attack, model.params, sent.round, trained, received)
+            contributions = [contribution(one, sent, padding) if one.finite else None for one in received]
+            for row, (one, included) in enumerate(zip(received, contributions, strict=True)):
+                if included is None:
+                    sums.reject(one.client.position)
+                    continue
+                if one.change is not None:
+                    sums.change(one.change)
+                if context.keeps_updates:
+                    scale, count = included.judged.scale, included.count
+                    kept.extend([one.delta * scale] * count)
+                    sums.keep(one.client.position, included.weight, trained.squared_norms[row], scale, count)
+            made = trained.updates
+            sums.include(contributions, made.delta, trained.squared_norms, made.buffers, made.counters)
+        return LocalResult(sums.total(), tuple(kept))
+
+    def local_training_of(states: LocalStates, examples: Examples) -> Iterable[Trained]:
+        context, sent, half = states.context, states.sent, correction.client
+        if context.trained is not None:
+            return [context.trained]
+        clients = members.of(examples, sent, states.chunk)
+        offset = None if half.offset is None else states.read_offset
+        start = None if half.start is None else half.start(sent.beside)
+        return local_training.train(context.train, sent.weights, clients, sent.lr, model.params, offset, start)
+
+    def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+        gradient, settle = gradient_phase.mean(sums[:-1], state.weights.params), correction.server.settle
+
+        def corrected(before: ServerState, made: Sums, params: Tensor, g: Tensor) -> tuple[Tensor, Tensors]:
+            assert settle is not None
+            lr, tau = client.lr_at(before.round), made.steps / made.clients
+            stepped = ServerStepped(
+                before.correction, params, g, made.clients, population, lr, tau, made.changes, gradient
+            )  # fmt: skip
+            after = settle(stepped)
+            return after.params, after.state
+
+        return server_side.step(state, sums[-1], aggregate, None if settle is None else corrected)
+
+    def average(state: ServerState) -> Weights | None:
+        name = correction.server.average
+        return None if name is None else replace(state.weights, params=state.correction[name])
+
+    phases = [Phase(broadcast, local)]
+    if correction.sent.full_gradients:
+        phases.insert(0, Phase(plain_broadcast, gradient_phase.make(server, model.params, members)))
+    nothing = torch.zeros(0)
+    down = len(correction.sent.down(correction.server.init(nothing), nothing))
+    traffic = down, correction.sent.sums_changes + correction.sent.full_gradients
+    return Algorithm(init, tuple(phases), step, average, remembers, traffic, members)
+
+
+def _empty_sums(
+    model: Model, server: ServerSection, correction: Correction, num_labels: int, weights: Weights
+) -> Accumulator:
+    params = weights.params
+    return Accumulator(
+        len(params),
+        len(weights.buffers),
+        len(weights.counters),
+        len(model.params.names),
+        params.device,
+        params.dtype if server.diagnostics.cosine else None,
+        num_labels,
+        params.dtype if correction.sent.sums_changes else None,
+    )

@@ -1,0 +1,59 @@
+"""Adds up full local gradients at the broadcast: the phase before training of Mime, MimeLite and FedDANE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members
+from raysim.client import local_training
+from raysim.cohort.chunks import Chunk
+from raysim.data.on_device import Examples
+from raysim.models.layout import Layout
+from raysim.server.accumulator import Accumulator, Contribution
+from raysim.server.section import ServerSection
+from raysim.server.sums import Sums
+
+
+def make(
+    server: ServerSection, layout: Layout, members: Members
+) -> Callable[[LocalContext, Examples, Broadcast, Chunk], LocalResult]:
+    """`Phase.local`: the sums' `delta` is sum w_i grad f_i(x), with the weights of the clients' updates.
+
+    A client whose gradient is not finite is rejected, and leaves the round.
+    """
+
+    def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
+        params = sent.weights.params
+        sums = Accumulator(len(params), 0, 0, len(layout.names), params.device)
+        assert context.gradients is not None
+        clients = members.of(examples, sent, chunk)
+        for member, gradient in local_training.full_gradients(context.gradients, sent.weights, clients):
+            if not bool(gradient.isfinite().all()):
+                sums.reject(member.position)
+                continue
+            included = Contribution(
+                weight=float(member.num_examples) if server.weighs_examples else 1.0,
+                examples=member.num_examples,
+                squared_norm=0.0,
+                seen=member.num_examples,
+                loss=0.0,
+                correct=0.0,
+                count=sent.repeats.get(member.position, 1),
+            )
+            sums.include([included], gradient[None])
+        return LocalResult(sums.total())
+
+    return local
+
+
+def mean(phases: Sequence[Sums], like: Tensor) -> Tensor | None:
+    """The cohort's mean gradient in the dtype of `like`, from the sums of the phases so far; None before there are any.
+
+    Where every client was rejected it is 0, which nobody will use.
+    """
+    if not phases:
+        return None
+    sums = phases[0]
+    return (sums.delta / (sums.weight or 1.0)).to(like.dtype).to(like.device)

@@ -1,0 +1,127 @@
+"""From trained clients to what each of them sends, and to what of it enters the sums: pure functions of records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from raysim.algorithm.phase import Broadcast
+from raysim.client.adversary import Adversary, attack
+from raysim.client.corrections.correction import Correction
+from raysim.client.local_training import Trained
+from raysim.client.optimizers.sgd import ClientSgd
+from raysim.client.section import ClientSection
+from raysim.client.trainer import Client
+from raysim.data.field import label_counts
+from raysim.models.layout import Layout
+from raysim.server.accumulator import Contribution
+from raysim.server.aggregators import fednova
+from raysim.server.section import ServerSection
+from raysim.server.vectors import group_norms
+
+
+class Upload(NamedTuple):
+    """What one client sends, and what is known of its training.
+
+    delta: y_i - x, (P,). squared_norm: |delta|^2. finite: whether all of it is. loss, correct: sums over the `seen`
+    examples of all local batches. change: by how much the client's state changed, (P,), where that is summed.
+    """
+
+    client: Client
+    delta: Tensor
+    squared_norm: float
+    finite: bool
+    seen: int
+    loss: float
+    correct: float
+    change: Tensor | None
+
+
+class Attack(NamedTuple):
+    """What the clients at these positions send in place of their updates; `seed` addresses the noise."""
+
+    adversary: Adversary
+    positions: frozenset[int]
+    seed: int
+
+
+def uploads(trained: Trained, changes: Sequence[Tensor | None]) -> list[Upload]:
+    """Return one upload for each trained client, in order."""
+    made, rows = trained.updates, range(len(trained.clients))
+    loss, correct, squares = made.loss.tolist(), made.correct.tolist(), trained.squared_norms.sum(-1).tolist()
+    return [
+        Upload(
+            trained.clients[i],
+            made.delta[i],
+            squares[i],
+            trained.finite[i],
+            made.seen[i],
+            loss[i],
+            correct[i],
+            changes[i],
+        )
+        for i in rows
+    ]
+
+
+def attacked(
+    attack_: Attack, layout: Layout, round_index: int, trained: Trained, sent: list[Upload]
+) -> tuple[Trained, list[Upload]]:
+    """Replace what adversaries send: in the uploads, and in the trained clients' vectors, which are copied."""
+    rows = [i for i, one in enumerate(sent) if one.finite and one.client.position in attack_.positions]
+    if not rows:
+        return trained, sent
+    sent = list(sent)
+    with torch.inference_mode():
+        delta, squares = trained.updates.delta.clone(), trained.squared_norms.clone()
+        for i in rows:
+            position = sent[i].client.position
+            delta[i] = attack(attack_.adversary, delta[i], layout, attack_.seed, round_index, position)
+            norms = group_norms(layout, delta[i])
+            squares[i] = torch.tensor(norms, dtype=torch.float64).square()
+            square = sum(norm**2 for norm in norms)
+            sent[i] = sent[i]._replace(delta=delta[i], squared_norm=square, finite=math.isfinite(square))
+    return replace(trained, updates=replace(trained.updates, delta=delta), squared_norms=squares), sent
+
+
+def contribution_rule(
+    client: ClientSection, server: ServerSection, correction: Correction, num_labels: int
+) -> Callable[[Upload, Broadcast, int | None], Contribution]:
+    """Return the function from (finite upload, broadcast, padding label) to what enters the sums.
+
+    Weight w_i; clipping and zeroing at the round's levels; FedNova's division by a_i; label counts where asked for.
+    """
+    nova = server.aggregator if isinstance(server.aggregator, fednova.FedNova) else None
+    momentum = client.optimizer.momentum if isinstance(client.optimizer, ClientSgd) else 0.0
+
+    def contribution(upload: Upload, sent: Broadcast, padding: int | None) -> Contribution:
+        member, tau = upload.client, upload.client.batches.num_steps
+        a = averaged = 1.0
+        if nova is not None:
+            a = fednova.normaliser(tau, momentum, sent.lr * correction.client.pull)
+            averaged = a if nova.tau_eff == "sum_p_a" else tau
+        return Contribution(
+            weight=float(member.num_examples) if server.weighs_examples else 1.0,
+            examples=member.num_examples,
+            squared_norm=upload.squared_norm,
+            seen=upload.seen,
+            loss=upload.loss,
+            correct=upload.correct,
+            judged=sent.limits.judge(upload.delta, math.sqrt(upload.squared_norm)),
+            divisor=a,
+            labels=_labels(member.y, num_labels, padding) if num_labels else None,
+            count=sent.repeats.get(member.position, 1),
+            normaliser=averaged,
+            steps=tau,
+        )
+
+    return contribution
+
+
+def _labels(y: Tensor, num_labels: int, padding: int | None) -> Tensor:
+    return torch.from_numpy(label_counts(y.numpy(force=True), num_labels, padding)).to(y.device)

@@ -1,0 +1,363 @@
+"""Carries out several runs on one set of workers, such as the trials of a study, or of an experiment.
+
+Runs advance in segments (engine/many/segment.py): from one evaluation to the next, in one worker each, so that nobody
+waits at another run's round. Runs that differ only in learning rates or server go in lockstep
+(engine/worker/lockstep.py), and their clients are trained in one stack. A run's folder holds what `raysim.run` would
+have put there, but for the picture.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Unpack
+
+from torch import Tensor
+
+from raysim.api.preflight import ExecutorName, check_one, is_whole, opening_of, with_executor
+from raysim.data.dataset import FederatedDataset
+from raysim.data.prepare import prepare
+from raysim.engine import failure
+from raysim.engine.many.groups import Group, grouped
+from raysim.engine.many.hosts import Here, Hosts, SegmentEnded
+from raysim.engine.many.segment import Advanced
+from raysim.engine.parts import Parts, takes_parts
+from raysim.engine.plan.plan import Plan
+from raysim.engine.plan.resolve import resolve
+from raysim.engine.rounds.loop import checkpoint_due
+from raysim.engine.rounds.opening import Opening, opened
+from raysim.engine.worker.lockstep import lockstep_key
+from raysim.errors import RaysimError, RunFolderError
+from raysim.experiment.experiment import Experiment
+from raysim.run_folder import records
+from raysim.run_folder.records import STATES
+from raysim.run_folder.writer import RunFolder
+from raysim.server.state import ServerState
+from raysim.storage.remote.uri import uri_of
+
+log = logging.getLogger("raysim")
+
+WRITERS = 4
+"""Threads that write records: mostly they wait for the disk, which takes several at a time."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """News of a run.
+
+    run: its number. path: its folder. rows: the rounds since the last report; in the first one of a run that goes on,
+    those on record too. finished: the last round is done, and recorded. error: why the run has ended, if it failed.
+    earlier: the rows were on record before. params: the final model, name -> tensor, once it is finished.
+    """
+
+    run: int
+    path: Path
+    rows: tuple[Mapping[str, Any], ...]
+    finished: bool = False
+    error: RaysimError | None = None
+    earlier: bool = False
+    params: dict[str, Tensor] | None = field(default=None, repr=False)
+
+
+@dataclass
+class _Run:
+    """A run under way.
+
+    key: equal for runs that may be trained together. recorded: the state up to which rounds are on record. held: the
+    folder, until it is closed; one that holds all rounds is left as it is.
+    """
+
+    plan: Plan
+    held: ExitStack
+    folder: RunFolder
+    state: ServerState
+    recorded: ServerState
+    key: Hashable | None
+    stopped: bool = False
+
+
+class Runs:
+    """Several runs on one set of workers; a context manager, which ends the workers and checkpoints what is under way.
+
+    Args:
+        experiment: its engine section says how many workers there are, and how large; runs may differ in all else.
+        executor: "local": in this process, without Ray.
+        address: None uses this machine; "auto" joins the running Ray cluster.
+        together: train the clients of runs in lockstep in one stack. Their numbers are those of each run alone: to the
+        last bit
+            where clients take steps of plain SGD, else to rounding. "exact": only those that have the same bits.
+        parts: as for `raysim.run`, the same for every run.
+
+    Raises:
+        ResourceError: Ray does not have what is asked for.
+    """
+
+    @takes_parts
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        executor: ExecutorName | None = None,
+        address: str | None = None,
+        together: bool | Literal["exact"] = True,
+        **parts: Unpack[Parts],
+    ) -> None:
+        self._engine = with_executor(experiment, executor).engine
+        self._parts, self._together = parts, together
+        self._datasets: dict[str, FederatedDataset] = {}
+        self._runs: dict[int, _Run] = {}
+        self._number = 0
+        self._new: list[int] = []
+        self._groups: deque[Group] = deque()
+        self._under_way: set[Group] = set()
+        self._said: deque[Report] = deque()
+        self._written: dict[int, Future[None]] = {}
+        self._failures: Counter[tuple[int, failure.Cause]] = Counter()
+        with ExitStack() as stack:
+            self._writers = stack.enter_context(ThreadPoolExecutor(WRITERS, thread_name_prefix="records"))
+            self._hosts = self._open_hosts(stack, address)
+            stack.callback(self._hosts.close)
+            stack.callback(self._checkpoint_all)
+            self._opened = stack.pop_all()
+
+    @property
+    def workers(self) -> int:
+        """How many segments are carried out at a time."""
+        return self._hosts.num
+
+    def start(
+        self,
+        runs: Sequence[tuple[Experiment, str | Path]],
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+        profile: bool = False,
+    ) -> list[int]:
+        """Add runs; those that are added before the next report is waited for may be trained together.
+
+        Args:
+            runs: experiments of one trial, each with the folder that it is recorded in.
+            resume: go on with a folder's run where it exists.
+            overwrite: start afresh where a folder exists.
+            profile: write each run's timeline.json; see `raysim.run`.
+
+        Returns:
+            Their numbers, by which reports name them.
+
+        Raises:
+            RaysimError: as `raysim.run` before its first round; then none of them was added.
+        """
+        for _, path in runs:
+            if (uri := uri_of(path)) is not None:
+                raise RunFolderError(
+                    f"Runs that share workers are recorded on this machine, or on a disk that it mounts, but got {uri}."
+                )
+        folders = [Path(path).resolve() for _, path in runs]
+        if twice := [path for path, count in Counter(folders).items() if count > 1]:
+            raise RunFolderError(f"Every run needs a folder of its own, but several were given {twice[0]}.")
+        checked = []
+        for experiment, path in runs:
+            plan = self._plan(experiment, Path(path))
+            checked.append((plan, opening_of(plan, Path(path), resume, overwrite, profile)))
+        return [self._add(run) for run in [self._open(plan, opening) for plan, opening in checked]]
+
+    def reports(self) -> Iterator[Report]:
+        """Wait for news of any run; ends when nothing is under way. Between reports runs may be added and stopped."""
+        while True:
+            while self._said:
+                yield self._said.popleft()
+            self._give_out()
+            if not self._under_way:
+                return
+            self._settle(self._hosts.next())
+
+    def stop(self, run: int) -> None:
+        """End a run after the segment that it is in; it is checkpointed, and no further report of it comes."""
+        self._said = deque(said for said in self._said if said.run != run)
+        if run in self._runs:
+            self._runs[run].stopped = True
+            # What waits for a worker goes without it; what has one is settled later.
+            self._new = [number for number in self._new if number != run]
+            self._groups = deque(left for group in self._groups if (left := self._still_wanted(group)))
+            if not any(run in group for group in self._under_way):
+                self._end(run)
+                self._hosts.keep_only(self._runs)
+
+    def close(self) -> None:
+        """End the workers; runs under way are checkpointed, and can be resumed."""
+        self._opened.close()
+
+    def __enter__(self) -> Runs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open_hosts(self, stack: ExitStack, address: str | None) -> Hosts:
+        if self._engine.workers == 0:
+            return Here()
+        # Ray is imported only where it is asked for.
+        from raysim.engine.on_ray.cluster.cluster import connected, place
+        from raysim.engine.on_ray.executor.hosts import OnRayHosts
+
+        stack.enter_context(connected(address))
+        return OnRayHosts(place(self._engine))
+
+    def _plan(self, experiment: Experiment, path: Path) -> Plan:
+        """The run with its place here; nothing is touched."""
+        check_one(experiment)
+        placed = experiment.model_copy(update={"engine": self._engine_of(experiment)})
+        parts: Parts = {**self._parts, "dataset": self._data(placed)}
+        plan = resolve(placed, **parts)
+        return replace(plan, states=path.absolute() / STATES) if plan.algorithm().remembers else plan
+
+    def _engine_of(self, experiment: Experiment) -> Any:
+        """The run's engine, placed where the workers are."""
+        placement = ("workers", "cpus_per_worker", "gpus_per_worker")
+        return experiment.engine.model_copy(update={name: getattr(self._engine, name) for name in placement})
+
+    def _data(self, experiment: Experiment) -> FederatedDataset | None:
+        """The same object for runs on the same data, so that they travel once."""
+        if (dataset := self._parts.get("dataset")) is not None or experiment.data is None:
+            return dataset
+        key = f"{experiment.data.model_dump_json()} {experiment.seed}"
+        if key not in self._datasets:
+            self._datasets[key] = prepare(experiment.data, experiment.seed)
+        return self._datasets[key]
+
+    def _open(self, plan: Plan, opening: Opening) -> _Run:
+        """The run with its folder, made or opened."""
+        held = ExitStack()
+        if is_whole(plan, opening):
+            folder = RunFolder(opening.path, plan.fingerprint, plan.experiment.checkpoint.keep)
+            state = records.newest_state(opening.path, plan.fingerprint)
+        else:
+            folder, state = held.enter_context(opened(plan, opening))
+        state = state or plan.initial_state()
+        key = lockstep_key(plan, exact=self._together == "exact") if self._together else None
+        return _Run(plan, held, folder, state, state, None if key is None else (key, state.round))
+
+    def _add(self, run: _Run) -> int:
+        number, self._number = self._number, self._number + 1
+        path, finished = run.folder.path, run.state.round >= run.plan.experiment.rounds
+        if rows := tuple(records.read_rounds(path).to_pylist()):
+            self._said.append(Report(number, path, rows, finished, earlier=True, params=_params(run)))
+        if finished:
+            run.held.close()
+        else:
+            self._runs[number] = run
+            self._new.append(number)
+            self._hosts.learn(number, run.plan)
+        return number
+
+    def _still_wanted(self, group: Group) -> Group:
+        return tuple(number for number in group if number in self._runs and not self._runs[number].stopped)
+
+    def _give_out(self) -> None:
+        self._groups.extend(grouped([(number, self._runs[number].key) for number in self._new], self.workers))
+        self._new = []
+        while self._groups and self._hosts.free():
+            group = self._groups.popleft()
+            for number in group:
+                if self._runs[number].plan.states is not None:
+                    # Their files are swept by what checkpoints name.
+                    self._wait_for_records(number)
+            self._under_way.add(group)
+            self._hosts.give(group, [self._runs[number].state for number in group])
+
+    def _settle(self, ended: SegmentEnded) -> None:
+        self._under_way.remove(ended.group)
+        whole = ended.error is None and ended.failed is None
+        if ended.failed is not None:
+            self._settle_failed(ended.group, ended.failed)
+        elif ended.error is not None and len(ended.group) == 1:
+            self._fail(ended.group, ended.error)
+        for number, advanced in zip(ended.group, ended.advanced, strict=False):
+            self._settle_one(number, advanced)
+        for number in ended.group:
+            if number in self._runs and self._runs[number].stopped:
+                self._end(number)
+        if any(number not in self._runs for number in ended.group):
+            self._hosts.keep_only(self._runs)
+        left = self._still_wanted(ended.group)
+        if whole and left:
+            self._groups.append(left)
+        else:
+            # Whose fault it was shows when each goes by itself.
+            self._groups.extend((number,) for number in left)
+
+    def _settle_one(self, number: int, advanced: Advanced) -> None:
+        run = self._runs[number]
+        run.state = advanced.state
+        for cause in failure.BUDGETS:
+            self._failures.pop((number, cause), None)
+        finished = run.state.round >= run.plan.experiment.rounds
+        self._wait_for_records(number)
+        self._written[number] = self._writers.submit(_record, run, advanced)
+        if finished:
+            # Whoever hears of it may look into its folder.
+            self._end(number)
+        if not run.stopped:
+            rows = tuple(told.row for told in advanced.rounds)
+            self._said.append(Report(number, run.folder.path, rows, finished, params=_params(run)))
+
+    def _settle_failed(self, group: Group, cause: failure.Cause) -> None:
+        before = max(self._failures[number, cause] for number in group)
+        what = f"a worker with {len(group)} run(s), among them {self._runs[group[0]].folder.path}"
+        decision = failure.decide(cause, before, what)
+        log.warning(decision.reason)
+        self._failures.update((number, cause) for number in group)
+        if not decision.retry:
+            self._fail(group, failure.given_up(cause, decision))
+
+    def _fail(self, group: Group, error: RaysimError) -> None:
+        for number in group:
+            run = self._runs[number]
+            self._end(number)
+            if not run.stopped:
+                self._said.append(Report(number, run.folder.path, (), error=error))
+
+    def _end(self, number: int) -> None:
+        """Checkpoint a run and let go of it."""
+        self._wait_for_records(number)
+        _leave(self._runs.pop(number))
+
+    def _wait_for_records(self, number: int) -> None:
+        """Until what was handed to the writers is on the disk; raises what they met."""
+        if (written := self._written.pop(number, None)) is not None:
+            written.result()
+
+    def _checkpoint_all(self) -> None:
+        """Of every run, whatever becomes of the others'; what went wrong is raised at the end."""
+        with ExitStack() as every:
+            # The last one put in is called first.
+            for number, run in self._runs.items():
+                every.callback(_leave, run)
+                every.callback(self._wait_for_records, number)
+
+
+def _params(run: _Run) -> dict[str, Tensor] | None:
+    finished = run.state.round >= run.plan.experiment.rounds
+    return run.state.weights.to_named(run.plan.model) if finished else None
+
+
+def _record(run: _Run, advanced: Advanced) -> None:
+    for told in advanced.rounds:
+        run.folder.add(told.row, told.clients, told.spans)
+    run.recorded = advanced.state
+    if checkpoint_due(advanced.state, run.plan.experiment):
+        run.folder.checkpoint(advanced.state)
+
+
+def _leave(run: _Run) -> None:
+    with run.held:
+        if run.folder.checkpointed < run.recorded.round:
+            run.folder.checkpoint(run.recorded)

@@ -1,0 +1,93 @@
+"""Checks a run against what its folder holds, before anything is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from raysim.engine.plan.plan import Plan
+from raysim.engine.rounds.opening import Opening
+from raysim.errors import ExperimentError, RunFolderError
+from raysim.experiment import differences
+from raysim.experiment.experiment import Experiment
+from raysim.run_folder import records
+from raysim.run_folder.writer import RunFolder
+from raysim.storage import lock
+
+ExecutorName = Literal["local", "ray"]
+
+
+def folder_of(experiment: Experiment, path: str | Path | None) -> str | Path:
+    """The run's folder, or its URI: the experiment's own unless `path` names another."""
+    return path if path is not None else experiment.default_folder
+
+
+def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, profile: bool = False) -> Opening:
+    """How the run comes by its folder; nothing is touched.
+
+    Raises:
+        RunFolderError: the folder is in the way, or is not this run's, or another process writes to it.
+    """
+    if not (resume and path.exists()):
+        RunFolder.check_free(path, overwrite)
+        return Opening(path, None, overwrite, profile)
+    lock.check_free(path)
+    check_same(plan, path)
+    state = records.newest_state(path, plan.fingerprint)
+    done, rounds = (state.round if state else 0), plan.experiment.rounds
+    if done > rounds:
+        raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
+    return Opening(path, done, profile=profile)
+
+
+def check_one(experiment: Experiment, path: Path | None = None) -> None:
+    """Refuse an experiment of several trials, or a folder that holds them or a sweep."""
+    if path is not None and experiment.trials.count < 2 and not records.stored_fingerprint(path):
+        raise RunFolderError(
+            f"{path} holds a sweep, and this is for one run: take one of its folders, or go on with all by `raysim "
+            f"resume {path}` or raysim.run_sweep(experiment, values, path=..., resume=True)."
+        )
+    if experiment.trials.count < 2:
+        return
+    if path is not None:
+        raise RunFolderError(
+            f"{path} holds {experiment.trials.count} trials, and this is for one run: take one of their folders, such "
+            f"as {path / 'trial-0'}, or go on with all by raysim.run_trials(experiment, path=..., resume=True)."
+        )
+    raise ExperimentError(
+        f"The experiment asks for {experiment.trials.count} trials, and this is for one run: call "
+        f"raysim.run_trials(experiment), or take one of raysim.trials_of(experiment)."
+    )
+
+
+def check_same(plan: Plan, path: Path) -> None:
+    """Refuse a folder that was run with other settings or data."""
+    check_one(records.stored_experiment(path), path)
+    if plan.fingerprint != records.stored_fingerprint(path):
+        found = differences.settings(records.stored_experiment(path), plan.experiment) or [
+            "its data are not the same, or the kind of device, or whether there is a C compiler, or a loss of your "
+            "own: they decide what 'auto' means"
+        ]
+        raise RunFolderError(
+            f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(found)}. "
+            f"Give the run another folder (--path, path=), or start afresh (--overwrite, overwrite=True)."
+            f"{records.other_version(path)}"
+        )
+
+
+def is_whole(plan: Plan, opening: Opening) -> bool:
+    """Whether the folder holds the whole run already."""
+    return opening.done == plan.experiment.rounds
+
+
+def with_executor(experiment: Experiment, executor: ExecutorName | None) -> Experiment:
+    """The experiment with `executor=` carried into its engine."""
+    if executor == "local":
+        engine = experiment.engine.model_copy(update={"workers": 0})
+    elif executor == "ray" and experiment.engine.workers == 0:
+        engine = experiment.engine.model_copy(update={"workers": "auto"})
+    elif executor in (None, "ray"):
+        return experiment
+    else:
+        raise ValueError(f"executor must be 'local' or 'ray', but got {executor!r}.")
+    return experiment.model_copy(update={"engine": engine})

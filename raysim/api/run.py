@@ -1,0 +1,297 @@
+"""Runs an experiment, goes on with a run, computes a round of one again, or steps through its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import pyarrow as pa
+from torch import Tensor
+
+from raysim.api.preflight import ExecutorName, check_one, check_same, folder_of, is_whole, opening_of, with_executor
+from raysim.engine import numerics
+from raysim.engine.in_process import InProcess
+from raysim.engine.parts import Parts, takes_parts
+from raysim.engine.plan.plan import Plan
+from raysim.engine.plan.resolve import log_beginning, resolve
+from raysim.engine.rounds import loop
+from raysim.engine.rounds.client_memory import with_states_folder
+from raysim.engine.rounds.finished import Finished
+from raysim.engine.rounds.opening import Opening, opened
+from raysim.engine.rounds.replay import ClientUpdate, replay_client, replay_round
+from raysim.engine.rounds.terminable import terminable
+from raysim.engine.rounds.under_way import Watcher, run_name
+from raysim.errors import RunFolderError
+from raysim.experiment.experiment import Experiment
+from raysim.loggers.logger import Log
+from raysim.loggers.open import LoggerName, Loggers, check
+from raysim.models.model import Model, Weights
+from raysim.run_folder import records
+from raysim.run_folder.writer import RunFolder
+from raysim.server.state import ServerState
+from raysim.storage.remote.folder import local_copy, read_only_copy
+
+if TYPE_CHECKING:
+    from raysim.report.progress import Progress
+
+
+@dataclass(frozen=True)
+class Round:
+    """A finished round.
+
+    index: 0 for the first. metrics: by their fixed names, None where a figure is not defined. cohort: client ids in
+    sampling order. rejected: ids of clients whose update was not finite. clients: one row per evaluated client, None
+    where nothing was evaluated.
+    """
+
+    index: int
+    metrics: Mapping[str, float | None]
+    cohort: tuple[str, ...]
+    rejected: tuple[str, ...]
+    clients: pa.Table | None
+    weights: Weights = field(repr=False)
+    model: Model = field(repr=False)
+
+    @property
+    def params(self) -> dict[str, Tensor]:
+        """The model after this round's server step, by name; what the next round broadcasts. A copy."""
+        return self.weights.to_named(self.model)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves.
+
+    params: the final model, name -> tensor. rounds: one row per round. clients: one row per evaluated client and
+    evaluation. path: the run's folder. A notebook shows it as the closing table and the learning curve.
+    """
+
+    params: dict[str, Tensor] = field(repr=False)
+    rounds: pa.Table = field(repr=False)
+    clients: pa.Table = field(repr=False)
+    path: Path
+
+    def _repr_html_(self) -> str | None:
+        from raysim.report import closing, notebook
+
+        try:
+            experiment = records.stored_experiment(self.path)
+        except RunFolderError:
+            # The folder was moved or deleted: the plain form has to do.
+            return None
+        return notebook.html(closing.lines(experiment, self.rounds, self.path), self.rounds, experiment.name)
+
+
+@takes_parts
+def run(
+    experiment: Experiment,
+    *,
+    executor: ExecutorName | None = None,
+    address: str | None = None,
+    path: str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: bool | None = None,
+    profile: bool = False,
+    loggers: Sequence[LoggerName | Log] = (),
+    **parts: Unpack[Parts],
+) -> Result:
+    """Run an experiment to its last round and record it.
+
+    Args:
+        experiment: from `load` or `Experiment.model_validate`.
+        executor: "local" runs in this process, without Ray, as `engine.workers = 0` does; "ray" insists on Ray.
+        address: None uses this machine; "auto" joins the running Ray cluster and leaves it as it was. There the run
+            goes on should this process be killed: `raysim.attach` follows it, `raysim.stop` ends it.
+        path: the run's folder, by default runs/<name>; or its URI, such as s3://bucket/runs/name: then all is worked
+            on in a copy on this machine, and put there meanwhile (docs/storage.md).
+        overwrite: start afresh where the folder exists.
+        resume: go on with the folder's run where it exists; rounds, placement and checkpoints may differ from it.
+        progress: a live progress bar; by default on a terminal and in a notebook.
+        profile: write timeline.json, which https://ui.perfetto.dev opens: what driver and workers did when.
+        loggers: "tensorboard", "mlflow", "wandb", or functions; each is called with every round's row.
+        parts: what is passed beside the experiment, each by its name in `raysim.Parts`.
+
+    Raises:
+        RaysimError: see `raysim.errors`; what was checkpointed before an error can be resumed.
+        KeyboardInterrupt: after Ctrl-C, SIGTERM or `raysim stop`, once the last finished round is checkpointed.
+    """
+    check_one(experiment)
+    check(loggers)
+    plan = resolve(with_executor(experiment, executor), **parts)
+    with local_copy(folder_of(experiment, path)) as where:
+        opening = opening_of(plan, where, resume, overwrite, profile)
+        return _carry_out(plan, opening, address, progress, loggers)
+
+
+@takes_parts
+def resume(
+    path: str | Path,
+    *,
+    rounds: int | None = None,
+    executor: ExecutorName | None = None,
+    address: str | None = None,
+    progress: bool | None = None,
+    loggers: Sequence[LoggerName | Log] = (),
+    **parts: Unpack[Parts],
+) -> Result:
+    """Go on with a run from its newest checkpoint, to the same bits as if it had never stopped.
+
+    Args:
+        path: the run's folder, or its URI.
+        rounds: a new last round, to run on beyond the old one.
+        executor, address, progress, loggers: as for `run`; they may differ from the first time.
+        parts: again, where they were passed to `run`.
+
+    Raises:
+        RunFolderError: the folder is none, or its data or settings differ. What is passed in, but for a
+            dataset, is code, whose sameness only you can vouch for.
+    """
+    with local_copy(path) as where:
+        experiment = records.stored_experiment(where)
+        check_one(experiment, where)
+        check(loggers)
+        if rounds is not None:
+            experiment = experiment.changed([f"rounds={rounds}"])
+        plan = resolve(with_executor(experiment, executor), **parts)
+        return _carry_out(plan, opening_of(plan, where, resume=True), address, progress, loggers)
+
+
+@takes_parts
+def replay(
+    path: str | Path,
+    round: int,
+    *,
+    client: str | None = None,
+    **parts: Unpack[Parts],
+) -> Round | ClientUpdate:
+    """Compute a recorded round once more, in this process and to the same bits; or one client's update in it.
+
+    Args:
+        path: the run's folder, or its URI; nothing in it is changed.
+        round: 0 for the first.
+        client: an id in that round's cohort, to see what it sent; None for the whole round.
+        parts: again, where they were passed to `run`.
+
+    Raises:
+        RunFolderError: no such round or client in it, or data or model differ from what it was run with.
+    """
+    where = read_only_copy(path)
+    experiment = records.stored_experiment(where)
+    check_one(experiment, where)
+    plan = resolve(with_executor(experiment, "local"), **parts)
+    check_same(plan, where)
+    if client is not None:
+        return replay_client(plan, where, round, client)
+    return _as_round(plan, replay_round(plan, where, round))
+
+
+@takes_parts
+def rounds(
+    experiment: Experiment,
+    *,
+    executor: ExecutorName | None = None,
+    address: str | None = None,
+    path: str | Path | None = None,
+    overwrite: bool = False,
+    **parts: Unpack[Parts],
+) -> Iterator[Round]:
+    """Step through an experiment round by round, never more than one round ahead of the reader.
+
+    The arguments are those of `run`; nothing is written unless `path` is given. The experiment is checked before the
+    iterator is returned, Ray's resources when the first round is asked for. Leaving the loop early stops the run.
+    """
+    check_one(experiment)
+    plan = resolve(with_executor(experiment, executor), **parts)
+    with ExitStack() as checked:
+        opening = None if path is None else opening_of(plan, checked.enter_context(local_copy(path)), False, overwrite)
+        until_left = checked.pop_all()
+    log_beginning(plan)
+    if plan.experiment.engine.workers == 0:
+        return _public(plan, _rounds_here(plan, opening), until_left)
+    # Ray is imported only where it is asked for: the in-process engine works without it.
+    from raysim.engine.on_ray.driver import session
+
+    return _public(plan, session.rounds(plan, opening, address), until_left)
+
+
+def _public(plan: Plan, steps: Generator[Finished], until_left: ExitStack) -> Iterator[Round]:
+    with until_left, closing(steps):
+        for finished in steps:
+            yield _as_round(plan, finished)
+
+
+def _as_round(plan: Plan, f: Finished) -> Round:
+    return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model)
+
+
+def _result(plan: Plan, path: Path, weights: Weights) -> Result:
+    return Result(weights.to_named(plan.model), records.read_rounds(path), records.read_clients(path), path)
+
+
+def _carry_out(
+    plan: Plan,
+    opening: Opening,
+    address: str | None,
+    progress: bool | None,
+    loggers: Sequence[LoggerName | Log],
+) -> Result:
+    # Workers import raysim too: what draws is imported only where it draws.
+    from raysim.report import curve
+    from raysim.report.progress import Silent, Terminal
+
+    experiment, path = plan.experiment, opening.path
+    if is_whole(plan, opening) and (state := records.newest_state(path, plan.fingerprint)) is not None:
+        return _result(plan, path, state.weights)
+    log_beginning(plan)
+    show: Progress = Terminal.where_wanted(progress, experiment.rounds) or Silent()
+    logs = Loggers(loggers, path, experiment)
+
+    def tell(row: Mapping[str, Any]) -> None:
+        show.row(row)
+        logs.row(row)
+
+    watcher = Watcher(show.started, tell)
+    with terminable(), show, logs:
+        if experiment.engine.workers == 0:
+            weights = _run_here(plan, opening, watcher, curve.of_run)
+        else:
+            from raysim.engine.on_ray.driver import session
+
+            weights = session.run(plan, opening, address, watcher, curve.of_run, run_name(experiment, path))
+    return _result(plan, path, weights)
+
+
+def _run_here(plan: Plan, opening: Opening, watcher: Watcher, after: Callable[[Path, Experiment], None]) -> Weights:
+    with opened(plan, opening) as (folder, state):
+        watcher.started(["this process"])
+        try:
+            with closing(_steps_here(plan, folder, state)) as steps:
+                for finished in steps:
+                    weights = finished.weights
+                    watcher.row(finished.row)
+        finally:
+            after(opening.path, plan.experiment)
+    return weights
+
+
+def _rounds_here(plan: Plan, opening: Opening | None) -> Generator[Finished]:
+    with nullcontext((None, None)) if opening is None else opened(plan, opening) as (folder, state):
+        yield from _steps_here(plan, folder, state)
+
+
+def _steps_here(plan: Plan, folder: RunFolder | None, state: ServerState | None) -> Generator[Finished]:
+    engine = plan.experiment.engine
+    with with_states_folder(plan, None if folder is None else folder.path) as plan:
+        steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder, overlap=False)
+        with closing(steps):
+            while True:
+                # Between rounds torch's settings are the reader's own.
+                with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
+                    finished = next(steps, None)
+                if finished is None:
+                    return
+                yield finished

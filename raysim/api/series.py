@@ -1,0 +1,304 @@
+"""Carries out several runs in one folder and one connection to Ray. Trials and sweeps are series.
+
+They go side by side, a worker each (many.py), where that keeps at least as many workers busy as the chunks of one run's
+rounds would; and else one after the other, each with all workers. A run has the same bits either way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from raysim.api.many import Report, Runs
+from raysim.api.preflight import ExecutorName, with_executor
+from raysim.api.run import Result, run
+from raysim.engine.parts import Parts
+from raysim.engine.plan.plan import Plan
+from raysim.engine.plan.resolve import log_beginning, resolve
+from raysim.engine.rounds.terminable import terminable
+from raysim.experiment.experiment import Experiment
+from raysim.loggers.logger import Log
+from raysim.loggers.open import LoggerName, Loggers
+from raysim.run_folder import records
+from raysim.run_folder.writer import RunFolder
+from raysim.storage.remote.folder import put_meanwhile
+
+AT_A_TIME = 64
+"""So many runs are under way at a time, ..."""
+
+MODELS_BYTES = 2**30
+"""... or as many as have models of this size together, if those are fewer; but one for each worker."""
+
+
+class Member(NamedTuple):
+    """One run of a series, and its folder."""
+
+    path: Path
+    experiment: Experiment
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What `raysim.run` is told of every run of a series alike; see there."""
+
+    executor: ExecutorName | None = None
+    address: str | None = None
+    progress: bool | None = None
+    profile: bool = False
+    loggers: Sequence[LoggerName | Log] = ()
+    parts: Parts = field(default_factory=Parts)
+
+    def resolved(self, member: Member) -> Plan:
+        """The run; raises what is wrong with it, before anything on the disk is touched."""
+        return resolve(with_executor(member.experiment, self.executor), **self.parts)
+
+    def connection(self, experiment: Experiment) -> AbstractContextManager[None]:
+        """Ray starts once for all members, where it is wanted."""
+        if with_executor(experiment, self.executor).engine.workers == 0:
+            return nullcontext()
+        from raysim.engine.on_ray.cluster.cluster import connected
+
+        return connected(self.address)
+
+
+def goes_on(path: Path, overwrite: bool, resume: bool, check_same: Callable[[Path], None]) -> bool:
+    """Whether the series goes on with what is in the folder; touches nothing.
+
+    Raises:
+        RunFolderError: the folder cannot be made, or `check_same` refuses what is there.
+    """
+    if resume and path.exists():
+        check_same(path)
+        return True
+    RunFolder.check_free(path, overwrite)
+    return False
+
+
+def make_folder(path: Path, experiment: Experiment, resume: bool) -> None:
+    """The series' folder, with its experiment; what is there is removed unless it is gone on with."""
+    if path.exists() and not resume:
+        records.remove(path)
+    path.mkdir(parents=True, exist_ok=True)
+    records.write_experiment(path, experiment, "")
+
+
+def carry_out(
+    members: Sequence[Member],
+    first: Plan,
+    arguments: Arguments,
+    resume: bool,
+    started: Callable[[Member], None],
+    done: Callable[[Member, Result], None],
+    show: Callable[[], None],
+) -> None:
+    """Run the members.
+
+    Args:
+        members: the runs.
+        first: the first one, resolved; the others are expected to cost about as much.
+        arguments: of all runs alike.
+        resume: go on with the folders that are there.
+        started, done: called when a run begins, and with its result.
+        show: called after `done`, from another thread too, to write what there is so far; once more after the last one.
+    """
+    left = sum(not (resume and _is_recorded(member)) for member in members)
+    if arguments.address is None and _same_workers(members) and left >= busy_workers(first):
+        _side_by_side(members, first, arguments, resume, started, done, show)
+        return
+    for member in members:
+        started(member)
+        result = run(
+            member.experiment,
+            executor=arguments.executor,
+            address=arguments.address,
+            path=member.path,
+            resume=resume,
+            progress=arguments.progress,
+            profile=arguments.profile,
+            loggers=arguments.loggers,
+            **arguments.parts,
+        )
+        done(member, result)
+        show()
+
+
+def _is_recorded(member: Member) -> bool:
+    return member.path.exists() and records.read_rounds(member.path).num_rows >= member.experiment.rounds
+
+
+def _same_workers(members: Sequence[Member]) -> bool:
+    """Whether no member asks for other workers than the others, as a sweep over their number does."""
+    engines = [member.experiment.engine for member in members]
+    return len({(e.workers, e.cpus_per_worker, e.gpus_per_worker) for e in engines}) == 1
+
+
+def busy_workers(plan: Plan) -> int:
+    """How many workers the first round of a run by itself gives something to do."""
+    engine = plan.experiment.engine
+    if engine.workers == 0:
+        return 1
+    from raysim.engine.on_ray.cluster.cluster import place
+
+    sampler = plan.sampler()
+    chunks, _ = plan.chunks(sampler.sample(sampler.init(), 0), 0)
+    return min(place(engine).workers, len(chunks))
+
+
+def _side_by_side(
+    members: Sequence[Member],
+    first: Plan,
+    arguments: Arguments,
+    resume: bool,
+    started: Callable[[Member], None],
+    done: Callable[[Member, Result], None],
+    show: Callable[[], None],
+) -> None:
+    waiting, under_way = deque(members), dict[int, Member]()
+    log_beginning(first)
+    with ExitStack() as stack:
+        stack.enter_context(terminable())
+        stack.enter_context(put_meanwhile(members[0].path))
+        pictures = stack.enter_context(_Pictures(show))
+        stack.callback(lambda: pictures.unfinished(under_way.values()))
+        progress = stack.enter_context(_Progress(arguments.progress, members))
+        logs = stack.enter_context(_InTurn(members, arguments.loggers))
+        how: Any = {"executor": arguments.executor, "address": arguments.address, "together": "exact"}
+        runs = stack.enter_context(Runs(members[0].experiment, **how, **arguments.parts))
+        progress.started(runs.workers)
+        params = first.initial.params
+        models = MODELS_BYTES // (params.numel() * params.element_size())
+        at_a_time = max(runs.workers, min(AT_A_TIME, models))
+        while waiting or under_way:
+            # Those that begin together may be trained together.
+            if len(under_way) <= at_a_time // 2:
+                batch = [waiting.popleft() for _ in range(min(len(waiting), at_a_time - len(under_way)))]
+                for member in batch:
+                    started(member)
+                asked = [(member.experiment, member.path) for member in batch]
+                numbers = runs.start(asked, resume=resume, profile=arguments.profile)
+                under_way.update(zip(numbers, batch, strict=True))
+            for report in runs.reports():
+                member = under_way[report.run]
+                progress.hear(report)
+                if report.error is not None:
+                    raise report.error
+                logs.hear(member, () if report.earlier else report.rows, report.finished)
+                if report.finished:
+                    del under_way[report.run]
+                    done(member, _result(report))
+                    pictures.draw(member, anew=not report.earlier)
+                    if waiting:
+                        break
+
+
+def _result(report: Report) -> Result:
+    assert report.params is not None
+    return Result(report.params, records.read_rounds(report.path), records.read_clients(report.path), report.path)
+
+
+class _Progress(AbstractContextManager["_Progress"]):
+    """Shows all runs of a series as one: its rounds are those of any run, as they come."""
+
+    def __init__(self, progress: bool | None, members: Sequence[Member]) -> None:
+        from raysim.report.progress import Silent, Terminal
+
+        total = sum(member.experiment.rounds for member in members)
+        self._show = Terminal.where_wanted(progress, total) or Silent()
+        self._rounds = itertools.count()
+
+    def started(self, workers: int) -> None:
+        """The workers are there."""
+        self._show.started([f"{workers} run(s) at a time, one on each worker"])
+
+    def hear(self, report: Report) -> None:
+        """Take in rows of a run."""
+        for row, place in zip(report.rows, self._rounds, strict=False):
+            (self._show.joined if report.earlier else self._show.row)({**row, "round": place})
+
+    def __enter__(self) -> Self:
+        self._show.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._show.__exit__(*error)
+
+
+class _Pictures(AbstractContextManager["_Pictures"]):
+    """Draws runs that have ended, in a thread beside those that go on; `show` is called when none of them waits."""
+
+    def __init__(self, show: Callable[[], None]) -> None:
+        self._show, self._thread = show, ThreadPoolExecutor(1, thread_name_prefix="pictures")
+        self._asked: list[Future[None]] = []
+        self._num_asked = 0
+
+    def draw(self, member: Member, anew: bool) -> None:
+        """Draw a run that is finished; without `anew` its picture is there."""
+        self._num_asked += 1
+        self._asked.append(self._thread.submit(self._draw, member, anew, self._num_asked))
+
+    def _draw(self, member: Member, anew: bool, place: int) -> None:
+        # Workers import raysim too: what draws is imported only where it draws.
+        from raysim.report import curve
+
+        if anew:
+            curve.of_run(*member)
+        if place == self._num_asked:
+            self._show()
+
+    def unfinished(self, members: Iterable[Member]) -> None:
+        """Draw runs that an error or an interrupt has ended."""
+        from raysim.report import curve
+
+        for member in members:
+            curve.of_run(*member)
+
+    def __exit__(self, *error: Any) -> None:
+        self._thread.shutdown()
+        for drawn in self._asked:
+            drawn.result()
+
+
+class _InTurn(AbstractContextManager["_InTurn"]):
+    """Hands rows to the loggers of one run after the other, in the order of the runs, whatever order they come in.
+
+    Some services know one run at a time, and a row does not say of which run it is.
+    """
+
+    def __init__(self, members: Iterable[Member], loggers: Sequence[LoggerName | Log]) -> None:
+        self._turns = deque((member, Loggers(loggers, *member)) for member in members)
+        self._rows: dict[Path, list[Mapping[str, Any]]] = {}
+        self._finished: set[Path] = set()
+
+    def hear(self, member: Member, rows: Sequence[Mapping[str, Any]], finished: bool) -> None:
+        """Take in rows of a run; they are handed on when it is the run's turn."""
+        self._rows.setdefault(member.path, []).extend(rows)
+        if finished:
+            self._finished.add(member.path)
+        while self._turns:
+            turn, logs = self._turns[0]
+            self._hand_on(turn, logs)
+            if turn.path not in self._finished:
+                return
+            logs.__exit__(None, None, None)
+            self._turns.popleft()
+
+    def _hand_on(self, member: Member, logs: Loggers) -> None:
+        for row in self._rows.pop(member.path, ()):
+            logs.row(row)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for member, logs in self._turns:
+            self._hand_on(member, logs)
+            logs.__exit__(kind, error, trace)

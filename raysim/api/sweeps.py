@@ -1,0 +1,205 @@
+"""Runs the points of a sweep, and puts their results together."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+import pyarrow as pa
+
+from raysim.api import series, trials
+from raysim.api.preflight import ExecutorName, folder_of
+from raysim.api.run import Result
+from raysim.api.series import Arguments, Member
+from raysim.engine.parts import Parts, takes_parts
+from raysim.errors import RunFolderError
+from raysim.experiment import differences, sweep
+from raysim.experiment.experiment import Experiment
+from raysim.experiment.sweep import ExperimentPoint, Sweep
+from raysim.loggers.logger import Log
+from raysim.loggers.open import LoggerName, check
+from raysim.run_folder import records
+from raysim.run_folder.tables import tagged
+from raysim.storage.remote.folder import local_copy
+
+FILE = "sweep.json"
+"""What a sweep's folder was asked for: {"experiment": keys that were said, "values": {key: values}}."""
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """What one point of a sweep left.
+
+    values: of the swept keys. rounds, clients: as `Result`'s, or `TrialsResult`'s where the experiment asks for trials.
+    path: the folder of its run or trials.
+    """
+
+    values: Mapping[str, Any]
+    rounds: pa.Table
+    clients: pa.Table
+    path: Path
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What a sweep leaves: its points in order, the last key's values changing fastest, and the folder of all."""
+
+    points: tuple[SweepPoint, ...]
+    path: Path
+
+    @property
+    def rounds(self) -> pa.Table:
+        """All points' rounds, with a column for each swept key first."""
+        return tagged([(point.values, point.rounds) for point in self.points])
+
+    @property
+    def clients(self) -> pa.Table:
+        """All points' evaluated clients, with a column for each swept key first."""
+        return tagged([(point.values, point.clients) for point in self.points])
+
+
+@takes_parts
+def run_sweep(
+    experiment: Experiment,
+    values: Mapping[str, Iterable[Any]],
+    *,
+    executor: ExecutorName | None = None,
+    address: str | None = None,
+    path: str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: bool | None = None,
+    profile: bool = False,
+    loggers: Sequence[LoggerName | Log] = (),
+    started: Callable[[Member], None] = lambda member: None,
+    **parts: Unpack[Parts],
+) -> SweepResult:
+    """Run an experiment for every combination of values, in one connection to Ray.
+
+    Its runs go side by side, or one after the other, as those of `run_trials` do.
+
+    Args:
+        experiment: where it asks for trials, every point has as many.
+        values: dotted key -> its values, such as {"cohort.size": [10, 50, 100]}.
+        executor, address, progress, profile: as for `run`.
+        loggers: as for `run_trials`.
+        path: the folder of all, by default runs/<name>, or its URI.
+        overwrite: start afresh where the folder exists.
+        resume: go on with the folder: finished points are read, others continued, and a key may have more values.
+        started: told of a run, its folder and its experiment, when it begins.
+        parts: as for `run`, the same for every point.
+
+    Raises:
+        RaysimError: as `run`. Every point is checked before the first one runs; finished ones are kept.
+    """
+    check(loggers)
+    values = sweep.plain(values)
+    points = sweep.points(experiment, values)
+    arguments = Arguments(executor, address, progress, profile, loggers, parts)
+    with local_copy(folder_of(experiment, path)) as where:
+        resume = series.goes_on(where, overwrite, resume, partial(_check_same, experiment, values))
+        members = {point.folder: _members(point, where) for point in points}
+        first, *_ = [arguments.resolved(of_point[0]) for of_point in members.values()]
+        point_of = {member.path: point for point in points for member in members[point.folder]}
+        results: dict[Path, Result] = {}
+        changed: deque[ExperimentPoint] = deque()
+
+        def together() -> SweepResult:
+            """The points of which every run has its result."""
+            whole = [p for p in points if all(member.path in results for member in members[p.folder])]
+            return SweepResult(tuple(_finished(p, members[p.folder], results, where) for p in whole), where)
+
+        def done(member: Member, result: Result) -> None:
+            # Many models need not stay in memory: each lies in its run's folder.
+            results[member.path] = dataclasses.replace(result, params={})
+            changed.append(point_of[member.path])
+
+        def show() -> None:
+            """What there is can be looked at while the others go on."""
+            for point in {changed.popleft().folder: point for point in tuple(changed)}.values():
+                if point.experiment.trials.count > 1:
+                    of_point = [results[m.path] for m in members[point.folder] if m.path in results]
+                    trials.write_summary(point.experiment, of_point, where / point.folder)
+            _put_together(together(), experiment.name)
+
+        with arguments.connection(experiment):
+            series.make_folder(where, experiment, resume)
+            _write(where, experiment, values)
+            for point in points:
+                if point.experiment.trials.count > 1:
+                    _make_folder_of_trials(point, where / point.folder, resume)
+            every = [member for of_point in members.values() for member in of_point]
+            series.carry_out(every, first, arguments, resume, started, done, show)
+        return together()
+
+
+def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
+    """The experiment and the values of a sweep's folder; None where it holds no sweep."""
+    file = path / FILE
+    if not file.exists():
+        return None
+    try:
+        stored = json.loads(file.read_text())
+        return Experiment.model_validate(stored["experiment"]), stored["values"]
+    except (json.JSONDecodeError, KeyError) as error:
+        raise RunFolderError(f"{file} is damaged: {error}") from None
+
+
+def _members(point: ExperimentPoint, where: Path) -> list[Member]:
+    path = where / point.folder
+    if point.experiment.trials.count > 1:
+        return trials.members_of(point.experiment, path)
+    return [Member(path, point.experiment)]
+
+
+def _make_folder_of_trials(point: ExperimentPoint, path: Path, resume: bool) -> None:
+    resume = series.goes_on(path, False, resume, partial(trials.check_same, point.experiment))
+    series.make_folder(path, point.experiment, resume)
+
+
+def _finished(
+    point: ExperimentPoint, members: Sequence[Member], results: Mapping[Path, Result], where: Path
+) -> SweepPoint:
+    path, of_point = where / point.folder, [results[member.path] for member in members]
+    whole = trials.together(of_point, path) if point.experiment.trials.count > 1 else of_point[0]
+    return SweepPoint(point.values, whole.rounds, whole.clients, path)
+
+
+def _check_same(experiment: Experiment, values: Sweep, path: Path) -> None:
+    """The folder holds a sweep of this experiment over these keys, with no more values."""
+    stored = stored_sweep(path)
+    if stored is None:
+        raise RunFolderError(f"{path} holds no sweep: give the sweep another folder (--path, path=).")
+    before, old = stored
+    found = differences.settings(before, experiment)
+    if list(old) != list(values):
+        found.append(f"the swept keys were {', '.join(old)}, and are {', '.join(values)}")
+    else:
+        lost = [(key, value) for key in old for value in old[key] if value not in values[key]]
+        found += [f"{key} had the value {value!r}, and has not" for key, value in lost]
+    if found:
+        raise RunFolderError(
+            f"{path} holds another sweep: {'; '.join(found)}. Give the sweep another folder (--path, path=), or start "
+            f"afresh (--overwrite, overwrite=True).{records.other_version(path)}"
+        )
+
+
+def _write(path: Path, experiment: Experiment, values: Sweep) -> None:
+    asked = {"experiment": experiment.said(), "values": {key: list(each) for key, each in values.items()}}
+    records.write_text(json.dumps(asked, indent=2) + "\n", path / FILE)
+
+
+def _put_together(result: SweepResult, name: str) -> None:
+    if not result.points:
+        return
+    records.write_table(result.rounds, result.path / "sweep.parquet")
+    # Workers import raysim too: what draws is imported only where it draws.
+    from raysim.report import sweep_picture
+
+    sweep_picture.draw([(point.values, point.rounds) for point in result.points], result.path / "sweep.png", name)

@@ -1,0 +1,170 @@
+"""Runs the trials of an experiment, and puts their results together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Unpack
+
+import pyarrow as pa
+
+from raysim.api import series
+from raysim.api.preflight import ExecutorName, folder_of
+from raysim.api.run import Result
+from raysim.api.series import Arguments, Member
+from raysim.engine.parts import Parts, takes_parts
+from raysim.errors import ExperimentError, RunFolderError
+from raysim.experiment import differences
+from raysim.experiment.expand import trials_of
+from raysim.experiment.experiment import Experiment
+from raysim.loggers.logger import Log
+from raysim.loggers.open import LoggerName, check
+from raysim.run_folder import records, tables
+from raysim.run_folder.tables import tagged
+from raysim.storage.remote.folder import local_copy
+
+
+@dataclass(frozen=True)
+class TrialsResult:
+    """What the trials of an experiment leave.
+
+    trials: each one's result, in order; their folders are `path / "trial-0"` and so on. summary: mean and standard
+    deviation of every figure, one row per round (raysim/run_folder/tables.py). path: the folder of all. A notebook
+    shows it as the closing table and the learning curve.
+    """
+
+    trials: tuple[Result, ...]
+    summary: pa.Table = field(repr=False)
+    path: Path
+
+    def _repr_html_(self) -> str | None:
+        from raysim.report import closing, notebook
+
+        try:
+            experiment = records.stored_experiment(self.path)
+        except RunFolderError:
+            return None
+        lines = closing.lines_of_trials(experiment, self.summary, self.path)
+        means, deviations = tables.part(self.summary, tables.MEAN), tables.part(self.summary, tables.DEVIATION)
+        return notebook.html(lines, means, experiment.name, deviations)
+
+    @property
+    def rounds(self) -> pa.Table:
+        """All trials' rounds, with the column `trial` first."""
+        return _numbered([result.rounds for result in self.trials])
+
+    @property
+    def clients(self) -> pa.Table:
+        """All trials' evaluated clients, with the column `trial` first."""
+        return _numbered([result.clients for result in self.trials])
+
+
+@takes_parts
+def run_trials(
+    experiment: Experiment,
+    *,
+    executor: ExecutorName | None = None,
+    address: str | None = None,
+    path: str | Path | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: bool | None = None,
+    profile: bool = False,
+    loggers: Sequence[LoggerName | Log] = (),
+    started: Callable[[Member], None] = lambda member: None,
+    **parts: Unpack[Parts],
+) -> TrialsResult:
+    """Run all trials of an experiment in one connection to Ray: side by side, or one after the other.
+
+    They go side by side, a worker each, where there are at least as many of them as there are workers, or chunks in a
+    round. Each has the same bits as by itself. With an address they go one after the other, as runs of the cluster.
+
+    Args:
+        experiment: its `trials` say how many, and what varies.
+        executor, address, progress, profile: as for `run`.
+        loggers: as for `run`; those named are opened for each trial, in its own folder. They get the rows of one trial
+            after the other.
+        path: the folder of all, by default runs/<name>, or its URI.
+        overwrite: start afresh where the folder exists.
+        resume: go on with the folder: finished trials are read, others continued, and there may be more than before.
+        started: told of a trial, its folder and its experiment, when it begins.
+        parts: as for `run`, the same for every trial; passed in, they do not vary.
+
+    Raises:
+        RaysimError: as `run`; trials that were finished before are kept.
+    """
+    if experiment.trials.count < 2:
+        raise ExperimentError("The experiment asks for one trial: set `trials` to a number, or call raysim.run.")
+    check(loggers)
+    arguments = Arguments(executor, address, progress, profile, loggers, parts)
+    with local_copy(folder_of(experiment, path)) as where:
+        resume = series.goes_on(where, overwrite, resume, partial(check_same, experiment))
+        members = members_of(experiment, where)
+        first = arguments.resolved(members[0])
+        found: dict[Path, Result] = {}
+
+        def results() -> list[Result]:
+            return [found[member.path] for member in members if member.path in found]
+
+        def done(member: Member, result: Result) -> None:
+            found[member.path] = result
+
+        def show() -> None:
+            """What there is can be looked at while the others run."""
+            write_summary(experiment, results(), where)
+
+        with arguments.connection(experiment):
+            series.make_folder(where, experiment, resume)
+            series.carry_out(members, first, arguments, resume, started, done, show)
+        return together(results(), where)
+
+
+def together(results: Sequence[Result], path: Path) -> TrialsResult:
+    """The trials' results as one, from the folder `path`."""
+    return TrialsResult(tuple(results), _summarised(results), path)
+
+
+def members_of(experiment: Experiment, path: Path) -> list[Member]:
+    """The trials of an experiment, each in its folder within `path`."""
+    return [Member(path / f"trial-{number}", trial) for number, trial in enumerate(trials_of(experiment))]
+
+
+def _summarised(results: Sequence[Result]) -> pa.Table:
+    """Mean and standard deviation of the trials so far; see raysim/run_folder/tables.py."""
+    return tables.summarise([result.rounds for result in results])
+
+
+def write_summary(experiment: Experiment, results: Sequence[Result], path: Path) -> None:
+    """Write the trials' table and picture."""
+    table = _summarised(results)
+    records.write_table(table, path / "summary.parquet")
+    # Workers import raysim too: what draws is imported only where it draws.
+    from raysim.report import curve
+
+    means, deviations = tables.part(table, tables.MEAN), tables.part(table, tables.DEVIATION)
+    curve.draw(means, path / "curve.png", f"{experiment.name}, {len(results)} trials", deviations)
+
+
+def check_same(experiment: Experiment, path: Path) -> None:
+    """RunFolderError unless the folder holds trials of this experiment, no more of them than it asks for."""
+    stored = records.stored_experiment(path)
+    if stored.trials.count < 2:
+        raise RunFolderError(f"{path} holds one run and no trials: give the trials another folder (--path, path=).")
+    found = differences.settings(stored, experiment)
+    if stored.trials.vary != experiment.trials.vary:
+        found.append(f"trials.vary was {list(stored.trials.vary)}, and is {list(experiment.trials.vary)}")
+    if found:
+        raise RunFolderError(
+            f"{path} holds trials with other settings: {'; '.join(found)}. Give the trials another folder (--path, "
+            f"path=), or start afresh (--overwrite, overwrite=True).{records.other_version(path)}"
+        )
+    if experiment.trials.count < stored.trials.count:
+        raise RunFolderError(
+            f"{path} holds {stored.trials.count} trials, so it cannot go on with {experiment.trials.count} only."
+        )
+
+
+def _numbered(tables: Sequence[pa.Table]) -> pa.Table:
+    return tagged([({"trial": number}, table) for number, table in enumerate(tables)])

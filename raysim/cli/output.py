@@ -1,0 +1,59 @@
+"""Prints messages and closing tables, and names the exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+FAILED = 1
+"""Something broke."""
+
+MISUSED = 2
+"""What was asked for cannot be done."""
+
+INTERRUPTED = 130
+"""Ctrl-C, as shells count signals: 128 and SIGINT's number."""
+
+
+def say(text: str) -> None:
+    """A message, on standard error."""
+    typer.echo(text, err=True)
+
+
+def print_table(lines: Sequence[tuple[str, str]]) -> None:
+    """The closing table, on standard output."""
+    import sys
+
+    from rich.console import Console
+
+    from raysim.report import closing
+
+    table = closing.table(lines)
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
+    # A file has no width to fold paths at, and no use for the blanks that fill up a column.
+    console = Console(width=1000, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    typer.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+@contextmanager
+def interruptible(path: Path) -> Iterator[None]:
+    """Ctrl-C inside ends the command, and says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        from raysim.run_folder import records
+        from raysim.storage.remote.folder import named
+
+        done = records.read_rounds(path).num_rows
+        after = f"after round {done:,}" if done else "before the first round was finished"
+        if (path / "experiment.json").exists() and not (path / "checkpoints").exists():
+            after = "among several runs"
+        say(f"stopped {after}" + (f"; go on with: raysim resume {named(path)}" if path.exists() else ""))
+        raise typer.Exit(INTERRUPTED) from None

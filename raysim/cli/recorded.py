@@ -1,0 +1,100 @@
+"""Commands that read recorded runs: `raysim report`, `raysim compare` and `raysim replay`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from raysim.cli.options import Folders
+from raysim.cli.output import say
+
+if TYPE_CHECKING:
+    from raysim.engine.rounds.replay import ClientUpdate
+
+
+def report(
+    folders: Folders,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the report goes. [default: DIR/report; report, for several]"),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="The accuracy of rounds to target. [default: 95 % of the best]"),
+    ] = None,
+) -> None:
+    """Make a page with pictures of runs, and each picture as PNG, SVG and CSV.
+
+    A folder is a run's, or holds trials, a sweep or any other runs. Runs that differ in seeds only are put together.
+    """
+    from raysim.report import build
+
+    made = build.build(folders, out or build.default_folder(folders), target)
+    for note in made.notes:
+        say(f"note: {note}")
+    typer.echo(f"{made.page}, {made.figures} figures")
+
+
+def compare(
+    folders: Folders,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME", help="A figure of the records. [default: each evaluation's accuracy]"),
+    ] = None,
+    test: Annotated[Literal["t", "wilcoxon"], typer.Option(help="The paired test.")] = "t",
+    form: Annotated[Literal["text", "markdown", "latex"], typer.Option("--format", help="Of the table.")] = "text",
+) -> None:
+    """Compare methods: mean, deviation, and the difference from the first, paired by seed and tested."""
+    from raysim.report import comparison, comparison_table, runs
+    from raysim.report.groups import grouped
+
+    found, unread = runs.read_all(folders)
+    groups, careful = grouped(found)
+    for note in (*unread, *careful):
+        say(f"note: {note}")
+    tables = [comparison.compare(groups, metric, test) for metric in metrics or comparison.default_metrics(groups)]
+    typer.echo("\n\n".join(comparison_table.written(table, form) for table in tables))
+
+
+def replay(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or its URI.")],
+    index: Annotated[int, typer.Option("--round", min=0, help="The round; 0 is the first.")],
+    client: Annotated[str | None, typer.Option(metavar="ID", help="Only this client's update.")] = None,
+) -> None:
+    """Compute a recorded round once more, in this process, and compare it with the record."""
+    from raysim.api import run as api
+
+    again = api.replay(folder, index, client=client)
+    if isinstance(again, api.Round):
+        typer.echo(beside_record(folder, again.index, again.metrics))
+    else:
+        typer.echo(_sent(again))
+
+
+def beside_record(folder: Path, index: int, metrics: Mapping[str, float | None]) -> str:
+    """A line per figure of the round, the recorded one beside it where it is another."""
+    from raysim.run_folder import records
+
+    row = records.read_rounds(folder).to_pylist()[index]
+    lines, others = [], []
+    for name, value in metrics.items():
+        if records.tells_cost(name) or row.get(name) is None:
+            continue
+        same = value == row[name]
+        lines.append(f"{name}  {value}" + ("" if same else f"  (recorded: {row[name]})"))
+        if not same:
+            others.append(name)
+    verdict = f"differs from the record in {', '.join(others)}" if others else "every figure as recorded"
+    return "\n".join([f"round {index}: {verdict}", *lines])
+
+
+def _sent(update: ClientUpdate) -> str:
+    """A line per tensor of a client's update."""
+    head = f"round {update.index}, client {update.client}, trained with {len(update.chunk) - 1} others"
+    if update.update is None:
+        return f"{head}: its update is not finite, and was rejected"
+    norms = [f"{name}  |delta| = {float(tensor.double().norm()):.6g}" for name, tensor in update.update.items()]
+    return "\n".join([head, *norms])

@@ -1,0 +1,176 @@
+"""Train a chunk of clients and measure what they made: a pure function of (broadcast, members, data, seed)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim import seeds
+from raysim.client import batches
+from raysim.client.augmentations import augment
+from raysim.client.augmentations.augment import Augmentation
+from raysim.client.section import ClientSection
+from raysim.client.trainer import Client, LocalStart, LockstepTrainer, Trainer, Updates
+from raysim.data.on_device import Examples
+from raysim.errors import RaysimError
+from raysim.models.layout import Layout
+from raysim.models.model import Weights
+
+
+class ClientFailure(Exception):
+    """User code failed while the client at this position was trained or evaluated; `__cause__` is what it raised.
+
+    `others` counts the clients that were worked on together with it, any of which may be the one.
+    """
+
+    def __init__(self, position: int, others: int = 0) -> None:
+        super().__init__(position, others)
+        self.position = position
+        self.others = others
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Facts of k clients that were trained together: vectors hold until the next ones are asked for.
+
+    squared_norms: float64 (k, G), |delta_i|^2 per parameter group. finite: whether each update is.
+    """
+
+    clients: tuple[Client, ...]
+    updates: Updates
+    squared_norms: Tensor
+    finite: tuple[bool, ...]
+
+
+def members(
+    examples: Examples,
+    positions: Sequence[int],
+    section: ClientSection,
+    seed: int,
+    round_index: int,
+    like: Tensor,
+) -> list[Client]:
+    """The chunk's clients with data on the device of `like`, floats in its dtype."""
+    at = np.array(positions)
+    sizes = examples.dataset.train.sizes(at).tolist()
+    joined = examples.load("train", [(p, 0, n) for p, n in zip(positions, sizes, strict=True)], like)
+    x, y = (rows.split_with_sizes(sizes) for rows in joined)
+    drawn = batches.draw(section, sizes, seed, round_index, positions)
+    keys = seeds.keys(seed, "module", round_index, at).tolist()
+    made = [
+        Client(position, n, x[i], y[i], drawn[i], keys[i])
+        for i, (position, n) in enumerate(zip(positions, sizes, strict=True))
+    ]
+    return made if section.augment is None else [_augmented(c, section.augment, seed, round_index) for c in made]
+
+
+def _augmented(client: Client, how: Augmentation, seed: int, round_index: int) -> Client:
+    visits, _ = client.visits()
+    augmented = augment.visits(how, visits, seed, round_index, client.position)
+    return replace(client, x=augment.evaluated(how, client.x), augmented=augmented)
+
+
+def train(
+    trainer: Trainer,
+    broadcast: Weights,
+    clients: Sequence[Client],
+    lr: float,
+    layout: Layout,
+    offset: Callable[[Client], Tensor] | None = None,
+    start: Mapping[str, Tensor] | None = None,
+) -> Iterator[Trained]:
+    """Train the clients in order and measure their updates.
+
+    Args:
+        offset: what a correction adds to a client's gradients; asked for when the client's turn comes, so that no more
+            of them are held than the trainer is given clients at a time: one, or a chunk.
+        start: what the optimizer's state starts as, (P,) each, where that is not for the optimizer to say.
+
+    Raises:
+        ClientFailure: user code raised; names the client, or the first of those trained together.
+    """
+    for group in [clients] if trainer.trains_together else [[client] for client in clients]:
+        if offset is not None:
+            group = [replace(client, offset=offset(client)) for client in group]
+        for together, updates in _watched(trainer, broadcast, group, lr, start):
+            yield _measured(together, updates, layout)
+
+
+def train_each(
+    trainer: LockstepTrainer, starts: Sequence[LocalStart], clients: Sequence[Client], layout: Layout
+) -> list[Trained]:
+    """The clients trained from each start, all at once (see `LockstepTrainer`), and measured.
+
+    Raises:
+        ClientFailure: as `train`.
+    """
+    try:
+        updates = trainer.train_each(starts, clients)
+    except (RaysimError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise ClientFailure(clients[0].position, others=len(clients) - 1) from error
+    whole = _measured(tuple(clients) * len(starts), updates, layout)
+    return [_part(whole, slice(i * len(clients), (i + 1) * len(clients))) for i in range(len(starts))]
+
+
+def _measured(clients: tuple[Client, ...], updates: Updates, layout: Layout) -> Trained:
+    if (squares := updates.squared_norms) is None:
+        norms = [torch.linalg.vector_norm(p, dim=-1, dtype=torch.float64) for p in layout.pieces(updates.delta)]
+        squares = torch.stack(norms, dim=-1).square()
+    # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
+    finite = squares.sum(-1).isfinite()
+    if updates.buffers.numel():
+        finite &= updates.buffers.isfinite().all(-1)
+    return Trained(clients, updates, squares, tuple(finite.tolist()))
+
+
+def _part(whole: Trained, rows: slice) -> Trained:
+    made = whole.updates
+    updates = Updates(
+        made.delta[rows],
+        made.buffers[rows],
+        made.counters[rows],
+        made.loss[rows],
+        made.correct[rows],
+        made.seen[rows],
+        None if made.gradients is None else made.gradients[rows],
+        None if made.squared_norms is None else made.squared_norms[rows],
+    )
+    return Trained(whole.clients[rows], updates, whole.squared_norms[rows], whole.finite[rows])
+
+
+def full_gradients(trainer: Trainer, broadcast: Weights, clients: Sequence[Client]) -> Iterator[tuple[Client, Tensor]]:
+    """Each client's gradient (P,) at the broadcast, of the mean loss over all its examples in one batch.
+
+    `trainer` sums gradients. Modules are in training mode, and draw as in a first local step.
+    """
+    whole = [replace(c, batches=batches.whole(c.num_examples), offset=None, augmented=None) for c in clients]
+    for group in [whole] if trainer.trains_together else [[client] for client in whole]:
+        for together, updates in _watched(trainer, broadcast, group, 0.0, None):
+            assert updates.gradients is not None
+            yield from zip(together, updates.gradients, strict=True)
+
+
+def _watched(
+    trainer: Trainer, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None
+) -> Iterator[tuple[tuple[Client, ...], Updates]]:
+    """The trainer's updates with their clients; what user code raises comes out as a ClientFailure."""
+    stream = trainer.train(broadcast, clients, lr, start)
+    done = 0
+    while done < len(clients):
+        try:
+            updates = next(stream)
+        except (RaysimError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise ClientFailure(
+                clients[done].position, others=len(clients) - 1 if trainer.trains_together else 0
+            ) from error
+        together = tuple(clients[done : done + len(updates.seen)])
+        done += len(together)
+        yield together, updates

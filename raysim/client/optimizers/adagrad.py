@@ -1,0 +1,39 @@
+"""Client Adagrad: G <- G + g^2; y <- y - lr g / (sqrt(G) + eps). G starts at v0 in every round.
+
+The form of torch.optim.Adagrad without its own decay of the learning rate. Weight decay is added to the gradient by the
+training loop, after clipping. Source: Duchi et al. (2011).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+from torch import Tensor
+
+from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State, descend_ratio
+from raysim.config.section import Section
+
+
+class ClientAdagrad(Section):
+    """Adagrad, its accumulator starting anew in every round."""
+
+    name: Literal["adagrad"] = "adagrad"
+    lr: NonNegativeFloat = Field(0.01, description="Learning rate of the first round.")
+    eps: PositiveFloat = Field(1e-10, description="Added to the root; > 0, because a weight without gradients stays.")
+    v0: NonNegativeFloat = Field(0.0, description="First value of the sum of squares in every round.")
+    weight_decay: NonNegativeFloat = Field(0.0, description="Factor of the weights that are added to the gradient.")
+
+
+def make(section: ClientAdagrad) -> ClientOptimizer:
+    """Close the pair over its constants."""
+
+    def init(params: Tensor) -> State:
+        return {"G": torch.full_like(params, section.v0), "scratch": params.new_zeros(params.shape)}
+
+    def step(params: Tensor, gradient: Tensor, state: State, lr: Rate) -> None:
+        squares = state["G"].addcmul_(gradient, gradient)
+        descend_ratio(params, gradient, torch.sqrt(squares, out=state["scratch"]).add_(section.eps), lr)
+
+    return ClientOptimizer(init, step)

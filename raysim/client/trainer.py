@@ -1,0 +1,95 @@
+"""The seam of local training: a *trainer* turns a broadcast and clients into updates.
+
+Trainers compute the same equations in different ways (one client after another, several with a client axis). They agree
+to rounding, and each is one implementation behind this protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from raysim.client.batches import Batches
+from raysim.models.model import Weights
+
+
+@dataclass(frozen=True)
+class Client:
+    """A member of a chunk: its data as tensors, its batches, and a key for draws inside the module (dropout).
+
+    `x` and `y` may be views into data of the whole chunk, at any alignment: trainers gather, which makes fresh memory.
+    `augmented` are the examples of all local steps in their order, where those are not rows of `x`.
+    `offset` (P,) is what a correction adds to every local gradient of the round; either all clients of a call have one,
+    or none.
+    """
+
+    position: int
+    num_examples: int
+    x: Tensor
+    y: Tensor
+    batches: Batches
+    key: int
+    augmented: Tensor | None = None
+    offset: Tensor | None = None
+
+    def visits(self) -> tuple[Tensor, Tensor]:
+        """x and y of all local steps in their order, one row a visit."""
+        order = torch.from_numpy(self.batches.order).to(self.x.device)
+        x = self.x.index_select(0, order) if self.augmented is None else self.augmented
+        return x, self.y.index_select(0, order)
+
+
+@dataclass(frozen=True)
+class Updates:
+    """What local training made of k >= 1 clients, a row each.
+
+    `delta` (k, P) = y_i - x, and `buffers` (k, B), `counters` (k, C) after training, hold only until the next updates
+    are asked for. `loss` and `correct` (NaN where nothing is counted) are summed over the `seen` examples of all local
+    batches, float64 (k,) on the CPU. `gradients` (k, P) are the means of the raw loss gradients over the client's local
+    steps, where the trainer was made to sum them. `squared_norms` (k, G), float64, are |delta_i|^2 per parameter, where
+    the trainer has them.
+    """
+
+    delta: Tensor
+    buffers: Tensor
+    counters: Tensor
+    loss: Tensor
+    correct: Tensor
+    seen: tuple[int, ...]
+    gradients: Tensor | None = None
+    squared_norms: Tensor | None = None
+
+
+class LocalStart(NamedTuple):
+    """Where a run's clients start from in a round, and their learning rate."""
+
+    weights: Weights
+    lr: float
+
+
+class Trainer(Protocol):
+    """One way of running local training; `trains_together` says whether it is given a chunk's clients at once."""
+
+    trains_together: bool
+
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
+        """Yield the clients' updates in the order given, one or more at a time; `broadcast` is not written to.
+
+        `start` is what the optimizer's state starts as, (P,) each, where that is not for the optimizer to say.
+        """
+        ...
+
+
+@runtime_checkable
+class LockstepTrainer(Trainer, Protocol):
+    """A trainer that can train the same clients from several starts at once."""
+
+    def train_each(self, starts: Sequence[LocalStart], clients: Sequence[Client]) -> Updates:
+        """The clients' updates from each start, one start's behind the other's; no client has an `offset`."""
+        ...

@@ -1,0 +1,250 @@
+"""Which trainer trains the clients, and how many of them together: a table, learned from docs/performance.md.
+
+Trainer and K fix the order of additions and with it the bits. So they follow from the experiment, the model, the kind
+of device and whether there is a C compiler, are resolved once before anything starts, and sent to every worker.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import nn
+
+from raysim.client.trainers import loss_gradient
+from raysim.client.trainers.kernel import library
+from raysim.client.trainers.kernel.dense import dense
+from raysim.client.trainers.recognise import recognise
+from raysim.errors import ExperimentError, ModelError
+from raysim.models import task as tasks
+from raysim.models.lstm import Lstm
+from raysim.models.task import Task
+
+TrainerName = Literal["one_by_one", "fused", "stacked", "vmap", "compiled"]
+Precision = Literal["float32", "tf32", "bf16"]
+
+TINY = 50_000
+"""Numbers of a client up to which a client axis wins on a CPU: beyond it, K sets of weights fall out of its cache."""
+
+TINY_RECURRENT = 20_000
+"""The same for recurrent models, whose steps through time torch's kernel takes faster than batched products do."""
+
+CALL = 1_400
+"""Examples of a model with next to no numbers that take the kernel as long as a chunk's other work takes a worker."""
+
+CALL_HALVED = 9_000
+"""Numbers of a client at which the kernel takes twice as long for an example as with next to none."""
+
+MOST_COMPILED = 1 << 21
+"""Numbers of a client up to which the kernel wins: beyond it, products wait for memory, whoever makes them."""
+
+FEW_ROWS = 64
+"""Examples of a local step up to which it does, unless a client is tiny: a library's large products are better."""
+
+SMALL = 500_000
+"""Numbers of a client up to which a call should hold several clients, for the call not to be felt."""
+
+STACK_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 26}
+"""Numbers of all clients of a stack beyond which more of them win nothing: on a CPU it falls out of a core's cache;
+on a card, 256 MB of weights, a guess until it is measured on one."""
+
+WITH_CLIENT_AXIS: tuple[TrainerName, ...] = ("stacked", "vmap")
+"""Trainers whose clients are trained together."""
+
+OVERHEAD = {"cpu": 300, "cuda": 3_000}
+"""Examples of a model with next to no numbers that take as long as what a local step of a stack costs whoever is in it;
+on a card a guess until it is measured on one."""
+
+OVERHEAD_HALVED = 2_500
+"""Numbers of a client at which an example takes twice as long as with next to none."""
+
+
+@dataclass(frozen=True)
+class TrainerChoice:
+    """How clients are trained.
+
+    trainer: never "auto". usual, most: clients of a chunk where all have as many, and at most.
+    least_chunks: where sizes are equal, how many chunks a round should have at least if the cohort allows it, so that
+    workers stay level; 1 where the experiment gives the chunk size.
+    overhead: examples that take as long as what a local step of a chunk costs whoever is in it, where clients are
+    trained together; 0 where they are not.
+    call: examples that take as long as what a chunk costs whoever is in it, where that is much beside their work; 0
+    where chunks hold enough.
+    why: one sentence, for people.
+    """
+
+    trainer: TrainerName
+    usual: int
+    most: int
+    least_chunks: int
+    overhead: int
+    call: int
+    why: str = field(compare=False)
+
+    @classmethod
+    def given(cls, trainer: TrainerName, size: int, overhead: int = 0, why: str = "") -> TrainerChoice:
+        """Of the experiment's own chunk size."""
+        return cls(trainer, size, size, 1, overhead, 0, why)
+
+    @property
+    def together(self) -> bool:
+        """Whether a chunk's clients are trained with a client axis, and so should have about as many local steps."""
+        return self.trainer in WITH_CLIENT_AXIS
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the experiment gives the chunk size, which no chunk exceeds."""
+        return self.least_chunks == 1
+
+    def chunk_size(self, cohort_size: int) -> int:
+        """K of a round whose chunks are of one size."""
+        if self.is_given:
+            return max(1, min(self.usual, cohort_size))
+        num_chunks = max(self.least_chunks, math.ceil(cohort_size / self.usual))
+        return max(1, math.ceil(cohort_size / num_chunks))
+
+    def num_chunks(self, cohort_size: int) -> int:
+        """Chunks of a round, at most, where their sizes differ: a multiple of `least_chunks`."""
+        wanted = math.ceil(cohort_size / self.chunk_size(cohort_size))
+        return math.ceil(wanted / self.least_chunks) * self.least_chunks
+
+
+@dataclass(frozen=True)
+class TrainingConditions:
+    """What a trainer is chosen by, beside the module and its loss.
+
+    trainer, chunk_size, precision, dtype, threads: of the engine's section; the kernel takes one thread. device_kind:
+    "cpu" or "cuda". batch_size: examples of a local step. plain: whether it is plain SGD and a correction at most
+    (`StepRule.plain`).
+    """
+
+    trainer: TrainerName | Literal["auto"]
+    chunk_size: int | Literal["auto"]
+    precision: Precision
+    dtype: Literal["float32", "float64"]
+    threads: int
+    device_kind: str
+    batch_size: int | Literal["full"]
+    plain: bool
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether a local step has so few examples that the kernel's products are the faster ones."""
+        return self.batch_size != "full" and self.batch_size <= FEW_ROWS
+
+
+def choose(given: TrainingConditions, module: nn.Module, task: Task) -> TrainerChoice:
+    """Resolve what the experiment leaves open, and refuse what cannot be had.
+
+    Args:
+        given: see there.
+        module: as the factory makes it.
+        task: losses and hits.
+
+    Raises:
+        ExperimentError: bf16 or tf32 with float64 weights; tf32 without a card.
+        ModelError: a trainer that the module or its loss does not allow.
+    """
+    precision, dtype, kind = given.precision, given.dtype, given.device_kind
+    if precision != "float32" and dtype != "float32":
+        raise ExperimentError(f"engine.precision = {precision!r} needs engine.dtype = 'float32', but got {dtype!r}.")
+    if precision == "tf32" and kind != "cuda":
+        raise ExperimentError(
+            f"engine.precision = 'tf32' is a precision of NVIDIA cards, and clients would be trained on {kind} "
+            f"here: take 'float32', or 'bf16'."
+        )
+    numbers = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    if given.trainer == "auto":
+        name, why = _best(given, module, task, numbers)
+    elif reason := _obstacle(given.trainer, given, module, task):
+        raise ModelError(f"engine.trainer = {given.trainer!r} cannot be used: {reason}.")
+    else:
+        name, why = given.trainer, "the experiment asks for it"
+    overhead = round(OVERHEAD[kind] / (1 + numbers / OVERHEAD_HALVED)) if name in WITH_CLIENT_AXIS else 0
+    if given.chunk_size != "auto":
+        return TrainerChoice.given(name, given.chunk_size, overhead, why)
+    call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
+    return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why)
+
+
+def _best(given: TrainingConditions, module: nn.Module, task: Task, numbers: int) -> tuple[TrainerName, str]:
+    if obstacle := _not_fused(module):
+        return "one_by_one", obstacle
+    is_tiny = numbers <= (TINY_RECURRENT if any(isinstance(child, Lstm) for child in module.modules()) else TINY)
+    is_small = is_tiny or (numbers <= MOST_COMPILED and given.has_few_rows and given.threads == 1)
+    lacking = ""
+    if given.plain and is_small and _not_for_kernel(given, module, task) is None:
+        if (missing := library.obstacle(getattr(torch, given.dtype))) is None:
+            return "compiled", f"{numbers:,} numbers a client in dense layers, for which there is a compiled kernel"
+        lacking = f"; the compiled kernel would be faster, but {missing}"
+    kind = given.device_kind
+    if (kind != "cpu" or is_tiny) and _not_by_rows(task) is None:
+        return "stacked", f"{numbers:,} numbers a client: many of them share a call on {kind}{lacking}"
+    return "fused", f"{numbers:,} numbers a client, and every layer has a hand-written backward{lacking}"
+
+
+def _obstacle(trainer: TrainerName, given: TrainingConditions, module: nn.Module, task: Task) -> str | None:
+    """Why the trainer cannot be had, or None. A user's module is looked into only where the trainer does."""
+    match trainer:
+        case "one_by_one":
+            return None
+        case "fused":
+            return _not_fused(module)
+        case "stacked":
+            return _not_by_rows(task) or _not_fused(module)
+        case "vmap":
+            return _not_by_rows(task) or _not_vmap(module)
+        case "compiled":
+            return _not_for_kernel(given, module, task) or library.obstacle(getattr(torch, given.dtype))
+
+
+def _sizes(trainer: TrainerName, numbers: int, device_kind: str) -> tuple[int, int, int]:
+    """The usual and the largest size of a chunk, and the least number of chunks."""
+    if trainer in WITH_CLIENT_AXIS:
+        held = STACK_NUMBERS[device_kind] // max(1, numbers)
+        if device_kind != "cpu":
+            most = min(512, max(1, held))
+            return min(128, most), most, 2
+        return (64, min(512, max(64, held)), 3) if numbers <= TINY else (4, 4, 3)
+    if trainer == "compiled" and numbers <= TINY:
+        return 64, 64, 4
+    # A call costs about a millisecond of every worker's time: a chunk should hold fifty times that.
+    usual, least_chunks = (32, 8) if numbers <= TINY else (16, 8) if numbers <= SMALL else (4, 16)
+    return usual, usual, least_chunks
+
+
+def _not_fused(module: nn.Module) -> str | None:
+    layers = recognise(module)
+    return layers if isinstance(layers, str) else None
+
+
+def _not_for_kernel(given: TrainingConditions, module: nn.Module, task: Task) -> str | None:
+    """Why the kernel does not do it, on a machine that has one."""
+    if given.device_kind != "cpu":
+        return f"the kernel is for CPUs, and clients would be trained on {given.device_kind}"
+    if given.precision != "float32":
+        return f"the kernel has no products in {given.precision}"
+    if task.losses not in (tasks.cross_entropy, tasks.squared_error):
+        return "the kernel knows cross entropy and the squared error, and this is another loss"
+    layers = recognise(module)
+    line = layers if isinstance(layers, str) else dense(layers)
+    return line if isinstance(line, str) else None
+
+
+def _not_by_rows(task: Task) -> str | None:
+    if loss_gradient.by_rows(task):
+        return None
+    return "a loss of your own may look at its whole batch, which holds several clients here"
+
+
+def _not_vmap(module: nn.Module) -> str | None:
+    if any(True for _ in module.buffers()):
+        return "modules with buffers have no client axis under vmap"
+    for name, child in module.named_modules():
+        if isinstance(child, nn.RNNBase | nn.RNNCellBase | Lstm):
+            return f"{type(child).__name__} {name!r} has no batching rule in torch"
+        if isinstance(child, nn.modules.dropout._DropoutNd) and child.p > 0:
+            return f"{type(child).__name__} {name!r} draws, which vmap does not do per client"
+    return None

@@ -1,0 +1,152 @@
+"""Dense layers through a kernel in C (kernel/dense.c): a call trains clients one after another, all their local steps.
+
+The trainer for small models, in which a local step is less work than the calls that it would take: 223 us instead of
+428 for McMahan et al.'s 2NN with batches of ten, 7 instead of 11 for logistic regression in a stack
+(docs/performance.md).
+Where a local step is more than SGD and a correction, the kernel makes the gradient and `fused` does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.client.trainer import Client, LocalStart, Updates
+from raysim.client.trainers.choose import STACK_NUMBERS
+from raysim.client.trainers.kernel.kernel import Int64s, Kernel
+from raysim.client.trainers.layers.elementwise import Dropout
+from raysim.client.trainers.local_steps import LocalSteps, StepRule
+from raysim.client.trainers.scores import MOST_KEPT, Scores
+from raysim.models.model import Weights
+from raysim.models.task import Task
+
+HELD = STACK_NUMBERS["cpu"]
+"""Numbers of the updates that a call makes: many, to share its cost; few enough for a cache to hold some of them. No
+more are held of the clients of runs in lockstep, so that alone and together they are one group, and added up alike."""
+
+
+class Compiled:
+    """Trainer around a kernel, for rules that are plain.
+
+    Args:
+        kernel: of the model's layers.
+        task: losses and hits.
+        rule: plain.
+    """
+
+    trains_together = True
+
+    def __init__(self, kernel: Kernel, task: Task, rule: StepRule) -> None:
+        assert rule.plain
+        self._kernel, self._task, self._rule = kernel, task, rule
+        self._deltas = torch.zeros(0)
+
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
+        """Train as many at a time as `HELD` allows; see `Trainer.train`. Plain SGD has no state to start."""
+        size = max(1, HELD // len(broadcast.params))
+        for first in range(0, len(clients), size):
+            group = clients[first : first + size]
+            if len(self._deltas) < len(group):
+                # Zeros: the kernel leaves the gaps between parameters alone.
+                self._deltas = broadcast.params.new_zeros((len(group), len(broadcast.params)))
+            yield self._train(broadcast, group, _laid_out(group), lr, self._deltas[: len(group)])
+
+    def train_each(self, starts: Sequence[LocalStart], clients: Sequence[Client]) -> Updates:
+        """See `LockstepTrainer`: every start's updates have the bits that it has alone."""
+        laid_out = _laid_out(clients)
+        deltas = starts[0].weights.params.new_zeros((len(starts), len(clients), len(starts[0].weights.params)))
+        each = [
+            self._train(start.weights, clients, laid_out, start.lr, own)
+            for start, own in zip(starts, deltas, strict=True)
+        ]
+        buffers, counters, loss, correct, squares = (
+            torch.cat([getattr(updates, name) for updates in each])
+            for name in ("buffers", "counters", "loss", "correct", "squared_norms")
+        )
+        seen = each[0].seen * len(starts)
+        return Updates(deltas.flatten(0, 1), buffers, counters, loss, correct, seen, squared_norms=squares)
+
+    @torch.inference_mode()
+    def _train(
+        self, broadcast: Weights, clients: Sequence[Client], laid_out: _LaidOut, lr: float, deltas: Tensor
+    ) -> Updates:
+        steps = LocalSteps(self._rule, deltas, deltas, None, broadcast.params, clients, lr)
+        assert isinstance(steps.keep, float)
+        outputs, squares = self._kernel.train(
+            broadcast.params,
+            laid_out.x,
+            laid_out.y,
+            laid_out.order,
+            laid_out.bounds,
+            laid_out.steps,
+            steps.alpha,
+            steps.keep,
+            steps.constant,
+            deltas,
+        )
+        scores = Scores(self._task, laid_out.targets, laid_out.owners, len(clients))
+        # Piece by piece, so that what scoring takes does not grow with a client's work.
+        for piece in outputs.split(max(1, MOST_KEPT // outputs[0].numel())):
+            scores.keep(piece)
+        buffers, counters = (own.expand(len(clients), -1) for own in (broadcast.buffers, broadcast.counters))
+        return Updates(deltas, buffers, counters, *scores.totals(), laid_out.visits, squared_norms=squares)
+
+
+@dataclass(frozen=True)
+class _LaidOut:
+    """Clients as the kernel takes them (see `Kernel.train`), whatever they start from.
+
+    targets, owners: of every visit in its order, its target and its client; owners are None for one client. visits: of
+    each client.
+    """
+
+    x: list[Tensor]
+    y: list[Tensor]
+    order: Int64s
+    bounds: Int64s
+    steps: Int64s
+    targets: Tensor
+    owners: Tensor | None
+    visits: tuple[int, ...]
+
+
+def _laid_out(clients: Sequence[Client]) -> _LaidOut:
+    orders = [client.batches.order for client in clients]
+    visits = np.array([len(order) for order in orders])
+    if clients[0].augmented is None:
+        x, y = [client.x for client in clients], [client.y for client in clients]
+    else:
+        # Rows are visits already, in their order.
+        x, y = map(list, zip(*(client.visits() for client in clients), strict=True))
+        orders = [np.arange(n) for n in visits]
+    order = np.concatenate(orders)
+    first = np.cumsum([0] + [len(own) for own in y[:-1]])
+    return _LaidOut(
+        x=x,
+        y=y,
+        order=order,
+        bounds=np.concatenate([np.array(client.batches.bounds) for client in clients]),
+        steps=np.array([client.batches.num_steps for client in clients]),
+        targets=torch.cat(y).index_select(0, torch.from_numpy(order + np.repeat(first, visits))),
+        owners=None if len(clients) == 1 else torch.from_numpy(np.repeat(np.arange(len(clients)), visits)),
+        visits=tuple(visits.tolist()),
+    )
+
+
+class CompiledNetwork:
+    """What `Fused` asks of a network, by the kernel: gradients at weights of its own."""
+
+    def __init__(self, kernel: Kernel, like: Weights) -> None:
+        self._kernel = kernel
+        self.params, self.gradient = torch.zeros_like(like.params), torch.zeros_like(like.params)
+        self.dropouts: list[Dropout] = []
+
+    def differentiate(self, h: Tensor, targets: Tensor, alpha: float, batch: int) -> tuple[Tensor, None]:
+        """See `fused.Network`."""
+        return self._kernel.gradient(self.params, h, targets, alpha, self.gradient), None

@@ -1,0 +1,208 @@
+"""The compiled kernel with the addresses that it takes: what is checked here is what it relies on."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from raysim.client.trainers.kernel.dense import Dense
+from raysim.client.trainers.kernel.library import library
+from raysim.models.layout import Layout
+
+ALIGNMENT = 64
+"""Bytes at multiples of which the kernel's memory begins."""
+
+Int64s = npt.NDArray[np.int64]
+
+
+class _Line(ctypes.Structure):
+    """`Dense` of dense.c."""
+
+    _fields_ = (
+        ("depth", ctypes.c_int64),
+        ("widths", ctypes.c_void_p),
+        ("behind", ctypes.c_void_p),
+        ("weights", ctypes.c_void_p),
+        ("biases", ctypes.c_void_p),
+        ("size", ctypes.c_int64),
+        ("places", ctypes.c_int64),
+        ("squared", ctypes.c_int64),
+    )
+
+
+class Kernel:
+    """Local SGD of clients, and gradients of batches, for one line of layers.
+
+    Args:
+        dense: the line.
+        layout: of flat vectors.
+        dtype: of all floats.
+        squared: whether the loss is the squared error; otherwise it is cross entropy.
+
+    Raises:
+        NoLibraryError: this machine has no compiled kernel.
+    """
+
+    def __init__(self, dense: Dense, layout: Layout, dtype: torch.dtype, squared: bool) -> None:
+        self._library = library(dtype)
+        self._library.room_for.restype = ctypes.c_int64
+        self._dense, self._dtype, self._squared = dense, dtype, squared
+        offsets = dict(zip(layout.names, layout.offsets, strict=True))
+        starts = [-1 if name is None else offsets[name] for name in dense.biases]
+        self._arrays = [
+            np.array(column, dtype=np.int64)
+            for column in (dense.widths, dense.behind, [offsets[name] for name in dense.weights], starts)
+        ]
+        named = [name for pair in zip(dense.weights, dense.biases, strict=True) for name in pair]
+        # A module may hold layers that its forward does not call: they have a column of zeros.
+        self._in_layout = torch.tensor(
+            [named.index(name) if name in named else len(named) for name in layout.names], dtype=torch.int64
+        )
+        self._line = _Line(
+            len(dense.behind), *(array.ctypes.data for array in self._arrays), layout.size, 1, int(squared)
+        )
+        self._rooms = {name: _Room(self._library, self._line, dtype) for name in ("train", "gradient")}
+
+    def train(
+        self,
+        broadcast: Tensor,
+        x: Sequence[Tensor],
+        y: Sequence[Tensor],
+        order: Int64s,
+        bounds: Int64s,
+        steps: Int64s,
+        scale: float,
+        keep: float,
+        constants: Tensor | None,
+        deltas: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Train clients, each from the broadcast: a local step is y <- y + scale grad, then y <- keep y + constant.
+
+        Args:
+            broadcast: (P,).
+            x, y: of each client, (n_i, ...).
+            order, bounds: of its batches, one client's behind the other's.
+            steps: of each client.
+            constants: (P,), or (K, P), or None.
+            deltas: (K, P), written to but for gaps.
+
+        Returns:
+            The outputs of all visits in their order, (visits, outputs) or (visits, ..., outputs); and the squared norms
+            of the deltas' parameters, float64 (K, G), in the layout's order.
+
+        Raises:
+            IndexError: a target is no class.
+            RuntimeError: examples or targets that do not fit the line.
+        """
+        lead = self._fit(x[0], y[0])
+        most = max(1, int(np.diff(bounds).max()))
+        outputs = self._outputs(len(order), lead)
+        each = [self._contiguous(x, y, own) for own in range(len(x))]
+        addresses = np.array([[own.data_ptr(), target.data_ptr()] for own, target in each], dtype=np.int64).T.copy()
+        stride = constants.shape[-1] if constants is not None and constants.dim() > 1 else 0
+        squares = torch.zeros((len(x), len(self._dense.weights), 2), dtype=torch.float64)
+        room, capacity = self._rooms["train"].of(most)
+        classes = self._library.train(
+            ctypes.byref(self._line),
+            ctypes.c_int64(len(x)),
+            _at(broadcast),
+            _of(addresses[0]),
+            _of(addresses[1]),
+            _of(order),
+            _of(bounds),
+            _of(steps),
+            ctypes.c_double(scale),
+            ctypes.c_double(keep),
+            None if constants is None else _at(constants),
+            ctypes.c_int64(stride),
+            _at(deltas),
+            _at(squares),
+            _at(outputs),
+            ctypes.c_int64(capacity),
+            room,
+        )
+        of_all = torch.nn.functional.pad(squares.flatten(1), (0, 1)).index_select(1, self._in_layout)
+        return self._checked(outputs, classes), of_all
+
+    def gradient(self, params: Tensor, x: Tensor, y: Tensor, scale: float, into: Tensor) -> Tensor:
+        """`into` (P,) <- scale times the gradient of the batch's mean loss, but for gaps; the outputs.
+
+        Raises:
+            As `train`.
+        """
+        lead = self._fit(x, y)
+        outputs = self._outputs(len(x), lead)
+        x, y = self._contiguous((x,), (y,), 0)
+        room, capacity = self._rooms["gradient"].of(len(x))
+        classes = self._library.gradient(
+            ctypes.byref(self._line),
+            _at(params),
+            _at(x),
+            _at(y),
+            ctypes.c_int64(len(x)),
+            ctypes.c_double(scale),
+            _at(into),
+            _at(outputs),
+            ctypes.c_int64(capacity),
+            room,
+        )
+        return self._checked(outputs, classes)
+
+    def _fit(self, x: Tensor, y: Tensor) -> tuple[int, ...]:
+        """Set the rows of an example; the axes between batch and features."""
+        dense, numbers = self._dense, math.prod(x.shape[1:])
+        lead = () if dense.flattens else tuple(x.shape[1:-1])
+        places = math.prod(lead)
+        if numbers != places * dense.widths[0] or x.dim() < 2:
+            raise RuntimeError(f"Examples of shape {tuple(x.shape[1:])} do not fit {dense.widths[0]} inputs.")
+        targets = places * (dense.widths[-1] if self._squared else 1)
+        if math.prod(y.shape[1:]) != targets:
+            raise RuntimeError(f"Targets of shape {tuple(y.shape[1:])} do not fit: an example has {targets}.")
+        if places != self._line.places:
+            self._line.places = places
+            self._rooms = {name: _Room(self._library, self._line, self._dtype) for name in self._rooms}
+        return lead
+
+    def _contiguous(self, x: Sequence[Tensor], y: Sequence[Tensor], own: int) -> tuple[Tensor, Tensor]:
+        targets = y[own].to(self._dtype if self._squared else torch.int64)
+        return x[own].to(self._dtype).contiguous(), targets.contiguous()
+
+    def _outputs(self, visits: int, lead: tuple[int, ...]) -> Tensor:
+        return torch.empty((visits, *lead, self._dense.widths[-1]), dtype=self._dtype)
+
+    def _checked(self, outputs: Tensor, all_are_classes: int) -> Tensor:
+        if not all_are_classes:
+            raise IndexError(f"A target is no class: it is not in 0..{self._dense.widths[-1] - 1}.")
+        return outputs
+
+
+class _Room:
+    """Memory for one of the kernel's functions, made anew where a batch has more examples than any before."""
+
+    def __init__(self, kernel: ctypes.CDLL, line: _Line, dtype: torch.dtype) -> None:
+        self._kernel, self._line, self._dtype = kernel, line, dtype
+        self._memory = torch.zeros(0, dtype=dtype)
+        self._capacity = 0
+
+    def of(self, examples: int) -> tuple[ctypes.c_void_p, int]:
+        """Where it begins, and for how many examples of a batch it is."""
+        if examples > self._capacity:
+            numbers = self._kernel.room_for(ctypes.byref(self._line), ctypes.c_int64(examples))
+            self._memory = torch.zeros(numbers + ALIGNMENT, dtype=self._dtype)
+            self._capacity = examples
+        address = self._memory.data_ptr()
+        return ctypes.c_void_p(-(-address // ALIGNMENT) * ALIGNMENT), self._capacity
+
+
+def _at(tensor: Tensor) -> ctypes.c_void_p:
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+def _of(array: Int64s) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)

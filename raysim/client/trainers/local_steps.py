@@ -1,0 +1,169 @@
+"""The way from a loss gradient to the next weights: written once, called by every trainer.
+
+    gradient = grad                                       of the batch's loss at y
+             - grad at x, same batch and masks            where the rule is anchored (Mime)
+             + offset_i + pull (y - x)                    the correction
+             clipped to max_grad_norm, + decay y
+    y        = the optimizer's step
+
+Where none of this but a correction is asked of SGD, the product that makes the gradient makes the step (plain):
+
+    y <- y - lr / keep grad, then y <- keep y + lr (pull x - offset_i),   keep = 1 - lr pull
+
+which is y - lr (grad + pull (y - x) + offset_i): a correction costs one pass over a vector that is made once a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State
+from raysim.client.trainer import Client
+
+
+@dataclass(frozen=True)
+class StepRule:
+    """What does not change in a run.
+
+    pull: of the correction. anchored: the gradient at x is subtracted. sums_gradients: the mean of the raw gradients is
+    asked for. plain: the shortcut above; a trainer's products then write into the weights.
+    """
+
+    optimizer: ClientOptimizer
+    max_grad_norm: float | None
+    decay: float
+    pull: float
+    anchored: bool
+    sums_gradients: bool
+    plain: bool
+
+
+class LocalSteps:
+    """One round of local training of a client (P,), or of a stack (K, P) whose first rows are still at work.
+
+    Args:
+        rule: see there.
+        params: y, equal to x at the start; written to.
+        gradient: where the trainer puts the loss gradient; the same tensor as `params` where the rule is plain.
+        anchor_gradient: where it puts that at x, where the rule is anchored.
+        x: (P,), the broadcast; or (K, P), where the rows of a stack start from different ones.
+        clients: in the order of the rows; one for (P,).
+        lr: of this round; or float64 (K, 1), where the rows' rates differ.
+        start: what the optimizer's state starts as, (P,) each; None: as its `init` makes it.
+    """
+
+    def __init__(
+        self,
+        rule: StepRule,
+        params: Tensor,
+        gradient: Tensor,
+        anchor_gradient: Tensor | None,
+        x: Tensor,
+        clients: Sequence[Client],
+        lr: Rate,
+        start: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self._rule, self._params, self._gradient, self._anchor = rule, params, gradient, anchor_gradient
+        keep = 1 - lr * rule.pull
+        self._lr = _like(lr, params)
+        self.keep: Rate = _like(keep, params)
+        """What `step` multiplies y with, where the rule is plain."""
+        scale = _like(-lr if rule.plain else 1.0, params)
+        self.constant = _constant(rule, x, clients, params.dim() > 1, scale)
+        """What it adds, (P,) or (K, P); None: nothing."""
+        self._taus = [client.batches.num_steps for client in clients]
+        self._state: State = {}
+        self._sum = torch.zeros_like(params) if rule.sums_gradients else None
+        self.scale: Rate = -lr / keep if rule.plain else 1.0
+        """What the trainer multiplies the loss gradient with; float64 (K, 1) where the rates differ."""
+        self.acts = not rule.plain or self.constant is not None
+        """Whether `step` does anything."""
+        if rule.plain:
+            return
+        if start is not None:
+            self._state = {name: value.expand(params.shape) for name, value in start.items()}
+        else:
+            self._state = rule.optimizer.init(params)
+
+    @property
+    def alpha(self) -> float:
+        """`scale` where all rows have one rate."""
+        assert isinstance(self.scale, float)
+        return self.scale
+
+    def step(self, active: int | None = None) -> None:
+        """Finish a local step, of the first so many rows of a stack."""
+        params, constant, keep, lr = self._params, self.constant, self.keep, self._lr
+        if active is not None:
+            params = params[:active]
+            constant = constant[:active] if constant is not None and constant.dim() > 1 else constant
+            keep, lr = (rate[:active] if isinstance(rate, Tensor) else rate for rate in (keep, lr))
+        if self._rule.plain:
+            if constant is None:
+                return
+            if isinstance(keep, Tensor):
+                torch.addcmul(constant, params, keep, out=params)
+            else:
+                torch.add(constant, params, alpha=keep, out=params)
+            return
+        gradient, total, anchor, state = self._gradient, self._sum, self._anchor, self._state
+        if active is not None:
+            gradient, state = gradient[:active], {name: value[:active] for name, value in state.items()}
+            total = None if total is None else total[:active]
+            anchor = None if anchor is None else anchor[:active]
+        if total is not None:
+            total.add_(gradient)
+        if anchor is not None:
+            gradient.sub_(anchor)
+        if constant is not None:
+            gradient.add_(constant)
+        if self._rule.pull:
+            gradient.add_(params, alpha=self._rule.pull)
+        shape_gradient(gradient, params, self._rule.max_grad_norm, self._rule.decay)
+        self._rule.optimizer.step(params, gradient, state, lr)
+
+    def mean_gradients(self) -> Tensor | None:
+        """The raw loss gradients' means over each client's local steps, where asked for: a row per client."""
+        if self._sum is None:
+            return None
+        taus = torch.tensor(self._taus, dtype=self._sum.dtype, device=self._sum.device)
+        return self._sum.view(len(taus), -1).div_(taus.unsqueeze(1))
+
+
+def _like(rate: Rate, params: Tensor) -> Rate:
+    return rate.to(params.dtype) if isinstance(rate, Tensor) else rate
+
+
+def _constant(rule: StepRule, x: Tensor, clients: Sequence[Client], stacked: bool, scale: Rate) -> Tensor | None:
+    """scale (offset_i - pull x), fixed for the round: (P,), or (K, P) where rows differ; None where it is 0.
+
+    It is only read: it may be the offset itself.
+    """
+    offsets = [client.offset for client in clients if client.offset is not None]
+    if not offsets:
+        return x * (-rule.pull * scale) if rule.pull else None
+    constant = torch.stack(offsets) if stacked else offsets[0]
+    if rule.pull:
+        constant = torch.sub(constant, x, alpha=rule.pull)
+    return constant if isinstance(scale, float) and scale == 1 else constant * scale
+
+
+def shape_gradient(gradient: Tensor, params: Tensor, max_grad_norm: float | None, weight_decay: float) -> None:
+    """In place: g <- g * min(1, max_grad_norm / |g|), then g <- g + weight_decay * y; rows of a stack each by itself.
+
+    Args:
+        gradient: (P,) or (A, P), gaps zero.
+        params: y, the weights, in the same shape.
+        max_grad_norm: None clips nothing.
+        weight_decay: 0 adds nothing.
+    """
+    if max_grad_norm is not None:
+        norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
+        # A zero gradient gives infinity, clamped to 1; a NaN stays one, and the client is rejected.
+        gradient.mul_((max_grad_norm / norm).clamp(max=1.0))
+    if weight_decay:
+        gradient.add_(params, alpha=weight_decay)

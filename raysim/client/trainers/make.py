@@ -1,0 +1,103 @@
+"""Builds the trainer that a `TrainerChoice` names, ready to work on one device."""
+
+from __future__ import annotations
+
+import platform
+
+import torch
+
+from raysim.client.corrections import make as corrections
+from raysim.client.optimizers import choice as optimizers
+from raysim.client.section import ClientSection
+from raysim.client.trainer import Trainer
+from raysim.client.trainers.choose import Precision, TrainerChoice
+from raysim.client.trainers.compiled import Compiled, CompiledNetwork
+from raysim.client.trainers.cuda_graphs import on_card
+from raysim.client.trainers.fused import Fused, LayersByHand
+from raysim.client.trainers.kernel.dense import Dense, dense
+from raysim.client.trainers.kernel.kernel import Kernel
+from raysim.client.trainers.kernel.library import NoLibraryError
+from raysim.client.trainers.local_steps import StepRule
+from raysim.client.trainers.one_by_one import OneByOne
+from raysim.client.trainers.recognise import Recognised, recognise
+from raysim.client.trainers.stacked import Stacked
+from raysim.client.trainers.vmap import Vmap
+from raysim.errors import ResourceError
+from raysim.models.model import Model, Weights
+from raysim.models.task import Task, squared_error
+
+LARGEST_PULL = 0.5
+"""lr pull up to which the shortcut of plain SGD is taken: it divides by 1 - lr pull."""
+
+
+def make(
+    choice: TrainerChoice,
+    model: Model,
+    like: Weights,
+    task: Task,
+    section: ClientSection,
+    precision: Precision,
+    sums_gradients: bool = False,
+    cuda_graphs: bool = False,
+) -> Trainer:
+    """Make it once per worker; its buffers have the lengths, dtype and device of `like`.
+
+    `sums_gradients` asks for the raw gradients' means even where the section's correction does not; `cuda_graphs` for
+    passes that are recorded on a card.
+
+    Raises:
+        ResourceError: this machine lacks what the trainer needs.
+    """
+    rule = rule_for(section, sums_gradients, product_makes_step=choice.trainer != "vmap")
+    products = torch.bfloat16 if precision == "bf16" else like.params.dtype
+    if choice.trainer == "one_by_one":
+        return OneByOne(model, like, task, rule, products)
+    if choice.trainer == "vmap":
+        return Vmap(model, like, task, rule, products)
+    with torch.random.fork_rng(devices=[]):
+        layers = recognise(model.factory())
+    assert isinstance(layers, Recognised), layers
+    if choice.trainer == "fused":
+        return Fused(
+            layers, task, rule, products, lambda plain: LayersByHand(layers, model, like, task, plain, products)
+        )
+    # Where the script's machine has no card but the workers have, those take the trainer for cards.
+    if choice.trainer == "compiled" and not like.params.is_cuda:
+        kernel = _kernel(layers, model, like, task)
+        if rule.plain:
+            return Compiled(kernel, task, rule)
+        return Fused(layers, task, rule, products, lambda plain: CompiledNetwork(kernel, like))
+    record = on_card if cuda_graphs and like.params.is_cuda else None
+    return Stacked(layers, model, task, rule, products, record)
+
+
+def _kernel(layers: Recognised, model: Model, like: Weights, task: Task) -> Kernel:
+    line = dense(layers)
+    assert isinstance(line, Dense), line
+    try:
+        return Kernel(line, model.params, like.params.dtype, task.losses is squared_error)
+    except NoLibraryError as error:
+        raise ResourceError(
+            f"engine.trainer = 'compiled' needs a C compiler, and a cache to write to, on every machine, but on "
+            f"{platform.node()}: {error}. See to that there, or set engine.trainer = 'fused'."
+        ) from error
+
+
+def rule_for(section: ClientSection, sums_gradients: bool, product_makes_step: bool) -> StepRule:
+    """What the section does to a gradient, and whether plain SGD's shortcut will do."""
+    correction = corrections.make(section.correction, section.is_plain_sgd).client
+    sums_gradients |= correction.sums_gradients
+    return StepRule(
+        optimizer=correction.optimizer or optimizers.make(section.optimizer),
+        max_grad_norm=section.max_grad_norm,
+        decay=optimizers.gradient_decay(section.optimizer),
+        pull=correction.pull,
+        anchored=correction.anchored,
+        sums_gradients=sums_gradients,
+        plain=product_makes_step
+        and section.is_plain_sgd
+        and correction.optimizer is None
+        and not correction.anchored
+        and not sums_gradients
+        and section.optimizer.lr * correction.pull <= LARGEST_PULL,
+    )

@@ -1,0 +1,93 @@
+"""Training loss and hits per client, from outputs that a trainer kept: a few calls per client."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from raysim.models.task import Task
+
+MOST_KEPT = 1 << 20
+"""Numbers of outputs after which they are scored: what is kept stays in cache, and never grows with a client's work."""
+
+
+class Scores:
+    """Sums over the outputs of local steps.
+
+    Args:
+        task: losses and hits per example.
+        targets: of all examples in the order in which their outputs come, (rows, ...).
+        owners: int64 (rows,), which client each row is of; None: one client.
+        num_clients: K.
+        real: (rows,) 0 where a row only fills a batch up, else 1; None: all are real.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        targets: Tensor,
+        owners: Tensor | None = None,
+        num_clients: int = 1,
+        real: Tensor | None = None,
+    ) -> None:
+        self._task = task
+        self._targets, self._owners, self._real = targets, owners, real
+        self._kept: list[Tensor] = []
+        self._losses: list[Tensor] = []
+        self._numbers = self._scored = 0
+        self._sums = torch.zeros((4, num_clients), dtype=torch.float64, device=targets.device)
+
+    def keep(self, outputs: Tensor, losses: Tensor | None = None) -> None:
+        """Outputs of the next rows, (rows, ...), which nobody writes to any more.
+
+        `losses` (rows,) are given where they are known; otherwise they are computed, many local steps at once, which a
+        loss of the user's own, free to look at its whole batch, does not allow.
+        """
+        self._kept.append(outputs)
+        if losses is not None:
+            self._losses.append(losses)
+        self._numbers += outputs.numel()
+        if self._numbers > MOST_KEPT:
+            self._score()
+
+    def totals(self) -> tuple[Tensor, Tensor]:
+        """Summed losses and hits per client, float64 (K,) on the CPU; hits are NaN where nothing is counted.
+
+        Where accuracy counts some places only, hits are the client's accuracy times its examples, so that hits over
+        examples is its accuracy still.
+        """
+        if self._kept:
+            self._score()
+        loss, correct, counted, rows = self._sums.cpu()
+        if self._task.correct is None:
+            return loss, torch.full_like(correct, torch.nan)
+        if self._task.counted is not None:
+            # A client of whose places none counts has no hits either.
+            correct = torch.where(counted > 0, rows * correct / counted, 0.0)
+        return loss, correct
+
+    def _score(self) -> None:
+        outputs = _joined(self._kept)
+        rows = slice(self._scored, self._scored + len(outputs))
+        targets = self._targets[rows]
+        self._add(0, _joined(self._losses) if self._losses else self._task.losses(outputs, targets), rows)
+        if self._task.correct is not None:
+            self._add(1, self._task.correct(outputs, targets), rows)
+        if self._task.counted is not None:
+            self._add(2, self._task.counted(targets), rows)
+            self._add(3, torch.ones(len(targets), device=targets.device), rows)
+        self._kept, self._losses, self._numbers, self._scored = [], [], 0, rows.stop
+
+    def _add(self, which: int, values: Tensor, rows: slice) -> None:
+        if self._owners is None:
+            self._sums[which] += values.sum(dtype=torch.float64)
+            return
+        exact = values.double()
+        if self._real is not None:
+            # Not a product: a row that only fills up may hold anything, infinities included.
+            exact = torch.where(self._real[rows], exact, 0.0)
+        self._sums[which].index_add_(0, self._owners[rows], exact)
+
+
+def _joined(pieces: list[Tensor]) -> Tensor:
+    return torch.cat(pieces) if len(pieces) > 1 else pieces[0]

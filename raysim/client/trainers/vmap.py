@@ -1,0 +1,102 @@
+"""A user's own module with a client axis: torch.func.vmap over the gradient of its functional call.
+
+On a CPU this loses to one client after another everywhere; it is for many small clients of an unknown module on a card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+
+from raysim.client.trainer import Client, Updates
+from raysim.client.trainers.local_steps import LocalSteps, StepRule
+from raysim.client.trainers.scores import Scores
+from raysim.client.trainers.together import lay_together
+from raysim.models.model import Model, Weights, bind
+from raysim.models.task import Task
+
+
+class Vmap:
+    """Trainer over (K, P) weights of its own.
+
+    Args:
+        model: factory and layouts; no buffers, and nothing that draws.
+        like: weights whose lengths, dtype and device the bound module takes.
+        task: losses and hits; an example's loss must depend on its own output only.
+        rule: what is done to a gradient, and the optimizer, which must work element by element; not plain.
+        precision: dtype of products, by torch.autocast where it is not that of `like`.
+    """
+
+    trains_together = True
+
+    def __init__(self, model: Model, like: Weights, task: Task, rule: StepRule, precision: torch.dtype) -> None:
+        self._precision = None if precision == like.params.dtype else precision
+        own = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
+        self._module = bind(model, own, like.params.device).train()
+        self._model = model
+        self._task = task
+        self._rule = rule
+        self._gradients = vmap(grad(self._loss, has_aux=True))
+
+    def _loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast(x.device.type, self._precision, enabled=self._precision is not None):
+            outputs = functional_call(self._module, params, (x,))
+        outputs = outputs.to(shares.dtype)
+        return (self._task.losses(outputs, y) * shares).sum(), outputs
+
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
+        """Train all clients together and yield them in the order given."""
+        yield self._train_all(broadcast, clients, lr, start)
+
+    @torch.no_grad()
+    def _train_all(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None
+    ) -> Updates:
+        num, dtype = len(clients), broadcast.params.dtype
+        together = lay_together(clients, (dtype, self._precision or dtype))
+        params = broadcast.params.expand(num, -1).clone()
+        gradient = params.new_zeros(params.shape)
+        views = self._model.params.views
+        # Not an expanded view: a batched product over one would go another way than over weights.
+        anchor = broadcast.params.expand(num, -1).clone() if self._rule.anchored else None
+        anchor_gradient = None if anchor is None else torch.zeros_like(gradient)
+        steps = LocalSteps(self._rule, params, gradient, anchor_gradient, broadcast.params, together.members, lr, start)
+        scores = Scores(self._task, together.y, together.owners, num, together.real)
+        row = 0
+        for active, batch in together.steps:
+            span = slice(row, row + active * batch)
+            row = span.stop
+            x = together.x.index_select(0, together.rows[span])
+            y, lead = together.y[span], (active, batch)
+            shares = together.shares[span].to(params.dtype)
+            inputs = x.view(*lead, *x.shape[1:]), y.view(*lead, *y.shape[1:]), shares.view(lead)
+            if anchor is not None and anchor_gradient is not None:
+                made, _ = self._gradients(views(anchor[:active]), *inputs)
+                _store(made, views(anchor_gradient[:active]))
+            made, outputs = self._gradients(views(params[:active]), *inputs)
+            scores.keep(outputs.flatten(0, 1))
+            _store(made, views(gradient[:active]))
+            steps.step(active)
+        loss, correct = scores.totals()
+        delta, loss, correct = map(together.in_given_order, (params.sub_(broadcast.params), loss, correct))
+        seen = tuple(client.batches.bounds[-1] for client in clients)
+        gradients = steps.mean_gradients()
+        return Updates(
+            delta,
+            broadcast.buffers.expand(num, -1),
+            broadcast.counters.expand(num, -1),
+            loss,
+            correct,
+            seen,
+            None if gradients is None else together.in_given_order(gradients),
+        )
+
+
+def _store(made: Mapping[str, Tensor], views: Mapping[str, Tensor]) -> None:
+    for name, into in views.items():
+        into.copy_(made[name])

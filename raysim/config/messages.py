@@ -1,0 +1,139 @@
+"""Validation errors as a person would say them: the key, what was given, what is allowed, the nearest match."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+
+def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
+    """One sentence per key that is wrong, in the order of the record's keys; `at` is the record's own dotted key."""
+    sentences: dict[str, None] = {}
+    wanted: dict[tuple[str, str], list[str]] = {}
+    named: set[str] = set()
+    for details in error.errors():
+        path, section = _resolve(details["loc"], root, ends_in_key=details["type"] in ("extra_forbidden", "missing"))
+        path = [*filter(None, at.split(".")), *path]
+        key, kind, given = ".".join(path), details["type"], details["input"]
+        # What is wrong with a table's own keys is said of them, not of what else might stand in its place.
+        named.add(f"{key}." if kind in ("value_error", "union_tag_not_found", "union_tag_invalid") else key)
+        if kind == "extra_forbidden":
+            sentences[_unknown_key(path, section)] = None
+        elif kind == "missing":
+            sentences[f"{key} must be given{_described(path[-1], section)}"] = None
+        elif kind == "union_tag_not_found":
+            sentences[f"{key} must say by its name which choice it is"] = None
+        elif kind == "union_tag_invalid":
+            tag, tags = details["ctx"]["tag"], details["ctx"]["expected_tags"]
+            allowed = [known.strip(" '") for known in tags.split(",")]
+            sentences[f"{key}.name must be one of {', '.join(allowed)}, but got {tag!r}{_nearest(tag, allowed)}"] = None
+        elif kind == "value_error":
+            sentences[f"{key}: {details['ctx']['error']}" if key else str(details["ctx"]["error"])] = None
+        else:
+            # A key that takes several types fails once for each: one sentence lists them all.
+            wanted.setdefault((key, repr(given)), []).append(_wanted(details))
+    for (key, given), kinds in wanted.items():
+        if any(other.startswith((f"{key}.", f"{key}[")) for other in named):
+            continue  # said more exactly about what is inside
+        sentences[f"{key} must be {' or '.join(dict.fromkeys(kinds))}, but got {given}"] = None
+    return "; ".join(sentences)
+
+
+_NAMES = {
+    "int": "an integer",
+    "float": "a number",
+    "string": "a string",
+    "bool": "true or false",
+    "tuple": "a list",
+    "model": "a table",
+    "model_attributes": "a table",
+    "dict": "a table",
+}
+
+
+def _wanted(details: Any) -> str:
+    kind = details["type"]
+    for prefix, name in _NAMES.items():
+        if kind in (f"{prefix}_type", f"{prefix}_parsing", f"{prefix}_from_float"):
+            return name
+    if kind == "string_pattern_mismatch":
+        return f"a string like {details['ctx']['pattern']}"
+    if kind == "too_short":
+        return f"a list of at least {details['ctx']['min_length']}"
+    text: str = details["msg"]
+    return text.removeprefix("Input should be ")
+
+
+def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:
+    *parents, key = path
+    table = f"[{'.'.join(parents)}]" if parents else "the experiment"
+    known = list(_keys(section)) if section else []
+    chosen = section.model_fields["name"].default if section and parents and "name" in section.model_fields else None
+    whose = f" with name = {chosen!r}" if isinstance(chosen, str) else ""
+    return f"unknown key {'.'.join(path)!r}: {table}{whose} takes {', '.join(known)}{_nearest(key, known)}"
+
+
+def _described(key: str, section: type[BaseModel] | None) -> str:
+    """What a key is: the first sentence of its description."""
+    field = _keys(section).get(key) if section else None
+    return f" ({field.description.partition('. ')[0].rstrip('.')})" if field and field.description else ""
+
+
+def _nearest(given: object, known: list[str]) -> str:
+    match = difflib.get_close_matches(str(given), known, n=1)
+    return f" (did you mean {match[0]!r}?)" if match else ""
+
+
+def _resolve(
+    loc: tuple[int | str, ...], root: type[BaseModel], ends_in_key: bool
+) -> tuple[list[str], type[BaseModel] | None]:
+    """The key path without pydantic's union tags, and the record that the last key belongs to.
+
+    `ends_in_key`: the last element is a key, whether the record has it or not.
+    """
+    path: list[str] = []
+    annotation: Any = root
+    section: type[BaseModel] | None = root
+    for place, element in enumerate(loc):
+        members = _records(annotation)
+        tagged = [m for m in members if _tag(m) == element]
+        if tagged and len(members) > 1:
+            annotation = tagged[0]
+            section = tagged[0]
+            continue
+        if isinstance(element, int):
+            path[-1] += f"[{element}]"
+            continue
+        record = members[0] if members else None
+        keys = _keys(record) if record else {}
+        if record is None or (element not in keys and not (ends_in_key and place == len(loc) - 1)):
+            # A step inside pydantic (a member of a union of plain types), not a key of ours.
+            continue
+        path.append(element)
+        section = record
+        annotation = keys[element].annotation if element in keys else None
+    return path, section
+
+
+def _keys(record: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The record's fields by the keys that stand for them in a file."""
+    return {field.alias or name: field for name, field in record.model_fields.items()}
+
+
+def _records(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if get_origin(annotation) in (Union, types.UnionType, typing.Annotated):
+        return [record for part in get_args(annotation) for record in _records(part)]
+    return []
+
+
+def _tag(record: type[BaseModel]) -> object:
+    # Choices without a name are told apart by the keys they hold, and tagged with their record's name.
+    field = record.model_fields.get("name")
+    return field.default if field else record.__name__

@@ -1,0 +1,131 @@
+"""Dotted keys of a TOML table: its values by them, changes such as "a.b.c=value", and a file with other values."""
+
+from __future__ import annotations
+
+import copy
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import tomlkit
+
+from raysim.errors import ExperimentError
+
+
+def apply(
+    table: Mapping[str, Any], changes: Iterable[str] | Mapping[str, Any], removals: Iterable[str]
+) -> dict[str, Any]:
+    """A changed copy of the table: removals first, then changes.
+
+    Texts are taken in their order. A mapping has none: its shorter keys go first, of equally long ones those of a
+    `name`, so that no value is dropped with the table or the choice that another key of it replaces.
+
+    >>> table = {"server": {"optimizer": {"name": "adam", "beta1": 0.5}}}
+    >>> apply(table, ["server.optimizer.lr=0.1"], ["server.optimizer.beta1"])
+    {'server': {'optimizer': {'name': 'adam', 'lr': 0.1}}}
+    >>> apply(table, {"server.optimizer.name": "sgd"}, [])
+    {'server': {'optimizer': {'name': 'sgd'}}}
+    """
+    result = copy.deepcopy(dict(table))
+    for dotted in removals:
+        _remove(result, dotted)
+    given = (
+        sorted(changes.items(), key=lambda change: _rank(change[0]))
+        if isinstance(changes, Mapping)
+        else (_parsed(change) for change in changes)
+    )
+    for dotted, value in given:
+        _set(result, dotted, value)
+    return result
+
+
+def parse_value(text: str) -> Any:
+    """TOML's reading of the text (numbers, booleans, strings in quotes, arrays, tables), or the text itself.
+
+    >>> parse_value("[1, 2.5]"), parse_value("true"), parse_value("auto")
+    ([1, 2.5], True, 'auto')
+    """
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _parsed(change: str) -> tuple[str, Any]:
+    """The dotted key and the value of "key.key=value"."""
+    dotted, equals, text = change.partition("=")
+    keys = [key.strip() for key in dotted.split(".")]
+    if not equals or not all(keys):
+        raise ExperimentError(f"A change has the form key.key=value, but got {change!r}.")
+    return ".".join(keys), parse_value(text.strip())
+
+
+def _rank(dotted: str) -> tuple[int, bool]:
+    *path, last = dotted.split(".")
+    return len(path), last != "name"
+
+
+def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
+    *path, last = dotted.split(".")
+    inner = table
+    for depth, key in enumerate(path, start=1):
+        inner = inner.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise ExperimentError(f"{dotted!r} goes through {'.'.join(path[:depth])}, which is a value, not a table.")
+    if last == "name" and path and inner.get("name") != value:
+        # Another choice: the keys of the one it replaces mean nothing to it.
+        inner.clear()
+    inner[last] = value
+
+
+def _remove(table: dict[str, Any], dotted: str) -> None:
+    *path, last = dotted.split(".")
+    inner: Any = table
+    for key in path:
+        inner = inner.get(key) if isinstance(inner, dict) else None
+    if not isinstance(inner, dict) or last not in inner:
+        raise ExperimentError(f"There is no key {dotted!r} to remove.")
+    del inner[last]
+
+
+def leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that is no table, in order, with its key; None counts as absent. `path` goes before every key.
+
+    >>> dict(leaves({"seed": 1, "client": {"epochs": 3, "lr_decay": None}}))
+    {'seed': 1, 'client.epochs': 3}
+    """
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{path}{key}.")
+        elif value is not None:
+            yield f"{path}{key}", value
+
+
+def rewritten(text: str, values: Mapping[str, Any], removals: Iterable[str] = ()) -> str:
+    r"""TOML with values set by their dotted keys, comments and order kept; tables that are not there go to the end.
+
+    >>> print(rewritten("rounds = 3  # few\n", {"rounds": 5, "client.epochs": 2}), end="")
+    rounds = 5  # few
+    <BLANKLINE>
+    [client]
+    epochs = 2
+
+    Args:
+        text: the file.
+        values: such as {"engine.trainer": "stacked"}.
+        removals: dotted keys of values or tables that are to go, before any is set; what is not there is passed over.
+    """
+    document = tomlkit.parse(text)
+    for dotted in removals:
+        *tables, key = dotted.split(".")
+        inner: Any = document
+        for name in tables:
+            inner = inner.get(name, {})
+        inner.pop(key, None)
+    for dotted, value in values.items():
+        *tables, key = dotted.split(".")
+        inner = document
+        for name in tables:
+            inner = inner.setdefault(name, tomlkit.table())
+        inner[key] = value
+    return tomlkit.dumps(document)

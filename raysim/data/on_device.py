@@ -1,0 +1,191 @@
+"""How clients' examples reach the device that trains and scores on them: the one way that every caller takes.
+
+`Resident` is a split's rows in one x and one y on a device, as stored, of which any clients' are gathered by index.
+`joined` copies rows into memory that torch allocated, which fixes their alignment and so the bits.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from raysim.data.dataset import FederatedDataset, Split
+from raysim.data.field import DTYPES, Field
+from raysim.data.split import Arrays
+from raysim.seeds import Int64s
+
+STORED: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
+"""torch's dtype of each that is stored."""
+
+
+def joined(pieces: Sequence[npt.NDArray[Any]], pinned: bool = False) -> Tensor:
+    """The rows of all pieces one behind the other, as stored, copied on the host.
+
+    Args:
+        pieces: one or more (n, ...) arrays of one dtype; they may be read-only views of a file.
+        pinned: into memory that a card reads by itself.
+    """
+    num_rows = sum(len(piece) for piece in pieces)
+    rows = torch.empty((num_rows, *pieces[0].shape[1:]), dtype=STORED[pieces[0].dtype.name], pin_memory=pinned)
+    np.concatenate(pieces, out=rows.numpy())
+    return rows
+
+
+def converted(stored: Tensor, field: Field, dtype: torch.dtype) -> Tensor:
+    """Stored rows as models take them, where they are: integers as int64, floats as `dtype`; `stored * scale + offset`
+    as `dtype` where the field says so. The result may be `stored` itself, written to.
+    """
+    if field.scale != 1.0 or field.offset != 0.0:
+        return stored.to(dtype).mul_(field.scale).add_(field.offset)
+    return stored.to(dtype) if stored.is_floating_point() else stored.to(torch.int64)
+
+
+BLOCK_BYTES = 32 * 2**20
+"""Of a split that is uploaded, so much is on its way at a time."""
+
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+"""torch has few kernels for these: their bits are gathered as those of signed numbers."""
+
+Segment = tuple[int, int, int]
+"""(client position, first example, one past the last)."""
+
+
+class Resident(NamedTuple):
+    """x: (rows, ...), y: (rows, ...), one of any stored dtype each, on one device; they are not written to.
+    first_rows: int64, (clients,), where each client's rows begin.
+    """
+
+    x: Tensor
+    y: Tensor
+    first_rows: Int64s
+
+    def gather(self, segments: Sequence[Segment]) -> tuple[Tensor, Tensor]:
+        """The segments' rows one behind the other, on the same device, in memory of their own."""
+        rows = torch.from_numpy(_rows(self.first_rows, np.array(segments, np.int64))).to(self.x.device)
+        return _taken(self.x, rows), _taken(self.y, rows)
+
+
+def in_place(arrays: Arrays) -> Resident:
+    """On the host, over the arrays' own memory."""
+    with warnings.catch_warnings():
+        # Arrays that processes share are read-only, which torch's tensors cannot be; nobody writes to these.
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return Resident(torch.from_numpy(arrays.x), torch.from_numpy(arrays.y), arrays.first_rows)
+
+
+def uploaded(dataset: FederatedDataset, split: Split, device: torch.device) -> Resident:
+    """A copy of all rows on the device. The split is read once, in order; the host holds a block at a time.
+
+    Raises:
+        torch.OutOfMemoryError: the device has not as much memory.
+    """
+    ends = np.cumsum(split.sizes())
+    x, y = (
+        torch.empty((int(ends[-1]), *field.shape), dtype=STORED[field.dtype], device=device)
+        for field in (dataset.x, dataset.y)
+    )
+    most = max(1, BLOCK_BYTES // (dataset.x.example_bytes + dataset.y.example_bytes))
+    start = 0
+    for block in _blocks(split, most):
+        stop = start + sum(len(client_y) for _, client_y in block)
+        for whole, pieces in zip((x, y), zip(*block, strict=True), strict=True):
+            whole[start:stop].copy_(joined(pieces, pinned=device.type == "cuda"))
+        start = stop
+    return Resident(x, y, np.r_[0, ends[:-1]])
+
+
+def _rows(first_rows: Int64s, segments: Int64s) -> Int64s:
+    """The numbers of the segments' rows, of segments (n, 3)."""
+    position, start, stop = segments.T
+    lengths = stop - start
+    ends = np.cumsum(lengths)
+    return np.repeat(first_rows[position] + start - (ends - lengths), lengths) + np.arange(ends[-1])
+
+
+def _taken(whole: Tensor, rows: Tensor) -> Tensor:
+    signed = _SIGNED.get(whole.dtype, whole.dtype)
+    return whole.view(signed).index_select(0, rows).view(whole.dtype)
+
+
+def _blocks(split: Split, most: int) -> Iterator[list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]]:
+    """All rows in order, as lists of pieces of clients with at most `most` rows together."""
+    block, room = [], most
+    for position in range(len(split)):
+        x, y = split.client(position)
+        start = 0
+        while start < len(y):
+            stop = min(len(y), start + room)
+            block.append((x[start:stop], y[start:stop]))
+            room -= stop - start
+            start = stop
+            if room == 0:
+                yield block
+                block, room = [], most
+    if block:
+        yield block
+
+
+class Examples:
+    """A dataset as one worker sees it. Where rows lie changes no bit of what `load` returns.
+
+    Rows of a split that was uploaded are gathered on its device. Those of a split in one array are gathered on the
+    host, any others read client by client, and sent there.
+
+    Args:
+        dataset: the run's.
+    """
+
+    def __init__(self, dataset: FederatedDataset) -> None:
+        self.dataset = dataset
+        self._in_place: dict[str, Resident | None] = {}
+        self._uploaded: dict[str, Resident] = {}
+
+    def upload(self, name: str, device: torch.device) -> None:
+        """Keep a copy of a split on the device from here on.
+
+        Raises:
+            torch.OutOfMemoryError: it does not fit; nothing of it stays there.
+        """
+        self._uploaded[name] = uploaded(self.dataset, self.dataset.split(name), device)
+
+    def let_go(self) -> bool:
+        """Free what was uploaded; whether there was anything."""
+        had = bool(self._uploaded)
+        self._uploaded.clear()
+        return had
+
+    def load(self, name: str, segments: Sequence[Segment], like: Tensor) -> tuple[Tensor, Tensor]:
+        """The segments' (x, y), row behind row, on the device of `like`, floats in its dtype, as `converted` has them.
+
+        Args:
+            name: of the split.
+            segments: at least one, and at least one example in all.
+            like: any tensor.
+        """
+        x, y = self._stored(name, segments)
+        return (
+            converted(x.to(like.device), self.dataset.x, like.dtype),
+            converted(y.to(like.device), self.dataset.y, like.dtype),
+        )
+
+    def _stored(self, name: str, segments: Sequence[Segment]) -> tuple[Tensor, Tensor]:
+        resident = self._uploaded.get(name) or self._whole(name)
+        if resident is not None:
+            return resident.gather(segments)
+        split = self.dataset.split(name)
+        clients = [(split.client(position), start, stop) for position, start, stop in segments]
+        x, y = (joined([client[side][start:stop] for client, start, stop in clients]) for side in (0, 1))
+        return x, y
+
+    def _whole(self, name: str) -> Resident | None:
+        """The split as it lies on the host, where it is in one array. None is looked at before it is asked for."""
+        if name not in self._in_place:
+            arrays = self.dataset.split(name).arrays()
+            self._in_place[name] = None if arrays is None else in_place(arrays)
+        return self._in_place[name]

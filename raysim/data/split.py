@@ -1,0 +1,83 @@
+"""A split: the protocol of its clients, its rows as arrays, and the errors for a client that it does not have."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy.typing as npt
+
+from raysim.errors import DataError
+from raysim.seeds import Int64s
+
+# Comparing an id with a million others takes minutes; the first few thousand show what ids look like.
+_COMPARED = 5_000
+
+
+class Arrays(NamedTuple):
+    """All rows of a split in one x and one y, to be read only; they may hold rows of nobody as well.
+
+    Attributes:
+        x: features, (rows, ...).
+        y: targets, (rows, ...).
+        first_rows: int64, (clients,); client k has the next `sizes()[k]` rows from first_rows[k] on.
+    """
+
+    x: npt.NDArray[Any]
+    y: npt.NDArray[Any]
+    first_rows: Int64s
+
+
+class Split(Protocol):
+    """Clients of one split, at positions 0 to len - 1.
+
+    Arrays are read-only and may be views of a mapped file or of shared memory: copy before changing. A position that
+    is not there is an IndexError.
+    """
+
+    def __len__(self) -> int:
+        """How many clients."""
+        ...
+
+    def sizes(self, positions: Int64s | None = None) -> Int64s:
+        """Examples of each client, int64; None: of all clients, in order of position."""
+        ...
+
+    def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The client's (x, y) as stored: (size, *x.shape) and (size, *y.shape)."""
+        ...
+
+    def arrays(self) -> Arrays | None:
+        """All rows, where they lie in one x and one y; None where they do not, and nothing is joined for it."""
+        ...
+
+    def id_of(self, position: int) -> str:
+        """The client's id."""
+        ...
+
+    def position_of(self, client_id: str) -> int:
+        """The client's position; DataError with the nearest id if there is none."""
+        ...
+
+
+def check_position(position: int, num_clients: int) -> None:
+    """Raise IndexError unless 0 <= position < num_clients (no counting from the end: a position is an identity)."""
+    if not 0 <= position < num_clients:
+        raise IndexError(f"a client's position must be in 0..{num_clients - 1}, but got {position}")
+
+
+def unknown_client(client_id: str, ids: Iterable[str], num_clients: int) -> DataError:
+    """The error for an id that is not in a split; `ids` may be endless, only its beginning is compared."""
+    nearest = difflib.get_close_matches(client_id, itertools.islice(ids, _COMPARED), n=1, cutoff=0.0)
+    hint = f"; the nearest is {nearest[0]!r}" if nearest else ""
+    return DataError(f"no client {client_id!r} among the {num_clients} of this split{hint}")
+
+
+def position_in(positions: Mapping[str, int], client_id: str) -> int:
+    """The position of an id, or DataError with the nearest one that exists."""
+    position = positions.get(client_id)
+    if position is None:
+        raise unknown_client(client_id, positions, len(positions))
+    return position

@@ -1,0 +1,173 @@
+"""Data on the nodes of a cluster: a prepared dataset that a node's disk does not hold is fetched there, once.
+
+It comes from the store of the script that started the run ($RAYSIM_STORE), else from the driver's node, in blocks
+through Ray; raysim/data/copies.py checks it. Arrays in memory travel as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray import cloudpickle, exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raysim.data.arrow_split import ArrowSplit, SplitPlace
+from raysim.data.copies import fetch_copy
+from raysim.data.dataset import FederatedDataset
+from raysim.data.store import store_uri, take
+from raysim.engine.on_ray.cluster.raised import raise_again
+from raysim.errors import RaysimError, RemoteError
+from raysim.storage.remote.remote import Remote
+
+if TYPE_CHECKING:
+    # Tasks that fetch import this file; torch would take them seconds.
+    from raysim.engine.plan.plan import Plan
+
+log = logging.getLogger("raysim")
+
+BLOCK_BYTES = 8 << 20
+BLOCKS_AHEAD = 4
+"""Blocks read before they are needed: a fetch holds no more than these in the object store."""
+
+
+@dataclass(frozen=True)
+class SentDataset:
+    """A dataset on its way.
+
+    dataset: a reference to it, to be followed once its places are there. places: the folders that it maps. node: where
+    they all are. store: the URI where they may be besides.
+    """
+
+    dataset: Any
+    places: tuple[SplitPlace, ...]
+    node: str
+    store: str | None
+
+
+@dataclass(frozen=True)
+class SentPlan:
+    """A plan on its way: `plan` has no data."""
+
+    plan: Plan
+    data: SentDataset
+
+
+def send_plan(plan: Plan) -> SentPlan:
+    """Put a plan where every node can have it; to be called where the data are, see `send`."""
+    without_data: Any = replace(plan, dataset=None)  # type: ignore[arg-type]
+    return SentPlan(without_data, send(plan.dataset))
+
+
+def receive_plan(sent: SentPlan) -> Plan:
+    """The plan, on a node that may have to fetch its data first; see `receive`."""
+    return replace(sent.plan, dataset=receive(sent.data))
+
+
+def send(dataset: FederatedDataset) -> SentDataset:
+    """Put a dataset where every node can have it; those that are there now fetch what they lack before this returns.
+
+    Raises:
+        DataError: a file is damaged at its source.
+    """
+    here = ray.get_runtime_context().get_node_id()
+    own = SentDataset(ray.put(dataset), _places(dataset), here, store_uri())
+    others = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != here and node["Resources"].get("CPU")]
+    # Before any pool waits: it would seem not to start.
+    fetches = [_on_node(_fetch, node["NodeID"]).remote(own) for node in others] if own.places else []
+    for fetch in fetches:
+        try:
+            ray.get(fetch)
+        except exceptions.RayTaskError as error:
+            raise_again(error)
+        except exceptions.RayError as error:
+            # A node that is gone needs no data; one that comes back fetches them when a pool starts there.
+            log.warning("a node left while it fetched data: %s", error)
+    return own
+
+
+def receive(data: SentDataset) -> FederatedDataset:
+    """The dataset, mapped from this node's disk; fetched first where that has no whole copy.
+
+    Raises:
+        DataError: a file is damaged at its source.
+    """
+    _fetch(data)
+    dataset: FederatedDataset = ray.get(data.dataset)
+    return dataset
+
+
+def _fetch(data: SentDataset) -> None:
+    if data.node != ray.get_runtime_context().get_node_id():
+        for place in data.places:
+            if not _on_shared_disk(place):
+                _fetch_one(place, data)
+
+
+def _on_shared_disk(place: SplitPlace) -> bool:
+    """Whether a folder that is in no cache is reachable here by the path that it has there."""
+    if place.key != place.fingerprint:
+        return False
+    try:
+        return bool(FederatedDataset.open(place.folder).fingerprint == place.fingerprint)
+    except RaysimError:
+        return False
+
+
+def _fetch_one(place: SplitPlace, data: SentDataset) -> None:
+    if data.store is not None:
+        try:
+            if take(place.key, place.fingerprint, Remote(data.store)) is not None:
+                return
+        except RemoteError as error:
+            log.warning("the store cannot be read from this node, so its data come from the driver's: %s", error)
+    fetch_copy(place.key, place.fingerprint, _OtherNode(place.folder, data.node))
+
+
+@dataclass(frozen=True)
+class _OtherNode:
+    """A folder on another node; see `Source`."""
+
+    folder: str
+    node: str
+
+    @property
+    def uri(self) -> str:
+        return f"{self.folder} on the driver's node"
+
+    def read(self, name: str) -> Iterator[bytes]:
+        ahead = {"num_returns": "streaming", "_generator_backpressure_num_objects": BLOCKS_AHEAD}
+        for block in _on_node(_blocks, self.node, **ahead).remote(self.folder, name):
+            yield ray.get(block)
+
+
+def _blocks(folder: str, name: str) -> Iterator[bytes]:
+    with (Path(folder) / name).open("rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            yield block
+
+
+def _on_node(function: Any, node: str, **options: Any) -> Any:
+    """The function as a task that runs there, besides whatever else does."""
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(function).options(num_cpus=0, scheduling_strategy=there, **options)
+
+
+def _places(dataset: FederatedDataset) -> tuple[SplitPlace, ...]:
+    """The prepared folders that a pickle of the dataset refers to, whatever lies around their splits."""
+    found: dict[str, SplitPlace] = {}
+
+    def note(split: ArrowSplit) -> Any:
+        found[split.place.key] = split.place
+        return split.__reduce__()
+
+    plain: Any = cloudpickle.CloudPickler
+    noting = type("Noting", (plain,), {"dispatch_table": {**plain.dispatch_table, ArrowSplit: note}})
+    # Into the void; arrays in memory are passed over.
+    noting(io.BytesIO(), protocol=5, buffer_callback=lambda buffer: None).dump(dataset)
+    return tuple(found.values())

@@ -1,0 +1,91 @@
+"""Names of runs on a cluster: each is a detached driver's, in a namespace of raysim's own."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+from ray import exceptions
+from ray.util import list_named_actors
+
+from raysim.engine.rounds.under_way import ENDED, UnderWay
+from raysim.errors import UnknownRunError
+
+NAMESPACE = "raysim"
+
+ANSWER_S = 5.0
+"""How long a driver may take to say how it stands; one that is out of reach is passed over."""
+
+FREE_S = 5.0
+"""How long a name may take to be free again."""
+
+
+def start(wanted: str, start_as: Callable[[str], Any]) -> tuple[Any, str]:
+    """Start a driver under the wanted name, or under the first of NAME-2, NAME-3, ... that is free.
+
+    Args:
+        wanted: the name.
+        start_as: starts a driver under a name; ValueError where that is taken.
+    """
+    _end_ended(wanted)
+    for number in itertools.count(1):
+        name = wanted if number == 1 else f"{wanted}-{number}"
+        if name in _names():
+            continue
+        try:
+            return start_as(name), name
+        except ValueError:
+            # Another script was faster; any other mistake leaves the name free.
+            if name not in _names():
+                raise
+    raise AssertionError
+
+
+def find(name: str) -> Any:
+    """The driver of the run.
+
+    Raises:
+        UnknownRunError: there is none of that name; says which there are.
+    """
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        others = ", ".join(run.name for run in under_way()) or "none"
+        raise UnknownRunError(
+            f"No run {name!r} is under way on this cluster (under way: {others}). What a run leaves is in its folder: "
+            f"`raysim report DIR` shows it, `raysim resume DIR` goes on with it."
+        ) from None
+
+
+def under_way() -> list[UnderWay]:
+    """The runs that go on, oldest first."""
+    told = [run for name in _names() if (run := _told(name)) is not None and run.stage not in ENDED]
+    return sorted(told, key=lambda run: run.since_s)
+
+
+def _names() -> set[str]:
+    actors: list[Any] = list_named_actors(all_namespaces=True)
+    return {actor["name"] for actor in actors if actor["namespace"] == NAMESPACE}
+
+
+def _told(name: str) -> UnderWay | None:
+    try:
+        driver: Any = ray.get_actor(name, namespace=NAMESPACE)
+        told: UnderWay = ray.get(driver.about.remote(), timeout=ANSWER_S)
+    except (ValueError, exceptions.GetTimeoutError, exceptions.RayActorError):
+        return None
+    return told
+
+
+def _end_ended(name: str) -> None:
+    """A driver whose run has ended, and that only waits to be asked about it, gives its name up."""
+    told = _told(name) if name in _names() else None
+    if told is None or told.stage not in ENDED:
+        return
+    ray.kill(ray.get_actor(name, namespace=NAMESPACE))
+    deadline = time.monotonic() + FREE_S
+    while name in _names() and time.monotonic() < deadline:
+        time.sleep(0.05)

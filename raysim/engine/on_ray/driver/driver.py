@@ -1,0 +1,104 @@
+"""The driver's work: the loop, on pools that end with it. An actor of its own where a script pulls round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from raysim.engine import wire
+from raysim.engine.job import Stopped
+from raysim.engine.on_ray.cluster.cluster import Placement
+from raysim.engine.on_ray.cluster.dashboard import Dashboard
+from raysim.engine.on_ray.executor.shell import Begun, OnRay
+from raysim.engine.plan.plan import Plan
+from raysim.engine.rounds import loop
+from raysim.engine.rounds.finished import Finished
+from raysim.engine.rounds.opening import Opening, opened
+from raysim.models.model import Weights
+from raysim.run_folder.writer import RunFolder
+
+
+class Driver:
+    """Ends its pools; owns the run's folder while it writes to it. Moved by `next`; `stop` is heard meanwhile.
+
+    Args:
+        plan: the run.
+        placement: where its pools go.
+        begun: its pools, where the script has started them; None starts them here.
+        opening: the run's folder, on this machine's paths; None writes nothing.
+        name: by which others can attach to the run.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        placement: Placement,
+        begun: Begun | None,
+        opening: Opening | None,
+        name: str | None = None,
+    ) -> None:
+        self._plan, self._placement, self._begun, self._opening, self._name = plan, placement, begun, opening, name
+        self._open = ExitStack()
+        self._rounds: Generator[Finished] | None = None
+        self._dashboard = Dashboard(plan.experiment.name)
+        self.folder: RunFolder | None = None
+        """While the run writes to it."""
+
+    def start(self) -> list[str]:
+        """Wait for the pools; returns what each one says of itself. Nothing on the disk is touched before."""
+        # Not in the constructor: an error there reaches the script as a dead actor, without its type.
+        self._executor = OnRay(self._plan, self._placement, self._begun)
+        self._open.callback(self._executor.close)
+        return self._executor.started
+
+    def open(self, overlap: bool) -> None:
+        """Open the folder, and find where to go on from.
+
+        Args:
+            overlap: begin a round before the one before it is evaluated. Not for readers who pull round by round, and
+                have the next one under way while they look at one: that would make two.
+        """
+        plan, state = self._plan, None
+        if self._opening is not None:
+            self.folder, state = self._open.enter_context(opened(plan, self._opening, self._name))
+        state = state or plan.initial_state()
+        self.weights: Weights = state.weights
+        self._rounds = loop.rounds(plan, self._executor, state, self.folder, self._executor.stop.is_set, overlap)
+        # Closing the loop checkpoints the last recorded round, so the folder is open until then.
+        self._open.callback(self._rounds.close)
+
+    def next(self) -> Finished | None:
+        """Run one round; None after the last, or once it was told to stop."""
+        assert self._rounds is not None
+        # Reductions of the server step depend on the thread count too, and torch keeps it per calling thread.
+        torch.set_num_threads(self._plan.experiment.engine.threads)
+        try:
+            finished = next(self._rounds, None)
+        except Stopped:
+            return None
+        if finished is not None:
+            self.weights = finished.weights
+            self._dashboard.row(finished.row)
+        return finished
+
+    def advance(self) -> Any:
+        """`next`, packed to travel."""
+        try:
+            finished = self.next()
+        except BaseException:
+            self.close()
+            raise
+        if finished is None:
+            self.close()
+        return None if finished is None else wire.pack(finished)
+
+    def close(self) -> None:
+        """Checkpoint the last recorded round, let go of the folder, and end the pools."""
+        self._open.close()
+
+    def stop(self) -> None:
+        """Ask the loop to end at once; what is left is a checkpoint of the last finished round."""
+        self._executor.stop.set()

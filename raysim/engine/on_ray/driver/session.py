@@ -1,0 +1,197 @@
+"""What the script does on its side: start a driver, watch it or pull from it, and stop it when asked to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raysim.engine import wire
+from raysim.engine.on_ray.cluster import named
+from raysim.engine.on_ray.cluster.cluster import connected, place
+from raysim.engine.on_ray.cluster.raised import answer
+from raysim.engine.on_ray.driver.driver import Driver
+from raysim.engine.on_ray.driver.watched import WatchedDriver
+from raysim.engine.on_ray.executor.shell import begin
+from raysim.engine.plan.plan import Plan
+from raysim.engine.rounds.client_memory import with_states_folder
+from raysim.engine.rounds.finished import Finished
+from raysim.engine.rounds.opening import Opening
+from raysim.engine.rounds.under_way import ENDED, NO_WATCHER, Stage, Watcher
+from raysim.errors import ExperimentError, RaysimError
+from raysim.experiment.experiment import Experiment
+from raysim.models.model import Weights
+from raysim.storage.remote import folder
+
+WATCHERS = 16
+"""Calls that a driver answers at a time: each watcher has one waiting there."""
+
+BESIDE = "beside"
+"""The concurrency group of what a driver hears while it runs a round. All else takes turns on one thread: rows that
+several threads wrote in turn cost each of them memory that it keeps."""
+
+
+def run(
+    plan: Plan,
+    opening: Opening,
+    address: str | None,
+    watcher: Watcher,
+    after: Callable[[Path, Experiment], None],
+    name: str,
+) -> Weights:
+    """Run to the last round in a driver actor and return its weights.
+
+    On a cluster that outlives the script, which has an address, the run goes on should the script be killed.
+
+    Args:
+        plan: the run.
+        opening: its folder; nothing on the disk is touched until all pools have started.
+        address: of the cluster; None for one of the script's own.
+        watcher: told how the run goes on.
+        after: called in the driver with folder and experiment when the run has ended, however it did.
+        name: by which others can attach to the run, where there is an address; it gets a number if it is taken.
+
+    Raises:
+        KeyboardInterrupt: after Ctrl-C or `raysim stop`, once the driver has checkpointed the last finished round.
+    """
+    opening = opening.absolute()
+    with connected(address), with_states_folder(plan, opening.path) as plan:
+        _check_shared(plan, opening.path)
+        driver, _ = _start(plan, opening, after, None if address is None else name)
+        try:
+            stage = follow(driver, watcher, opening.named)
+            if stage == "stopped":
+                raise KeyboardInterrupt
+            weights: Weights = wire.unpack(answer(driver.weights.remote(), opening.named))
+            return weights
+        except BaseException:
+            with suppress(RaysimError):
+                stop(driver, opening.named)
+            raise
+        finally:
+            if address is None:
+                ray.kill(driver)
+
+
+def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Experiment], None], name: str) -> str:
+    """Start a run that needs no script, and return its name once its workers have started; see `run`."""
+    opening = opening.absolute()
+    with connected(address), with_states_folder(plan, opening.path) as plan:
+        _check_shared(plan, opening.path)
+        driver, name = _start(plan, opening, after, name)
+        try:
+            follow(driver, NO_WATCHER, opening.named, until="running")
+        except BaseException:
+            with suppress(RaysimError):
+                stop(driver, opening.named)
+            raise
+        return name
+
+
+def follow(driver: Any, watcher: Watcher, run_folder: str, seen: int | None = None, until: Stage = "done") -> Stage:
+    """Watch a run until it has ended, or has come to a stage; returns the last one.
+
+    Args:
+        driver: its handle.
+        watcher: what is told.
+        run_folder: as people name it.
+        seen: the rounds that need not be told; None are those before this session.
+        until: a stage to leave at.
+
+    Raises:
+        RaysimError: what the run failed with.
+    """
+    stage: Stage = "starting"
+    while stage not in ENDED and stage != until:
+        news = answer(driver.watch.remote(stage, seen), run_folder)
+        if stage == "starting" and news.workers:
+            watcher.started(list(news.workers))
+        for row in news.rows:
+            watcher.row(row)
+        stage, seen = news.stage, news.seen
+    return stage
+
+
+def stop(driver: Any, run_folder: str) -> None:
+    """Stop a run, and wait until its last finished round is checkpointed. One that has ended is left as it is.
+
+    Raises:
+        RaysimError: what it failed with, meanwhile or before.
+    """
+    answer(driver.stop.remote(), run_folder)
+    follow(driver, NO_WATCHER, run_folder)
+
+
+def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generator[Finished]:
+    """Pull round by round; the driver works on the next one while the reader looks at this one."""
+    opening = None if opening is None else opening.absolute()
+    path, run_folder = (None, None) if opening is None else (opening.path, opening.named)
+    with connected(address), with_states_folder(plan, path) as plan:
+        _check_shared(plan, path)
+        placement = place(plan.experiment.engine)
+        driver = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(plan, placement, begin(plan, placement), opening)
+        ahead: deque[Any] = deque()
+        try:
+            answer(driver.start.remote(), run_folder)
+            answer(driver.open.remote(overlap=False), run_folder)
+            ahead.append(driver.advance.remote())
+            while True:
+                # The call for the next round waits behind the one for this, so that the driver begins it at once: a
+                # reader who looks at a round has one under way.
+                ahead.append(driver.advance.remote())
+                if (packed := answer(ahead[0], run_folder)) is None:
+                    break
+                ahead.popleft()
+                finished: Finished = wire.unpack(packed)
+                yield finished
+        finally:
+            try:
+                if ahead:
+                    driver.stop.options(concurrency_group=BESIDE).remote()
+                    ray.wait(list(ahead), num_returns=len(ahead))
+                    answer(driver.close.remote(), run_folder)
+            finally:
+                ray.kill(driver)
+
+
+def _check_shared(plan: Plan, path: Path | None) -> None:
+    """Refuse several machines where clients remember in files that only this one sees."""
+    machines = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
+    if plan.states is not None and len(machines) > 1 and (path is None or folder.named(path) != str(path)):
+        given = "" if path is None else f", but got {folder.named(path)}, whose copy is on one machine"
+        raise ExperimentError(
+            f"Clients remember under this correction, and here they are on several machines: the run's folder "
+            f"(--path, path=) must be a path on a disk that all of them share{given}."
+        )
+
+
+def _start(
+    plan: Plan, opening: Opening, after: Callable[[Path, Experiment], None], name: str | None
+) -> tuple[Any, str]:
+    placement = place(plan.experiment.engine)
+    if name is None:
+        # The pools import what they need while the driver does. They end with this script, as such a run does anyway.
+        return _actor(WatchedDriver, max_concurrency=WATCHERS).remote(
+            plan, placement, begin(plan, placement), opening, after, None
+        ), ""
+
+    def start(name: str) -> Any:
+        detached = {"name": name, "namespace": named.NAMESPACE, "lifetime": "detached"}
+        return _actor(WatchedDriver, max_concurrency=WATCHERS, **detached).remote(
+            plan, placement, None, opening, after, name
+        )
+
+    return named.start(name, start)
+
+
+def _actor(kind: type, **options: Any) -> Any:
+    # Zero CPUs: a driver that took one would starve a pool. No restarts: a restarted driver would begin at round 0.
+    # This node: paths of the run folder and of prepared data mean what they mean to the script.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    fixed: Any = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": here}
+    return ray.remote(**fixed, **options)(kind)

@@ -1,0 +1,150 @@
+"""ClientPool: the Ray actor around a pool. Adds up what it trained until it is asked for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ray
+import torch
+from torch import Tensor
+
+from raysim.cohort.tree import Node, TreeFold
+from raysim.engine import numerics, wire
+from raysim.engine.job import COMBINE, Kind, Shard, on_host
+from raysim.engine.on_ray.cluster.data_on_nodes import SentPlan, receive_plan
+from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, here
+from raysim.engine.on_ray.executor.table import Key
+from raysim.engine.worker.example_memory import ExampleMemory
+from raysim.engine.worker.pool import Pool, sharded
+from raysim.server.aggregators.updates import Bounds
+
+Packed = tuple[tuple[Node, Any], ...]
+"""Parts of the tree with their packed sums."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a call asks for: units by index, of a job of `num_units`; with `hand_over`, the results of all that is held
+    under the key come after. keep: bounds of the shards that updates are kept in."""
+
+    key: Key
+    num_units: int
+    kind: Kind
+    units: tuple[tuple[int, Any], ...]
+    hand_over: bool
+    keep: tuple[Bounds, ...]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a call came to.
+
+    done: when each unit began and ended, by the Unix clock; shorter than what was asked for where memory ran out.
+    parts: the maximal subtrees of the units done since the last time, if they were to be handed over. sums: a packed
+    record for each of them, where they come with the reply.
+    """
+
+    done: tuple[tuple[float, float], ...]
+    parts: tuple[Node, ...] = ()
+    sums: Packed = ()
+    out_of_memory: bool = False
+
+
+class ClientPool:
+    """Calls arrive in order; results of a job are folded as far as the tree allows and stay here until asked for.
+
+    Args:
+        sent: the run; its data are fetched to this node where they are not here.
+        index: the worker's number, for messages.
+        gpus: the share of a card that Ray gave; it caps this process's share of the card's memory.
+        threads: intra-op threads.
+    """
+
+    def __init__(self, sent: SentPlan, index: int, gpus: float, threads: int) -> None:
+        plan = receive_plan(sent)
+        device = numerics.choose_device(gpus)
+        numerics.fix(threads, device, plan.experiment.engine.precision)
+        self._name = f"worker {index} (process {os.getpid()})"
+        self._pool = Pool(plan, device, self._name, ExampleMemory(numerics.take_share(gpus)))
+        self._held: dict[Key, TreeFold[Any]] = {}
+        self._rows: dict[Key, dict[int, list[Tensor]]] = {}
+        self._broadcasts: dict[Key, Any] = {}
+
+    def ready(self) -> Whereabouts:
+        """Where this pool runs, once it can work."""
+        return here(self._name)
+
+    def work(self, order: Order, packed: Any) -> Reply:
+        """Carry out units in order and hold their results, or hand them over with the reply.
+
+        `packed` is the job's broadcast, or None where a call before brought it; it is kept until the hand-over.
+        """
+        reply = self._carry_out(order, packed)
+        sums = self._handed_over(order, reply)
+        return replace(reply, parts=tuple(node for node, _ in sums), sums=sums)
+
+    def work_apart(self, order: Order, packed: Any, apart: bool) -> tuple[Any, ...]:
+        """`work` that hands over objects of their own, which stay on this node until somebody asks for them.
+
+        Returns reply, sums, and a shard of the updates for each of `order.keep`: a mapping from unit to packed rows.
+        Without `apart` the sums come with the reply.
+        """
+        reply = self._carry_out(order, packed)
+        rows = {} if reply.out_of_memory else self._rows.pop(order.key, {})
+        sums = self._handed_over(order, reply)
+        shards = [{unit: wire.pack(part) for unit, part in shard.items()} for shard in sharded(rows, order.keep)]
+        reply = replace(reply, parts=tuple(node for node, _ in sums), sums=() if apart else sums)
+        return reply, sums if apart else (), *shards
+
+    def combine(self, num_units: int, kind: Kind, *handed: Packed) -> Packed:
+        """Add up, as far as the tree allows, what workers of this node have handed over."""
+        tree: TreeFold[Any] = TreeFold(num_units, COMBINE[kind])
+        for sums in handed:
+            for node, packed in sums:
+                tree.put(wire.unpack(packed), node)
+        return _packed(tree)
+
+    def drop(self, key: Key) -> None:
+        """Let go of all that is held under a key: somebody else has done it."""
+        for held in (self._held, self._rows, self._broadcasts):
+            held.pop(key, None)
+
+    def _handed_over(self, order: Order, reply: Reply) -> Packed:
+        """What is held under the order's key, if it is to be handed over; it is held no more."""
+        if order.hand_over:
+            self._broadcasts.pop(order.key, None)
+        if not order.hand_over or reply.out_of_memory or order.key not in self._held:
+            return ()
+        return _packed(self._held.pop(order.key))
+
+    def _carry_out(self, order: Order, packed: Any) -> Reply:
+        key = order.key
+        if packed is not None:
+            self._broadcasts[key] = wire.unpack(packed)
+        done: list[tuple[float, float]] = []
+        for index, unit in order.units:
+            start_s = time.time()
+            if isinstance(unit, Shard):
+                # The updates lie in the object store; this node maps the shard, copies it once, and lets go of it.
+                parts = [{i: wire.unpack(rows) for i, rows in part.items()} for part in ray.get(list(unit.parts))]
+                unit = replace(unit, parts=tuple(parts))
+            rows: list[Tensor] | None = [] if order.keep else None
+            try:
+                value = self._pool.run(order.kind, self._broadcasts[key], index, unit, rows)
+            except torch.OutOfMemoryError:
+                for tree in self._held.values():
+                    tree.change(on_host)
+                torch.cuda.empty_cache()
+                return Reply(tuple(done), out_of_memory=True)
+            self._held.setdefault(key, TreeFold(order.num_units, COMBINE[order.kind])).put_leaf(value, index)
+            if rows is not None:
+                self._rows.setdefault(key, {})[index] = rows
+            done.append((start_s, time.time()))
+        return Reply(tuple(done))
+
+
+def _packed(tree: TreeFold[Any]) -> Packed:
+    return tuple((node, wire.pack(value)) for node, value in tree.take())

@@ -1,0 +1,79 @@
+"""Tries a model on a client's first examples, before the first round."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.client import batches
+from raysim.client.augmentations import augment
+from raysim.client.section import ClientSection
+from raysim.client.trainer import Client
+from raysim.client.trainers.make import make
+from raysim.data.on_device import Examples
+from raysim.engine.plan.plan import Plan
+from raysim.errors import ModelError
+from raysim.models.model import bind
+from raysim.models.task import check_fit
+
+MOST = 2
+"""So many of the first client's examples are taken."""
+
+
+def check(plan: Plan, own_loss: bool) -> None:
+    """Pass the first examples of a client through the model and its loss, and where clients are to be trained by vmap,
+    through a local step.
+
+    Raises:
+        ModelError: what failed, with the shapes that it was given.
+    """
+    x_batch, y_batch = _load(plan)
+    module = bind(plan.model, plan.initial, x_batch.device).eval()
+    try:
+        outputs = module(x_batch)
+    except Exception as error:
+        raise ModelError(
+            f"The module failed on a batch x of shape {tuple(x_batch.shape)} and dtype {x_batch.dtype}: {error}"
+        ) from error
+    try:
+        check_fit(plan.task, outputs, y_batch, plan.dataset.num_classes, own_loss)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"The loss failed on outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y_batch.shape)}, "
+            f"dtype {y_batch.dtype}: {error}"
+        ) from error
+    check_client_axis(plan)
+
+
+def check_client_axis(plan: Plan) -> None:
+    """Take a local step with two clients that hold the first examples, where the plan's trainer is vmap.
+
+    Which modules torch.func.vmap takes only shows when it is tried: a forward that looks at its values is refused.
+
+    Raises:
+        ModelError: it cannot be had, and why.
+    """
+    if plan.choice.trainer != "vmap":
+        return
+    x, y = _load(plan)
+    client = Client(0, len(x), x, y, batches.whole(len(x)), key=0)
+    precision = plan.experiment.engine.precision
+    try:
+        with torch.random.fork_rng(devices=[]):
+            trainer = make(plan.choice, plan.model, plan.initial, plan.task, ClientSection(), precision)
+            list(trainer.train(plan.initial, [client, client], lr=0.0))
+    except Exception as error:
+        raise ModelError(
+            f"engine.trainer = 'vmap' cannot be used: with a client axis the module fails: {error}. "
+            f"Any module trains with 'one_by_one'."
+        ) from error
+
+
+def _load(plan: Plan) -> tuple[Tensor, Tensor]:
+    dataset, params = plan.dataset, plan.initial.params
+    few = min(MOST, int(dataset.train.sizes(np.zeros(1, np.int64))[0]))
+    x_batch, y_batch = Examples(dataset).load("train", [(0, 0, few)], params)
+    return augment.evaluated(plan.experiment.client.augment, x_batch), y_batch

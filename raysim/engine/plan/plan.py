@@ -1,0 +1,148 @@
+"""A run, resolved: experiment, data, model, task and initial weights, all checked before the first round."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from raysim.algorithm.federated import Algorithm, federated
+from raysim.client.adversary import positions
+from raysim.client.trainers.choose import TrainerChoice
+from raysim.cohort import chunks
+from raysim.cohort.sampler import Sampler
+from raysim.cohort.section import sampler
+from raysim.data.dataset import FederatedDataset
+from raysim.experiment.experiment import Experiment
+from raysim.models.model import Model, Weights
+from raysim.models.task import Task
+from raysim.run_folder.client_states import ClientStore
+from raysim.server.optimizers.own import Maker
+from raysim.server.state import ServerState
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What driver and pools build everything from; it is what travels to them."""
+
+    experiment: Experiment
+    dataset: FederatedDataset
+    model: Model
+    initial: Weights
+    task: Task
+    choice: TrainerChoice
+    label_population: torch.Tensor | None = None
+    states: Path | None = None
+    """Where clients' own states are written, if they keep any."""
+    older_states: Path | None = None
+    """Where states are looked for that are not there."""
+    server_optimizer: Maker | None = None
+    """Makes the server's optimizer, where it is one's own."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of all that determines the numbers, but for code that a script passes in.
+
+        Trainer and chunk size enter as they were resolved: what "auto" means depends on the kind of device.
+        """
+        choice = self.choice
+        meant = f"{choice.trainer} {choice.usual} {choice.most} {choice.least_chunks} {choice.overhead}"
+        if choice.call:
+            meant += f" {choice.call}"
+        return self.experiment.fingerprint(f"{self.dataset.fingerprint} {meant}")
+
+    def algorithm(self) -> Algorithm:
+        """The record of pure functions that the experiment means."""
+        e = self.experiment
+        size_at = e.cohort.size_at(len(self.dataset.train))
+        adversaries = positions(e.adversary, e.seed, self.dataset.train)
+        population = len(self.dataset.train)
+        return federated(
+            e.client,
+            e.server,
+            self.model,
+            e.seed,
+            size_at,
+            population,
+            self.label_population,
+            e.adversary,
+            adversaries,
+            self.server_optimizer,
+        )
+
+    def client_store(self) -> ClientStore:
+        """The files in which clients remember; `states` says where."""
+        assert self.states is not None
+        return ClientStore(self.states, self.older_states, self.dataset.train.id_of)
+
+    def sampler(self) -> Sampler:
+        """Which clients make the cohorts."""
+        e = self.experiment
+        seed = e.seed if e.cohort.seed is None else e.cohort.seed
+        train, systems = self.dataset.train, e.systems
+        if systems is None:
+            return sampler(e.cohort, seed, e.rounds, train)
+        return sampler(e.cohort, seed, e.rounds, train, lambda size: systems.asked(size, len(train)))
+
+    @cached_property
+    def keeps_updates(self) -> bool:
+        """Whether a round's updates are looked at again, one by one; asked in every round, and a sampler takes long to
+        make where it looks up the clients of all rounds."""
+        return self.experiment.server.rule is not None or self.sampler().learn is not None
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of the updates of the largest cohort: M models."""
+        e, params = self.experiment, self.initial.params
+        size_at = e.cohort.size_at(len(self.dataset.train))
+        largest = max(int(size_at(t)) for t in range(e.rounds))
+        return largest * params.numel() * params.element_size()
+
+    def initial_state(self) -> ServerState:
+        """The state before the first round."""
+        return self.algorithm().init(self.initial, self.sampler().init())
+
+    def local_steps(self, cohort: npt.NDArray[np.int64], round_index: int) -> npt.NDArray[np.int64]:
+        """tau of each of these clients in a round."""
+        e = self.experiment
+        return e.client.local_steps_at(self.dataset.train.sizes(cohort), e.seed, round_index, cohort)
+
+    def chunks(self, cohort: npt.NDArray[np.int64], round_index: int) -> tuple[tuple[chunks.Chunk, ...], list[int]]:
+        """The cohort's chunks, and what each one costs, in examples to train on."""
+        client = self.experiment.client
+        sizes = self.dataset.train.sizes(cohort)
+        steps = self.local_steps(cohort, round_index)
+        work = steps * np.minimum(sizes, _batch(client.batch_size)).astype(np.int64)
+        choice, num = self.choice, len(cohort)
+        if not choice.together:
+            num_chunks = choice.num_chunks(num)
+            if choice.call and num and not choice.is_given:
+                num_chunks = chunks.enough(int(work.sum()), choice.call, num_chunks)
+            planned = chunks.level(cohort, work, num_chunks)
+        elif choice.is_given:
+            planned = chunks.plan(cohort, steps, work, choice.chunk_size(num))
+        else:
+            planned = chunks.stacks(cohort, steps, work, choice.overhead, choice.num_chunks(num), choice.most)
+        steps_of, work_of = (dict(zip(cohort.tolist(), of.tolist(), strict=True)) for of in (steps, work))
+        longest = [max(steps_of[member] for member in chunk) for chunk in planned]
+        return planned, [
+            choice.overhead * most + sum(work_of[member] for member in chunk)
+            for most, chunk in zip(longest, planned, strict=True)
+        ]
+
+
+def _batch(batch_size: int | str) -> float:
+    return math.inf if isinstance(batch_size, str) else batch_size
+
+
+def evaluated_splits(plan: Plan) -> tuple[str, ...]:
+    """The splits that the experiment evaluates; by default the test split where the data have one."""
+    split = plan.experiment.evaluation.split
+    if split is None:
+        return ("test",) if plan.dataset.test is not None else ()
+    return (split,) if isinstance(split, str) else split

@@ -1,0 +1,223 @@
+"""From an experiment to a `Plan`: data prepared, model made, and everything checked before the first round.
+
+What a run does otherwise, or slower, than might be expected is said before it, and where it begins.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Unpack
+
+import numpy as np
+import torch
+
+from raysim.client.adversary import LabelFlip
+from raysim.client.augmentations import augment
+from raysim.client.corrections import make as corrections
+from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
+from raysim.client.trainers.make import rule_for
+from raysim.client.work import Between
+from raysim.data.dataset import FederatedDataset
+from raysim.data.field import label_counts
+from raysim.data.pooled import pooled
+from raysim.data.section import AnyData
+from raysim.data.sources.ag_news import AgNews
+from raysim.data.sources.newsgroups import Newsgroups
+from raysim.data.tokens.words import FIRST, Words
+from raysim.engine.numerics import choose_device, has_bf16
+from raysim.engine.parts import Parts
+from raysim.engine.plan import first_examples
+from raysim.engine.plan.plan import Plan, evaluated_splits
+from raysim.errors import ExperimentError
+from raysim.evaluation import personalised, scores
+from raysim.experiment.expand import dataset_of
+from raysim.experiment.experiment import Experiment
+from raysim.models import section as models
+from raysim.models.bilstm import Bilstm
+from raysim.models.model import Model, create, replace_params
+from raysim.models.task import Task, task_for
+from raysim.server.optimizers import choice as optimizers
+from raysim.server.optimizers import own
+
+log = logging.getLogger("raysim")
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
+    """Prepare the data, make the model, and check that everything fits.
+
+    Args:
+        experiment: validated on its own already.
+        parts: what a script passes.
+
+    Raises:
+        ExperimentError, DataError, ModelError: what does not fit, with what was given and what is allowed.
+    """
+    dataset, model, server_optimizer = parts.get("dataset"), parts.get("model"), parts.get("server_optimizer")
+    own.check(experiment.server.optimizer, server_optimizer)
+    data = experiment.data if dataset is None else None
+    if dataset is None:
+        dataset = dataset_of(experiment)
+    if experiment.pooled:
+        dataset = pooled(dataset)
+    outputs = dataset.num_classes if dataset.num_classes is not None else math.prod(dataset.y.shape)
+    seed = experiment.seed
+    if model is None:
+        if experiment.model is None:
+            raise ExperimentError("The experiment has no [model] section, so model= must be passed.")
+        x_shape = augment.seen_shape(experiment.client.augment, dataset.x.shape)
+        model = models.factory(_fitted(experiment.model, data), x_shape, outputs)
+        seed = experiment.model.seed if experiment.model.seed is not None else seed
+    made, initial = create(model, seed, _DTYPES[experiment.engine.dtype])
+    if (params := parts.get("params")) is not None:
+        initial = replace_params(made, initial, params)
+    loss = parts.get("loss")
+    task = task_for(dataset.num_classes, loss, dataset.y.padding, dataset.y.uncounted)
+    population = _label_population(dataset) if experiment.server.diagnostics.labels else None
+    choice = _choice(experiment, made, task)
+    plan = Plan(experiment, dataset, made, initial, task, choice, population, server_optimizer=server_optimizer)
+    plan.initial_state()
+    if server_optimizer is not None:
+        own.check_step(optimizers.make(experiment.server.optimizer, server_optimizer), initial.params, made.params)
+    _check_rule(plan)
+    _check_equal_work(plan)
+    for split in evaluated_splits(plan):
+        dataset.split(split)
+    if (tuning := experiment.evaluation.fine_tuning) is not None:
+        scored = dataset.split(tuning.split)
+        chosen = scores.sample_clients(scored, experiment.evaluation.clients, experiment.seed)
+        personalised.plan(tuning.split, scored, dataset.train, chosen.tolist())
+    first_examples.check(plan, own_loss=loss is not None)
+    return plan
+
+
+def _fitted(model: models.ModelSection, data: AnyData | None) -> models.ModelSection:
+    """The model with as many words as the data's tokens have numbers, where it leaves that open and the data say it.
+
+    Args:
+        model: of any family.
+        data: where the examples come from; None: a script's own.
+
+    Raises:
+        ExperimentError: the model has fewer.
+    """
+    if not (isinstance(model, Bilstm) and isinstance(data, AgNews | Newsgroups) and isinstance(data.tokens, Words)):
+        return model
+    needed = data.tokens.numbers
+    if model.vocabulary == "auto":
+        return model.model_copy(update={"vocabulary": needed})
+    if model.vocabulary < needed:
+        raise ExperimentError(
+            f"model.vocabulary >= data.tokens.vocabulary + {FIRST} = {needed} must hold, as padding and unknown words "
+            f"have numbers too, but got {model.vocabulary}: leave it out to take it from the data."
+        )
+    return model
+
+
+def _check_rule(plan: Plan) -> None:
+    """Refuse what is not defined for these cohorts and data."""
+    e = plan.experiment
+    if isinstance(e.adversary, LabelFlip) and plan.dataset.num_classes is None:
+        raise ExperimentError(
+            "adversary.name = 'label_flip' flips labels, but the targets of these data are real numbers."
+        )
+    if (rule := e.server.rule) is None:
+        return
+    drawing = e.cohort.drawing
+    if drawing is not None and drawing.name in ("bernoulli", "availability") and rule.fewest > 1:
+        raise ExperimentError(
+            f"server.aggregator: {rule.name} needs at least {rule.fewest} updates in every round, but cohorts of the "
+            f"{drawing.name} sampler have any size."
+        )
+    size_at = e.cohort.size_at(len(plan.dataset.train))
+    smallest = min(int(size_at(t)) for t in range(e.rounds))
+    if why := rule.refusal(smallest):
+        raise ExperimentError(f"server.aggregator: {why}.")
+
+
+def _check_equal_work(plan: Plan) -> None:
+    """A correction may be defined only where all clients take equally many local steps."""
+    e, chosen = plan.experiment, plan.experiment.client.correction
+    if chosen is None or not corrections.make(chosen, e.client.is_plain_sgd).requires.equal_steps:
+        return
+    needs = f"client.correction.name = {chosen.name!r} needs the same number of local steps of every client"
+    changes = e.client.schedule
+    amounts = [e.client.epochs, e.client.local_steps, *(c.epochs for c in changes), *(c.local_steps for c in changes)]
+    if any(isinstance(amount, Between) and amount.low < amount.high for amount in amounts):
+        raise ExperimentError(
+            f"{needs}, but the local work is drawn: set it to a number, or take 'scaffold', which is defined with any."
+        )
+    everyone = np.arange(len(plan.dataset.train))
+    for t in {0, *(change.round for change in e.client.schedule)}:
+        steps = plan.local_steps(everyone, t)
+        if steps.min() != steps.max():
+            few, many = int(steps.argmin()), int(steps.argmax())
+            raise ExperimentError(
+                f"{needs}, but in round {t} client {plan.dataset.train.id_of(few)!r} takes {steps[few]} and client "
+                f"{plan.dataset.train.id_of(many)!r} takes {steps[many]}: set client.local_steps to a number, or take "
+                f"'scaffold', which is defined with any."
+            )
+
+
+def _label_population(dataset: FederatedDataset) -> torch.Tensor:
+    """Label counts over all training clients, padding left out."""
+    if dataset.num_classes is None:
+        raise ExperimentError(
+            "server.diagnostics.labels compares label distributions, but the targets of these data are real numbers."
+        )
+    counts = np.zeros(dataset.num_classes, dtype=np.int64)
+    for position in range(len(dataset.train)):
+        counts += label_counts(dataset.train.client(position)[1], len(counts), dataset.y.padding)
+    return torch.from_numpy(counts)
+
+
+def _choice(experiment: Experiment, model: Model, task: Task) -> TrainerChoice:
+    engine = experiment.engine
+    with torch.random.fork_rng(devices=[]):
+        module = model.factory()
+    # The kind of device that this process sees stands for all: workers are expected to be alike.
+    kind = choose_device(engine.gpus_per_worker).type
+    choice = choose(training_conditions(experiment, kind), module, task)
+    if engine.cuda_graphs and (kind != "cuda" or choice.trainer != "stacked"):
+        raise ExperimentError(
+            f"engine.cuda_graphs = true records the passes of stacked clients on NVIDIA cards, but here clients "
+            f"are trained by the trainer {choice.trainer!r} on {kind}: leave it out."
+        )
+    return choice
+
+
+def training_conditions(experiment: Experiment, device_kind: str) -> TrainingConditions:
+    """Return what of the experiment the choice of a trainer depends on, for a kind of device."""
+    engine, client = experiment.engine, experiment.client
+    return TrainingConditions(
+        trainer=engine.trainer,
+        chunk_size=engine.chunk_size,
+        precision=engine.precision,
+        dtype=engine.dtype,
+        threads=engine.threads,
+        device_kind=device_kind,
+        batch_size=client.batch_size,
+        plain=rule_for(client, sums_gradients=False, product_makes_step=True).plain,
+    )
+
+
+def slow_precision(plan: Plan) -> str | None:
+    """Why the precision that was asked for wins nothing here; None where nothing speaks against it."""
+    engine = plan.experiment.engine
+    device = choose_device(engine.gpus_per_worker)
+    # A worker refuses a card without such products.
+    if engine.precision == "bf16" and device.type == "cpu" and not has_bf16(device):
+        return "this processor has no bf16 products: bf16 is slower than float32, but correct"
+    return None
+
+
+def log_beginning(plan: Plan) -> None:
+    """Log the trainer that trains the clients, with its reason; and warn of a precision that wins nothing.
+
+    Called in the process where a run is asked for, and of whose processor it speaks: workers would all say the same.
+    """
+    log.info("clients are trained by the trainer %s: %s", plan.choice.trainer, plan.choice.why)
+    if (slow := slow_precision(plan)) is not None:
+        log.warning("engine.precision: %s", slow)

@@ -1,0 +1,160 @@
+"""Measuring which trainer trains an experiment's clients fastest on this machine, and how many of them together.
+
+Trainer and chunk size fix the bits, so nothing is measured where a run would go by it unseen: what is found is written
+down, and is the same experiment on every machine with this kind of device. Where no chunks of one size are faster than
+those that "auto" cuts, "auto" is what is written.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from raysim.client.trainers.choose import TrainerChoice, TrainerName, choose
+from raysim.engine.numerics import choose_device, fixed
+from raysim.engine.plan.first_examples import check_client_axis
+from raysim.engine.plan.plan import Plan
+from raysim.engine.plan.resolve import training_conditions
+from raysim.engine.rounds.client_memory import with_states_folder
+from raysim.engine.worker.example_memory import ExampleMemory
+from raysim.engine.worker.pool import Pool
+from raysim.errors import ModelError, ResourceError
+from raysim.server.sums import Sums, on_cpu
+
+TRAINERS: tuple[TrainerName, ...] = get_args(TrainerName)
+SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
+"""Clients of a stack that are tried."""
+CALL_S = 0.001
+"""What a chunk costs a worker beside its work, about."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A trainer with a chunk size, and estimates of a round's seconds on `workers` workers, one per repeat."""
+
+    trainer: TrainerName
+    chunk_size: int | Literal["auto"]
+    round_s: tuple[float, ...]
+
+    @property
+    def median_s(self) -> float:
+        """The median over repeats."""
+        return statistics.median(self.round_s)
+
+
+def calibrate(
+    plan: Plan, workers: int, repeats: int = 5, budget_s: float = 1.0, tell: Callable[[str], None] = lambda said: None
+) -> list[Timing]:
+    """Time every trainer that the module allows on the first round's clients, in turn; fastest first.
+
+    Args:
+        plan: the experiment; what it says of trainer and chunk size is passed over.
+        workers: how many share the chunks of a round.
+        repeats: passes over all trainers, so that a machine that slows down slows all.
+        budget_s: seconds of a trainer in a pass, after which the rest of the round is extrapolated.
+        tell: called with every trainer that is left out, and why.
+    """
+    device = choose_device(plan.experiment.engine.gpus_per_worker)
+    sampler = plan.sampler()
+    cohort = np.unique(sampler.sample(sampler.init(), 0))
+    engine = plan.experiment.engine
+    with fixed(engine.threads, device, engine.precision):
+        choices = list(_ways(plan, len(cohort), device.type, tell))
+        memory = ExampleMemory()
+        seconds: dict[TrainerChoice, list[float]] = {}
+        # The first pass warms up, and finds out who has the memory.
+        for repeat in range(repeats + 1):
+            for choice in list(choices):
+                try:
+                    took_s = _round_s(replace(plan, choice=choice), cohort, device, memory, workers, budget_s)
+                except torch.OutOfMemoryError:
+                    choices.remove(choice)
+                    tell(f"{choice.trainer} with chunk_size = {_size(choice)}: out of memory")
+                    continue
+                if repeat:
+                    seconds.setdefault(choice, []).append(took_s)
+    if not choices:
+        raise ResourceError("No trainer fits into the memory of this device: take a smaller model or batch.")
+    timings = [Timing(choice.trainer, _size(choice), tuple(seconds[choice])) for choice in choices]
+    return sorted(timings, key=lambda timing: timing.median_s)
+
+
+def estimate(chunk_s: Sequence[float], workers: int) -> float:
+    """Seconds of a round: the chunks, longest first, each to the worker that is free first."""
+    free_at = [0.0] * workers
+    for seconds in sorted(chunk_s, reverse=True):
+        first = free_at.index(min(free_at))
+        free_at[first] += seconds + CALL_S
+    return max(free_at)
+
+
+def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None]) -> Iterator[TrainerChoice]:
+    with torch.random.fork_rng(devices=[]):
+        module = plan.model.factory()
+    given = replace(training_conditions(plan.experiment, device_kind), chunk_size="auto")
+    for trainer in TRAINERS:
+        try:
+            choice = choose(replace(given, trainer=trainer), module, plan.task)
+            check_client_axis(replace(plan, choice=choice))
+        except ModelError as error:
+            tell(str(error))
+            continue
+        if not choice.together:
+            # One client after another: the size of a chunk only levels the workers, which the table's rule does.
+            yield choice if choice.call else TrainerChoice.given(trainer, choice.chunk_size(cohort_size))
+            continue
+        yield choice
+        for size in SIZES:
+            if size < 2 * cohort_size:
+                yield TrainerChoice.given(trainer, min(size, cohort_size), choice.overhead)
+
+
+def _size(choice: TrainerChoice) -> int | Literal["auto"]:
+    return choice.usual if choice.is_given else "auto"
+
+
+def _round_s(
+    plan: Plan, cohort: np.ndarray, device: torch.device, memory: ExampleMemory, workers: int, budget_s: float
+) -> float:
+    """One pass over a round's chunks, or as many as the budget allows."""
+    with with_states_folder(plan, None) as placed:
+        return _passed_s(placed, cohort, device, memory, workers, budget_s)
+
+
+def _passed_s(
+    plan: Plan, cohort: np.ndarray, device: torch.device, memory: ExampleMemory, workers: int, budget_s: float
+) -> float:
+    chunks, costs = plan.chunks(cohort, 0)
+    pool = Pool(plan, device, "calibration", memory)
+    algorithm, state = plan.algorithm(), plan.initial_state()
+    sums: list[Sums] = []
+    for phase in algorithm.phases[:-1]:
+        # What an earlier phase comes to is not of interest, only that there is something of its shape.
+        sent = phase.broadcast(state, {}, cohort.tolist(), sums)
+        sums.append(on_cpu(pool.run("train", sent, 0, chunks[0], None)))
+    broadcast = algorithm.phases[-1].broadcast(state, {}, cohort.tolist(), sums)
+    measured: dict[int, float] = {}
+    spent_s = 0.0
+    for index, chunk in enumerate(chunks):
+        start_s = time.perf_counter()
+        pool.run("train", broadcast, index, chunk, None)
+        measured[index] = time.perf_counter() - start_s
+        spent_s += measured[index]
+        if spent_s > budget_s:
+            break
+    per_cost = spent_s / max(1, sum(costs[i] for i in measured))
+    return estimate([measured.get(i, cost * per_cost) for i, cost in enumerate(costs)], workers)
+
+
+def best(timings: Sequence[Timing]) -> Timing:
+    """The fastest; of those within 5 % of it one whose chunks suit any cohort, or else the one with the smallest, of
+    which a lost worker costs less."""
+    fastest = min(timing.median_s for timing in timings)
+    as_fast = [timing for timing in timings if timing.median_s <= 1.05 * fastest]
+    return min(as_fast, key=lambda timing: 0 if timing.chunk_size == "auto" else timing.chunk_size)

@@ -1,0 +1,70 @@
+"""What the loop does about clients that remember: commits rounds, and lets go of files that nothing names any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from raysim.cohort.chunks import Chunk
+from raysim.engine.plan.plan import Plan
+from raysim.run_folder.records import STATES, named_states
+from raysim.run_folder.writer import RunFolder
+from raysim.server import manifest
+from raysim.server.state import ServerState
+
+
+class Memory:
+    """The clients' files as the driver sees them: it writes none of them.
+
+    Args:
+        plan: the run; says where they lie.
+        folder: the run's, whose checkpoints name files too; None: there are no checkpoints.
+        state: where the run goes on from; files of rounds that never were committed are let go.
+        checkpoints: the run's folder, where somebody else writes the checkpoints.
+    """
+
+    def __init__(
+        self, plan: Plan, folder: RunFolder | None, state: ServerState, checkpoints: Path | None = None
+    ) -> None:
+        self._store, self._folder, self._checkpoints = plan.client_store(), folder, checkpoints
+        self._named: set[tuple[int, int]] = set()
+        self._checkpointed = -1
+        self._sweep(state, None)
+
+    def committed(
+        self, state: ServerState, index: int, chunks: Sequence[Chunk], rejected: Iterable[int]
+    ) -> ServerState:
+        """The state after round `index`, which names what the chunks of that round wrote."""
+        self._store.committed(index, len(chunks))
+        return replace(state, clients=manifest.committed(state.clients, index, chunks, rejected))
+
+    def flush(self) -> None:
+        """Before a checkpoint."""
+        self._store.flush()
+
+    def recorded(self, state: ServerState) -> None:
+        """The round before `state` is on record: nothing will be asked of an earlier one, but by checkpoints."""
+        self._sweep(state, state.round)
+
+    def _sweep(self, state: ServerState, before: int | None) -> None:
+        # The next round may be writing already: only files of finished rounds go.
+        if self._checkpoints is not None:
+            self._named = named_states(self._checkpoints)
+        elif self._folder is not None and self._checkpointed != self._folder.checkpointed:
+            self._named, self._checkpointed = named_states(self._folder.path), self._folder.checkpointed
+        self._store.sweep(self._named | manifest.files(state.clients), before)
+
+
+@contextmanager
+def with_states_folder(plan: Plan, path: Path | None) -> Iterator[Plan]:
+    """The plan with a place for what clients remember: in the run's folder, or one that goes with the block."""
+    if not plan.algorithm().remembers or plan.states is not None:
+        yield plan
+    elif path is not None:
+        yield replace(plan, states=path.absolute() / STATES)
+    else:
+        with TemporaryDirectory(prefix="raysim-") as scratch:
+            yield replace(plan, states=Path(scratch) / STATES)

@@ -1,0 +1,137 @@
+"""Puts together a finished round: its metrics, what it cost the engine, and its row of the records."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import pyarrow as pa
+
+from raysim.engine.job import Executor, Outcome
+from raysim.engine.plan.plan import Plan
+from raysim.engine.rounds import full_participation, scoring
+from raysim.engine.rounds.selection import transfers
+from raysim.engine.rounds.training import Training
+from raysim.models.model import Weights
+from raysim.run_folder.timeline import PREFIX, Span, Stopwatch
+from raysim.server.state import ServerState
+from raysim.server.step import Metrics
+
+log = logging.getLogger("raysim")
+
+
+@dataclass(frozen=True)
+class SteppedRound:
+    """A round whose server step is done, and whose evaluations may still be under way."""
+
+    state: ServerState
+    metrics: Metrics
+    rejected: tuple[int, ...]
+    training: Training
+    outcomes: tuple[Outcome, ...]
+    """Of the phases, the training one first."""
+    evaluations: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished round, as it leaves the loop.
+
+    metrics: by their fixed names; None where a figure is not defined. cohort: ids of all clients that were asked, in
+    sampling order. rejected: ids of clients whose update was not finite. clients: one row per evaluated client, None
+    where nothing was evaluated. weights: after the server step.
+    spans: what driver and workers did since the round before.
+    """
+
+    index: int
+    metrics: Mapping[str, float | None]
+    cohort: tuple[str, ...]
+    rejected: tuple[str, ...]
+    clients: pa.Table | None
+    weights: Weights
+    spans: tuple[Span, ...]
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The round as a row of the records."""
+        named: dict[str, list[str] | None] = {"rejected_clients": list(self.rejected)}
+        if "catastrophic_failure" in self.metrics:
+            named["catastrophic_cohort"] = list(self.cohort) if self.metrics["catastrophic_failure"] else None
+        return {"round": self.index, **self.metrics, **named}
+
+
+def finish(
+    plan: Plan, executor: Executor, stepped: SteppedRound, traffic: tuple[int, int], since_s: float, writing: Stopwatch
+) -> Finished:
+    """Wait for the round's evaluations and put together all that is known of it; `writing`: of the round before."""
+    index = stepped.state.round - 1
+    watch, training = stepped.training.watch, stepped.training
+    with watch.phase("evaluate"):
+        scores, clients, others = scoring.collect(plan, executor, index, stepped.evaluations)
+    probed: Metrics = {}
+    if training.probe is not None:
+        with watch.phase("probe"):
+            of_all = executor.result(training.probe)
+        probed = full_participation.read(plan, of_all.value)
+        others = (*others, of_all)
+    split = plan.dataset.train
+    rejected = tuple(split.id_of(position) for position in stepped.rejected)
+    if rejected:
+        log.warning("round %d: rejected %d update(s), not finite, of: %s", index, len(rejected), ", ".join(rejected))
+    if training.selected.abandoned:
+        log.warning("round %d: fewer reports than systems.min_reports, so the model is left as it is", index)
+    if rejected and not stepped.metrics["clients"]:
+        log.warning("round %d: every update was rejected, so the model is left as it is", index)
+    if stepped.metrics.get("catastrophic_failure"):
+        log.warning(
+            "round %d: the cohort's training accuracy fell below half of the last round's, to %.3g; the row keeps its "
+            "clients",
+            index,
+            stepped.metrics["accuracy"],
+        )
+    outcomes = (*stepped.outcomes, *others)
+    return Finished(
+        index=index,
+        metrics={
+            **stepped.metrics,
+            **scores,
+            **probed,
+            **transfers(plan, traffic, training.selected.asked, len(training.selected.positions)),
+            **_engine_costs(outcomes, training.times_lost, time.perf_counter() - since_s),
+            **watch.seconds(),
+            f"{PREFIX}write": 0.0,
+            **writing.seconds(),
+        },
+        cohort=tuple(split.id_of(position) for position in training.cohort.tolist()),
+        rejected=rejected,
+        clients=clients,
+        weights=stepped.state.weights,
+        spans=(*writing.spans, *watch.spans, *(span for outcome in outcomes for span in outcome.spans)),
+    )
+
+
+def _engine_costs(outcomes: tuple[Outcome, ...], times_lost: int, wall_s: float) -> dict[str, float]:
+    """What the round cost the engine: `wall_s` is from the end of the round before to the end of this one; `times_lost`
+    how often it had to be trained once more as a whole."""
+    train = outcomes[0]
+    busy_s = sum(outcome.busy_s for outcome in outcomes)
+    return {
+        "workers": train.workers,
+        "wall_time_s": wall_s,
+        "idle_fraction": min(1.0, max(0.0, 1 - busy_s / (train.workers * wall_s))),
+        "retries": times_lost + sum(outcome.retries for outcome in outcomes),
+        **_by_node("ray_bytes_down", [outcome.bytes_down for outcome in outcomes]),
+        **_by_node("ray_bytes_up", [outcome.bytes_up for outcome in outcomes]),
+        f"{PREFIX}put": train.put_s,
+        f"{PREFIX}fold": train.fold_s,
+    }
+
+
+def _by_node(name: str, of_outcomes: Sequence[Sequence[int]]) -> dict[str, float]:
+    """The sum under `name`; where there are several nodes, theirs under `name/0` and so on."""
+    nodes = [sum(each) for each in zip_longest(*of_outcomes, fillvalue=0)]
+    return {name: sum(nodes), **({f"{name}/{i}": count for i, count in enumerate(nodes)} if len(nodes) > 1 else {})}

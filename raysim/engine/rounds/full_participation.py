@@ -1,0 +1,35 @@
+"""The full-participation probe: the similarity index of all training clients' updates from a round's model.
+
+Source: Yang et al. (2023), App. O. The clients draw what they would draw as members of the cohort, so those that are
+send the same updates. Nothing is kept of it but figures: no model, state or level depends on the probe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from raysim.algorithm.federated import Algorithm
+from raysim.engine.job import Executor, Job
+from raysim.engine.plan.plan import Plan
+from raysim.server.agreement import agreement, similarity
+from raysim.server.state import ServerState
+from raysim.server.step import Metrics
+from raysim.server.sums import Sums
+
+
+def submit(plan: Plan, algorithm: Algorithm, executor: Executor, state: ServerState) -> int:
+    """Send all training clients out; returns the job's ticket."""
+    everyone = np.arange(len(plan.dataset.train))
+    (phase,) = algorithm.phases
+    sent = replace(phase.broadcast(state, {}, everyone.tolist(), ()), measures=True)
+    return executor.submit(Job("train", sent, *plan.chunks(everyone, state.round)))
+
+
+def read(plan: Plan, sums: Sums) -> Metrics:
+    """`probe/clients`, `probe/gsi` and `probe/gsi/<group>`; no index where every update was rejected."""
+    metrics: Metrics = {"probe/clients": sums.clients}
+    if sums.clients:
+        metrics |= similarity(plan.model.params, agreement(plan.model.params, sums), prefix="probe/")
+    return metrics

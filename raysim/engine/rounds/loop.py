@@ -1,0 +1,249 @@
+"""The loop: sample, plan, train, fold, step, evaluate, record. Runs in the driver; knows no executor by name."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+
+from raysim.algorithm.federated import Algorithm
+from raysim.cohort.sampler import Sampler
+from raysim.engine import failure
+from raysim.engine.job import Executor, UpdatesLost
+from raysim.engine.plan.plan import Plan
+from raysim.engine.rounds import kept_updates, scoring
+from raysim.engine.rounds.client_memory import Memory
+from raysim.engine.rounds.finished import Finished, SteppedRound, finish
+from raysim.engine.rounds.training import Training, begin, wait
+from raysim.experiment.experiment import Experiment
+from raysim.run_folder.timeline import Stopwatch
+from raysim.run_folder.writer import RunFolder
+from raysim.server.state import ServerState
+from raysim.storage.remote.folder import put_meanwhile
+
+log = logging.getLogger("raysim")
+
+
+def rounds(
+    plan: Plan,
+    executor: Executor,
+    state: ServerState,
+    folder: RunFolder | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    overlap: bool = True,
+) -> Generator[Finished]:
+    """Run from `state` to the experiment's last round, yielding each round when it is finished and recorded.
+
+    The next round's model leaves as soon as the server has stepped: a round is evaluated and recorded while the next
+    one trains. However the loop ends (an error, an interrupt, a reader that leaves), the last recorded round is
+    checkpointed.
+
+    Args:
+        plan: the run.
+        executor: carries out the work.
+        state: where to go on from; `plan.initial_state()` for a new run.
+        folder: where rows and checkpoints go; None writes nothing.
+        stop: asked between rounds; True ends the loop.
+        overlap: start a round before the one before it is evaluated and yielded.
+    """
+    with put_meanwhile(None if folder is None else folder.path):
+        loop = Loop(plan, executor, state, folder)
+        try:
+            while loop.stepped or (not loop.done and not stop()):
+                if not loop.done and (overlap or not loop.stepped) and not stop():
+                    loop.begin()
+                if loop.stepped:
+                    finished, left_s = loop.finish(), time.perf_counter()
+                    yield finished
+                    if not overlap:
+                        # Nothing was under way meanwhile: the time was the reader's.
+                        loop.since_s += time.perf_counter() - left_s
+                if loop.begun:
+                    loop.step()
+        finally:
+            loop.leave()
+
+
+class Loop:
+    """A run, moved from outside: `begin`, `step` and `finish` each round; the next may begin before one is finished.
+
+    Args:
+        plan: the run.
+        executor: carries out the work.
+        state: where to go on from.
+        folder: where rows and checkpoints go; None writes nothing.
+        checkpoints: the run's folder, where clients remember and somebody else writes to it. What is done here may then
+            have to be done again from an earlier state: files of such clients are let go when the next one is set out
+            from.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        executor: Executor,
+        state: ServerState,
+        folder: RunFolder | None = None,
+        checkpoints: Path | None = None,
+    ) -> None:
+        self.state = state
+        """After the newest server step."""
+        self.since_s = time.perf_counter()
+        """When the round before was finished; it is written after that."""
+        self._writing = Stopwatch()
+        self._plan, self._executor, self._folder = plan, executor, folder
+        self._algorithm, self._sampler = plan.algorithm(), plan.sampler()
+        self._evaluations = scoring.plan_units(plan)
+        self._memory = None
+        if self._algorithm.remembers:
+            self._memory = Memory(plan, folder, state, checkpoints)
+        self._training: Training | None = None
+        self._stepped: SteppedRound | None = None
+        self._recorded = state
+        self._alone = False
+        self._may_return = checkpoints is not None
+        if plan.keeps_updates:
+            log.info("the updates of a round are kept until it is closed: %.3g MB", plan.kept_bytes / 1e6)
+
+    def go_on_from(self, state: ServerState) -> None:
+        """Be at another of the run's states, between rounds: the rounds up to it were carried out elsewhere."""
+        assert not self.begun
+        assert not self.stepped
+        self.state = self._recorded = state
+        if self._memory is not None:
+            self._memory.recorded(state)
+        self.since_s = time.perf_counter()
+
+    @property
+    def done(self) -> bool:
+        """Whether the last round has been stepped, or begun."""
+        return self.state.round + self.begun >= self._plan.experiment.rounds
+
+    @property
+    def begun(self) -> bool:
+        """Whether a round is in training."""
+        return self._training is not None
+
+    @property
+    def stepped(self) -> bool:
+        """Whether a round waits to be finished."""
+        return self._stepped is not None
+
+    def begin(self) -> None:
+        """Choose the next round's cohort and send it out."""
+        self._training = self._begun()
+
+    def step(self) -> None:
+        """Wait for the sums of the round that was begun, step the server, and send the model to be evaluated."""
+        assert self._training is not None
+        training, self._training = self._training, None
+        stepped = self._stepped_from(training)
+        self._stepped, self.state = stepped, stepped.state
+        clients = stepped.metrics["clients"] or 0
+        if self._plan.experiment.server.glad and clients < 2 and not self._alone:
+            log.warning("round %d: FedGLAD compares clients, and it has %d: factor 1", self.state.round - 1, clients)
+            self._alone = True
+
+    def _begun(self, probe: int | None = None) -> Training:
+        plan, state = self._plan, self.state
+        return begin(plan, self._algorithm, self._sampler, self._executor, state, plan.keeps_updates, probe)
+
+    def _stepped_from(self, training: Training) -> SteppedRound:
+        """The round's server step; where what it looks at was lost, the round is trained again, to the same bits."""
+        for before in itertools.count():
+            try:
+                return _step(
+                    self._plan,
+                    self._executor,
+                    self._algorithm,
+                    self._sampler,
+                    self._memory,
+                    self.state,
+                    replace(training, times_lost=before),
+                    self._evaluations,
+                )
+            except UpdatesLost:
+                what = f"the updates of round {self.state.round} went with a node"
+                decision = failure.decide("worker_lost", before, what)
+                log.warning(decision.reason)
+                if not decision.retry:
+                    raise failure.given_up("worker_lost", decision) from None
+                training = self._begun(training.probe)
+        raise AssertionError
+
+    def finish(self) -> Finished:
+        """Wait for the evaluations of the round that was stepped, and record it."""
+        assert self._stepped is not None
+        stepped, folder = self._stepped, self._folder
+        finished = finish(self._plan, self._executor, stepped, self._algorithm.traffic, self.since_s, self._writing)
+        # A row cannot say what it takes to write it: the next one does.
+        self.since_s, self._writing = time.perf_counter(), Stopwatch()
+        with self._writing.phase("write"):
+            if folder is not None:
+                folder.add(finished.row, finished.clients, finished.spans)
+                if checkpoint_due(stepped.state, self._plan.experiment):
+                    _checkpoint(folder, stepped.state, self._memory)
+            self._recorded, self._stepped = stepped.state, None
+            if self._memory is not None and not self._may_return:
+                self._memory.recorded(self._recorded)
+        return finished
+
+    def leave(self) -> None:
+        """Checkpoint the last recorded round; what clients remember is on the disk."""
+        if self._folder is not None and self._folder.checkpointed < self._recorded.round:
+            _checkpoint(self._folder, self._recorded, self._memory)
+        elif self._memory is not None:
+            self._memory.flush()
+
+
+def _step(
+    plan: Plan,
+    executor: Executor,
+    algorithm: Algorithm,
+    sampler: Sampler,
+    memory: Memory | None,
+    state: ServerState,
+    training: Training,
+    evaluations: scoring.Units,
+) -> SteppedRound:
+    """Wait for the round's sums, step the server, and send the new model to be evaluated where that is due."""
+    *before_outcomes, outcome = wait(plan, algorithm, executor, state, training)
+    earlier, sums = [phase.value for phase in before_outcomes], outcome.value
+    index, experiment, vector = state.round, plan.experiment, None
+    rule = experiment.server.rule
+    if rule is not None and sums.facts:
+        if why := rule.refusal(len(sums.facts)):
+            log.warning("round %d: %s after rejections, so the model is left as it is", index, why)
+            sums = replace(sums, clients=0)
+        else:
+            with training.watch.phase("look"):
+                sums, vector = kept_updates.aggregate(executor, rule, sums, outcome.kept, index, training.cohort)
+    before = state.weights.params
+    with training.watch.phase("step"):
+        state, metrics = algorithm.step(state, (*earlier, sums), vector)
+        if memory is not None and sums.clients:
+            state = memory.committed(state, index, training.chunks, sums.rejected)
+    metrics |= training.selected.metrics
+    if sampler.learn is not None and sums.facts:
+        with training.watch.phase("learn"):
+            moved = state.weights.params - before
+            near = kept_updates.distances(executor, moved, sums, outcome.kept, index)
+            state = replace(state, sampler=sampler.learn(state.sampler, *near))
+    # The updates are not looked at again: what holds them lets go.
+    outcome = replace(outcome, kept=())
+    due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
+    tickets = scoring.submit(plan, executor, state, algorithm.average(state), evaluations) if due else {}
+    return SteppedRound(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets)
+
+
+def checkpoint_due(state: ServerState, experiment: Experiment) -> bool:
+    """Whether the round that led to `state` is one after which a checkpoint is written."""
+    return state.round % experiment.checkpoint.every == 0 or state.round == experiment.rounds
+
+
+def _checkpoint(folder: RunFolder, state: ServerState, memory: Memory | None) -> None:
+    if memory is not None:
+        memory.flush()
+    folder.checkpoint(state)

@@ -1,0 +1,162 @@
+"""A round of a recorded run once more, or one client's update in it: in this process, bit for bit.
+
+The state before the round is the newest checkpoint that is not later, run on to the round where need be. So breakpoints
+in a module or a loss stop where a run that went wrong went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from torch import Tensor
+
+from raysim.engine.in_process import InProcess
+from raysim.engine.job import Job
+from raysim.engine.numerics import choose_device, fixed
+from raysim.engine.plan.plan import Plan
+from raysim.engine.rounds import loop
+from raysim.engine.rounds.finished import Finished
+from raysim.engine.rounds.selection import select
+from raysim.engine.worker.example_memory import ExampleMemory
+from raysim.engine.worker.pool import Pool
+from raysim.errors import CheckpointError, RunFolderError
+from raysim.run_folder import checkpoint, records
+from raysim.run_folder.writer import RunFolder
+from raysim.server.clipping import UNLIMITED
+from raysim.server.state import ServerState
+from raysim.server.sums import Sums
+
+
+@dataclass(frozen=True)
+class ClientUpdate:
+    """What a client sent: its update y_i - x by name, before clipping, after an adversary had its way.
+
+    chunk: ids of the clients it was trained with. rejected: the update is not finite, and is not given.
+    """
+
+    index: int
+    client: str
+    chunk: tuple[str, ...]
+    update: dict[str, Tensor] | None
+    rejected: bool
+
+
+def replay_round(plan: Plan, path: Path, index: int) -> Finished:
+    """The round as it was, evaluated as the last one of a run is."""
+    with _aside(plan, path) as plan:
+        state = state_before(plan, path, index)
+        (finished,) = _run(plan, state, index + 1)
+    return finished
+
+
+def replay_client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
+    """One client's update; its whole chunk is trained, because that fixes the bits.
+
+    Raises:
+        RunFolderError: the client was not in the round's cohort.
+    """
+    with _aside(plan, path) as plan:
+        return _client(plan, path, index, client)
+
+
+def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
+    state = state_before(plan, path, index)
+    train = plan.dataset.train
+    position = train.position_of(client)
+    cohort = plan.sampler().sample(state.sampler, index)
+    algorithm = plan.algorithm()
+    selected = select(plan, algorithm, cohort, index)
+    positions, repeats = selected.positions, selected.repeats
+    chunks, costs = plan.chunks(positions, index)
+    number = next((i for i, chunk in enumerate(chunks) if position in chunk), None)
+    if number is None and position in cohort:
+        raise RunFolderError(_did_not_count(plan, client, index))
+    if number is None:
+        ids = ", ".join(train.id_of(p) for p in cohort.tolist()[:20])
+        raise RunFolderError(f"client {client!r} was not in round {index}, whose cohort of {len(cohort)} is: {ids} ...")
+    kept: list[Tensor] = []
+    engine = plan.experiment.engine
+    device = choose_device(engine.gpus_per_worker)
+    with fixed(engine.threads, device, engine.precision):
+        *earlier, training = algorithm.phases
+        memory = ExampleMemory()
+        executor = InProcess(plan, memory=memory)
+        sums: tuple[Sums, ...] = ()
+        for phase in earlier:
+            sent = phase.broadcast(state, repeats, positions.tolist(), sums)
+            sums = (*sums, executor.result(executor.submit(Job("train", sent, chunks, costs))).value)
+        sent = training.broadcast(state, repeats, positions.tolist(), sums)
+        # What the client sent: before clipping, and once, however often it was drawn.
+        sent = replace(sent, limits=UNLIMITED, repeats={})
+        made = Pool(plan, device, "this process", memory).run("train", sent, number, chunks[number], kept)
+    members = tuple(train.id_of(p) for p in chunks[number])
+    if position in made.rejected:
+        return ClientUpdate(index, client, members, None, rejected=True)
+    row = [fact.position for fact in made.facts].index(position)
+    named = {name: view.clone() for name, view in plan.model.params.views(kept[row]).items()}
+    return ClientUpdate(index, client, members, named, rejected=False)
+
+
+def _did_not_count(plan: Plan, client: str, index: int) -> str:
+    said = f"client {client!r} was drawn for round {index}, "
+    if plan.experiment.systems is None:
+        return f"{said}and left it before it sent anything."
+    return f"{said}but it left, or its report came too late to count, so it was not trained."
+
+
+@contextmanager
+def _aside(plan: Plan, path: Path) -> Iterator[Plan]:
+    """The plan with what clients remember read from the run, and written elsewhere."""
+    if not plan.algorithm().remembers:
+        yield plan
+        return
+    with TemporaryDirectory(prefix="raysim-") as scratch:
+        yield replace(plan, states=Path(scratch) / records.STATES, older_states=path.absolute() / records.STATES)
+
+
+def state_before(plan: Plan, path: Path, index: int) -> ServerState:
+    """The state that round `index` started from.
+
+    Raises:
+        RunFolderError: the run has no such round.
+    """
+    done = records.read_rounds(path).num_rows
+    if not 0 <= index < done:
+        raise RunFolderError(f"0 <= round < {done} must hold, the rounds that {path} has, but got {index}.")
+    state = _nearest(path, records.stored_fingerprint(path), index) or plan.initial_state()
+    if state.round == index:
+        return state
+    with TemporaryDirectory() as scratch:
+        (Path(scratch) / "checkpoints").mkdir()
+        (Path(scratch) / "clients").mkdir()
+        folder = RunFolder(Path(scratch), plan.fingerprint, keep=1)
+        _run(plan, state, index, folder)
+        reached = records.newest_state(Path(scratch), plan.fingerprint)
+    assert reached is not None
+    return reached
+
+
+def _nearest(path: Path, fingerprint: str, index: int) -> ServerState | None:
+    for file in sorted((path / "checkpoints").glob("round-*.safetensors"), reverse=True):
+        try:
+            state = checkpoint.read(file, fingerprint)
+        except CheckpointError:
+            continue
+        if state.round <= index:
+            return state
+    return None
+
+
+def _run(plan: Plan, state: ServerState, rounds: int, folder: RunFolder | None = None) -> Sequence[Finished]:
+    """Run on to so many finished rounds."""
+    shorter = replace(plan, experiment=plan.experiment.model_copy(update={"rounds": rounds}))
+    engine = plan.experiment.engine
+    with (
+        fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision),
+        closing(loop.rounds(shorter, InProcess(shorter), state, folder, overlap=False)) as steps,
+    ):
+        return [finished for finished in steps if finished.index == rounds - 1]

@@ -1,0 +1,88 @@
+"""Who of a round's cohort trains: who stays, and whose reports the server waits for; and what clients transfer.
+
+A pure function of experiment, round and cohort. It is known before anybody trains, so clients whose reports do not
+count are not trained at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from raysim.algorithm.federated import Algorithm
+from raysim.client.work import stays
+from raysim.cohort.sampler import Positions
+from raysim.engine.plan.plan import Plan
+from raysim.server.step import Metrics
+from raysim.systems.reports import close
+from raysim.systems.times import Load
+
+
+class Selection(NamedTuple):
+    """positions: who trains, in order of drawing. repeats: who was drawn more than once, and how often.
+
+    asked: how many clients received the model. metrics: what the simulated world says of the round. abandoned: too few
+    reports came, so that nobody counts.
+    """
+
+    positions: Positions
+    repeats: Mapping[int, int]
+    asked: int
+    metrics: Metrics
+    abandoned: bool = False
+
+
+def select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: int) -> Selection:
+    """Who of the cohort trains; however often a client was drawn, it trains once."""
+    members, first, counts = np.unique(cohort, return_index=True, return_counts=True)
+    repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
+    asked = cohort[np.sort(first)]
+    e = plan.experiment
+    stay = stays(e.client.mid_round_dropout, e.seed, round_index, asked)
+    if e.systems is None:
+        metrics: Metrics = {"dropped": int((~stay).sum())} if e.client.mid_round_dropout else {}
+        return Selection(asked[stay], repeats, len(asked), metrics)
+    load = _load(plan, algorithm, asked, round_index)
+    times_s = np.where(stay, e.systems.times(e.seed, round_index, asked, load), np.inf)
+    wanted = len(asked) if e.systems.over_selection == 1 else _size(plan, round_index)
+    closed = close(times_s, wanted, e.systems.deadline_s, e.systems.min_reports)
+    metrics = {
+        "simulated_time_s": closed.time_s + e.systems.server_s,
+        "asked": len(asked),
+        "dropped": closed.dropped,
+        "late": closed.late,
+        "discarded": closed.discarded,
+        "wasted_examples": int(load.examples[~closed.counts].sum()),
+    }
+    return Selection(asked[closed.counts], repeats, len(asked), metrics, closed.abandoned)
+
+
+def _load(plan: Plan, algorithm: Algorithm, asked: Positions, round_index: int) -> Load:
+    """What the round asks of these clients: full gradients take one more pass over a client's examples."""
+    sizes = plan.dataset.train.sizes(asked)
+    examples = plan.experiment.client.examples_at(sizes, plan.local_steps(asked, round_index))
+    examples = examples + (len(algorithm.phases) - 1) * sizes
+    one = transfers(plan, algorithm.traffic, 1)
+    return Load(examples, one["bytes_down"], one["bytes_up"])
+
+
+def _size(plan: Plan, round_index: int) -> int:
+    return int(plan.experiment.cohort.size_at(len(plan.dataset.train))(round_index))
+
+
+def transfers(plan: Plan, traffic: tuple[int, int], cohort_size: int, senders: int | None = None) -> dict[str, float]:
+    """Bytes that the simulated clients of a round would transfer; `senders` of them stay to the end, by default all.
+
+    `traffic` is the algorithm's: vectors of the model's size beside the model, down and up.
+    """
+    model, item_bytes = plan.model, plan.initial.params.element_size()
+    vector_bytes = model.params.num_values * item_bytes
+    model_bytes = vector_bytes + model.buffers.num_values * item_bytes + model.counters.num_values * 8
+    down, up = traffic
+    senders = cohort_size if senders is None else senders
+    return {
+        "bytes_down": cohort_size * (model_bytes + down * vector_bytes),
+        "bytes_up": senders * (model_bytes + up * vector_bytes),
+    }

@@ -1,0 +1,229 @@
+"""A pool of simulated clients on one device: trains chunks and scores evaluation slices. Knows nothing of Ray."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from raysim.algorithm.phase import Broadcast, ClientStates, LocalContext
+from raysim.client import local_training
+from raysim.client.augmentations import augment
+from raysim.client.local_training import ClientFailure
+from raysim.client.section import ClientSection, fine_tuned
+from raysim.client.trainer import LocalStart, LockstepTrainer, Trainer
+from raysim.client.trainers.make import make
+from raysim.cohort.chunks import Chunk
+from raysim.data.on_device import Examples
+from raysim.engine.job import Kind, Part, Shard, UpdateQuery
+from raysim.engine.plan.plan import Plan
+from raysim.engine.worker.example_memory import ExampleMemory
+from raysim.errors import ClientError
+from raysim.evaluation import personalised
+from raysim.evaluation import scores as evaluate
+from raysim.models.model import Weights, bind
+from raysim.server.aggregators import updates
+from raysim.server.aggregators.updates import Bounds
+from raysim.server.sums import Sums
+
+log = logging.getLogger("raysim")
+
+Made = TypeVar("Made")
+
+
+class Pool:
+    """Everything a worker keeps between calls: the trainer with its buffers, and a module for evaluation.
+
+    Args:
+        plan: the run.
+        device: where clients are trained.
+        worker: how errors name this pool.
+        memory: where this process has examples; it is asked for them with the first unit, as they may take a while.
+        partner: the pool of another run in lockstep with this one: they share a trainer.
+    """
+
+    def __init__(
+        self, plan: Plan, device: torch.device, worker: str, memory: ExampleMemory, partner: Pool | None = None
+    ) -> None:
+        self._plan = plan
+        self._memory = memory
+        self._device = device
+        self._worker = worker
+        self._algorithm = plan.algorithm()
+        self._seen = partial(augment.evaluated, plan.experiment.client.augment)
+        self._store = plan.client_store() if self._algorithm.remembers else None
+        self._loaded = _to(plan.initial, device, copy=True)
+        self._trainer: Trainer = self._make_trainer() if partner is None else partner._trainer
+        self._gradients = None
+        if len(self._algorithm.phases) > 1:
+            choice, precision = plan.choice, plan.experiment.engine.precision
+            self._gradients = make(choice, plan.model, self._loaded, plan.task, ClientSection(), precision, True)
+        self._module = bind(plan.model, self._loaded, device).eval()
+        self._bench = self._make_bench()
+        self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
+            "evaluate": self._evaluate,
+            "personalise": self._personalise,
+            "gram": lambda query, shard: updates.gram(_rows(shard)),
+            "combine": lambda query, shard: updates.combine(_rows(shard), query.vector),
+            "trim": lambda query, shard: updates.trim(_rows(shard), query.k),
+            "distances": lambda query, shard: updates.squared_distances(
+                _rows(shard), query.vector[shard.start : shard.stop]
+            ),
+        }
+
+    def run(
+        self, kind: Kind, broadcast: Broadcast | UpdateQuery, index: int, unit: Any, kept: list[Tensor] | None
+    ) -> Any:
+        """Carry out one unit; a training unit puts its updates into `kept`, an empty list, where one is given.
+
+        Raises:
+            ClientError: user code failed; says where, with its traceback.
+        """
+
+        def work() -> Any:
+            # Modules draw from torch's generator: theirs is put back, so a script's own draws are not disturbed.
+            with torch.random.fork_rng(devices=[]):
+                if kind == "train":
+                    assert isinstance(broadcast, Broadcast)
+                    if kept is not None:
+                        kept.clear()
+                    return self._train(broadcast, index, unit, kept)
+                return self._runners[kind](broadcast, unit)
+
+        try:
+            return self._with_room(work)
+        except ClientFailure as failure:
+            raise ClientError(self._describe(kind, failure, broadcast.round, index, unit)) from failure.__cause__
+
+    def train_with(
+        self, pools: Sequence[Pool], broadcasts: Sequence[Broadcast], index: int, chunk: Chunk
+    ) -> list[Sums]:
+        """Train a chunk of all runs in lockstep, whose pools share this one's trainer: each one's sums, in order.
+
+        Args:
+            pools: of the runs; this pool is the first.
+            broadcasts: theirs, of the same round.
+            index: of the chunk, in all runs.
+            chunk: who is trained.
+
+        Raises:
+            ClientError: as `run`.
+        """
+        assert isinstance(self._trainer, LockstepTrainer)
+        sent = [replace(broadcast, weights=_to(broadcast.weights, self._device)) for broadcast in broadcasts]
+        starts = [LocalStart(own.weights, own.lr) for own in sent]
+        trainer = self._trainer
+
+        def work() -> list[local_training.Trained]:
+            clients = self._algorithm.members.of(self._examples, sent[0], chunk)
+            return local_training.train_each(trainer, starts, clients, self._plan.model.params)
+
+        try:
+            each = self._with_room(work)
+            return [
+                pool._algorithm.phases[own.phase]
+                .local(LocalContext(self._trainer, trained=trained), pool._examples, own, chunk)
+                .sums
+                for pool, own, trained in zip(pools, sent, each, strict=True)
+            ]
+        except ClientFailure as failure:
+            raise ClientError(self._describe("train", failure, sent[0].round, index, chunk)) from failure.__cause__
+
+    @cached_property
+    def _examples(self) -> Examples:
+        return self._memory.of(self._plan, self._device)
+
+    def _with_room(self, work: Callable[[], Made]) -> Made:
+        """What `work` returns; where memory runs out with examples on the device, it is done again without them."""
+        try:
+            return work()
+        except torch.OutOfMemoryError as error:
+            # Not asked for before they were wanted: that would upload them first.
+            if "_examples" not in vars(self) or not self._examples.let_go():
+                raise
+            log.warning("%s: examples leave the device, and are sent chunk by chunk: %s", self._worker, error)
+        torch.cuda.empty_cache()
+        return work()
+
+    def _make_trainer(self) -> Trainer:
+        plan, e = self._plan, self._plan.experiment
+        graphs, precision = e.engine.cuda_graphs, e.engine.precision
+        return make(plan.choice, plan.model, self._loaded, plan.task, e.client, precision, cuda_graphs=graphs)
+
+    def _make_bench(self) -> personalised.Bench | None:
+        plan, tuning = self._plan, self._plan.experiment.evaluation.fine_tuning
+        if tuning is None:
+            return None
+        section = fine_tuned(plan.experiment.client, tuning)
+        trainer = make(plan.choice, plan.model, self._loaded, plan.task, section, plan.experiment.engine.precision)
+        return personalised.Bench(
+            trainer, section, self._module, self._loaded, plan.model, plan.task, plan.experiment.seed, self._seen
+        )
+
+    def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
+        beside = {name: vector.to(self._device) for name, vector in broadcast.beside.items()}
+        sent = replace(broadcast, weights=_to(broadcast.weights, self._device), beside=beside)
+        phase = self._algorithm.phases[sent.phase]
+        with self._states(sent, index, chunk) as states:
+            context = LocalContext(self._trainer, self._gradients, states, keeps_updates=kept is not None)
+            result = phase.local(context, self._examples, sent, chunk)
+        if kept is not None:
+            kept.extend(result.updates)
+        return result.sums
+
+    def _states(self, sent: Broadcast, index: int, chunk: Chunk) -> AbstractContextManager[ClientStates | None]:
+        if self._store is None:
+            return nullcontext()
+        like = sent.weights.params.cpu()
+        if sent.measures:
+            return nullcontext(self._store.reader(sent.places, like))
+        return self._store.chunk(sent.round, index, chunk, sent.places, like)
+
+    def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
+        for own, sent in zip(_vectors(self._loaded), _vectors(broadcast.weights), strict=True):
+            own.copy_(sent)
+        plan = self._plan
+        return evaluate.evaluate(self._module, plan.task, self._examples, unit, self._loaded.params, self._seen)
+
+    def _personalise(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
+        assert self._bench is not None
+        weights = _to(broadcast.weights, self._device)
+        return self._bench.scores(self._examples, weights, broadcast.lr, broadcast.round, unit)
+
+    def _describe(self, kind: Kind, failure: ClientFailure, round_index: int, index: int, unit: Any) -> str:
+        split = self._plan.dataset.split(unit[0]) if kind == "evaluate" else self._plan.dataset.train
+        doing = {"train": "Training", "evaluate": "Evaluating"}.get(kind, "Fine-tuning")
+        cause = failure.__cause__
+        trace = "".join(traceback.format_exception(cause)) if cause else ""
+        others = f" or one of {failure.others} others that were with it" if failure.others else ""
+        return (
+            f"{doing} client {split.id_of(failure.position)!r}{others} failed in round {round_index}, chunk {index}, "
+            f"on {self._worker}: {cause!r}\n{trace}"
+        )
+
+
+def _vectors(weights: Weights) -> tuple[torch.Tensor, ...]:
+    return weights.params, weights.buffers, weights.counters
+
+
+def _to(weights: Weights, device: torch.device, copy: bool = False) -> Weights:
+    return Weights(*(vector.to(device, copy=copy) for vector in _vectors(weights)))
+
+
+def _rows(shard: Shard) -> Tensor:
+    """(M, P_s), in order of unit: the order of the sums' facts, whoever trained what."""
+    by_unit = {unit: rows for part in shard.parts for unit, rows in part.items()}
+    return torch.cat([by_unit[unit] for unit in sorted(by_unit)])
+
+
+def sharded(rows: Mapping[int, Sequence[Tensor]], bounds: Sequence[Bounds]) -> list[Part]:
+    """Updates by unit cut into one part per shard, each in memory of its own."""
+    stacked = {unit: torch.stack(list(updates)).cpu() for unit, updates in rows.items() if updates}
+    return [{unit: matrix[:, a:b].contiguous() for unit, matrix in stacked.items()} for a, b in bounds]

@@ -1,0 +1,121 @@
+"""Personalisation: clients' scores before and after they fine-tune the model on their own training examples.
+
+Source: Wang et al. (2021), section 7.5. Draws are addressed by (seed, round, client), apart from those of training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from torch import nn
+
+from raysim import seeds
+from raysim.client import local_training
+from raysim.client.local_training import ClientFailure
+from raysim.client.section import ClientSection
+from raysim.client.trainer import Trainer
+from raysim.data.dataset import Split
+from raysim.data.on_device import Examples
+from raysim.errors import ExperimentError
+from raysim.evaluation import scores as evaluate
+from raysim.evaluation.scores import ClientScores
+from raysim.models.model import Model, Weights
+from raysim.models.task import Task
+
+CLIENTS_PER_UNIT = 16
+"""Trained together where the trainer does so: a constant of the program, because it fixes the bits."""
+
+Unit = tuple[str, tuple[tuple[int, int, int], ...]]
+"""(split name, clients: position in the training split, position and examples in the scored one)."""
+
+
+@dataclass(frozen=True)
+class BeforeAndAfter:
+    """Scores of the same clients, in the same order, by position in the scored split. A monoid under `concatenate`."""
+
+    before: ClientScores
+    after: ClientScores
+
+
+def concatenate(left: BeforeAndAfter, right: BeforeAndAfter) -> BeforeAndAfter:
+    """The rows of `left`, then those of `right`."""
+    return BeforeAndAfter(
+        evaluate.concatenate(left.before, right.before), evaluate.concatenate(left.after, right.after)
+    )
+
+
+def plan(name: str, split: Split, train: Split, positions: Sequence[int]) -> tuple[Unit, ...]:
+    """Units over the clients at these positions of the split that are training clients too, and have examples there.
+
+    Raises:
+        ExperimentError: there is none.
+    """
+    known = {train.id_of(position): position for position in range(len(train))}
+    found = [
+        (known[split.id_of(position)], position, len(split.client(position)[1]))
+        for position in positions
+        if split.id_of(position) in known
+    ]
+    clients = [client for client in found if client[2]]
+    if not clients:
+        raise ExperimentError(
+            f"evaluation.fine_tuning scores clients on their own examples in the split {name!r}, but no training "
+            f"client has any there: its ids must be those of training clients, such as {train.id_of(0)!r}."
+        )
+    return tuple(
+        (name, tuple(clients[start : start + CLIENTS_PER_UNIT])) for start in range(0, len(clients), CLIENTS_PER_UNIT)
+    )
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a worker scores with: `module` is bound to `loaded`; `trainer` fine-tunes as `section` says;
+    `seen` is how the model sees examples that it is scored on."""
+
+    trainer: Trainer
+    section: ClientSection
+    module: nn.Module
+    loaded: Weights
+    model: Model
+    task: Task
+    seed: int
+    seen: evaluate.Seen
+
+    def scores(self, examples: Examples, broadcast: Weights, lr: float, round_index: int, unit: Unit) -> BeforeAndAfter:
+        """The unit's clients before and after."""
+        name, clients = unit
+        before = [self._score(examples, broadcast, name, client) for client in clients]
+        members = local_training.members(
+            examples,
+            [client[0] for client in clients],
+            self.section,
+            seeds.key(self.seed, "fine-tuning"),
+            round_index,
+            broadcast.params,
+        )
+        tuned = self._tuned(local_training.train(self.trainer, broadcast, members, lr, self.model.params), broadcast)
+        after = [self._score(examples, own, name, client) for own, client in zip(tuned, clients, strict=True)]
+        return BeforeAndAfter(reduce(evaluate.concatenate, before), reduce(evaluate.concatenate, after))
+
+    def _tuned(self, trained: Iterator[local_training.Trained], broadcast: Weights) -> Iterator[Weights]:
+        for group in trained:
+            made = group.updates
+            for row in range(len(group.clients)):
+                yield Weights(broadcast.params + made.delta[row], made.buffers[row], made.counters[row])
+
+    def _score(self, examples: Examples, weights: Weights, name: str, client: tuple[int, int, int]) -> ClientScores:
+        trained, position, size = client
+        for own, given in (
+            (self.loaded.params, weights.params),
+            (self.loaded.buffers, weights.buffers),
+            (self.loaded.counters, weights.counters),
+        ):
+            own.copy_(given)
+        unit: evaluate.Unit = (name, ((position, 0, size),))
+        try:
+            return evaluate.evaluate(self.module, self.task, examples, unit, self.loaded.params, self.seen)
+        except ClientFailure as failure:
+            # Messages name training clients here.
+            raise ClientFailure(trained) from failure.__cause__

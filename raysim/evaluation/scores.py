@@ -1,0 +1,171 @@
+"""Evaluation: one stream of full batches over the clients of a split, and one row per client.
+
+The pooled figures are sums over the rows; percentiles are over clients, unweighted, linearly interpolated
+(docs/algorithms.md section 5). The unit of work is a fixed slice of the stream, so the bits do not depend on the
+workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from raysim import seeds
+from raysim.client.local_training import ClientFailure
+from raysim.data.dataset import Split
+from raysim.data.on_device import Examples, Segment
+from raysim.models.task import Task
+
+BATCH_SIZE = 256
+EXAMPLES_PER_UNIT = 2048
+"""Both fix the order of additions: they are constants of the program, not of a machine."""
+
+Unit = tuple[str, tuple[Segment, ...]]
+"""(split name, consecutive segments)."""
+
+
+Seen = Callable[[Tensor], Tensor]
+"""How the model sees examples that it is scored on: (n, ...) -> (n, ...)."""
+
+
+@dataclass(frozen=True)
+class ClientScores:
+    """Rows of evaluated segments in stream order: position, examples, summed loss, hits (NaN where nothing counts), and
+    what accuracy divides hits by: the examples, or where some places of an example do not count, its share that does.
+
+    A monoid under `concatenate`; `per_client` merges the segments of a client that was cut over several units.
+    """
+
+    positions: npt.NDArray[np.int64]
+    examples: npt.NDArray[np.int64]
+    loss: npt.NDArray[np.float64]
+    correct: npt.NDArray[np.float64]
+    counted: npt.NDArray[np.float64]
+
+    def accuracies(self) -> npt.NDArray[np.float64]:
+        """Hits over what counts, per row; NaN where nothing does."""
+        made = np.full(len(self.counted), np.nan)
+        np.divide(self.correct, self.counted, out=made, where=self.counted > 0)
+        return made
+
+
+def concatenate(left: ClientScores, right: ClientScores) -> ClientScores:
+    """The rows of `left`, then those of `right`."""
+    return ClientScores(
+        *(np.concatenate([getattr(left, f.name), getattr(right, f.name)]) for f in fields(ClientScores))
+    )
+
+
+def per_client(scores: ClientScores) -> ClientScores:
+    """One row per client, in order of first appearance (a client's segments are consecutive)."""
+    starts = np.flatnonzero(np.r_[True, scores.positions[1:] != scores.positions[:-1]])
+    return ClientScores(
+        scores.positions[starts],
+        *(np.add.reduceat(column, starts) for column in (scores.examples, scores.loss, scores.correct, scores.counted)),
+    )
+
+
+def sample_clients(split: Split, most: int | Literal["all"], seed: int) -> npt.NDArray[np.int64]:
+    """Positions to evaluate: all, or `most` of them, the same in every round, in order of position."""
+    if most == "all" or most >= len(split):
+        return np.arange(len(split))
+    return np.sort(seeds.sample(seeds.key(seed, "evaluation"), len(split), most))
+
+
+def plan(split_name: str, split: Split, positions: npt.NDArray[np.int64]) -> tuple[Unit, ...]:
+    """Cut the stream of examples into units of EXAMPLES_PER_UNIT; clients without examples are left out."""
+    units: list[Unit] = []
+    current: list[Segment] = []
+    room = EXAMPLES_PER_UNIT
+    for position, size in zip(positions.tolist(), split.sizes(positions).tolist(), strict=True):
+        start = 0
+        while start < size:
+            stop = min(size, start + room)
+            current.append((position, start, stop))
+            room -= stop - start
+            start = stop
+            if room == 0:
+                units.append((split_name, tuple(current)))
+                current, room = [], EXAMPLES_PER_UNIT
+    if current:
+        units.append((split_name, tuple(current)))
+    return tuple(units)
+
+
+def evaluate(
+    module: nn.Module,
+    task: Task,
+    examples: Examples,
+    unit: Unit,
+    like: Tensor,
+    seen: Seen = lambda x: x,
+) -> ClientScores:
+    """Score one unit with a module in evaluation mode; data go to the device and dtype of `like`.
+
+    `seen`: what the module sees of examples, row by row.
+    """
+    try:
+        return _score(module, task, examples, unit, like, seen)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        # The stream mixes clients in a batch: one by one they tell whose examples it was.
+        split_name, segments = unit
+        for segment in segments if len(segments) > 1 else ():
+            try:
+                _score(module, task, examples, (split_name, (segment,)), like, seen)
+            except Exception as own:
+                raise ClientFailure(segment[0]) from own
+        raise ClientFailure(segments[0][0], others=len(segments) - 1) from error
+
+
+def _score(
+    module: nn.Module,
+    task: Task,
+    examples: Examples,
+    unit: Unit,
+    like: Tensor,
+    seen: Seen,
+) -> ClientScores:
+    split_name, segments = unit
+    x_all, y_all = examples.load(split_name, segments, like)
+    loss, correct, counted = [], [], []
+    with torch.no_grad():
+        for x_batch, y_batch in zip(x_all.split(BATCH_SIZE), y_all.split(BATCH_SIZE), strict=True):
+            outputs = module(seen(x_batch))
+            loss.append(task.losses(outputs, y_batch).double())
+            if task.correct is not None:
+                correct.append(task.correct(outputs, y_batch).double())
+            if task.counted is not None:
+                counted.append(task.counted(y_batch))
+    counts = np.array([stop - start for _, start, stop in segments])
+    return ClientScores(
+        positions=np.array([position for position, _, _ in segments]),
+        examples=counts,
+        loss=_segment_sums(loss, counts),
+        correct=_segment_sums(correct, counts) if correct else np.full(len(counts), np.nan),
+        counted=_segment_sums(counted, counts) if counted else counts.astype(np.float64),
+    )
+
+
+def _segment_sums(batches: Sequence[Tensor], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    values = torch.cat(list(batches)).cpu().numpy()
+    return np.add.reduceat(values, np.r_[0, np.cumsum(counts)[:-1]])
+
+
+def summarise(scores: ClientScores, name: str, percentiles: Sequence[float]) -> dict[str, float]:
+    """Metrics of an evaluation called eval/test, say: `<name>/loss`, `accuracy`, percentiles over clients."""
+    examples = int(scores.examples.sum())
+    metrics = {f"{name}/loss": float(scores.loss.sum()) / examples}
+    if not np.isnan(scores.correct).any() and scores.counted.any():
+        metrics[f"{name}/accuracy"] = float(scores.correct.sum()) / float(scores.counted.sum())
+        accuracies = scores.accuracies()
+        values = np.percentile(accuracies[~np.isnan(accuracies)], list(percentiles))
+        metrics |= {f"{name}/p{p:g}": float(v) for p, v in zip(percentiles, values, strict=True)}
+    return metrics

@@ -1,0 +1,131 @@
+"""Which choices are defined together: corrections, aggregators, optimizers, samplers, simulated devices.
+
+Pure: each rule is a sentence where it is broken, and None where it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from raysim.client.corrections import make as corrections
+from raysim.client.corrections.correction import ClientHalf, Correction
+from raysim.client.optimizers.sgd import ClientSgd
+from raysim.client.section import ClientSection
+from raysim.cohort.section import CohortSection
+from raysim.errors import ExperimentError
+from raysim.server.aggregators.fednova import FedNova
+from raysim.server.section import ServerSection
+from raysim.systems.section import SystemsSection
+
+
+def refusals(
+    client: ClientSection, server: ServerSection, cohort: CohortSection, systems: SystemsSection | None
+) -> Iterator[str]:
+    """Every rule that is broken, as a sentence with what was given and what is allowed."""
+    correction = corrections.make(client.correction, client.is_plain_sgd)
+    yield from _fednova(correction, client, server)
+    if systems is not None:
+        yield from _systems(systems, cohort)
+    if client.correction is None:
+        return
+    said = f"client.correction.name = {client.correction.name!r}"
+    if correction.sent.full_gradients and server.diagnostics.probe is not None:
+        yield (f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe")
+    yield from _server(correction, said, server)
+    yield from _clients(correction.client, said, client)
+    drawing = cohort.drawing
+    if correction.client.after is not None and drawing is not None and drawing.name == "md":
+        yield (
+            f"{said} changes a client's state once a round, but cohort.sampler.name = 'md' may draw a client "
+            f"several times: take another sampler"
+        )
+
+
+def weighs_uniformly(client: Mapping[str, Any]) -> bool:
+    """Whether the correction of a `[client]` table has uniform weights by default; not where the table is wrong."""
+    try:
+        section = ClientSection.checked(client)
+    except ExperimentError:
+        return False
+    return corrections.make(section.correction, section.is_plain_sgd).requires.weightings[0] == "uniform"
+
+
+def _fednova(correction: Correction, client: ClientSection, server: ServerSection) -> Iterator[str]:
+    if not isinstance(server.aggregator, FedNova):
+        return
+    if not isinstance(client.optimizer, ClientSgd):
+        yield (
+            f"server.aggregator.name = 'fednova' divides by a_i, the sum of a client's local steps, which is "
+            f"defined only for client.optimizer.name = 'sgd', but got {client.optimizer.name!r}"
+        )
+    elif client.optimizer.weight_decay:
+        yield (
+            f"server.aggregator.name = 'fednova' has no a_i for weight decay, which shrinks earlier local steps, "
+            f"but got client.optimizer.weight_decay = {client.optimizer.weight_decay}: set it to 0"
+        )
+    elif client.correction is not None and correction.client.pull and client.optimizer.momentum:
+        yield (
+            f"server.aggregator.name = 'fednova' has no a_i for momentum and a pull towards the model together, but "
+            f"got client.optimizer.momentum = {client.optimizer.momentum} and client.correction.name = "
+            f"{client.correction.name!r}: set one of them to 0"
+        )
+
+
+def _systems(systems: SystemsSection, cohort: CohortSection) -> Iterator[str]:
+    drawing = cohort.drawing
+    if systems.over_selection > 1:
+        said = f"systems.over_selection = {systems.over_selection:g} asks more clients than cohort.size, but "
+        if drawing is None:
+            yield f"{said}the replay sampler takes recorded cohorts: leave it out"
+        elif drawing.name == "bernoulli":
+            yield f"{said}the bernoulli sampler has no size: raise its probability, or take another sampler"
+        elif drawing.name == "md":
+            yield f"{said}the md sampler may draw a client several times, and it reports once: take another sampler"
+    if cohort.size is not None and systems.min_reports > cohort.size:
+        yield (
+            f"systems.min_reports <= cohort.size must hold, but got min_reports = {systems.min_reports} and size = "
+            f"{cohort.size}, so every round would be abandoned"
+        )
+
+
+def _server(correction: Correction, said: str, server: ServerSection) -> Iterator[str]:
+    optimizer, requires = server.optimizer, correction.requires
+    if requires.server_sgd and optimizer.name != "sgd":
+        yield (
+            f"{said} is defined with server.optimizer.name = 'sgd', because it defines the server's state itself, "
+            f"but got {optimizer.name!r}"
+        )
+    elif correction.server.average is not None:
+        scaled = server.lr_scaling.rule != "none" or server.lr_scaling.warmup or server.lr_schedule is not None
+        if optimizer.lr != 1 or scaled:
+            yield (
+                f"{said} broadcasts the clients' mean minus h, so server.optimizer.lr must be 1, without lr_scaling "
+                f"and lr_schedule, but got lr = {optimizer.lr:g}{' with one of these' if scaled else ''}"
+            )
+    if server.weighting not in requires.weightings:
+        *others, last = sorted(requires.weightings, reverse=True)
+        allowed = f"{' or '.join(map(repr, others))} or {last!r}" if others else f"= {last!r}"
+        yield f"{said} is defined with server.weighting {allowed}, but got {server.weighting!r}"
+    if requires.aggregators is not None and server.aggregator.name not in requires.aggregators:
+        yield (
+            f"{said} is defined with server.aggregator.name {' or '.join(map(repr, requires.aggregators))}, but got "
+            f"{server.aggregator.name!r}"
+        )
+
+
+def _clients(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str]:
+    optimizer = client.optimizer
+    if half.optimizer is not None and not (isinstance(optimizer, ClientSgd) and optimizer.momentum == 0):
+        yield (
+            f"{said} replaces the client's optimizer by its base, and keeps only the optimizer's lr: "
+            f"client.optimizer must be 'sgd' without momentum, but got {optimizer.name!r}"
+            + (f" with momentum = {optimizer.momentum}" if isinstance(optimizer, ClientSgd) else "")
+        )
+    if half.inverts_sgd and not client.is_plain_sgd:
+        yield (
+            f"{said} computes a client's mean gradient from its update, (x - y) / (K lr): client.optimizer must be "
+            f"'sgd' without momentum, weight_decay and max_grad_norm; 'scaffold' is defined with all of them"
+        )
+    if half.inverts_sgd and optimizer.lr == 0:
+        yield f"{said} divides by the clients' learning rate: client.optimizer.lr > 0 must hold, but got 0"

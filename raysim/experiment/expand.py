@@ -1,0 +1,83 @@
+"""Derives from an experiment its dataset, its trials, and its centralised counterpart.
+
+Trial i is the experiment with `seed + i`, an experiment like any other: running it by itself gives the same bits. Two
+algorithms with the same seeds meet the same cohorts, trial by trial, so that their results can be compared in pairs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from raysim.cohort.section import CohortSection
+from raysim.data.dataset import FederatedDataset
+from raysim.data.prepare import prepare
+from raysim.errors import ExperimentError
+from raysim.experiment.experiment import Experiment, TrialsSection, Varied
+from raysim.server.section import ServerSection
+
+
+def dataset_of(experiment: Experiment) -> FederatedDataset:
+    """The dataset that the experiment's `[data]` section asks for, made on first use and opened from the cache then.
+
+    Raises:
+        ExperimentError: there is no such section: the data come from a script. Or the division is not defined.
+        DataError: a file of the source is missing or damaged.
+    """
+    if experiment.data is None:
+        raise ExperimentError("The experiment has no [data] section, so dataset= must be passed.")
+    return prepare(experiment.data, experiment.seed)
+
+
+def trials_of(experiment: Experiment) -> tuple[Experiment, ...]:
+    """The trials, in order, each an experiment with one trial.
+
+    Examples:
+        >>> experiment = Experiment.model_validate({"seed": 7, "trials": 2, "cohort": {"size": 1, "seed": 3}})
+        >>> [(trial.seed, trial.cohort.seed) for trial in trials_of(experiment)]
+        [(7, 3), (8, 4)]
+    """
+    return tuple(_trial(experiment, i) for i in range(experiment.trials.count))
+
+
+def _trial(experiment: Experiment, i: int) -> Experiment:
+    changed: dict[str, Any] = {"seed": experiment.seed + i, "trials": TrialsSection()}
+    for name in get_args(Varied):
+        section = getattr(experiment, name)
+        if section is None:
+            continue
+        if name not in experiment.trials.vary:
+            own = experiment.seed if section.seed is None else section.seed
+        elif section.seed is not None:
+            own = section.seed + i
+        else:
+            continue
+        changed[name] = section.model_copy(update={"seed": own})
+    return experiment.model_copy(update=changed)
+
+
+def centralized(experiment: Experiment) -> Experiment:
+    """The experiment without a federation: the same model, trained on the pooled training examples.
+
+    It is federated averaging over one client that has them all, with server learning rate 1: what the client arrives
+    at is the next model. A round is therefore `client.epochs` passes over the pooled examples (or `client.local_steps`
+    local steps), with the client's optimizer, batch size, learning rate and its decay per round. The optimizer's state
+    starts anew in every round, as clients' does: for momentum over the whole run, ask for one round of many epochs.
+    Model, data, seeds, evaluation and number of rounds stay. What belongs to the federation goes: cohort, server,
+    correction, adversary, clients that leave, simulated devices, and the evaluation of fine-tuned clients.
+
+    Returns:
+        An experiment like any other, called `<name>-centralized`.
+    """
+    client = experiment.client.model_copy(update={"correction": None, "mid_round_dropout": 0.0})
+    return experiment.model_copy(
+        update={
+            "name": f"{experiment.name}-centralized",
+            "pooled": True,
+            "client": client,
+            "cohort": CohortSection(size=1, seed=experiment.cohort.seed),
+            "server": ServerSection(),
+            "adversary": None,
+            "systems": None,
+            "evaluation": experiment.evaluation.model_copy(update={"fine_tuning": None}),
+        }
+    )

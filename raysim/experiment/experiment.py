@@ -1,0 +1,294 @@
+"""The experiment: one frozen, complete record, validated once. TOML in, JSON out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    StringConstraints,
+    model_validator,
+)
+
+from raysim.client.adversary import Adversary
+from raysim.client.section import ClientSection, FineTuning
+from raysim.client.trainers.choose import Precision, TrainerName
+from raysim.cohort.section import CohortSection
+from raysim.config import overrides
+from raysim.config.section import Section
+from raysim.data.section import FORMS, AnyData, Data, paths
+from raysim.errors import ExperimentError
+from raysim.experiment import compatibility
+from raysim.models.section import ModelSection
+from raysim.server.section import ServerSection
+from raysim.systems.section import SystemsSection
+
+SOURCE_CLIENTS = 100
+"""Clients that a source without its own is dealt to, where it is prepared by its name."""
+
+Percentile = Annotated[float, Field(ge=0, le=100)]
+RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class EvaluationSection(Section):
+    """When and where the model is scored."""
+
+    every: PositiveInt = Field(10, description="Rounds between evaluations; the last round is always evaluated.")
+    split: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        None, description='One split or several; "train" is the training clients. Absent: "test", if the data have it.'
+    )
+    clients: PositiveInt | Literal["all"] = Field(
+        10_000, description='Clients scored per split at most, a sample drawn by the seed; or "all".'
+    )
+    percentiles: tuple[Percentile, ...] = Field(
+        (5, 25, 50, 75, 95),
+        min_length=1,
+        description="Percentiles of the clients' accuracies that are recorded, from 0 to 100.",
+    )
+    fine_tuning: FineTuning | None = Field(
+        None, description="Also scores clients before and after local steps on their training examples. Absent: off."
+    )
+
+
+class EngineSection(Section):
+    """How work is computed. Workers, their shares, examples and cuda_graphs affect speed, the rest also the bits."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_key(cls, given: Any) -> Any:
+        """Take `form`, which `trainer` was called before."""
+        if isinstance(given, Mapping) and "form" in given and "trainer" not in given:
+            return {"trainer" if key == "form" else key: value for key, value in given.items()}
+        return given
+
+    workers: NonNegativeInt | Literal["auto"] = Field(
+        "auto",
+        description='Worker processes; 0: in-process, without Ray; "auto": as many as Ray\'s cores or cards allow.',
+    )
+    cpus_per_worker: PositiveFloat = Field(1, description="CPU cores that a worker reserves in Ray.")
+    gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = Field(
+        "auto", description='Cards that a worker reserves in Ray; "auto": an equal share of those that Ray has.'
+    )
+    threads: PositiveInt = Field(1, description="Intra-op threads of a worker.")
+    chunk_size: PositiveInt | Literal["auto"] = Field(
+        "auto", description='Clients trained and retried together; "auto": chunks of about equal cost.'
+    )
+    trainer: TrainerName | Literal["auto"] = Field(
+        "auto",
+        description=(
+            'How local training is computed: "one_by_one" by autograd, for any module; "fused" and "stacked" with '
+            "hand-written gradients, for sequences of standard layers, one client after another or with a client "
+            'axis; "compiled" by a kernel in C, for dense layers on CPUs, which needs a C compiler on every '
+            'machine; "vmap" by torch.func, with a client axis, for modules that allow it. "auto": what was '
+            "measured as fastest."
+        ),
+    )
+    examples: Literal["auto", "device", "host"] = Field(
+        "auto",
+        description=(
+            'Where workers keep stored examples: "device" copies the training split and the scored ones to each '
+            'worker\'s device, and warns of what does not fit; "host" sends rows there chunk by chunk. "auto": '
+            '"device" on a card, for splits that take at most a quarter of the memory that the worker may still use '
+            "and whose clients the run meets at least once on average."
+        ),
+    )
+    cuda_graphs: bool = Field(
+        False, description="Record the passes of stacked clients on a card as CUDA graphs, and replay them."
+    )
+    dtype: Literal["float32", "float64"] = Field("float32", description="Type in which weights are kept.")
+    precision: Precision = Field(
+        "float32", description='Type of products: as dtype, unless "tf32" (NVIDIA cards) or "bf16" is chosen.'
+    )
+
+
+class CheckpointSection(Section):
+    """Files of the server's state, from which a run resumes."""
+
+    every: PositiveInt = Field(50, description="Rounds between checkpoints; the last round always has one.")
+    keep: PositiveInt = Field(2, description="Number of newest checkpoints that are kept.")
+
+
+Varied = Literal["data", "model", "cohort"]
+
+
+class TrialsSection(Section):
+    """Several seeds of the experiment, and what varies with them."""
+
+    count: PositiveInt = Field(1, description="Number of trials; trial i has the seed `seed` + i.")
+    vary: tuple[Varied, ...] = Field(
+        get_args(Varied),
+        description=(
+            'What varies with the seed: "data" is how data are generated and divided, "model" the initial weights, '
+            "\"cohort\" the sampling; what is left out keeps the first trial's seed. Clients' draws (batches, "
+            "dropout) always vary."
+        ),
+    )
+
+
+def _counted(given: Any) -> Any:
+    return {"count": given} if isinstance(given, int) and not isinstance(given, bool) else given
+
+
+Trials = Annotated[TrialsSection, BeforeValidator(_counted)]
+"""`trials = 5` is `trials = { count = 5 }`."""
+
+
+class Experiment(Section):
+    """Everything that determines a run."""
+
+    name: RunName = Field("run", description="Name of the run's folder, runs/<name>.")
+    seed: int = Field(0, description="Seed of the run; every random draw is addressed by it.")
+    rounds: PositiveInt = Field(100, description="Number of rounds: a cohort, its local training, a server step.")
+    trials: Trials = Field(
+        TrialsSection(), description="Number of seeds and what varies with them; `trials = 5` sets the number."
+    )
+    pooled: bool = Field(False, description='One client, "pooled", holds all training examples (centralised training).')
+    data: Data | None = Field(
+        None, description="The dataset and its division among clients. Absent: a script passes `dataset=`."
+    )
+    model: ModelSection | None = Field(None, description="The model that is trained. Absent: a script passes `model=`.")
+    client: ClientSection = Field(ClientSection(), description="Local training on each client.")
+    cohort: CohortSection = Field(description="The clients that take part in a round.")
+    server: ServerSection = Field(ServerSection(), description="How updates are aggregated and the model is stepped.")
+    adversary: Adversary | None = Field(None, description="Clients that attack the training. Absent: none.")
+    systems: SystemsSection | None = Field(
+        None, description="Simulated devices, their time per round and who reports. Absent: no time is simulated."
+    )
+    evaluation: EvaluationSection = Field(
+        EvaluationSection(), description="When and on which clients the model is scored."
+    )
+    engine: EngineSection = Field(EngineSection(), description="How the work is computed: workers, chunks, precision.")
+    checkpoint: CheckpointSection = Field(CheckpointSection(), description="When the server's state is saved.")
+    tuning: dict[str, Any] | None = Field(
+        None, description="Hyper-parameter search of `raysim tune`; a run ignores it."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weights_by_definition(cls, given: Any) -> Any:
+        """Where uniform weights are a choice's definition, they are the default."""
+        match given:
+            case {"cohort": {"sampler": {"name": "md"}}}:
+                # The sampler puts the examples into the probabilities.
+                uniform = True
+            case {"client": {"correction": {}} as client}:
+                uniform = compatibility.weighs_uniformly(client)
+            case _:
+                uniform = False
+        server = given.get("server", {}) if uniform else None
+        if isinstance(server, Mapping) and "weighting" not in server:
+            return {**given, "server": {**server, "weighting": "uniform"}}
+        return given
+
+    @model_validator(mode="after")
+    def _choices_that_fit(self) -> Experiment:
+        drawing = self.cohort.drawing
+        if drawing is not None and drawing.name == "md" and self.server.weighting == "examples":
+            raise ValueError(
+                "the md sampler draws clients in proportion to their examples, and is defined with uniform weights, "
+                "but got server.weighting = 'examples', which would count the examples twice"
+            )
+        if refused := list(compatibility.refusals(self.client, self.server, self.cohort, self.systems)):
+            raise ValueError("; ".join(refused))
+        return self
+
+    @classmethod
+    def model_validate(cls, obj: Any, **kwargs: Any) -> Experiment:
+        """Validate a mapping.
+
+        Raises:
+            ExperimentError: names every key that is wrong, what was given and what is allowed.
+        """
+        return cls.checked(obj, **kwargs)
+
+    def to_json(self) -> str:
+        """The complete record, defaults included; `Experiment.model_validate(json.loads(...))` gives it back."""
+        return self.model_dump_json(indent=2, by_alias=True)
+
+    def said(self) -> dict[str, Any]:
+        """The keys that were given, as plain values, without defaults: a default may depend on what is changed."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    @property
+    def default_folder(self) -> Path:
+        """Where a run of it is recorded unless somebody says otherwise."""
+        return Path("runs") / self.name
+
+    def changed(self, set: Iterable[str] | Mapping[str, Any]) -> Experiment:
+        """A copy with changes as `load` takes them, or with values by their dotted keys; validated anew."""
+        return Experiment.model_validate(overrides.apply(self.said(), set, ()))
+
+    def fingerprint(self, data_fingerprint: str) -> str:
+        """Hex digest of what determines the numbers of a round: never names, paths, placement or how long to go on."""
+        canonical = json.dumps(self.determining() | {"data": data_fingerprint}, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+
+    def determining(self) -> dict[str, Any]:
+        """What determines the numbers of a round, as plain values: a run and its continuation must agree on it."""
+        record = self.model_dump(
+            mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint", "tuning"}
+        )
+        for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "examples", "cuda_graphs"):
+            del record["engine"][placement]
+        if self.data is not None:
+            # The same data may lie elsewhere; their own fingerprint looks at what they are.
+            for path in paths(self.data):
+                record["data"].pop(path, None)
+        return record
+
+
+def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -> Experiment:
+    """Read an experiment from a TOML file, with changes.
+
+    Args:
+        path: the file.
+        set: changes such as "server.optimizer.lr=0.5", in order; values are TOML, or a bare string. A changed `name`
+            drops the other keys of the choice that it replaces.
+        unset: keys to remove, before anything is set.
+
+    Raises:
+        ExperimentError: the file or a change cannot be read, or what results is not a valid experiment.
+    """
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ExperimentError(f"There is no experiment file {path}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{path} is not valid TOML: {error}") from None
+    changed: Mapping[str, Any] = overrides.apply(table, set, unset)
+    try:
+        return Experiment.model_validate(changed)
+    except ExperimentError as error:
+        raise ExperimentError(f"{path}: {error}") from None
+
+
+def of_source(name: str, root: str | None, set: Iterable[str] = ()) -> Experiment:
+    """The least experiment with a source's data, to prepare them by the source's name.
+
+    Args:
+        name: of the source.
+        root: the folder of its files; None: its usual ones.
+        set: changes, as for `load`.
+
+    Raises:
+        ExperimentError: there is no such source, or a change does not fit.
+    """
+    known = {kind.model_fields["name"].default: kind for kind in get_args(AnyData)}
+    if name not in known:
+        form = f" {name!r} is {FORMS[name]}." if name in FORMS else ""
+        raise ExperimentError(
+            f"{name!r} is neither a file nor a source of data: the sources are {', '.join(known)}.{form}"
+        )
+    data: dict[str, Any] = {"name": name, **({"root": root} if root else {})}
+    if known[name].model_fields["clients"].is_required():
+        data["clients"] = SOURCE_CLIENTS
+    return Experiment.model_validate(overrides.apply({"data": data, "cohort": {"size": 1}}, set, ()))

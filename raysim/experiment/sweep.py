@@ -1,0 +1,125 @@
+"""Sweeps: one experiment with some keys at several values each.
+
+A point is one combination of values, an experiment like any other: running it by itself gives the same bits. Points
+keep the seed, so cohorts of different sizes are nested and the others equal, round by round.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from raysim.config import overrides
+from raysim.errors import ExperimentError
+from raysim.experiment.experiment import Experiment
+
+Sweep = Mapping[str, Sequence[Any]]
+"""Dotted key -> its values: {"cohort.size": [10, 50], "client.optimizer.lr": [0.1, 0.3]}."""
+
+_AS_WRITTEN = re.compile(r"[A-Za-z0-9._+-]+")
+
+
+class ExperimentPoint(NamedTuple):
+    """`values`: the value of each swept key. `folder`: its folder's name within the sweep's."""
+
+    values: Mapping[str, Any]
+    folder: str
+    experiment: Experiment
+
+
+def parse(texts: Iterable[str]) -> dict[str, list[Any]]:
+    """What "cohort.size=10,50,100" and the like mean: values are TOML, or bare words.
+
+    >>> parse(["cohort.size=10,50", "model.activation=relu,tanh"])
+    {'cohort.size': [10, 50], 'model.activation': ['relu', 'tanh']}
+
+    Raises:
+        ExperimentError: a text of another form, or a key that comes twice.
+    """
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        key = key.strip()
+        if not equals or not key or not values.strip():
+            raise ExperimentError(f"A sweep has the form key.key=value,value, but got {text!r}.")
+        if key in found:
+            raise ExperimentError(f"A key is swept once, but {key} comes twice: write its values behind one another.")
+        found[key] = _values(values)
+    return found
+
+
+def plain(sweep: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
+    """The same with lists, and with Python's numbers for NumPy's: `np.arange(1, 5)` are values too.
+
+    >>> plain({"client.epochs": np.arange(1, 4)})
+    {'client.epochs': [1, 2, 3]}
+    """
+    return {
+        key: [value.item() if isinstance(value, np.generic) else value for value in values]
+        for key, values in sweep.items()
+    }
+
+
+def points(experiment: Experiment, sweep: Sweep) -> tuple[ExperimentPoint, ...]:
+    """Every combination of values, the last key's changing fastest.
+
+    >>> experiment = Experiment.model_validate({"cohort": {"size": 10}})
+    >>> [point.folder for point in points(experiment, {"seed": [0, 1], "cohort.size": [5, 10]})]
+    ['seed=0,cohort.size=5', 'seed=0,cohort.size=10', 'seed=1,cohort.size=5', 'seed=1,cohort.size=10']
+
+    Raises:
+        ExperimentError: no key, a key without values or with a value twice, or a combination that is no valid
+            experiment.
+    """
+    if not sweep:
+        raise ExperimentError("A sweep needs a key and its values, but got none.")
+    for key, values in sweep.items():
+        if not values or any(value in values[:place] for place, value in enumerate(values)):
+            raise ExperimentError(f"A sweep needs values, each once, but {key} has {list(values)!r}.")
+        if key in ("name", "trials"):
+            raise ExperimentError(f"{key} cannot be swept: every point has that of the experiment.")
+    return tuple(
+        _point(experiment, dict(zip(sweep, chosen, strict=True)), sweep)
+        for chosen in itertools.product(*sweep.values())
+    )
+
+
+def label(value: Any, place: int) -> str:
+    """A value as a word: a table's is its `name`'s, and what is no word goes by its place among the key's values.
+
+    >>> label(0.1, 0), label({"name": "md"}, 1), label([1, 2], 2)
+    ('0.1', 'md', 'value-2')
+    """
+    if isinstance(value, Mapping):
+        value = value.get("name", "")
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if _AS_WRITTEN.fullmatch(text) else f"value-{place}"
+
+
+def labels(values: Sequence[Any]) -> list[str]:
+    """The values as words, all different."""
+    words = [label(value, place) for place, value in enumerate(values)]
+    return words if len(set(words)) == len(words) else [f"value-{place}" for place in range(len(values))]
+
+
+def _point(experiment: Experiment, values: dict[str, Any], sweep: Sweep) -> ExperimentPoint:
+    words = {key: labels(sweep[key])[list(sweep[key]).index(value)] for key, value in values.items()}
+    folder = ",".join(f"{key}={word}" for key, word in words.items())
+    try:
+        return ExperimentPoint(values, folder, experiment.changed(values))
+    except ExperimentError as error:
+        raise ExperimentError(f"{folder}: {error}") from None
+
+
+def _values(text: str) -> list[Any]:
+    try:
+        values: list[Any] = tomllib.loads(f"values = [{text}]")["values"]
+    except tomllib.TOMLDecodeError:
+        return [overrides.parse_value(part.strip()) for part in text.split(",")]
+    return values

@@ -1,0 +1,91 @@
+"""Where each named tensor lies in one flat vector.
+
+The engine holds a model as one vector: loading it is one copy, an update is one fused operation, a sum is one addition.
+Every tensor starts at a multiple of 64 bytes, whatever the dtype: fused products into unaligned destinations gave
+other bits for odd rows (see docs/architecture.md, "What the same bits take"). The gaps hold zeros and stay zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from raysim.errors import ModelError
+
+ALIGNMENT = 32
+"""Numbers between starts: 64 bytes of bfloat16, and a multiple of that for wider types."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names, shapes and offsets (in numbers) of tensors in a vector of `size` numbers, gaps included.
+
+    >>> layout = Layout.of([("weight", torch.zeros(3, 2)), ("bias", torch.zeros(3))])
+    >>> layout.offsets, layout.size, layout.num_values
+    ((0, 32), 64, 9)
+    >>> layout.views(torch.arange(64))["bias"].tolist()
+    [32, 33, 34]
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    offsets: tuple[int, ...]
+    size: int
+
+    @classmethod
+    def of(cls, named: Iterable[tuple[str, Tensor]]) -> Layout:
+        """Lay the tensors out in the order given."""
+        names, shapes, offsets, end = [], [], [], 0
+        for name, tensor in named:
+            names.append(name)
+            shapes.append(tuple(tensor.shape))
+            offsets.append(end)
+            end += math.ceil(tensor.numel() / ALIGNMENT) * ALIGNMENT
+        return cls(tuple(names), tuple(shapes), tuple(offsets), end)
+
+    @property
+    def num_values(self) -> int:
+        """Numbers that belong to a tensor: the gaps left out."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def pieces(self, flat: Tensor) -> list[Tensor]:
+        """One-dimensional views of the tensors, in layout order, of a (..., size) vector or stack of vectors."""
+        return [
+            flat.narrow(-1, offset, math.prod(shape)) for offset, shape in zip(self.offsets, self.shapes, strict=True)
+        ]
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """Shaped views by name; writing to a view writes to `flat`. A leading client axis is kept."""
+        lead = tuple(flat.shape[:-1])
+        return {
+            name: piece.view(lead + shape)
+            for name, piece, shape in zip(self.names, self.pieces(flat), self.shapes, strict=True)
+        }
+
+    def flatten(self, named: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
+        """A new vector of shape (size,) with the named tensors in place and zeros in the gaps."""
+        flat = torch.zeros(self.size, dtype=dtype)
+        for name, view in self.views(flat).items():
+            view.copy_(named[name])
+        return flat
+
+    def flatten_arrays(self, named: Mapping[str, npt.ArrayLike], dtype: torch.dtype) -> Tensor:
+        """As `flatten`, from arrays that a user passed; ModelError names what is missing, unknown or misshapen."""
+        if unknown := sorted(set(named) - set(self.names)):
+            raise ModelError(f"params= may only name the model's tensors {list(self.names)}, but got {unknown}.")
+        tensors = {}
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            if name not in named:
+                raise ModelError(
+                    f"params= must hold every tensor of the model, but {name!r} of shape {shape} is missing."
+                )
+            tensor = torch.as_tensor(named[name])
+            if tuple(tensor.shape) != shape:
+                raise ModelError(f"params[{name!r}] must have shape {shape}, but has {tuple(tensor.shape)}.")
+            tensors[name] = tensor
+        return self.flatten(tensors, dtype)

@@ -1,0 +1,201 @@
+"""The clients' own states on the disk: immutable files that name round and chunk, a row for each of its clients.
+
+A file is written beside its place and renamed when its chunk is trained; a chunk that is trained twice writes the same
+bytes to the same name. What counts is what the manifest in `ServerState` names (server/manifest.py). A file holds two
+NumPy arrays, the clients' positions and their states (clients, P); two calls of `np.load` on the open file read them.
+Rows are read and written one at a time, so that no process ever holds more than the clients that it trains together.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.errors import CheckpointError
+from raysim.run_folder.checkpoint import sync_folder
+from raysim.server.manifest import StatePlace
+from raysim.storage import atomic
+
+log = logging.getLogger("raysim")
+
+_DTYPES = {torch.float32: "<f4", torch.float64: "<f8"}
+_NAME = re.compile(r"\.?round-(\d{6,})-chunk-(\d{5,})\.npy.*")
+
+
+class ClientStore:
+    """Files of one run.
+
+    Args:
+        folder: where they are written; made when the first one is.
+        older: where files that are not in `folder` are looked for; only read.
+        id_of: a position's client id, for errors.
+    """
+
+    def __init__(self, folder: Path, older: Path | None, id_of: Callable[[int], str]) -> None:
+        self._folder, self._older, self._id_of = folder, older, id_of
+        self._unsynced: set[Path] = set()
+
+    @contextmanager
+    def chunk(
+        self, round_index: int, number: int, chunk: Sequence[int], places: Mapping[int, StatePlace], like: Tensor
+    ) -> Iterator[ChunkStates]:
+        """The states of a chunk's clients: to be read, and written anew; the file has its name once the block ends."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / _name(round_index, number)
+        # Not `whole.aside`: what fails in the block is the work's, and no disk's.
+        temporary = atomic.beside(path)
+        try:
+            header = _header(chunk, len(like), like.dtype)
+            with _writing(path):
+                file = temporary.open("wb")
+            with file:
+                with _writing(path):
+                    file.write(header)
+                    file.truncate(len(header) + len(chunk) * like.element_size() * len(like))
+                yield ChunkStates(self, places, like, file, len(header), path)
+            with _writing(path):
+                temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def reader(self, places: Mapping[int, StatePlace], like: Tensor) -> ReadStates:
+        """The states as they are, for work of which nothing is kept."""
+        return ReadStates(self, places, like)
+
+    def read(self, position: int, place: StatePlace, like: Tensor) -> Tensor:
+        """One client's vector (P,), on the CPU.
+
+        Raises:
+            CheckpointError: the file is missing, truncated or another; names client, file, and where to resume from.
+        """
+        path = self._folder / _name(place.round, place.chunk)
+        if self._older is not None and not path.exists():
+            path = self._older / path.name
+        row = torch.empty(len(like), dtype=like.dtype)
+        try:
+            with path.open("rb") as file:
+                file.seek(_start(file, position, place, row) + place.row * row.nbytes)
+                got = file.readinto(_bytes(row))
+            if got != row.nbytes:
+                raise ValueError(f"it is truncated: {got} of the row's {row.nbytes} bytes are there")
+        except Exception as error:
+            # Over damaged headers NumPy raises errors of many kinds.
+            raise CheckpointError(
+                f"The state of client {self._id_of(position)!r} cannot be read from {path}: {error}. It was written in "
+                f"round {place.round}: resume from a checkpoint of at most {place.round} finished rounds (delete the "
+                f"later ones from the run's checkpoints), or start afresh."
+            ) from None
+        return row
+
+    def committed(self, round_index: int, num_chunks: int) -> None:
+        """A round was committed: its files are brought to the disk before the next checkpoint names them."""
+        self._unsynced |= {self._folder / _name(round_index, number) for number in range(num_chunks)}
+
+    def flush(self) -> None:
+        """Bring what was committed to the disk: a checkpoint must not survive a power cut that this did not."""
+        for path in sorted(self._unsynced):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        if self._unsynced:
+            sync_folder(self._folder)
+        self._unsynced.clear()
+
+    def sweep(self, named: set[tuple[int, int]], before: int | None = None) -> None:
+        """Delete files that are not among the (round, chunk) named, of rounds before that; None: of all rounds."""
+        if not self._folder.exists():
+            return
+        for path in self._folder.iterdir():
+            match = _NAME.fullmatch(path.name)
+            if match is None or (before is not None and int(match[1]) >= before):
+                continue
+            if path.name.startswith(".") or (int(match[1]), int(match[2])) not in named:
+                path.unlink(missing_ok=True)
+                self._unsynced.discard(path)
+
+
+class ReadStates:
+    """`ClientStates` that are read, and written nowhere."""
+
+    def __init__(self, store: ClientStore, places: Mapping[int, StatePlace], like: Tensor) -> None:
+        self._store, self._places, self._like = store, places, like
+
+    def read(self, position: int) -> Tensor | None:
+        """See `ClientStates`."""
+        place = self._places.get(position)
+        return None if place is None else self._store.read(position, place, self._like)
+
+    def write(self, row: int, state: Tensor) -> None:
+        """Nothing: what is only measured leaves no trace."""
+
+
+class ChunkStates:
+    """`ClientStates` of one chunk, while its file is open."""
+
+    def __init__(
+        self, store: ClientStore, places: Mapping[int, StatePlace], like: Tensor, file: BinaryIO, start: int, path: Path
+    ) -> None:
+        self._known, self._like = ReadStates(store, places, like), like
+        self._file, self._start, self._path = file, start, path
+
+    def read(self, position: int) -> Tensor | None:
+        """See `ClientStates`."""
+        return self._known.read(position)
+
+    def write(self, row: int, state: Tensor) -> None:
+        """See `ClientStates`."""
+        with _writing(self._path):
+            self._file.seek(self._start + row * self._like.element_size() * len(self._like))
+            self._file.write(_bytes(state.cpu().contiguous()))
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """What the disk says, as raysim says it."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"The clients' states {path} could not be written: {error.strerror}. Those of earlier rounds are "
+            f"untouched: make room, then resume."
+        ) from error
+
+
+def _bytes(vector: Tensor) -> memoryview:
+    """The vector's own memory."""
+    array: Any = vector.view(torch.uint8).numpy()
+    return memoryview(array)
+
+
+def _name(round_index: int, number: int) -> str:
+    return f"round-{round_index:06d}-chunk-{number:05d}.npy"
+
+
+def _header(positions: Sequence[int], size: int, dtype: torch.dtype) -> bytes:
+    """All that stands before the rows: the positions, and what NumPy says of an array of rows."""
+    head = io.BytesIO()
+    np.save(head, np.asarray(positions, dtype="<i8"))
+    rows = {"descr": _DTYPES[dtype], "fortran_order": False, "shape": (len(positions), size)}
+    np.lib.format.write_array_header_1_0(head, rows)
+    return head.getvalue()
+
+
+def _start(file: BinaryIO, position: int, place: StatePlace, like: Tensor) -> int:
+    """Where the rows begin; ValueError where the file is not the one that the manifest means."""
+    np.lib.format.read_magic(file)
+    (rows,), _, _ = np.lib.format.read_array_header_1_0(file)
+    positions = np.frombuffer(file.read(8 * rows), dtype="<i8").tolist()
+    head = _header(positions, len(like), like.dtype)
+    file.seek(0)
+    if file.read(len(head)) != head or positions[place.row : place.row + 1] != [position]:
+        raise ValueError(f"row {place.row} is not of this client and model")
+    return len(head)

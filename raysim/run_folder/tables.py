@@ -1,0 +1,99 @@
+"""Tables of several runs: as one, in which every row says its run, or as mean and standard deviation by round."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def tagged(tables: Sequence[tuple[Mapping[str, Any], pa.Table]]) -> pa.Table:
+    """All rows, with a column for each tag first; the tags are the same for all tables, and there is one at least.
+
+    A tag's column is as `column` makes it.
+    """
+    columns = {name: column([tags[name] for tags, _ in tables]) for name in tables[0][0]}
+    parts = []
+    for index, (_, table) in enumerate(tables):
+        for place, (name, values) in enumerate(columns.items()):
+            table = table.add_column(place, name, pa.repeat(values[index], table.num_rows))
+        parts.append(table)
+    return pa.concat_tables(parts, promote_options="default")
+
+
+def column(values: Sequence[Any]) -> pa.Array:
+    """Values that are all numbers, words or booleans as they are, others written as JSON."""
+    kind = _of_one_kind(values)
+    return pa.array(values, kind) if kind else pa.array([json.dumps(value) for value in values], pa.string())
+
+
+def _of_one_kind(values: Sequence[Any]) -> pa.DataType | None:
+    kinds = {type(value) for value in values}
+    if kinds <= {int, float}:
+        return pa.int64() if kinds == {int} else pa.float64()
+    if kinds == {bool}:
+        return pa.bool_()
+    return pa.string() if kinds == {str} else None
+
+
+MEAN, DEVIATION = "mean", "std"
+
+
+def summarise(trials: Sequence[pa.Table]) -> pa.Table:
+    """One row per round that a trial has finished.
+
+    Columns: `round`; `trials`, how many have finished it; and for every figure of the records `<name>/mean` and
+    `<name>/std`, over the trials in which it is defined. The standard deviation is that of a sample (divisor n - 1):
+    null where fewer than two trials have the figure.
+
+    Args:
+        trials: each one's rounds, a row per round, as `Result.rounds`.
+    """
+    names = dict.fromkeys(
+        field.name for rounds in trials for field in rounds.schema if _is_figure(field) and field.name != "round"
+    )
+    values: dict[int, dict[str, list[float]]] = {}
+    finished: Counter[int] = Counter()
+    for rounds in trials:
+        for row in rounds.select(["round", *(n for n in names if n in rounds.column_names)]).to_pylist():
+            finished[row["round"]] += 1
+            of_round = values.setdefault(row.pop("round"), {})
+            for name, value in row.items():
+                if value is not None:
+                    of_round.setdefault(name, []).append(float(value))
+    order = sorted(values)
+    columns: dict[str, pa.Array] = {
+        "round": pa.array(order, pa.int64()),
+        "trials": pa.array([finished[t] for t in order], pa.int64()),
+    }
+    for name in names:
+        found = [values[t].get(name, []) for t in order]
+        columns[f"{name}/{MEAN}"] = pa.array([statistics.fmean(v) if v else None for v in found], pa.float64())
+        columns[f"{name}/{DEVIATION}"] = pa.array(
+            [statistics.stdev(v) if len(v) > 1 else None for v in found], pa.float64()
+        )
+    return pa.table(columns)
+
+
+def by_trial(rounds: pa.Table) -> list[pa.Table]:
+    """The rounds of each trial, from a table of all with the column `trial`; without it, the one run that it is."""
+    if "trial" not in rounds.column_names:
+        return [rounds]
+    numbers = pc.unique(rounds["trial"]).to_pylist()
+    return [rounds.filter(pc.equal(rounds["trial"], number)).drop_columns(["trial"]) for number in numbers]
+
+
+def part(summary: pa.Table, which: str) -> pa.Table:
+    """The means (`MEAN`) or the deviations (`DEVIATION`), under the plain names of the records."""
+    suffix = f"/{which}"
+    chosen = {n.removesuffix(suffix): summary[n] for n in summary.column_names if n.endswith(suffix)}
+    return pa.table({"round": summary["round"], **chosen})
+
+
+def _is_figure(field: pa.Field) -> bool:
+    return bool(pa.types.is_floating(field.type) or pa.types.is_integer(field.type))

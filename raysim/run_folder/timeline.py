@@ -1,0 +1,98 @@
+"""Where a round's time went: seconds by phase for the records, and spans for a timeline that Perfetto opens."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PREFIX = "seconds/"
+"""Of the records' columns that say how long a phase took."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something that `who` (a worker, or the driver) did, from `start_s` to `end_s` of the Unix clock."""
+
+    who: str
+    what: str
+    start_s: float
+    end_s: float
+
+
+class Stopwatch:
+    """Times the driver's phases of one round.
+
+    >>> watch = Stopwatch()
+    >>> watch.spans += [Span("driver", "train", 0.0, 1.5), Span("driver", "train", 2.0, 2.5)]
+    >>> watch.seconds()
+    {'seconds/train': 2.0}
+    """
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time what is done inside."""
+        # The clock of spans is the one that processes share; it may be set back, so lengths come from another.
+        start_s, counter_s = time.time(), time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spans.append(Span("driver", name, start_s, start_s + time.perf_counter() - counter_s))
+
+    def seconds(self) -> dict[str, float]:
+        """Columns `seconds/<phase>`."""
+        columns: dict[str, float] = {}
+        for span in self.spans:
+            name = f"{PREFIX}{span.what}"
+            columns[name] = columns.get(name, 0.0) + span.end_s - span.start_s
+        return columns
+
+
+def read(path: Path) -> list[Span]:
+    """The spans of a file that `Timeline` wrote, in its order; what follows a line that is cut off is left out."""
+    who: dict[int, str] = {}
+    spans = []
+    with path.open() as file:
+        next(file, None)
+        for line in file:
+            try:
+                event = json.loads(line.rstrip().removesuffix(","))
+            except json.JSONDecodeError:
+                break
+            if event["ph"] == "M":
+                who[event["tid"]] = event["args"]["name"]
+            else:
+                start_s = event["ts"] / 1e6
+                spans.append(Span(who[event["tid"]], event["name"], start_s, start_s + event["dur"] / 1e6))
+    return spans
+
+
+class Timeline:
+    """Writes spans as they come, in the Trace Event Format (a JSON array) that https://ui.perfetto.dev opens.
+
+    A run that breaks off leaves the array without its end, which the format allows.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._tracks: dict[str, int] = {}
+        path.write_text("[\n")
+
+    def add(self, spans: Iterable[Span]) -> None:
+        """Append the spans, each on the track of whoever did it."""
+        events: list[dict[str, object]] = []
+        for span in spans:
+            if span.who not in self._tracks:
+                self._tracks[span.who] = len(self._tracks)
+                name = {"name": "thread_name", "ph": "M", "pid": 0, "tid": self._tracks[span.who]}
+                events.append({**name, "args": {"name": span.who}})
+            when = {"ts": span.start_s * 1e6, "dur": (span.end_s - span.start_s) * 1e6}
+            events.append({"name": span.what, "ph": "X", **when, "pid": 0, "tid": self._tracks[span.who]})
+        with self._path.open("a") as file:
+            file.writelines(json.dumps(event) + ",\n" for event in events)

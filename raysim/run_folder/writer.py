@@ -1,0 +1,160 @@
+"""Writes one run's folder while the run goes on: rows, evaluated clients, checkpoints, and the timeline."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from raysim.errors import CheckpointError, RunFolderError
+from raysim.experiment.experiment import Experiment
+from raysim.run_folder import checkpoint, records
+from raysim.run_folder.rows import Row, Rows
+from raysim.run_folder.timeline import Span, Timeline
+from raysim.server.state import ServerState
+from raysim.storage import lock
+from raysim.storage.remote.folder import named
+
+FLUSH_S = 5.0
+"""Rounds reach the disk at least this often, so that a run can be looked at while it goes on."""
+
+
+class RunFolder:
+    """Writes one run's folder: `create` makes it, `reopen` opens it for a run or its continuation."""
+
+    def __init__(self, path: Path, fingerprint: str, keep: int, profile: bool = False) -> None:
+        self.path = path
+        self._fingerprint = fingerprint
+        self._keep = keep
+        self._rows = Rows()
+        self._flushed_s = time.monotonic()
+        self._timeline = Timeline(path / "timeline.json") if profile else None
+        self.checkpointed = 0
+
+    @staticmethod
+    def create(
+        path: Path, experiment: Experiment, fingerprint: str, overwrite: bool = False, data: str | None = None
+    ) -> None:
+        """Make a new folder; see `check_free` for the errors, `records.write_experiment` for what is written.
+
+        Whoever calls this holds the folder's lock, or knows that nobody else writes there.
+        """
+        RunFolder._check_empty(path, overwrite)
+        if path.exists():
+            _clear(path)
+        (path / "checkpoints").mkdir(parents=True)
+        (path / "clients").mkdir()
+        records.write_experiment(path, experiment, fingerprint, data)
+
+    @staticmethod
+    def check_free(path: Path, overwrite: bool = False) -> None:
+        """Touch nothing, but see whether a folder may be made.
+
+        Raises:
+            RunFolderError: there is a run already, and `overwrite` was not asked for; or it is something else; or
+                another process writes to it.
+        """
+        if (path / "experiment.json").exists():
+            lock.check_free(path)
+        RunFolder._check_empty(path, overwrite)
+
+    @staticmethod
+    def _check_empty(path: Path, overwrite: bool) -> None:
+        if path.exists() and not path.is_dir():
+            raise RunFolderError(f"{path} is a file, so no run's folder can be made there.")
+        if path.exists() and any(entry.name != lock.FILE for entry in path.iterdir()):
+            if not overwrite:
+                raise RunFolderError(
+                    f"{named(path)} exists already. Go on with it (--resume, raysim.resume({named(path)!r})), start "
+                    f"afresh (--overwrite, overwrite=True), or give the run another name."
+                )
+            if not (path / "experiment.json").exists():
+                raise RunFolderError(
+                    f"{path} is not a run's folder (it has no experiment.json), so it is not overwritten."
+                )
+
+    @classmethod
+    def reopen(cls, path: Path, experiment: Experiment, profile: bool = False) -> tuple[RunFolder, ServerState | None]:
+        """Open a run's folder to go on with it: the newest intact checkpoint, and the rows of the rounds before it.
+
+        Rows of later rounds are dropped: those rounds will be run, and written, again. With `profile`, what driver and
+        workers do from here on goes to timeline.json.
+        """
+        folder = cls(path, records.stored_fingerprint(path), experiment.checkpoint.keep, profile)
+        state = records.newest_state(path, folder._fingerprint)
+        done = state.round if state else 0
+        folder.checkpointed = done
+        rows = [row for row in records.read_rounds(path).to_pylist() if row["round"] < done]
+        if done % experiment.evaluation.every and done < experiment.rounds:
+            # The round was evaluated because it was to be the last, which it no longer is.
+            rows[-1:] = [
+                {name: value for name, value in row.items() if not name.startswith(records.EVALUATIONS)}
+                for row in rows[-1:]
+            ]
+            _client_part(path, done - 1).unlink(missing_ok=True)
+        for part in (path / "clients").glob("round-*.parquet"):
+            if _round_of(part) >= done:
+                part.unlink()
+        folder._rows = Rows(rows)
+        folder.flush()
+        return folder, state
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """A row per finished round, those before a resume included; it grows while the run goes on."""
+        return self._rows
+
+    def add(self, row: Row, clients: pa.Table | None, spans: Iterable[Span] = ()) -> None:
+        """Record a finished round, and its evaluated clients where there are some."""
+        self._rows.append(row)
+        if self._timeline is not None:
+            self._timeline.add(spans)
+        if clients is not None:
+            records.write_table(clients, _client_part(self.path, row["round"]))
+        if time.monotonic() - self._flushed_s > FLUSH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows so far.
+
+        Raises:
+            CheckpointError: the disk is full, or the folder cannot be written; what was there is untouched.
+        """
+        file = self.path / "rounds.parquet"
+        try:
+            records.write_table(self._rows.packed(), file)
+        except OSError as error:
+            raise CheckpointError(
+                f"{file} could not be written: {error.strerror}. The last checkpoint and its rows are untouched: make "
+                f"room, then resume."
+            ) from error
+        self._flushed_s = time.monotonic()
+
+    def checkpoint(self, state: ServerState) -> None:
+        """Write rows and state; then let go of all but the newest `keep` checkpoints."""
+        self.flush()
+        folder = self.path / "checkpoints"
+        checkpoint.write(state, folder / f"round-{state.round:06d}.safetensors", self._fingerprint)
+        self.checkpointed = state.round
+        for old in sorted(folder.glob("round-*.safetensors"))[: -self._keep]:
+            old.unlink()
+
+
+def _clear(path: Path) -> None:
+    """Delete what is in a run's folder, but for its lock: a lock that others may look at stays the same file."""
+    for entry in path.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != lock.FILE:
+            entry.unlink()
+
+
+def _client_part(path: Path, index: int) -> Path:
+    return path / "clients" / f"round-{index:06d}.parquet"
+
+
+def _round_of(part: Path) -> int:
+    return int(part.stem.removeprefix("round-"))

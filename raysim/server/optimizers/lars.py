@@ -1,0 +1,69 @@
+"""Server LARS, which is FedLARS, and the trust ratio that it shares with LAMB.
+
+Per parameter group P:
+
+m <- b1 m + (1 - b1) (g + wd x); r = |x| / (|m| + eps), r = 1 if |x| = 0 or |m| = 0; x <- x - lr f r m.
+
+State: m, starts at 0. eps stands only in the ratio; the ratio is not clamped and no group is excluded. f is FedGLAD's
+factor: the step is multiplied by it, because a factor inside m would cancel in r m.
+
+Source: Charles et al. (2021), algorithm 3; docs/algorithms.md section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from pydantic import Field, NonNegativeFloat
+from torch import Tensor
+
+from raysim.config.section import Section
+from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
+from raysim.server.vectors import fresh, group_norms
+
+
+class Lars(Section):
+    """LARS on the server."""
+
+    name: Literal["lars"] = "lars"
+    lr: NonNegativeFloat = Field(0.01, description="Server learning rate.")
+    beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the first moment.")
+    eps: NonNegativeFloat = Field(1e-3, description="Added to the norm in the ratio.")
+    weight_decay: NonNegativeFloat = Field(0.0, description="Weight decay, wd.")
+
+
+def by_trust(x: Tensor, u: Tensor, descent: Descent, eps: float = 0.0) -> tuple[Descent, Mapping[str, float]]:
+    """A descent on u that has lr f r for its factors and 1 for its learning rate; and the ratios, as metrics.
+
+    r = |x| / (|u| + eps) per parameter group, 1 if |x| = 0 or |u| = 0.
+    """
+    norms = zip(group_norms(descent.layout, x), group_norms(descent.layout, u), strict=True)
+    ratios = [x_norm / (u_norm + eps) if x_norm and u_norm else 1.0 for x_norm, u_norm in norms]
+    factors = tuple(descent.lr * descent.factor(group) * ratio for group, ratio in enumerate(ratios))
+    metrics = {f"trust_ratio/{name}": ratio for name, ratio in zip(descent.layout.names, ratios, strict=True)}
+    return replace(descent, g=u, lr=1.0, factors=factors), metrics
+
+
+def make(section: Lars) -> ServerOptimizer:
+    """Close the pair over its constants.
+
+    >>> from raysim.server import path
+    >>> path(make(Lars(beta1=0, eps=0)), 4.0, [100.0, -0.1], lr=0.5)  # a step of lr |x|
+    [2.0, 3.0]
+    """
+    b1 = section.beta1
+
+    def init(params: Tensor) -> State:
+        return {"m": params.new_zeros(params.shape)}
+
+    def step(params: Tensor, descent: Descent, state: State) -> Stepped:
+        m = torch.mul(state["m"], b1, out=fresh(params)).add_(descent.g, alpha=1 - b1)
+        if section.weight_decay:
+            m.add_(params, alpha=(1 - b1) * section.weight_decay)
+        along, metrics = by_trust(params, m, descent, section.eps)
+        return Stepped(along.fed(params, 1.0, -1.0), {"m": m}, metrics)
+
+    return ServerOptimizer(init, step)

@@ -1,0 +1,223 @@
+"""A folder that also lies at a URI: all work is done on a copy of this machine, whose whole files are put there.
+
+The copy lies in the cache, under mirrors/<digest of the URI>/. Whatever reads or writes a run knows paths only. An
+index beside the files says what each may hold, so that a reader takes nothing that is damaged: it is written before
+files are put, with their old and their new content, and after, with the new one.
+
+Files are whole under their names, as raysim writes them aside and renames them; names that begin with a dot are passed
+over. Checkpoints are put after the rows and the clients' states that they need, and old ones are deleted last. So
+whenever this machine goes, what lies at the URI can be resumed.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path, PurePosixPath
+
+from pydantic import ValidationError
+
+from raysim.errors import RemoteError
+from raysim.storage import atomic, lock
+from raysim.storage.cache import cache_root, hasher
+from raysim.storage.remote import here
+from raysim.storage.remote.index import INDEX, Content, Index, Known, Record
+from raysim.storage.remote.remote import Remote
+
+log = logging.getLogger("raysim")
+
+MIRRORS = "mirrors"
+"""The folder of all copies in the cache."""
+
+FETCH_ATTEMPTS = 3
+
+
+class OvertakenError(RemoteError):
+    """Another machine has written since this one did: trying again does not help."""
+
+
+class Mirror:
+    """One folder here and there; any number of processes of this machine may hold one.
+
+    Args:
+        home: where the copy and what is known of it lie; see `of`.
+        remote: the folder at the URI.
+    """
+
+    def __init__(self, home: Path, remote: Remote) -> None:
+        self._home, self._remote = home, remote
+        name = PurePosixPath(remote.uri.partition("?")[0].partition("://")[2]).name
+        self.path = home / (name or "folder")
+        """This machine's copy."""
+
+    @property
+    def uri(self) -> str:
+        """Of the folder."""
+        return self._remote.uri
+
+    @classmethod
+    def of(cls, uri: str) -> Mirror:
+        """The mirror of a URI, on this machine."""
+        remote = Remote(uri)
+        digest = hasher()
+        digest.update(remote.uri.encode())
+        return cls(cache_root().absolute() / MIRRORS / digest.hexdigest()[:16], remote)
+
+    @classmethod
+    def around(cls, path: Path) -> Mirror | None:
+        """The mirror whose copy `path` is, or lies in; None where it is of no mirror."""
+        for folder in (path, *path.parents):
+            file = folder.parent / INDEX
+            if folder.parent.parent.name == MIRRORS and file.is_file():
+                return cls(folder.parent, Remote(Record.model_validate_json(file.read_text()).uri))
+        return None
+
+    def pull(self) -> None:
+        """Bring the copy to what lies at the URI: what is missing or differs is fetched, and checked.
+
+        Where nobody else wrote there since this machine did, the copy is left as it is: it may be ahead. Else a copy
+        that is ahead is set aside, with a warning.
+
+        Raises:
+            RemoteError: nothing answers, or a file there is not what the index says.
+        """
+        with self._alone():
+            for attempt in range(1, FETCH_ATTEMPTS + 1):
+                record, index = self._record(), self._index()
+                if index is None or index.version in record.versions:
+                    self._keep(record if index is not None else Record(uri=self.uri))
+                    return
+                try:
+                    self._take(index)
+                    return
+                except RemoteError:
+                    # Whoever writes there may have gone on meanwhile.
+                    if attempt == FETCH_ATTEMPTS or self._index() == index:
+                        raise
+
+    def push(self) -> int:
+        """Put what has changed in the copy since the last time; returns how many files.
+
+        Raises:
+            RemoteError: nothing answers, or somebody else writes there. The copy is whole, and the next call goes on.
+        """
+        with self._alone():
+            record, index = self._record(), self._index()
+            if index is None:
+                record = Record(uri=self.uri)
+            elif index.version not in record.versions:
+                raise OvertakenError(
+                    f"{self.uri} was changed by another machine meanwhile: a folder has one writer at a time. Nothing "
+                    f"more is put there; what this one wrote is in {self.path}."
+                )
+            outgoing = self._home / f"outgoing-{uuid.uuid4().hex}"
+            try:
+                return self._put(record, here.pin(self.path, record.files, outgoing))
+            except OSError as error:
+                raise RemoteError(f"{self.path} could not be pinned, to be put at {self.uri}: {error}.") from error
+            finally:
+                shutil.rmtree(outgoing, ignore_errors=True)
+
+    def behind(self) -> list[str]:
+        """Names of files here that are not, or not as they are, at the URI."""
+        known = self._record().files
+        return [name for name, file in here.files(self.path) if here.changed(known.get(name), file)]
+
+    def _take(self, index: Index) -> None:
+        if self.path.exists() and self.behind():
+            aside = self._home / f"{self.path.name}.aside-{uuid.uuid4().hex[:8]}"
+            self.path.rename(aside)
+            log.warning(
+                "%s was changed by another machine, and this one's copy was ahead: it is now %s", self.uri, aside
+            )
+        files = {}
+        for name, allowed in index.files.items():
+            target = self.path / name
+            content = here.content(target) if target.is_file() else None
+            if content is None or content not in allowed:
+                if None in allowed and not self._remote.has(name):
+                    continue
+                content = _fetch_file(self._remote, name, target, [own for own in allowed if own is not None])
+            files[name] = Known(content, target.stat().st_mtime_ns)
+        for name, file in list(here.files(self.path)):
+            if name not in files:
+                file.unlink()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._keep(Record(uri=self.uri, versions=(index.version,), files=files))
+
+    def _put(self, record: Record, pinned: dict[str, tuple[Path, Known]]) -> int:
+        names = {name for name, _ in here.files(self.path)}
+        gone = [name for name in record.files if name not in names]
+        known_as = {name: known.content for name, known in record.files.items()}
+        new = [name for name, (_, known) in pinned.items() if known_as.get(name) != known.content]
+        files = {**record.files, **{name: known for name, (_, known) in pinned.items()}}
+        if not new and not gone:
+            self._keep(record.model_copy(update={"files": files}))
+            return 0
+        either = {name: tuple({known_as.get(name): 0, known.content: 0}) for name, known in files.items()}
+        record = self._write_index(record, either)
+        for name in sorted(new, key=here.needs_others):
+            self._remote.put(pinned[name][0], name)
+        left = {name: known for name, known in files.items() if name not in gone}
+        record = self._write_index(record, {name: (known.content,) for name, known in left.items()})
+        for name in gone:
+            self._remote.delete(name)
+        self._keep(Record(uri=self.uri, versions=record.versions[-1:], files=left))
+        return len(new)
+
+    def _write_index(self, record: Record, files: Mapping[str, tuple[Content | None, ...]]) -> Record:
+        index = Index(version=uuid.uuid4().hex, files=dict(files))
+        record = record.model_copy(update={"versions": (*record.versions, index.version)})
+        # First here: whatever becomes of this process, the version is known to be this machine's.
+        self._keep(record)
+        file = self._home / f".{INDEX}.there"
+        file.write_text(index.model_dump_json())
+        self._remote.put(file, INDEX)
+        return record
+
+    def _index(self) -> Index | None:
+        text = self._remote.find(INDEX)
+        if text is None:
+            self._remote.check()
+            return None
+        try:
+            return Index.model_validate_json(text)
+        except ValidationError as error:
+            raise RemoteError(f"{self.uri}/{INDEX} is damaged: expected an index, found {error}") from None
+
+    def _record(self) -> Record:
+        file = self._home / INDEX
+        try:
+            return Record.model_validate_json(file.read_text())
+        except (FileNotFoundError, ValidationError):
+            # Nothing is known: what is here is compared with what is there, and set aside where it differs.
+            return Record(uri=self.uri)
+
+    def _keep(self, record: Record) -> None:
+        atomic.write_text(self._home / INDEX, record.model_dump_json())
+
+    def _alone(self) -> AbstractContextManager[None]:
+        return lock.alone(self._home / lock.FILE)
+
+
+def _fetch_file(remote: Remote, name: str, target: Path, allowed: Sequence[Content]) -> Content:
+    """Fetch one file, whole and as the index says, or not at all; returns which of the contents allowed it has.
+
+    Raises:
+        RemoteError: it has none of them, or cannot be read; `target` is as it was.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic.aside(target) as aside:
+        with aside.open("wb") as file:
+            file.writelines(remote.read(name))
+        found = here.content(aside)
+        if found not in allowed:
+            expected = " or ".join(f"{own.num_bytes} bytes with blake2b {own.blake2b}" for own in allowed)
+            raise RemoteError(
+                f"{remote.uri}/{name} is damaged: expected {expected}, as {INDEX} there says, found "
+                f"{found.num_bytes} bytes with {found.blake2b}"
+            )
+    return found

@@ -1,0 +1,158 @@
+"""A folder on any file system that pyarrow opens: files are put whole or not at all, and read in pieces."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
+from pyarrow import fs
+
+from raysim.errors import RemoteError
+from raysim.storage.remote.uri import uri_of
+
+PIECE_BYTES = 8 << 20
+
+_ATOMIC = frozenset({"s3", "gcs", "abfs"})
+"""File systems where an object appears when its last byte is there; elsewhere a file is written aside and renamed."""
+
+_ADVICE = {
+    ("NO_SUCH_BUCKET", "ContainerNotFound", "BucketNotFound"): "Make the bucket first: raysim makes none.",
+    ("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "InvalidAccessKey", "credential", "403", "401"): (
+        "Credentials come from the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for one of "
+        "~/.aws/credentials) or from the machine's role: see that they are there, and that they may do this."
+    ),
+    ("NETWORK_CONNECTION", "connect", "resolve host", "timed out", "Timeout"): (
+        "Nothing answers there: for a server that is not Amazon's set AWS_ENDPOINT_URL to its http://host:port."
+    ),
+}
+
+
+class Remote:
+    """A folder at a URI. It need not be there: a file that is put makes it.
+
+    Args:
+        uri: such as s3://bucket/runs/x; see raysim/storage/remote/uri.py.
+
+    Raises:
+        RemoteError: pyarrow knows no such scheme, or the URI is not well formed. Nothing is reached for yet.
+    """
+
+    def __init__(self, uri: str) -> None:
+        found = uri_of(uri)
+        if found is None:
+            raise RemoteError(f"{uri!r} is not a URI: expected one such as s3://bucket/folder or file:///folder.")
+        self.uri = found
+        self._files, root = _opened(found)
+        self._root = PurePosixPath(root)
+
+    def below(self, name: str) -> Remote:
+        """A folder within this one."""
+        plain, question, query = self.uri.partition("?")
+        return Remote(f"{plain}/{name}{question}{query}")
+
+    def check(self) -> None:
+        """RemoteError where the file system does not answer, or has no such bucket: before work is done in vain."""
+        bucket = self._root.parts[0] if self._root.parts else ""
+        with self._reaching("looking for", "the bucket"):
+            if self._files.type_name in _ATOMIC and self._files.get_file_info(bucket).type == fs.FileType.NotFound:
+                raise FileNotFoundError(f"NO_SUCH_BUCKET: there is no {bucket!r}")
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """A file's content in pieces.
+
+        Raises:
+            RemoteError: the file is not there, or nothing answers.
+        """
+        with self._reaching("reading", name), self._files.open_input_stream(self._at(name)) as stream:
+            while piece := stream.read(PIECE_BYTES):
+                yield piece
+
+    def has(self, name: str) -> bool:
+        """Whether the file is there."""
+        return self.stamp(name) is not None
+
+    def stamp(self, name: str) -> str | None:
+        """Size and time of a file, which change with its content; None where it is not there."""
+        with self._reaching("looking for", name):
+            found = self._files.get_file_info(self._at(name))
+        return f"{found.size} {found.mtime_ns}" if found.type == fs.FileType.File else None
+
+    def find(self, name: str) -> bytes | None:
+        """A small file's content; None where it is not there."""
+        with self._reaching("reading", name):
+            try:
+                with self._files.open_input_stream(self._at(name)) as stream:
+                    content: bytes = stream.read()
+            except FileNotFoundError:
+                return None
+            return content
+
+    def put(self, file: Path, name: str) -> None:
+        """Write a local file there; who looks meanwhile sees the one before, or none."""
+        with self._reaching("writing", name), file.open("rb") as source:
+            target = self._at(name)
+            if self._files.type_name in _ATOMIC:
+                self._write(iter(lambda: source.read(PIECE_BYTES), b""), target)
+                return
+            self._files.create_dir(str(PurePosixPath(target).parent), recursive=True)
+            aside = str(PurePosixPath(target).with_name(f".{PurePosixPath(name).name}.{uuid.uuid4().hex}"))
+            try:
+                self._write(iter(lambda: source.read(PIECE_BYTES), b""), aside)
+                self._files.move(aside, target)
+            except BaseException:
+                self._forget(aside)
+                raise
+
+    def delete(self, name: str) -> None:
+        """Remove a file; one that is not there is no error."""
+        with self._reaching("deleting", name):
+            self._forget(self._at(name))
+
+    def _at(self, name: str) -> str:
+        return str(self._root / name)
+
+    def _write(self, pieces: Iterator[bytes], target: str) -> None:
+        with self._files.open_output_stream(target) as stream:
+            for piece in pieces:
+                stream.write(piece)
+
+    def _forget(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._files.delete_file(path)
+
+    @contextmanager
+    def _reaching(self, doing: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            raise RemoteError(f"{doing} {name} in {self.uri} failed: {_said(error)}") from error
+
+
+def _opened(uri: str) -> tuple[fs.FileSystem, str]:
+    elsewhere = uri.startswith("s3://") and "AWS_ENDPOINT_URL" in os.environ
+    if elsewhere and "region=" not in uri and not {"AWS_REGION", "AWS_DEFAULT_REGION"} & set(os.environ):
+        # Without a region pyarrow asks Amazon for the bucket's, even where another server is meant.
+        uri += ("&" if "?" in uri else "?") + "region=us-east-1"
+    try:
+        files, root = fs.FileSystem.from_uri(uri)
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise RemoteError(
+            f"{uri} cannot be opened: {_said(error)} pyarrow opens s3://bucket/folder, gs://bucket/folder, "
+            f"abfs://container@account/folder, hdfs://host/folder and file:///folder."
+        ) from error
+    return files, root
+
+
+def _said(error: Exception) -> str:
+    """The first line of what the file system says, and what to do about it."""
+    text = (str(error).splitlines() or [repr(error)])[0].rstrip(".")
+    for signs, advice in _ADVICE.items():
+        if any(sign in text for sign in signs):
+            endpoint = os.environ.get("AWS_ENDPOINT_URL")
+            tried = f" (AWS_ENDPOINT_URL is {endpoint})" if endpoint and "AWS" in text else ""
+            return f"{text}{tried}. {advice}"
+    return f"{text}."

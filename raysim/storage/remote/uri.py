@@ -1,0 +1,49 @@
+"""URIs of folders: s3://bucket/runs/x, gs://..., file:///mnt/shared/x; whatever `pyarrow.fs.FileSystem.from_uri` takes.
+
+They are recorded with runs, so they hold no secrets: credentials come from the environment.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from raysim.errors import RemoteError
+
+_FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
+_SECRET = re.compile(r"secret|password|token|credential|account_key|access_key|signature|^sig$", re.IGNORECASE)
+
+
+def uri_of(path: str | Path) -> str | None:
+    """The URI that `path` is; None where it is a path of this machine.
+
+    `Path("s3://bucket/x")` has lost a slash, and is read as what it was.
+
+    >>> uri_of(Path("s3://bucket/runs/x")), uri_of("runs/x")
+    ('s3://bucket/runs/x', None)
+
+    Raises:
+        RemoteError: it holds a password or a key.
+    """
+    match = _FORM.fullmatch(str(path))
+    if match is None:
+        return None
+    scheme, rest = match[1].lower(), match[2].rstrip("/")
+    uri = f"file:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
+    _check_open(uri)
+    return uri
+
+
+def _check_open(uri: str) -> None:
+    """Nothing in it may be a secret; the error does not repeat it either."""
+    parts = urlsplit(uri)
+    login, at, _ = parts.netloc.rpartition("@")
+    secrets = ["user:password@"] if at and ":" in login else []
+    secrets += [f"?{key}=" for key, _ in parse_qsl(parts.query, keep_blank_values=True) if _SECRET.search(key)]
+    if secrets:
+        raise RemoteError(
+            f"A {parts.scheme}:// address must hold no credentials, but this one has {' and '.join(secrets)}: runs "
+            f"record their addresses. Give them by the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            f"GOOGLE_APPLICATION_CREDENTIALS, AZURE_CLIENT_SECRET, ...), or by the files and roles of the machine."
+        )

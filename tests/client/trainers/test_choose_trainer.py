@@ -1,0 +1,159 @@
+"""Trainer and chunk size: what "auto" means, and what cannot be had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
+from raysim.errors import ExperimentError, ModelError
+from raysim.models.lstm import Lstm
+from raysim.models.task import Task, task_for
+
+TINY = nn.Linear(60, 10)
+MIDDLE = nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
+LARGE = nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 10))
+RECURRENT = nn.Sequential(Lstm(8, 64, 1), nn.Linear(64, 90))
+OWN = nn.Sequential(nn.Linear(60, 10), nn.Softplus())
+
+
+def beside_dropout(*layers: nn.Module) -> nn.Module:
+    """What the kernel does not take."""
+    return nn.Sequential(nn.Dropout(0.5), *layers)
+
+
+STACKED = beside_dropout(TINY)
+FUSED = beside_dropout(MIDDLE)
+
+
+def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> TrainerChoice:
+    given: dict[str, Any] = {
+        "trainer": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
+        "batch_size": 10, "plain": True, "threads": 1,
+    }  # fmt: skip
+    return choose(TrainingConditions(**(given | changes)), module, task or task_for(10, None))
+
+
+@pytest.mark.parametrize(
+    ("module", "trainer", "usual"),
+    [
+        (TINY, "compiled", 64),
+        (MIDDLE, "compiled", 16),
+        (LARGE, "compiled", 4),
+        (nn.Linear(3000, 1000), "fused", 4),
+        (STACKED, "stacked", 64),
+        (FUSED, "fused", 16),
+        (OWN, "one_by_one", 32),
+        # Of a size at which others are stacked.
+        (RECURRENT, "fused", 32),
+        (nn.Sequential(Lstm(8, 16, 1), nn.Linear(16, 90)), "stacked", 64),
+    ],
+)
+def test_on_a_cpu_the_size_decides(module: nn.Module, trainer: str, usual: int) -> None:
+    choice = chosen(module)
+    assert (choice.trainer, choice.usual) == (trainer, usual)
+
+
+@pytest.mark.parametrize(("features", "most"), [(60, 512), (1_000, 104), (4_000, 64)])
+def test_a_stack_of_tiny_clients_may_have_many_and_one_of_larger_ones_fewer(features: int, most: int) -> None:
+    choice = chosen(beside_dropout(nn.Linear(features, 10)))
+    assert (choice.trainer, choice.usual, choice.most) == ("stacked", 64, most)
+
+
+def test_overhead_weighs_less_the_more_an_example_costs_and_nothing_without_a_client_axis() -> None:
+    overhead = [chosen(beside_dropout(nn.Linear(features, 10))).overhead for features in (10, 100, 1_000, 4_000)]
+    assert overhead == sorted(overhead, reverse=True)
+    assert overhead[0] > 10 * overhead[-1] > 0
+    assert chosen(TINY).overhead == chosen(FUSED).overhead == chosen(OWN).overhead == 0
+
+
+@pytest.mark.parametrize("module", [TINY, MIDDLE, LARGE, RECURRENT])
+def test_on_a_card_whatever_can_be_stacked_is(module: nn.Module) -> None:
+    assert chosen(module, device_kind="cuda").trainer == "stacked"
+
+
+def test_a_loss_of_the_users_is_not_stacked() -> None:
+    own = task_for(10, lambda outputs, targets: outputs.sum(1))
+    assert chosen(TINY, own).trainer == "fused"
+    with pytest.raises(ModelError, match="a loss of your own may look at its whole batch"):
+        chosen(TINY, own, trainer="stacked")
+
+
+def test_the_reason_names_the_layer() -> None:
+    with pytest.raises(ModelError, match=r"engine.trainer = 'fused' cannot be used: layer '1' \(Softplus\)"):
+        chosen(OWN, trainer="fused")
+
+
+def test_a_given_chunk_size_is_kept_for_any_cohort() -> None:
+    assert [chosen(TINY, chunk_size=7).chunk_size(cohort) for cohort in (10, 1000)] == [7, 7]
+
+
+def test_small_cohorts_are_cut_finer_so_that_workers_stay_level() -> None:
+    assert [chosen(STACKED).chunk_size(cohort) for cohort in (1, 3, 60, 600)] == [1, 1, 20, 60]
+    assert [chosen(TINY).chunk_size(cohort) for cohort in (1, 3, 60, 600)] == [1, 1, 15, 60]
+
+
+@pytest.mark.parametrize(("batch_size", "trainer"), [(64, "compiled"), (65, "fused"), ("full", "fused")])
+def test_the_kernel_takes_small_batches(batch_size: int | str, trainer: str) -> None:
+    assert chosen(MIDDLE, batch_size=batch_size).trainer == trainer
+    assert chosen(TINY, batch_size=batch_size).trainer == "compiled"
+
+
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
+def test_reduced_precision_needs_float32_weights(precision: str) -> None:
+    with pytest.raises(ExperimentError, match=r"needs engine\.dtype = 'float32'"):
+        chosen(TINY, precision=precision, dtype="float64")
+
+
+def test_tf32_needs_a_card() -> None:
+    with pytest.raises(ExperimentError, match="a precision of NVIDIA cards"):
+        chosen(TINY, precision="tf32")
+    assert chosen(TINY, precision="tf32", device_kind="cuda").trainer == "stacked"
+
+
+def test_with_several_threads_the_kernel_takes_tiny_clients_only() -> None:
+    assert [chosen(module, threads=2).trainer for module in (TINY, MIDDLE)] == ["compiled", "fused"]
+
+
+def test_the_kernel_takes_plain_sgd_and_beside_it_the_forms_that_step_together() -> None:
+    assert [chosen(module, plain=False).trainer for module in (TINY, MIDDLE)] == ["stacked", "fused"]
+
+
+def test_a_chunk_of_the_kernel_weighs_more_examples_the_less_they_cost() -> None:
+    calls = [chosen(module).call for module in (TINY, MIDDLE, LARGE)]
+    assert calls == sorted(calls, reverse=True)
+    assert calls[0] > 10 * calls[1] > 0
+    assert chosen(FUSED).call == chosen(STACKED).call == 0
+
+
+def test_the_precision_does_not_change_the_trainer_but_where_there_is_a_kernel() -> None:
+    assert [chosen(module, precision="bf16").trainer for module in (TINY, MIDDLE)] == ["stacked", "fused"]
+    for module in (STACKED, FUSED, RECURRENT, OWN):
+        for device_kind in ("cpu", "cuda"):
+            exact, reduced = (
+                chosen(module, precision=precision, device_kind=device_kind) for precision in ("float32", "bf16")
+            )
+            assert exact == reduced
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), "draws"),
+        (nn.LSTM(3, 2), "no batching rule"),
+        (Lstm(3, 2, 1), "no batching rule"),
+        (nn.BatchNorm1d(3), "buffers"),
+    ],
+)
+def test_vmap_says_what_it_cannot_take(module: nn.Module, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        chosen(module, trainer="vmap")
+
+
+def test_choosing_draws_nothing() -> None:
+    before = torch.get_rng_state()
+    chosen(TINY)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,376 @@
+"""The compiled kernel: which modules it takes, what it relies on, and where it cannot be had."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import raysim
+from raysim.client import local_training
+from raysim.client.section import ClientSection
+from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
+from raysim.client.trainers.kernel import library
+from raysim.client.trainers.kernel.dense import Dense, dense
+from raysim.client.trainers.make import make
+from raysim.client.trainers.recognise import Recognised, recognise
+from raysim.data.on_device import Examples
+from raysim.errors import ClientError, ModelError, ResourceError
+from raysim.models.model import create
+from raysim.models.task import task_for
+from tests.support.kernel import needs_kernel
+
+PROX = {"name": "prox", "mu": 0.3}
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A cache without a kernel, and a process that knows none."""
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    library.library.cache_clear()
+    library.obstacle.cache_clear()
+    yield tmp_path / "cache" / "kernels"
+    library.library.cache_clear()
+    library.obstacle.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _kernel() -> None:
+    needs_kernel()
+
+
+def line(module: nn.Module) -> Dense | str:
+    recognised = recognise(module)
+    assert isinstance(recognised, Recognised)
+    return dense(recognised)
+
+
+def test_a_line_is_read_off_a_module() -> None:
+    module = nn.Sequential(
+        nn.Flatten(), nn.Linear(6, 4), nn.ReLU(), nn.Identity(), nn.Linear(4, 3, bias=False), nn.Tanh(), nn.Linear(3, 2)
+    )
+    assert line(module) == Dense(
+        widths=(6, 4, 3, 2),
+        behind=(1, 2, 0),
+        weights=("1.weight", "4.weight", "6.weight"),
+        biases=("1.bias", None, "6.bias"),
+        flattens=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), "no Dropout there"),
+        (nn.Sequential(nn.Linear(3, 2), nn.Flatten()), "no Flatten there"),
+        (nn.Sequential(nn.ReLU(), nn.Linear(3, 2)), "no ReLU there"),
+        (nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Tanh()), "no Tanh there"),
+        (nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 2)), "no Conv2d there"),
+        (nn.Sequential(nn.Linear(3, 2), nn.Linear(3, 2)), "3 inputs is behind one of 2 outputs"),
+        (nn.Sequential(*(nn.Linear(1, 1) for _ in range(65))), "1 to 64 dense layers, and there are 65"),
+    ],
+)
+def test_what_is_no_such_line_is_told_why(module: nn.Module, reason: str) -> None:
+    assert reason in str(line(module))
+    with pytest.raises(ModelError, match=r"engine\.trainer = 'compiled' cannot be used"):
+        chosen(module, trainer="compiled")
+
+
+def chosen(module: nn.Module, **changes: Any) -> TrainerChoice:
+    given: dict[str, Any] = {
+        "trainer": "auto", "chunk_size": "auto", "precision": "float32", "dtype": "float32", "device_kind": "cpu",
+        "batch_size": 10, "plain": True, "threads": 1,
+    }  # fmt: skip
+    return choose(TrainingConditions(**(given | changes)), module, task_for(2, None))
+
+
+def deltas(
+    make_module: Callable[[], nn.Module],
+    sizes: tuple[int, ...],
+    work: dict[str, Any],
+    trainer: str = "compiled",
+    dtype: torch.dtype = torch.float32,
+    features: int = 33,
+) -> torch.Tensor:
+    draw = np.random.default_rng(0)
+    data = raysim.FederatedDataset.from_clients(
+        train={str(i): (draw.standard_normal((n, features)), draw.integers(0, 7, n)) for i, n in enumerate(sizes)}
+    )
+    section = ClientSection.model_validate(work)
+    model, weights = create(make_module, 0, dtype)
+    made = make(TrainerChoice.given(trainer, len(sizes)), model, weights, task_for(7, None), section, "float32")  # type: ignore[arg-type]
+    members = local_training.members(Examples(data), tuple(range(len(sizes))), section, 0, 0, weights.params)
+    return torch.cat([t.updates.delta.clone() for t in local_training.train(made, weights, members, 0.3, model.params)])
+
+
+def wide() -> nn.Module:
+    """Widths that fill no vector, more outputs and rows than a product takes at a time, and a layer without bias."""
+    return nn.Sequential(nn.Linear(33, 41), nn.Tanh(), nn.Linear(41, 23, bias=False), nn.ReLU(), nn.Linear(23, 7))
+
+
+@pytest.mark.parametrize(
+    "work", [{"batch_size": 7, "epochs": 2}, {"batch_size": "full", "epochs": 3}, {"batch_size": 1}]
+)
+def test_sizes_that_fill_nothing_are_trained_alike(work: dict[str, Any]) -> None:
+    sizes = (83, 1, 5, 40, 11)
+    got, wanted = (deltas(wide, sizes, work, trainer, torch.float64) for trainer in ("compiled", "one_by_one"))
+    torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
+    assert wanted.abs().max() > 0.01
+
+
+class Holds(nn.Module):
+    """More than its forward calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Linear(4, 4)
+        self.out = nn.Linear(33, 7)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(x)
+
+
+ODD: dict[str, Callable[[], nn.Module]] = {
+    "a layer that is not called": Holds,
+    "a tanh at the end": lambda: nn.Sequential(nn.Linear(33, 9), nn.ReLU(), nn.Linear(9, 7), nn.Tanh()),
+    "a relu at the end": lambda: nn.Sequential(nn.Linear(33, 7), nn.ReLU()),
+    "no bias": lambda: nn.Sequential(nn.Linear(33, 9, bias=False), nn.Tanh(), nn.Linear(9, 7, bias=False)),
+}
+
+
+@pytest.mark.parametrize(
+    "work",
+    [{"batch_size": 4}, {"batch_size": 4, "optimizer": {"momentum": 0.9}}, {"batch_size": 4, "correction": PROX}],
+    ids=["plain", "momentum", "prox"],
+)
+@pytest.mark.parametrize("factory", ODD.values(), ids=ODD)
+def test_odd_modules_are_trained_alike(factory: Callable[[], nn.Module], work: dict[str, Any]) -> None:
+    got, wanted = (deltas(factory, (9, 3), work, trainer, torch.float64) for trainer in ("compiled", "one_by_one"))
+    torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-12)
+    assert wanted.abs().max() > 0.01
+
+
+def test_squared_errors_of_several_places_are_averaged() -> None:
+    draw = np.random.default_rng(0)
+    data = raysim.FederatedDataset.from_clients(
+        train={"it": (draw.standard_normal((9, 4, 5)), draw.standard_normal((9, 4, 2)))}
+    )
+    section = ClientSection(batch_size=4)
+    model, weights = create(lambda: nn.Linear(5, 2), 0, torch.float64)
+    members = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
+    got, wanted = (
+        next(
+            local_training.train(
+                make(TrainerChoice.given(trainer, 1), model, weights, task_for(None, None), section, "float32"),
+                weights,
+                members,
+                0.3,
+                model.params,
+            )
+        ).updates
+        for trainer in ("compiled", "one_by_one")
+    )
+    torch.testing.assert_close(got.delta, wanted.delta, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(got.loss, wanted.loss, rtol=1e-12, atol=0)
+
+
+def test_large_and_small_numbers_are_as_torch_has_them() -> None:
+    """Logits from -800 to 800, and activations of 1e-9, in either direction of the tanh."""
+    draw = np.random.default_rng(0)
+    scale = np.array([1e-9, 1e-4, 0.1, 0.3, 1.0, 3.0, 50.0, 800.0])
+    x = np.concatenate([draw.standard_normal((8, 3)) * factor for factor in scale])
+    data = raysim.FederatedDataset.from_clients(train={"it": (x, draw.integers(0, 3, len(x)))})
+
+    def module() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 3, bias=False), nn.Tanh(), nn.Linear(3, 3, bias=False))
+
+    for factory in (module, lambda: nn.Linear(3, 3)):
+        section = ClientSection(batch_size=1, shuffle=False)
+        model, weights = create(factory, 0, torch.float64)
+        made = [
+            make(TrainerChoice.given(trainer, 1), model, weights, task_for(3, None), section, "float32")
+            for trainer in ("compiled", "one_by_one")
+        ]
+        members = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
+        trained = [next(local_training.train(one, weights, members, 1e-6, model.params)) for one in made]
+        got, wanted = (one.updates for one in trained)
+        torch.testing.assert_close(got.delta, wanted.delta, rtol=1e-9, atol=0)
+        torch.testing.assert_close(got.loss, wanted.loss, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_processors_with_other_vectors_have_the_same_bits(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, fresh: Path
+) -> None:
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    if not {"fma", "avx2", "avx512f"} <= set(flags.split()):
+        pytest.skip("this processor does not have both AVX2 and AVX-512")
+    made = []
+    for processor in ("haswell", "native"):
+        monkeypatch.setattr(library, "FOR_THIS_PROCESSOR", ((f"-march={processor}",),))
+        library.library.cache_clear()
+        made.append(deltas(wide, (50, 13), {"batch_size": 6, "epochs": 2}, dtype=dtype))
+    assert len(list(fresh.glob("*.so"))) == 2
+    assert torch.equal(*made)
+    assert made[0].abs().max() > 0.01
+
+
+def test_it_is_compiled_once_and_kept(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen(wide()).trainer == "compiled"
+    (kept,) = fresh.iterdir()
+    before = kept.stat().st_mtime_ns
+    library.library.cache_clear()
+    monkeypatch.setattr(library, "_compile", None)
+    library.library(torch.float32)
+    assert [kept.stat().st_mtime_ns] == [before]
+
+
+def test_a_damaged_library_is_compiled_again(fresh: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fresh.mkdir(parents=True)
+    kept = fresh / f"dense-{library._digest(torch.float32, library._compiler())}.so"
+    kept.write_bytes(b"the beginning of")
+    assert deltas(wide, (3,), {"batch_size": 2}).any()
+    assert "cannot be loaded, and is compiled again" in caplog.text
+    assert list(fresh.iterdir()) == [kept]
+    assert kept.stat().st_size > 1000
+
+
+def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return "there is no C compiler: none of cc, gcc, clang is on the PATH, and CC is not set"
+
+
+def no_such_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setenv("CC", "tcc-of-mine -O1")
+    return "CC names tcc-of-mine, which is not there"
+
+
+def failing_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setenv("CC", f"{shutil.which('sh')} -c 'echo fatal: no headers >&2; exit 3'")
+    return "sh does not compile it: fatal: no headers"
+
+
+def no_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "file"))
+    return "it cannot be compiled or loaded"
+
+
+def unreadable_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setenv("CC", "gcc 'with an open quote")
+    return "No closing quotation"
+
+
+def no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("RAYSIM_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", unknown)
+    return "Could not determine home directory."
+
+
+@pytest.mark.parametrize(
+    "lacking", [no_compiler, no_such_compiler, failing_compiler, no_room, unreadable_compiler, no_home]
+)
+@pytest.mark.usefixtures("fresh")
+def test_without_a_kernel_the_other_forms_train_and_say_what_is_lacking(
+    lacking: Callable[[pytest.MonkeyPatch, Path], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wanted = lacking(monkeypatch, tmp_path)
+    choice = chosen(nn.Linear(33, 7))
+    assert choice.trainer == "stacked"
+    assert "the compiled kernel would be faster, but" in choice.why
+    assert wanted in choice.why
+    with pytest.raises(ModelError, match=r"engine\.trainer = 'compiled' cannot be used") as raised:
+        chosen(nn.Linear(33, 7), trainer="compiled")
+    assert wanted in str(raised.value)
+    # A worker on another machine may be the one that lacks it.
+    with pytest.raises(
+        ResourceError, match=r"needs a C compiler, .* on every machine, but on .* set engine\.trainer = 'fused'"
+    ):
+        deltas(wide, (3,), {"batch_size": 2})
+
+
+def test_a_target_that_is_no_class_is_an_error_not_a_write_elsewhere(
+    experiment: Callable[..., raysim.Experiment],
+) -> None:
+    x = np.ones((6, 3), np.float32)
+    data = raysim.FederatedDataset.from_clients(train={"a": (x, np.array([0, 1, 0, 1, 2, 0]))})
+    exp = experiment(model=None, cohort={"size": 1}, engine={"workers": 0, "trainer": "compiled"})
+    with pytest.raises((ClientError, ModelError)):
+        list(raysim.rounds(exp, dataset=data, model=lambda: nn.Linear(3, 2)))
+    model, weights = create(lambda: nn.Linear(3, 2), 0, torch.float32)
+    for work in ({"batch_size": 2}, {"batch_size": 2, "optimizer": {"momentum": 0.9}}):
+        section = ClientSection.model_validate(work)
+        made = make(TrainerChoice.given("compiled", 1), model, weights, task_for(2, None), section, "float32")
+        members = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
+        with pytest.raises(local_training.ClientFailure) as raised:
+            list(local_training.train(made, weights, members, 0.1, model.params))
+        assert "A target is no class: it is not in 0..1." in str(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("work", [{"batch_size": 2}, {"batch_size": 2, "optimizer": {"momentum": 0.9}}])
+def test_examples_that_do_not_fit_are_an_error(work: dict[str, Any]) -> None:
+    section = ClientSection.model_validate(work)
+    for x, y, said in [
+        (np.ones((4, 5)), np.zeros(4, int), r"Examples of shape \(5,\) do not fit 3 inputs"),
+        (np.ones((4, 3)), np.zeros((4, 2), int), r"Targets of shape \(2,\) do not fit: an example has 1"),
+    ]:
+        data = raysim.FederatedDataset.from_clients(train={"a": (x, y)})
+        model, weights = create(lambda: nn.Linear(3, 2), 0, torch.float32)
+        made = make(TrainerChoice.given("compiled", 1), model, weights, task_for(2, None), section, "float32")
+        members = local_training.members(Examples(data), (0,), section, 0, 0, weights.params)
+        with pytest.raises(local_training.ClientFailure) as raised:
+            list(local_training.train(made, weights, members, 0.1, model.params))
+        assert raised.value.__cause__ is not None
+        with pytest.raises(RuntimeError, match=said):
+            raise raised.value.__cause__
+
+
+class OutOfOrder(nn.Module):
+    """Some 300,000 numbers: a call takes three such clients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3000, 7)
+        self.body = nn.Linear(90, 3000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.body(x)))
+
+
+def test_gaps_between_parameters_stay_zero_and_groups_are_of_any_size() -> None:
+    """More clients than a call takes, and again fewer."""
+    draw = np.random.default_rng(0)
+    data = raysim.FederatedDataset.from_clients(
+        train={str(i): (draw.standard_normal((5, 90)), draw.integers(0, 7, 5)) for i in range(9)}
+    )
+    section = ClientSection(batch_size=2)
+    model, weights = create(OutOfOrder, 0, torch.float32)
+    made = make(TrainerChoice.given("compiled", 9), model, weights, task_for(7, None), section, "float32")
+    in_gaps = torch.ones(model.params.size, dtype=torch.bool)
+    for piece in model.params.pieces(in_gaps):
+        piece.fill_(False)
+    assert in_gaps.any()
+    rows = []
+    for positions in (range(9), range(2)):
+        members = local_training.members(Examples(data), tuple(positions), section, 0, 0, weights.params)
+        taken = []
+        for trained in local_training.train(made, weights, members, 0.1, model.params):
+            taken.append(trained.updates.delta.clone())
+            squares = torch.stack([p.double().square().sum(-1) for p in model.params.pieces(taken[-1])], dim=-1)
+            torch.testing.assert_close(trained.squared_norms, squares, rtol=1e-12, atol=0)
+        assert sum(map(len, taken)) == len(positions)
+        assert len(taken) == (1 if len(positions) == 2 else 3)
+        rows.append(torch.cat(taken))
+    assert torch.equal(rows[0][:2], rows[1])
+    assert not rows[0][:, in_gaps].any()

@@ -1,0 +1,271 @@
+"""Every trainer makes the same updates: those of the definition, local SGD written down with torch.optim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from raysim import FederatedDataset
+from raysim.client import local_training
+from raysim.client.optimizers.sgd import ClientSgd
+from raysim.client.section import ClientSection
+from raysim.client.trainers.choose import TrainerChoice
+from raysim.client.trainers.make import make
+from raysim.data.on_device import Examples
+from raysim.models import lstm_char, lstm_word, transformer_word
+from raysim.models.model import create
+from raysim.models.task import task_for
+from tests.support.trainer_models import MODELS, SIZES, WORK, dataset
+
+GENERAL = ("one_by_one", "fused", "stacked", "vmap")
+TRAINERS = (*GENERAL, "compiled")
+LR = 0.1
+
+
+TRANSFORMER = transformer_word.TransformerWord(embedding=6, width=8, heads=2, hidden=5, layers=2)
+
+TEXT_MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "lstm_char": (partial(lstm_char.make, lstm_char.LstmChar(embedding=3, hidden=5), (6,), 4), (6,)),
+    "lstm_word": (partial(lstm_word.make, lstm_word.LstmWord(embedding=3, hidden=5, layers=2), (6,), 4), (6,)),
+    "lstm_word without projection": (
+        partial(lstm_word.make, lstm_word.LstmWord(embedding=3, hidden=5, layers=2, projection=False), (6,), 4),
+        (6,),
+    ),
+    "transformer_word": (
+        partial(transformer_word.make, TRANSFORMER.model_copy(update={"dropout": 0.0}), (6,), 4),
+        (6,),
+    ),
+}
+
+
+def texts(x_shape: tuple[int, ...], classes: int) -> FederatedDataset:
+    """Words below `classes`, with a target at every place."""
+    draw = np.random.default_rng(0)
+    return FederatedDataset.from_clients(
+        train={
+            f"client of {n}": (draw.integers(0, classes, (n, *x_shape)), draw.integers(0, classes, (n, *x_shape)))
+            for n in SIZES
+        }
+    )
+
+
+def train(
+    trainer: str,
+    factory: Callable[[], nn.Module],
+    data: FederatedDataset,
+    work: dict[str, Any],
+    positions: tuple[int, ...] = (0, 1, 2, 3, 4),
+    loss: Any = None,
+    dtype: torch.dtype = torch.float64,
+) -> dict[str, torch.Tensor]:
+    """What local training makes of the clients: deltas (clients, P), losses, hits and seen examples (clients,)."""
+    section = ClientSection.model_validate(work)
+    model, weights = create(factory, 0, dtype)
+    made = make(TrainerChoice.given(trainer, 5), model, weights, task_for(data.num_classes, loss), section, "float32")  # type: ignore[arg-type]
+    members = local_training.members(Examples(data), positions, section, 0, 3, weights.params)
+    rows = []
+    for trained in local_training.train(made, weights, members, LR, model.params):
+        updates = trained.updates
+        rows.append((updates.delta.clone(), updates.loss, updates.correct, torch.tensor(updates.seen)))
+    names = ("delta", "loss", "correct", "seen")
+    return {name: torch.cat(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def by_definition(
+    factory: Callable[[], nn.Module], data: FederatedDataset, work: dict[str, Any], position: int
+) -> dict[str, torch.Tensor]:
+    """y <- y - lr (clipped gradient + decay y, with momentum), batch after batch, by torch.optim.SGD."""
+    section = ClientSection.model_validate(work)
+    model, weights = create(factory, 0, torch.float64)
+    with torch.random.fork_rng():
+        module = factory().double()
+    module.load_state_dict(weights.to_named(model))
+    own = section.optimizer
+    assert isinstance(own, ClientSgd)
+    optimizer = torch.optim.SGD(module.parameters(), LR, momentum=own.momentum, weight_decay=own.weight_decay)
+    (member,) = local_training.members(Examples(data), (position,), section, 0, 3, weights.params)
+    order, bounds = torch.from_numpy(member.batches.order), member.batches.bounds
+    loss_sum = hits = 0.0
+    for start, stop in pairwise(bounds):
+        x, y = member.x[order[start:stop]], member.y[order[start:stop]]
+        outputs = module(x)
+        if data.num_classes is None:
+            loss = functional.mse_loss(outputs.view(y.shape), y)
+        else:
+            loss = functional.cross_entropy(outputs.flatten(0, -2), y.flatten())
+            hits += float((outputs.argmax(-1) == y).double().mean()) * (stop - start)
+        optimizer.zero_grad()
+        loss.backward()
+        if section.max_grad_norm is not None:
+            gradients = [p.grad for p in module.parameters() if p.grad is not None]
+            norm = torch.cat([g.flatten() for g in gradients]).norm().item()
+            for gradient in gradients:
+                gradient.mul_(min(1.0, section.max_grad_norm / norm))
+        optimizer.step()
+        loss_sum += loss.item() * (stop - start)
+    trained = model.params.flatten({n: p.detach() for n, p in module.named_parameters()}, torch.float64)
+    return {
+        "delta": trained - weights.params,
+        "loss": torch.tensor(loss_sum, dtype=torch.float64),
+        "correct": torch.tensor(hits if data.num_classes else torch.nan, dtype=torch.float64),
+        "seen": torch.tensor(bounds[-1]),
+    }
+
+
+def assert_same(got: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    for name in wanted:
+        torch.testing.assert_close(got[name], wanted[name], rtol=1e-10, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("work", WORK.values(), ids=WORK)
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_trainer_follows_the_definition_of_local_training(trainer: str, work: dict[str, Any]) -> None:
+    factory, shape = MODELS["mlp"]
+    data = dataset(shape, classes=4)
+    got = train(trainer, factory, data, work)
+    for row in range(len(SIZES)):
+        own = {name: values[row] for name, values in got.items()}
+        assert_same(own, by_definition(factory, data, work, row))
+
+
+@pytest.mark.parametrize(
+    ("trainer", "name"),
+    [
+        *product(["compiled"], ["linear", "mlp_tanh"]),
+        *product(GENERAL, ["linear", "mlp_tanh", "cnn_mcmahan", "norms", "written", "no channels"]),
+    ],
+)
+def test_a_trainer_follows_the_definition_for_every_family(trainer: str, name: str) -> None:
+    factory, shape = MODELS[name]
+    data = dataset(shape, classes=4)
+    got = train(trainer, factory, data, {"batch_size": 4})
+    for row in range(len(SIZES)):
+        own = {key: values[row] for key, values in got.items()}
+        assert_same(own, by_definition(factory, data, {"batch_size": 4}, row))
+
+
+@pytest.mark.parametrize("work", [{"batch_size": 4, "epochs": 2}, WORK["all at once"]], ids=["plain", "all at once"])
+@pytest.mark.parametrize(
+    ("trainer", "name"),
+    # vmap refuses an LSTM: torch has no batching rule for it.
+    [(trainer, name) for trainer in GENERAL for name in TEXT_MODELS if trainer != "vmap" or name == "transformer_word"],
+)
+def test_a_trainer_follows_the_definition_for_models_of_texts(trainer: str, name: str, work: dict[str, Any]) -> None:
+    factory, shape = TEXT_MODELS[name]
+    data = texts(shape, classes=4)
+    got = train(trainer, factory, data, work)
+    for row in range(len(SIZES)):
+        own = {key: values[row] for key, values in got.items()}
+        assert_same(own, by_definition(factory, data, work, row))
+
+
+@pytest.mark.parametrize("trainer", ["fused", "stacked"])
+def test_masks_within_a_residual_are_the_same_in_every_form(trainer: str) -> None:
+    factory = partial(transformer_word.make, TRANSFORMER, (6,), 4)
+    data, work = texts((6,), classes=4), {"batch_size": 4, "epochs": 2}
+    assert_same(train(trainer, factory, data, work), train("one_by_one", factory, data, work))
+
+
+@pytest.mark.parametrize("work", [{"batch_size": 4, "epochs": 2}, WORK["all at once"]], ids=["plain", "all at once"])
+@pytest.mark.parametrize("trainer", ["fused", "stacked"])
+def test_masks_of_dropout_are_the_same_in_every_form(trainer: str, work: dict[str, Any]) -> None:
+    factory, shape = MODELS["cnn"]
+    data = dataset(shape, classes=4)
+    assert_same(train(trainer, factory, data, work), train("one_by_one", factory, data, work))
+
+
+@pytest.mark.parametrize("y_shape", [(), (3,)], ids=["one output", "three outputs"])
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_regression_minimises_the_mean_squared_error(trainer: str, y_shape: tuple[int, ...]) -> None:
+    factory = partial(nn.Linear, 6, 3 if y_shape else 1)
+    data = dataset((6,), None, y_shape)
+    got = train(trainer, factory, data, {"batch_size": 4, "epochs": 2})
+    for row in range(len(SIZES)):
+        own = {key: values[row] for key, values in got.items()}
+        assert_same(own, by_definition(factory, data, {"batch_size": 4, "epochs": 2}, row))
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_an_example_with_targets_along_time_has_their_mean_loss(trainer: str) -> None:
+    factory = partial(nn.Linear, 6, 4)
+    data = dataset((5, 6), 4, (5,))
+    got = train(trainer, factory, data, {"batch_size": 4})
+    for row in range(len(SIZES)):
+        own = {key: values[row] for key, values in got.items()}
+        assert_same(own, by_definition(factory, data, {"batch_size": 4}, row))
+
+
+def test_fused_takes_its_gradient_from_a_loss_of_the_users() -> None:
+    def absolute(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs[:, 0] - targets).abs()
+
+    data = dataset((6,), None)
+    results = [
+        train(trainer, partial(nn.Linear, 6, 1), data, {"batch_size": 4}, loss=absolute)
+        for trainer in ("fused", "one_by_one")
+    ]
+    assert_same(*results)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_clients_come_back_in_the_order_given(trainer: str) -> None:
+    factory, shape = MODELS["mlp"]
+    data = dataset(shape, classes=4)
+    straight = train(trainer, factory, data, {"batch_size": 4})
+    mixed = train(trainer, factory, data, {"batch_size": 4}, positions=(3, 1, 4, 0, 2))
+    assert_same(mixed, {name: values[[3, 1, 4, 0, 2]] for name, values in straight.items()})
+
+
+@pytest.mark.parametrize(
+    ("trainer", "name"),
+    [("compiled", "mlp"), *product(["fused", "stacked"], ["mlp", "cnn", "cnn_mcmahan", "norms"])],
+)
+def test_in_float32_forms_agree_to_rounding(trainer: str, name: str) -> None:
+    factory, shape = MODELS[name]
+    data = dataset(shape, classes=4)
+    got, wanted = (
+        train(f, factory, data, {"batch_size": 4}, dtype=torch.float32)["delta"] for f in (trainer, "one_by_one")
+    )
+    # By norm: where rounding turns a relu or the maximum of a window, single weights go another way.
+    assert float((got - wanted).norm()) < 1e-2 * float(wanted.norm())
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_trainer_can_be_used_again(trainer: str) -> None:
+    factory, shape = MODELS[{"vmap": "cnn_mcmahan", "compiled": "mlp"}.get(trainer, "cnn")]
+    data, section = dataset(shape, classes=4), ClientSection(batch_size=4)
+    model, weights = create(factory, 0, torch.float64)
+    made = make(TrainerChoice.given(trainer, 5), model, weights, task_for(4, None), section, "float32")  # type: ignore[arg-type]
+    broadcast_before = weights.params.clone()
+
+    def deltas(positions: tuple[int, ...]) -> torch.Tensor:
+        members = local_training.members(Examples(data), positions, section, 0, 0, weights.params)
+        trained = local_training.train(made, weights, members, LR, model.params)
+        return torch.cat([t.updates.delta.clone() for t in trained])
+
+    first = deltas((0, 1, 2))
+    deltas((3,))
+    deltas((4, 3, 2, 1, 0))
+    assert torch.equal(deltas((0, 1, 2)), first)
+    assert torch.equal(weights.params, broadcast_before)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_diverging_client_is_marked_and_its_neighbours_are_not(trainer: str) -> None:
+    draw = np.random.default_rng(0)
+    train_data = {str(i): (draw.standard_normal((6, 3)), draw.integers(0, 2, 6)) for i in range(3)}
+    train_data["1"][0][:] = np.inf
+    data, section = FederatedDataset.from_clients(train=train_data), ClientSection(batch_size=4)
+    model, weights = create(partial(nn.Linear, 3, 2), 0, torch.float32)
+    made = make(TrainerChoice.given(trainer, 5), model, weights, task_for(2, None), section, "float32")  # type: ignore[arg-type]
+    members = local_training.members(Examples(data), (0, 1, 2), section, 0, 0, weights.params)
+    finite = [f for t in local_training.train(made, weights, members, LR, model.params) for f in t.finite]
+    assert finite == [True, False, True]

@@ -1,0 +1,1 @@
+"""What tests share: no test module imports another one."""

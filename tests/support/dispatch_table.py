@@ -1,0 +1,58 @@
+"""What holds for the table of dispatch between any two events."""
+
+from __future__ import annotations
+
+from raysim.engine.failure import BUDGETS
+from raysim.engine.on_ray.executor.table import DispatchTable, Gather, JobState, Start, Unit, Work
+
+
+def check(table: DispatchTable) -> None:
+    """Each unit is in one state, whoever it names has it, and nobody has another one."""
+    for job in table.jobs.values():
+        _check_units(table, job)
+        assert all(count <= BUDGETS[cause] for (cause, _), count in job.failures.items())
+    for number, call in table.calls.items():
+        assert number < table.num_calls
+        assert call.worker is None or call.worker in table.workers
+        if isinstance(call, Start) or call.ticket not in table.jobs:
+            assert not isinstance(call, Work) or call.void
+            continue
+        job = table.jobs[call.ticket]
+        if isinstance(call, Gather):
+            handed = [unit for unit in job.units.values() if unit.call in call.handed]
+            assert {unit.call for unit in handed} == set(call.handed)
+            assert all((unit.state, unit.node) == ("on_node", call.node) for unit in handed)
+        elif call.copies is not None and not call.void:
+            assert call.copies in job.raced
+            assert call.copies != call.worker
+            assert set(call.units) <= job.of_worker(call.copies)
+
+
+def _check_units(table: DispatchTable, job: JobState) -> None:
+    assert sorted(job.units) == list(range(len(job.facts.costs)))
+    assert sorted(job.schedule) == sorted(index for index, unit in job.units.items() if unit.state == "waiting")
+    assert len(job.schedule) == len(list(job.schedule))
+    own = {
+        number: call
+        for number, call in table.calls.items()
+        if isinstance(call, Work) and call.key == (job.ticket, None) and not call.void
+    }
+    called = {index: (unit.call, unit.worker) for index, unit in job.units.items() if unit.state == "called"}
+    asked = [(index, number, call.worker) for number, call in own.items() for index in call.units]
+    # A worker's replies are counted in any order: what a call carried out may have come with a later one's reply.
+    ahead = {index for index, number, _ in asked if handed_over_later(job.units[index], number)}
+    assert called == {index: (number, worker) for index, number, worker in asked if index not in ahead}
+    assert len({index for index, _, _ in asked}) == len(asked)
+    for unit in job.units.values():
+        # Who holds a result that nobody has asked for is asked when there is no more to give, so it has to be there.
+        assert unit.state != "held" or (unit.worker in table.workers and unit.call not in table.calls)
+        assert (unit.worker is not None) == (unit.state in ("called", "held"))
+        assert (unit.node in table.nodes) == (unit.state == "on_node")
+        assert unit.state != "on_node" or job.facts.results == "gathered"
+    gathered = [one for call in table.awaited(job.ticket) if isinstance(call, Gather) for one in call.handed]
+    assert len(gathered) == len(set(gathered))
+
+
+def handed_over_later(unit: Unit, call: int) -> bool:
+    """Whether the result is known to have been handed over in a later call than this one."""
+    return unit.state in ("on_node", "arrived") and unit.call > call

@@ -1,0 +1,51 @@
+"""Folders of runs as tests need them: recorded, not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import raysim
+from raysim.run_folder import records
+from raysim.run_folder.rows import table
+from raysim.run_folder.writer import RunFolder
+
+
+def experiment(**sections: Any) -> raysim.Experiment:
+    """A complete experiment of two rounds; keyword arguments replace whole sections."""
+    base: dict[str, Any] = {
+        "name": "made",
+        "rounds": 2,
+        "data": {"name": "digits", "clients": 20},
+        "model": {"name": "linear"},
+        "client": {"optimizer": {"name": "sgd", "lr": 0.1}},
+        "cohort": {"size": 5},
+    }
+    return raysim.Experiment.model_validate({**base, **sections})
+
+
+def write(
+    path: Path,
+    rows: Iterable[Mapping[str, Any]],
+    clients: Mapping[str, float] | None = None,
+    data_fingerprint: str | None = "digits",
+    **sections: Any,
+) -> Path:
+    """Record a run with these rows; `round` is counted. `clients`: accuracy by test client after the last round."""
+    counted = [{"round": index, **row} for index, row in enumerate(rows)]
+    RunFolder.create(path, experiment(**sections), "fingerprint", data=data_fingerprint)
+    records.write_table(table(counted), path / "rounds.parquet")
+    if clients is not None:
+        scored = [
+            {"round": len(counted) - 1, "split": "test", "client": name, "examples": 4, "loss": 1.0, "accuracy": value}
+            for name, value in clients.items()
+        ]
+        scores = table(scored).cast(records.CLIENT_SCHEMA.empty_table().select(list(scored[0])).schema)
+        records.write_table(scores, path / "clients" / f"round-{len(counted) - 1:06d}.parquet")
+    return path
+
+
+def accuracies(*values: float) -> list[dict[str, float]]:
+    """Rows with these test accuracies, evaluated in every round."""
+    return [{"eval/test/accuracy": value} for value in values]

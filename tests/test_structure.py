@@ -1,0 +1,156 @@
+"""How the house is built: what tests share, where modules lie, what they are called and how they begin."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+Sources = Mapping[str, str]
+"""Files by their paths below the root."""
+
+
+def sources(*folders: str) -> Sources:
+    files = [file for folder in folders for file in sorted((ROOT / folder).rglob("*.py"))]
+    return {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in files}
+
+
+# What tests share
+
+
+def imports_of_tests(files: Sources) -> set[tuple[str, str]]:
+    """Which file imports which module of the tests, but for those that tests share."""
+    found = set()
+    for file, text in files.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                modules = ["." * node.level + (node.module or "")]
+                # `from tests import x`, `from . import x`
+                if modules[0] in ("tests", "."):
+                    modules = [f"{modules[0]}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            found |= {(file, module) for module in modules if module.startswith((".", "tests", "conftest", "test_"))}
+    return {(file, module) for file, module in found if module.split(".")[:2] != ["tests", "support"]}
+
+
+def test_no_test_module_imports_another_one() -> None:
+    assert not imports_of_tests(sources("tests"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from tests.test_fold import total",
+        "import tests.engine.test_executors",
+        "from tests import conftest",
+        "from .conftest import python",
+        "from . import test_fold",
+        "from test_fold import total",
+        "def late():\n    from tests.conftest import dataset",
+    ],
+)
+def test_an_import_of_a_test_module_is_found(line: str) -> None:
+    assert len(imports_of_tests({"tests/test_x.py": line})) == 1
+
+
+def test_what_tests_share_may_be_imported() -> None:
+    lines = "import pytest\nfrom tests.support import tiny\nimport tests.support.nodes"
+    assert not imports_of_tests({"tests/test_x.py": lines})
+
+
+# Names of classes
+
+TWINS = {"CausalSelfAttention", "Linear", "Lstm", "Positions", "Residual", "Tied"}
+"""A layer of a model, and its form for one client and for a stack of them."""
+
+
+def classes_by_name(files: Sources) -> dict[str, list[str]]:
+    """Where classes of each name are, nested ones too."""
+    found: dict[str, list[str]] = {}
+    for file, text in files.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(file)
+    return found
+
+
+def ambiguous(files: Sources, twins: Iterable[str] = ()) -> dict[str, list[str]]:
+    """Names of several classes; of a layer there may be two, one of them in `layers/`."""
+
+    def are_twins(name: str, at: list[str]) -> bool:
+        return name in twins and len(at) == 2 and sum("/layers/" in file for file in at) == 1
+
+    found = classes_by_name(files)
+    return {name: at for name, at in found.items() if len(at) > 1 and not are_twins(name, at)}
+
+
+def test_the_name_of_a_class_is_its_own() -> None:
+    found = ambiguous(sources("raysim", "tuning"), TWINS)
+    assert found == {}
+
+
+def test_a_name_that_stands_twice_is_found_unless_it_is_a_layers() -> None:
+    files = {"a.py": "class Tied: pass\nclass Row: pass", "layers/b.py": "class Tied: pass", "c.py": "class Row: pass"}
+    files = {f"raysim/{path}": text for path, text in files.items()}
+    assert set(ambiguous(files, {"Tied"})) == {"Row"}
+    assert set(ambiguous(files)) == {"Row", "Tied"}
+    assert set(ambiguous({**files, "raysim/d.py": "class Tied: pass"}, {"Tied"})) == {"Row", "Tied"}
+    assert set(ambiguous({"one.py": "class A: pass\ndef f():\n    class A: pass"})) == {"A"}
+
+
+# Modules
+
+MODULES_ABOVE = {"raysim/__init__.py", "raysim/__main__.py", "raysim/errors.py", "raysim/seeds.py"}
+"""All modules directly below raysim/: everything else has a room."""
+
+
+def modules_in(files: Sources, folder: str) -> list[str]:
+    """Modules directly in a folder."""
+    return [file for file in files if Path(file).parent.as_posix() == folder]
+
+
+def badly_begun(files: Sources) -> dict[str, str]:
+    """First lines of modules that are not one sentence of at most 120 characters; a file may be empty."""
+    found = {}
+    for file, text in files.items():
+        head = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+        if text.strip() and not (head.endswith(".") and len(head) <= 120):
+            found[file] = head
+    return found
+
+
+def test_few_modules_lie_directly_below_the_root() -> None:
+    assert set(modules_in(sources("raysim"), "raysim")) == MODULES_ABOVE
+
+
+def test_modules_in_folders_are_not_directly_below() -> None:
+    assert modules_in({"raysim/a.py": "", "raysim/b/c.py": "", "d.py": ""}, "raysim") == ["raysim/a.py"]
+
+
+def test_a_module_begins_with_one_sentence() -> None:
+    found = badly_begun(sources("raysim", "tuning"))
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ('"""Adds up."""\n', False),
+        ('"""Adds up.\n\nIn a tree.\n"""\n', False),
+        ("", False),
+        ("x = 1\n", True),
+        ('"""Adds up"""\n', True),
+        ('"""Adds up,\nin a tree.\n"""\n', True),
+        (f'"""{"a" * 119}."""\n', False),
+        (f'"""{"a" * 120}."""\n', True),
+    ],
+)
+def test_another_beginning_is_found(text: str, is_found: bool) -> None:
+    assert bool(badly_begun({"raysim/a.py": text})) is is_found
