@@ -18,6 +18,7 @@ from raysim.cohort.tree import fold
 from raysim.engine import failure
 from raysim.engine.job import Job, Outcome, UpdatesLost
 from raysim.engine.on_ray.cluster.cluster import Placement
+from raysim.engine.on_ray.executor import rules
 from raysim.engine.on_ray.executor.shell import OnRay
 from raysim.errors import ResourceError, WorkerLostError
 from tests.support.simulated_ray import SimulatedRay, bracket, simulated
@@ -189,6 +190,18 @@ def test_a_hang_in_the_first_round_is_seen(make_ray: Make) -> None:
     ray.seconds = lambda worker, unit: 1e9 if worker == 0 else 1.0
     done(on_ray, job(named("u", 4)))
     assert ray.now_s < 30
+
+
+def test_units_that_wait_behind_one_that_hangs_keep_their_retry(
+    make_ray: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "is_slow", lambda running_s, expected_s: False)
+    ray = make_ray(here=3)
+    on_ray = started(ray)
+    done(on_ray, job(named("z", 3)))
+    # Workers 0 and 1 hang, the second a second later: it has just been given what the first had. Worker 2 is slow.
+    ray.seconds = lambda worker, unit: {0: 1e9, 1: 1.0 if unit == "u2" else 1e9, 2: 50.0}.get(worker, 1.0)
+    assert done(on_ray, job(named("u", 6))).retries == 2
 
 
 def test_units_given_to_a_late_worker_after_it_was_copied_are_not_lost(make_ray: Make) -> None:
