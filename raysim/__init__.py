@@ -11,7 +11,23 @@ if TYPE_CHECKING:
     from raysim.api.run import Result, Round, replay, resume, rounds, run
     from raysim.api.sweeps import SweepPoint, SweepResult, run_sweep
     from raysim.api.trials import TrialsResult, run_trials
+    from raysim.client.corrections.correction import (
+        ClientEnd,
+        ClientHalf,
+        ClientStart,
+        Correction,
+        Requires,
+        Sent,
+        ServerHalf,
+        ServerResult,
+        ServerStepped,
+    )
+    from raysim.client.objective import ObjectiveAt
+    from raysim.client.optimizers.optimizer import ClientOptimizer
+    from raysim.client.transform import Transform, TransformAt, Transformed
     from raysim.config.overrides import rewritten
+    from raysim.config.own import OwnPart
+    from raysim.config.part import Part
     from raysim.config.section import Section
     from raysim.data.dataset import FederatedDataset
     from raysim.engine.parts import Parts
@@ -31,32 +47,52 @@ if TYPE_CHECKING:
         UnknownRunError,
         WorkerLostError,
     )
+    from raysim.evaluation.metric import Metric
     from raysim.experiment.differences import differing
     from raysim.experiment.expand import centralized, dataset_of, trials_of
     from raysim.experiment.experiment import Experiment, load
+    from raysim.server.weighting import ClientFacts
 
 __all__ = [
     "CheckpointError",
+    "ClientEnd",
     "ClientError",
+    "ClientFacts",
+    "ClientHalf",
+    "ClientOptimizer",
+    "ClientStart",
     "ClientUpdate",
+    "Correction",
     "DataError",
     "Experiment",
     "ExperimentError",
     "FederatedDataset",
+    "Metric",
     "MissingFileError",
     "ModelError",
+    "ObjectiveAt",
+    "OwnPart",
+    "Part",
     "Parts",
     "RaysimError",
     "RemoteError",
     "Report",
+    "Requires",
     "ResourceError",
     "Result",
     "Round",
     "RunFolderError",
     "Runs",
     "Section",
+    "Sent",
+    "ServerHalf",
+    "ServerResult",
+    "ServerStepped",
     "SweepPoint",
     "SweepResult",
+    "Transform",
+    "TransformAt",
+    "Transformed",
     "TrialsResult",
     "UnderWay",
     "UnknownRunError",
@@ -80,21 +116,33 @@ __all__ = [
 ]
 
 _HOMES = {
-    "FederatedDataset": "raysim.data.dataset",
-    "ClientUpdate": "raysim.engine.rounds.replay",
-    "UnderWay": "raysim.engine.rounds.under_way",
-    "Experiment": "raysim.experiment.experiment",
-    "Section": "raysim.config.section",
-    "differing": "raysim.experiment.differences",
-    "Parts": "raysim.engine.parts",
-    "load": "raysim.experiment.experiment",
-    "rewritten": "raysim.config.overrides",
-    **dict.fromkeys(("Report", "Runs"), "raysim.api.many"),
-    **dict.fromkeys(("centralized", "dataset_of", "trials_of"), "raysim.experiment.expand"),
-    **dict.fromkeys(("Result", "Round", "replay", "resume", "rounds", "run"), "raysim.api.run"),
-    **dict.fromkeys(("SweepPoint", "SweepResult", "run_sweep"), "raysim.api.sweeps"),
-    **dict.fromkeys(("TrialsResult", "run_trials"), "raysim.api.trials"),
-    **dict.fromkeys(("attach", "launch", "stop", "under_way"), "raysim.api.attach"),
+    name: home
+    for home, names in {
+        "raysim.api.attach": "attach launch stop under_way",
+        "raysim.api.many": "Report Runs",
+        "raysim.api.run": "Result Round replay resume rounds run",
+        "raysim.api.sweeps": "SweepPoint SweepResult run_sweep",
+        "raysim.api.trials": "TrialsResult run_trials",
+        "raysim.client.corrections.correction": "ClientEnd ClientHalf ClientStart Correction "
+        "Requires Sent ServerHalf ServerResult ServerStepped",
+        "raysim.client.objective": "ObjectiveAt",
+        "raysim.client.optimizers.optimizer": "ClientOptimizer",
+        "raysim.client.transform": "Transform TransformAt Transformed",
+        "raysim.config.overrides": "rewritten",
+        "raysim.config.own": "OwnPart",
+        "raysim.config.part": "Part",
+        "raysim.config.section": "Section",
+        "raysim.data.dataset": "FederatedDataset",
+        "raysim.engine.parts": "Parts",
+        "raysim.engine.rounds.replay": "ClientUpdate",
+        "raysim.engine.rounds.under_way": "UnderWay",
+        "raysim.evaluation.metric": "Metric",
+        "raysim.experiment.differences": "differing",
+        "raysim.experiment.expand": "centralized dataset_of trials_of",
+        "raysim.experiment.experiment": "Experiment load",
+        "raysim.server.weighting": "ClientFacts",
+    }.items()
+    for name in names.split()
 }
 
 

@@ -212,8 +212,8 @@ def test_runs_are_trained_in_one_stack_beside_a_pull_and_nothing_else() -> None:
     assert Correction().only_pulls
     for name in ALL:
         section = ClientSection.model_validate(client(name)).correction
-        assert corrections.make(section, plain_sgd=True).only_pulls == (name == "prox"), name
-    assert not corrections.make(MimeLite(base="sgd"), plain_sgd=True).only_pulls
+        assert corrections.make(section).only_pulls == (name == "prox"), name
+    assert not corrections.make(MimeLite(base="sgd")).only_pulls
 
 
 def test_mimelite_over_sgd_is_fedavg_at_its_cost(dataset: raysim.FederatedDataset, experiment: Make) -> None:

@@ -37,7 +37,6 @@ from raysim.models.model import Model, Weights
 from raysim.server import manifest
 from raysim.server import step as server_step
 from raysim.server.accumulator import Accumulator
-from raysim.server.optimizers.own import Maker
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
 from raysim.server.step import Metrics
@@ -72,7 +71,6 @@ def federated(
     label_population: Tensor | None = None,
     adversary: Adversary | None = None,
     adversaries: frozenset[int] = frozenset(),
-    server_optimizer: Maker | None = None,
 ) -> Algorithm:
     """Generalised federated averaging: corrected local training, weighted mean, server optimizer.
 
@@ -84,10 +82,9 @@ def federated(
         population: N, the number of training clients.
         label_population: label counts of all training clients, where the cohort's are compared with them.
         adversary, adversaries: what clients at which positions do.
-        server_optimizer: makes a user-defined server optimizer.
     """
-    correction = corrections.make(client.correction, client.is_plain_sgd)
-    server_side = server_step.make(server, model.params, cohort_size, label_population, server_optimizer)
+    correction = corrections.make(client.correction)
+    server_side = server_step.make(server, model.params, cohort_size, label_population)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
     attack = None if adversary is None else Attack(adversary, adversaries, seed)

@@ -13,8 +13,10 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 
 from raysim.client.augmentations.augment import Augmentation
 from raysim.client.corrections.make import CorrectionSection
+from raysim.client.objective import ObjectiveSection
 from raysim.client.optimizers.choice import OptimizerSection
 from raysim.client.optimizers.sgd import ClientSgd
+from raysim.client.transform import TransformSections
 from raysim.client.work import Amount, Change, drawn
 from raysim.config.section import Section, named_unless_said
 from raysim.seeds import Int64s
@@ -28,6 +30,12 @@ class ClientSection(Section):
     )
     correction: CorrectionSection | None = Field(
         None, description="Correction of local gradients against client drift. Absent: none."
+    )
+    objective: ObjectiveSection | None = Field(
+        None, description="Losses of a batch as a function of the module. Absent: the task's loss of its outputs."
+    )
+    transform: TransformSections = Field(
+        (), description="What is done to an update before it is weighed, in this order. Absent: nothing."
     )
     lr_decay: float = Field(
         1.0, gt=0, le=1, description="Factor by which the client learning rate is multiplied after every round."

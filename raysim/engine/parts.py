@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import ParamSpec, TypedDict, TypeVar
+from typing import Any, ParamSpec, TypedDict, TypeVar
 
 import numpy.typing as npt
 
+from raysim.client.corrections.correction import Correction
+from raysim.client.objective import Objective
+from raysim.client.optimizers.optimizer import ClientOptimizer
+from raysim.client.transform import Transform
+from raysim.config.own import OwnClientOptimizer, OwnCorrection, OwnServerOptimizer, OwnTransform
 from raysim.data.dataset import FederatedDataset
+from raysim.evaluation.metric import Metrics
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
-from raysim.server.optimizers.own import Maker
+from raysim.server.optimizers.optimizer import ServerOptimizer
+from raysim.server.weighting import Weighting
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,14 +32,34 @@ class Parts(TypedDict, total=False):
     dataset, model, loss: stand in for `[data]`, `[model]` and the task's loss. `model` returns a new
         torch.nn.Module; `loss(outputs, targets)` returns one loss per example, shape (batch,).
     params: initial values by name, for every trainable parameter.
-    server_optimizer: where `[server.optimizer]` is "own", a function from that section to the pair of functions.
+    objective: `fn(module, x, y, at)` returns the losses of a batch, shape (batch,); see `raysim.ObjectiveAt`.
+    correction: `make(section)` returns a `raysim.Correction`.
+    client_optimizer: `make(section)` returns a `raysim.ClientOptimizer`.
+    transform: `make(section)` returns a `raysim.Transform`; or a list of such functions, applied in this order.
+    sampler: `make(section)` returns a `raysim.Sampler`; or `fn(at)` returns the positions of a cohort; see
+        `raysim.CohortAt`.
+    aggregator: a `raysim.Coordinatewise` or `raysim.Coefficients`.
+    weighting: `fn(facts)` returns the weight of one client; see `raysim.ClientFacts`.
+    server_optimizer: `make(section)` returns a `raysim.server.ServerOptimizer`.
+    metrics: by name, `fn(outputs, targets)` returns one figure per example, shape (batch,); or a `raysim.Metric`.
+
+    `make` is called with the section of the experiment that has name = "own", or with one without constants where the
+    experiment says nothing of the part.
     """
 
     dataset: FederatedDataset | None
     model: ModuleFactory | None
     loss: Loss | None
     params: Mapping[str, npt.ArrayLike] | None
-    server_optimizer: Maker | None
+    objective: Objective | None
+    correction: Callable[[OwnCorrection], Correction] | None
+    client_optimizer: Callable[[OwnClientOptimizer], ClientOptimizer] | None
+    transform: Callable[[OwnTransform], Transform] | Sequence[Callable[[OwnTransform], Transform]] | None
+    sampler: Callable[[Any], Any] | None
+    aggregator: Any
+    weighting: Weighting | None
+    server_optimizer: Callable[[OwnServerOptimizer], ServerOptimizer] | None
+    metrics: Metrics | None
 
 
 def takes_parts(function: Callable[P, R]) -> Callable[P, R]:

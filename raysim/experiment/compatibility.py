@@ -13,6 +13,7 @@ from raysim.client.corrections.correction import ClientHalf, Correction
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.section import ClientSection
 from raysim.cohort.section import CohortSection
+from raysim.config.own import OwnPart
 from raysim.errors import ExperimentError
 from raysim.server.aggregators.fednova import FedNova
 from raysim.server.section import ServerSection
@@ -23,7 +24,7 @@ def refusals(
     client: ClientSection, server: ServerSection, cohort: CohortSection, systems: SystemsSection | None
 ) -> Iterator[str]:
     """Every rule that is broken, as a sentence with what was given and what is allowed."""
-    correction = corrections.make(client.correction, client.is_plain_sgd)
+    correction = _correction(client)
     yield from _fednova(correction, client, server)
     if systems is not None:
         yield from _systems(systems, cohort)
@@ -42,13 +43,19 @@ def refusals(
         )
 
 
+def _correction(client: ClientSection) -> Correction:
+    """The section's; nothing is known of a script's own before the script has passed it."""
+    section = client.correction
+    return Correction() if isinstance(section, OwnPart) and not section.is_bound else corrections.make(section)
+
+
 def weighs_uniformly(client: Mapping[str, Any]) -> bool:
     """Whether the correction of a `[client]` table has uniform weights by default; not where the table is wrong."""
     try:
         section = ClientSection.checked(client)
     except ExperimentError:
         return False
-    return corrections.make(section.correction, section.is_plain_sgd).requires.weightings[0] == "uniform"
+    return _correction(section).requires.weightings[0] == "uniform"
 
 
 def _fednova(correction: Correction, client: ClientSection, server: ServerSection) -> Iterator[str]:
@@ -122,10 +129,10 @@ def _clients(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str
             f"client.optimizer must be 'sgd' without momentum, but got {optimizer.name!r}"
             + (f" with momentum = {optimizer.momentum}" if isinstance(optimizer, ClientSgd) else "")
         )
-    if half.inverts_sgd and not client.is_plain_sgd:
+    if half.inverts_sgd and not half.sums_gradients and not client.is_plain_sgd:
         yield (
             f"{said} computes a client's mean gradient from its update, (x - y) / (K lr): client.optimizer must be "
             f"'sgd' without momentum, weight_decay and max_grad_norm; 'scaffold' is defined with all of them"
         )
-    if half.inverts_sgd and optimizer.lr == 0:
+    if half.inverts_sgd and client.is_plain_sgd and optimizer.lr == 0:
         yield f"{said} divides by the clients' learning rate: client.optimizer.lr > 0 must hold, but got 0"

@@ -22,7 +22,6 @@ from raysim.server.agreement import Agreement, agreement, similarity
 from raysim.server.clipping import AdaptiveClip, Limits, follow, initial
 from raysim.server.optimizers import choice as optimizers
 from raysim.server.optimizers.optimizer import Descent
-from raysim.server.optimizers.own import Maker
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
 from raysim.server.sums import Sums
@@ -69,7 +68,6 @@ def make(
     layout: Layout,
     cohort_size: Callable[[int], float],
     label_population: Tensor | None = None,
-    server_optimizer: Maker | None = None,
 ) -> Server:
     """Close the functions over what does not change in a run.
 
@@ -78,9 +76,8 @@ def make(
         layout: the parameter groups of the flat vectors.
         cohort_size: the configured size of the cohort after t finished rounds.
         label_population: label counts of all training clients, where the cohort's are compared with them.
-        server_optimizer: makes one's own.
     """
-    optimizer = optimizers.make(section.optimizer, server_optimizer)
+    optimizer = optimizers.make(section.optimizer)
     unit_of = glad.units(section.glad.scope, layout.names) if section.glad else []
 
     def init(weights: Weights, sampler: Tensors) -> ServerState:

@@ -19,8 +19,8 @@ def test_examples_are_true(name: str) -> None:
 
 
 def test_every_server_optimizer_has_an_example() -> None:
-    from raysim.server.optimizers.choice import MAKERS
+    from raysim.server.optimizers.choice import OPTIMIZERS
 
     found = doctest.DocTestFinder()
-    for make in MAKERS.values():
+    for make in OPTIMIZERS.makers.values():
         assert any(test.examples for test in found.find(make)), make.__module__

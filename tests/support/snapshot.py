@@ -102,7 +102,8 @@ def _parameters(function: Callable[..., Any]) -> Iterator[str]:
     by_keyword: dict[str, str] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         given = parameter.default
-        default = "" if given is parameter.empty else f" = {getattr(given, '__name__', None) or repr(given)}"
+        shown = getattr(given, "__name__", None) or re.sub(r"<function [^ ]* at [^>]*>", "a function", repr(given))
+        default = "" if given is parameter.empty else f" = {shown}"
         annotation = "" if parameter.annotation is parameter.empty else f": {_text(parameter.annotation)}"
         if name in ("self", "cls"):
             continue

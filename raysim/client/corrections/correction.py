@@ -94,6 +94,7 @@ class ClientHalf(NamedTuple):
     after: the client's state after the round; None: clients keep none.
     sums_gradients: `after` needs the mean of the raw loss gradients, `ClientEnd.gradient`.
     inverts_sgd: `after` takes that mean from how far the client went, (x - y) / (tau lr), which holds for plain SGD.
+        With `sums_gradients` it does so where local steps are plain SGD, and `ClientEnd.gradient` is None there.
     optimizer, start: what stands in for the client's optimizer, and its state in every round, from what was sent.
     """
 
@@ -106,6 +107,10 @@ class ClientHalf(NamedTuple):
     inverts_sgd: bool = False
     optimizer: ClientOptimizer | None = None
     start: Callable[[Vectors], State] | None = None
+
+    def sums(self, plain_sgd: bool) -> bool:
+        """Whether trainers sum raw gradients, for clients whose local steps are plain SGD but for the correction."""
+        return self.sums_gradients and not (self.inverts_sgd and plain_sgd)
 
 
 class ServerHalf(NamedTuple):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from raysim.client.corrections import adabest, feddane, feddyn, mime, prox, scaffold, scaffold_m
 from raysim.client.corrections.correction import Correction
-from raysim.config.section import Section
+from raysim.config.own import OwnCorrection
+from raysim.config.part import Choice, Packaged
 
 CorrectionSection = Annotated[
     prox.Prox
@@ -19,28 +19,27 @@ CorrectionSection = Annotated[
     | adabest.AdaBest
     | mime.Mime
     | mime.MimeLite
-    | feddane.FedDane,
+    | feddane.FedDane
+    | OwnCorrection,
     Field(discriminator="name"),
+    Packaged("correction", "client.correction"),
 ]
 
-MAKERS: dict[type[Section], Callable[[Any], Correction]] = {
-    prox.Prox: prox.make,
-    scaffold_m.ScaffoldM: scaffold_m.make,
-    feddyn.FedDyn: feddyn.make,
-    adabest.AdaBest: adabest.make,
-    mime.Mime: mime.make,
-    mime.MimeLite: mime.make,
-    feddane.FedDane: feddane.make,
-}
+CORRECTIONS: Choice[Correction] = Choice(
+    "correction",
+    {
+        prox.Prox: prox.make,
+        scaffold.Scaffold: scaffold.make,
+        scaffold_m.ScaffoldM: scaffold_m.make,
+        feddyn.FedDyn: feddyn.make,
+        adabest.AdaBest: adabest.make,
+        mime.Mime: mime.make,
+        mime.MimeLite: mime.make,
+        feddane.FedDane: feddane.make,
+    },
+)
 
 
-def make(section: CorrectionSection | None, plain_sgd: bool) -> Correction:
-    """The record of pure functions; one that corrects nothing where there is no section.
-
-    `plain_sgd`: but for the correction, clients' local steps are plain SGD.
-    """
-    if section is None:
-        return Correction()
-    if isinstance(section, scaffold.Scaffold):
-        return scaffold.make(section, plain_sgd)
-    return MAKERS[type(section)](section)
+def make(section: CorrectionSection | None) -> Correction:
+    """Return the record of pure functions; one that corrects nothing where there is no section."""
+    return Correction() if section is None else CORRECTIONS.make(section)

@@ -36,8 +36,8 @@ class Scaffold(Section):
     name: Literal["scaffold"] = "scaffold"
 
 
-def make(section: Scaffold, plain: bool) -> Correction:
-    """`plain`: the clients' local steps are plain SGD."""
+def make(section: Scaffold) -> Correction:
+    """The mean gradient follows from the update where local steps are plain SGD; elsewhere it is summed."""
 
     def after(ended: ClientEnd) -> Tensor:
         if ended.gradient is not None:
@@ -52,8 +52,8 @@ def make(section: Scaffold, plain: bool) -> Correction:
         ClientHalf(
             offset=lambda begins: begins.sent["c"] - begins.state,
             after=after,
-            sums_gradients=not plain,
-            inverts_sgd=plain,
+            sums_gradients=True,
+            inverts_sgd=True,
         ),
         ServerHalf(lambda params: {"c": torch.zeros_like(params)}, settle),
         Sent(lambda state, gradient: {"c": state["c"]}, sums_changes=True),

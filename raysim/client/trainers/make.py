@@ -85,8 +85,8 @@ def _kernel(layers: Recognised, model: Model, like: Weights, task: Task) -> Kern
 
 def rule_for(section: ClientSection, sums_gradients: bool, product_makes_step: bool) -> StepRule:
     """What the section does to a gradient, and whether plain SGD's shortcut will do."""
-    correction = corrections.make(section.correction, section.is_plain_sgd).client
-    sums_gradients |= correction.sums_gradients
+    correction = corrections.make(section.correction).client
+    sums_gradients |= correction.sums(section.is_plain_sgd)
     return StepRule(
         optimizer=correction.optimizer or optimizers.make(section.optimizer),
         max_grad_norm=section.max_grad_norm,

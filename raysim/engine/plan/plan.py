@@ -22,7 +22,6 @@ from raysim.experiment.experiment import Experiment
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 from raysim.run_folder.client_states import ClientStore
-from raysim.server.optimizers.own import Maker
 from raysim.server.state import ServerState
 
 
@@ -41,8 +40,6 @@ class Plan:
     """Where clients' own states are written, if they keep any."""
     older_states: Path | None = None
     """Where states are looked for that are not there."""
-    server_optimizer: Maker | None = None
-    """Makes the server's optimizer, where it is one's own."""
 
     @property
     def fingerprint(self) -> str:
@@ -72,7 +69,6 @@ class Plan:
             self.label_population,
             e.adversary,
             adversaries,
-            self.server_optimizer,
         )
 
     def client_store(self) -> ClientStore:

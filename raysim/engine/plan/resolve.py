@@ -18,6 +18,7 @@ from raysim.client.corrections import make as corrections
 from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
 from raysim.client.trainers.make import rule_for
 from raysim.client.work import Between
+from raysim.config.own import OwnPart
 from raysim.data.dataset import FederatedDataset
 from raysim.data.field import label_counts
 from raysim.data.pooled import pooled
@@ -28,6 +29,7 @@ from raysim.data.tokens.words import FIRST, Words
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
 from raysim.engine.plan import first_examples
+from raysim.engine.plan.bind import bound
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError
 from raysim.evaluation import personalised, scores
@@ -55,8 +57,8 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     Raises:
         ExperimentError, DataError, ModelError: what does not fit, with what was given and what is allowed.
     """
-    dataset, model, server_optimizer = parts.get("dataset"), parts.get("model"), parts.get("server_optimizer")
-    own.check(experiment.server.optimizer, server_optimizer)
+    experiment = bound(experiment, **parts)
+    dataset, model = parts.get("dataset"), parts.get("model")
     data = experiment.data if dataset is None else None
     if dataset is None:
         dataset = dataset_of(experiment)
@@ -77,10 +79,10 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     task = task_for(dataset.num_classes, loss, dataset.y.padding, dataset.y.uncounted)
     population = _label_population(dataset) if experiment.server.diagnostics.labels else None
     choice = _choice(experiment, made, task)
-    plan = Plan(experiment, dataset, made, initial, task, choice, population, server_optimizer=server_optimizer)
+    plan = Plan(experiment, dataset, made, initial, task, choice, population)
     plan.initial_state()
-    if server_optimizer is not None:
-        own.check_step(optimizers.make(experiment.server.optimizer, server_optimizer), initial.params, made.params)
+    if isinstance(experiment.server.optimizer, OwnPart):
+        own.check_step(optimizers.make(experiment.server.optimizer), initial.params, made.params)
     _check_rule(plan)
     _check_equal_work(plan)
     for split in evaluated_splits(plan):
@@ -140,7 +142,7 @@ def _check_rule(plan: Plan) -> None:
 def _check_equal_work(plan: Plan) -> None:
     """A correction may be defined only where all clients take equally many local steps."""
     e, chosen = plan.experiment, plan.experiment.client.correction
-    if chosen is None or not corrections.make(chosen, e.client.is_plain_sgd).requires.equal_steps:
+    if chosen is None or not corrections.make(chosen).requires.equal_steps:
         return
     needs = f"client.correction.name = {chosen.name!r} needs the same number of local steps of every client"
     changes = e.client.schedule

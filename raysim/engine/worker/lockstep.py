@@ -33,7 +33,7 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
     plain = rule_for(e.client, sums_gradients=False, product_makes_step=True).plain
     alone = (
         not (plan.choice.trainer == "stacked" or (plan.choice.trainer == "compiled" and plain))
-        or not corrections.make(e.client.correction, e.client.is_plain_sgd).only_pulls
+        or not corrections.make(e.client.correction).only_pulls
         or plan.keeps_updates
         or e.engine.cuda_graphs
     )

@@ -1,53 +1,21 @@
-"""A server optimizer of one's own: a script passes what makes it as `server_optimizer=`.
-
-The section says in the experiment that there is one, what it is called, and its constants; so they can be swept, tuned
-and compared like those of any other choice. The code itself is the script's, whose sameness only its author can vouch
-for. Where it is as it should stay, it can be moved into a file of this folder without a change.
-"""
+"""Checks a server optimizer that a script or a package brings, before the first round."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
-from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
-from raysim.config.section import Section
+from raysim.config.own import OwnServerOptimizer
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer
 
-
-class Own(Section):
-    """A server optimizer that a script passes."""
-
-    name: Literal["own"] = "own"
-    label: str = Field("own", description="Name in reports, which tells it from another.")
-    lr: NonNegativeFloat = Field(
-        1.0, description="Server learning rate; scaled and scheduled, it arrives with each descent."
-    )
-    constants: dict[str, bool | int | float | str] = Field(
-        default_factory=dict, description="Further constants of the optimizer."
-    )
-
+Own = OwnServerOptimizer
+"""What a script's function is called with."""
 
 Maker = Callable[[Own], ServerOptimizer]
 """From the section to the pair of functions."""
-
-
-def check(section: Section, maker: Maker | None) -> None:
-    """ExperimentError unless a maker is passed where, and only where, the section asks for one."""
-    if isinstance(section, Own) and maker is None:
-        raise ExperimentError(
-            "server.optimizer.name = 'own' is an optimizer that a script passes as server_optimizer=, but none was "
-            "passed."
-        )
-    if not isinstance(section, Own) and maker is not None:
-        raise ExperimentError(
-            f"server_optimizer= was passed, so server.optimizer.name must be 'own', but got "
-            f"{section.model_dump()['name']!r}."
-        )
 
 
 def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> None:

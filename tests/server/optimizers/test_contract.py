@@ -13,16 +13,16 @@ import raysim
 from raysim.config.section import Section
 from raysim.models.model import Weights
 from raysim.run_folder import checkpoint
-from raysim.server.optimizers.choice import MAKERS
+from raysim.server.optimizers.choice import OPTIMIZERS
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer
 from raysim.server.state import ServerState
 from tests.support.optimizer_path import LAYOUT, path, values, vector
 
 Make = Callable[..., raysim.Experiment]
 
-SECTIONS: list[Any] = [section() for section in MAKERS] + [
+SECTIONS: list[Any] = [section() for section in OPTIMIZERS.makers] + [
     section(**keys)
-    for section in MAKERS
+    for section in OPTIMIZERS.makers
     for keys in (
         {"dampened": True},
         {"bias_correction": "epsilon_hat"},
@@ -43,7 +43,7 @@ def section(request: pytest.FixtureRequest) -> Section:
 
 @pytest.fixture
 def optimizer(section: Section) -> ServerOptimizer:
-    return MAKERS[type(section)](section)
+    return OPTIMIZERS.makers[type(section)](section)
 
 
 def gradients(count: int, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
@@ -126,7 +126,7 @@ def test_the_first_step_is_multiplied_by_the_factor_of_its_group(optimizer: Serv
     ("key", "wrong"),
     [("lr", -1), ("beta1", 1.0), ("beta2", -0.1), ("eps", -1e-3), ("weight_decay", -1), ("v0", -1), ("lr", "fast")],
 )
-@pytest.mark.parametrize("made", list(MAKERS), ids=lambda made: made.__name__)
+@pytest.mark.parametrize("made", list(OPTIMIZERS.makers), ids=lambda made: made.__name__)
 def test_an_invalid_argument_names_itself(made: type[Section], key: str, wrong: object, experiment: Make) -> None:
     name = made.model_fields["name"].default
     message = f"server.optimizer.{key} must be .*, but got {wrong!r}"

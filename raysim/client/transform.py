@@ -1,0 +1,67 @@
+"""Defines a transform: what is done to a client's update before it is weighed.
+
+Compression, noise and clipping of one's own are transforms; the server sees what they return. Several are applied in
+their order, each to what the one before returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, NamedTuple
+
+import torch
+from pydantic import BeforeValidator
+from torch import Tensor
+
+from raysim.config.own import OwnTransform
+from raysim.config.part import Choice, Packaged
+from raysim.config.section import Section
+from raysim.models.layout import Layout
+
+
+class TransformAt(NamedTuple):
+    """A client's update, and what is known of it.
+
+    delta: y_i - x, (P,), in the dtype of the weights; not to be written to. layout: where each parameter lies in it.
+    state: what the transform returned for this client last time, (P,); zeros before its first round, and where the
+    transform keeps none. client: its id. round: 0 for the first. generator: addressed by run, round and client.
+    num_examples, steps, lr: of the client's training.
+    """
+
+    delta: Tensor
+    layout: Layout
+    state: Tensor
+    client: str
+    round: int
+    generator: torch.Generator
+    num_examples: int
+    steps: int
+    lr: float
+
+
+class Transformed(NamedTuple):
+    """What is sent, (P,), and what the client keeps for its next round, (P,)."""
+
+    delta: Tensor
+    state: Tensor
+
+
+class Transform(NamedTuple):
+    """`apply(at)` returns the vector that is sent, (P,), with the same gaps of zeros; or, where the transform
+    `keeps_state`, a `Transformed`. Arguments are not written to."""
+
+    apply: Callable[[TransformAt], Tensor | Transformed]
+    keeps_state: bool = False
+
+
+TransformSection = Annotated[OwnTransform, Packaged("transform", "client.transform")]
+
+
+def _listed(given: object) -> object:
+    return (given,) if isinstance(given, Mapping | Section) else given
+
+
+TransformSections = Annotated[tuple[TransformSection, ...], BeforeValidator(_listed)]
+"""One table, or a list of them."""
+
+TRANSFORMS: Choice[Transform] = Choice("transform", {})

@@ -1,0 +1,106 @@
+"""Sections of parts that a script passes: the experiment says that there is one, its label, and its constants.
+
+So constants can be swept, tuned and compared like the keys of any other choice. The code itself is the script's, whose
+sameness only its author can vouch for. `bound` gives a section the function that the script passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, NonNegativeFloat, PrivateAttr
+
+from raysim.config.section import Section
+
+Constant = bool | int | float | str
+
+
+class OwnPart(Section):
+    """A part that a script passes as a keyword."""
+
+    KEYWORD: ClassVar[str]
+    """The keyword under which it is passed."""
+
+    name: Literal["own"] = "own"
+    label: str = Field("own", description="Name in reports, which tells it from another.")
+    constants: dict[str, Constant] = Field(default_factory=dict, description="Its constants, by name.")
+
+    _passed: Any = PrivateAttr(None)
+
+    def bound(self, passed: Any) -> Self:
+        """Return a copy that has what the script passed."""
+        copy = self.model_copy()
+        copy._passed = passed
+        return copy
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it has what the script passed."""
+        return self._passed is not None
+
+    @property
+    def passed(self) -> Any:
+        """What the script passed."""
+        assert self._passed is not None, f"{self.KEYWORD}= was not bound"
+        return self._passed
+
+    def made(self) -> Any:
+        """Call the function that the script passed with this section."""
+        make: Callable[[OwnPart], Any] = self.passed
+        return make(self)
+
+
+class OwnObjective(OwnPart):
+    """A local objective that a script passes; its constants are `at.constants`."""
+
+    KEYWORD = "objective"
+
+
+class OwnCorrection(OwnPart):
+    """A correction that a script passes."""
+
+    KEYWORD = "correction"
+
+
+class OwnClientOptimizer(OwnPart):
+    """A client optimizer that a script passes."""
+
+    KEYWORD = "client_optimizer"
+
+    lr: NonNegativeFloat = Field(0.1, description="Learning rate of the first round.")
+    weight_decay: NonNegativeFloat = Field(0.0, description="Factor of the weights that are added to the gradient.")
+
+
+class OwnTransform(OwnPart):
+    """A transform of updates that a script passes."""
+
+    KEYWORD = "transform"
+
+
+class OwnSampler(OwnPart):
+    """A sampler of cohorts that a script passes."""
+
+    KEYWORD = "sampler"
+
+
+class OwnAggregator(OwnPart):
+    """An aggregator that a script passes."""
+
+    KEYWORD = "aggregator"
+
+
+class OwnWeighting(OwnPart):
+    """A weighting of updates that a script passes."""
+
+    KEYWORD = "weighting"
+
+
+class OwnServerOptimizer(OwnPart):
+    """A server optimizer that a script passes."""
+
+    KEYWORD = "server_optimizer"
+
+    lr: NonNegativeFloat = Field(
+        1.0, description="Server learning rate; scaled and scheduled, it arrives with each descent."
+    )

@@ -1,0 +1,111 @@
+"""Binds the parts that a script passes to the sections of the experiment that say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Unpack
+
+from raysim.client.corrections import make as corrections
+from raysim.config.own import (
+    OwnClientOptimizer,
+    OwnCorrection,
+    OwnObjective,
+    OwnPart,
+    OwnServerOptimizer,
+    OwnTransform,
+)
+from raysim.config.section import Section
+from raysim.engine.parts import Parts
+from raysim.errors import ExperimentError
+from raysim.experiment import compatibility
+from raysim.experiment.experiment import Experiment
+
+
+class Place(NamedTuple):
+    """Where an experiment says that a part is a script's own: a key of a table, and the section that says it."""
+
+    table: str
+    key: str
+    own: type[OwnPart]
+
+
+PLACES = (
+    Place("client", "objective", OwnObjective),
+    Place("client", "correction", OwnCorrection),
+    Place("client", "optimizer", OwnClientOptimizer),
+    Place("client", "transform", OwnTransform),
+    Place("server", "optimizer", OwnServerOptimizer),
+)
+
+
+def bound(experiment: Experiment, **parts: Unpack[Parts]) -> Experiment:
+    """Return the experiment whose sections of a script's own parts have what was passed.
+
+    Where the experiment says nothing of a part that is passed, it gets a section without constants.
+
+    Raises:
+        ExperimentError: a part is passed where the experiment says another choice, or is not passed where it says
+            "own"; or parts that are not defined together.
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for place in PLACES:
+        section, passed = getattr(experiment, place.table), parts.get(place.own.KEYWORD)
+        if (value := _bound(place, section, passed)) is not getattr(section, place.key):
+            tables.setdefault(place.table, {})[place.key] = value
+    if not tables:
+        return experiment
+    update = {name: getattr(experiment, name).model_copy(update=keys) for name, keys in tables.items()}
+    experiment = experiment.model_copy(update=update)
+    experiment = _weighted(experiment)
+    client, server, cohort, systems = experiment.client, experiment.server, experiment.cohort, experiment.systems
+    if refused := list(compatibility.refusals(client, server, cohort, systems)):
+        raise ExperimentError(f"{'; '.join(refused)}.")
+    return experiment
+
+
+def _bound(place: Place, section: Section, passed: Any) -> Any:
+    """The value of the key, with what was passed."""
+    said = getattr(section, place.key)
+    if isinstance(said, tuple):
+        return _each_bound(place, said, passed)
+    if isinstance(said, OwnPart):
+        if passed is None:
+            raise ExperimentError(
+                f"{place.table}.{place.key}.name = 'own' is a part that a script passes as {place.own.KEYWORD}=, but "
+                f"none was passed."
+            )
+        return said.bound(passed)
+    if passed is None:
+        return said
+    if place.key in section.model_fields_set and said is not None:
+        name = said if isinstance(said, str) else getattr(said, "name", said)
+        raise ExperimentError(
+            f"{place.own.KEYWORD}= was passed, so {place.table}.{place.key}.name must be 'own' or be left out, but got "
+            f"{name!r}."
+        )
+    return place.own().bound(passed)
+
+
+def _each_bound(place: Place, said: tuple[Any, ...], passed: Any) -> tuple[Any, ...]:
+    """The list of sections, those of the script's own with what was passed, in order."""
+    given = list(passed) if isinstance(passed, Sequence) else [] if passed is None else [passed]
+    said = said or tuple(place.own() for _ in given)
+    wanted = [each for each in said if isinstance(each, OwnPart)]
+    if len(wanted) != len(given):
+        raise ExperimentError(
+            f"{place.table}.{place.key} has {len(wanted)} of name = 'own', which a script passes as "
+            f"{place.own.KEYWORD}=, but {len(given)} were passed."
+        )
+    left = iter(given)
+    return tuple(each.bound(next(left)) if isinstance(each, OwnPart) else each for each in said)
+
+
+def _weighted(experiment: Experiment) -> Experiment:
+    """With the weights that the correction is defined with, where the experiment does not say any."""
+    server = experiment.server
+    if "weighting" in server.model_fields_set or experiment.client.correction is None:
+        return experiment
+    first = corrections.make(experiment.client.correction).requires.weightings[0]
+    if server.weighting == first:
+        return experiment
+    return experiment.model_copy(update={"server": server.model_copy(update={"weighting": first})})
