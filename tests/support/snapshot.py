@@ -17,13 +17,14 @@ from typing import Any, get_args
 import raysim
 import raysim.data
 import raysim.server
+import raysim.testing
 import tuning
 from manual import configuration, kinds
 from raysim import Section
 
 FOLDER = Path(__file__).parent.parent / "snapshots"
 
-MODULES = (raysim, raysim.server, raysim.data, tuning)
+MODULES = (raysim, raysim.server, raysim.data, raysim.testing, tuning)
 """What people import from."""
 
 ORDERED = {

@@ -1,0 +1,182 @@
+"""Checks a part against the contract that built-in parts keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from raysim.api.run import Round, resume, rounds, run
+from raysim.config.own import OwnPart
+from raysim.config.part import Part
+from raysim.config.section import Section
+from raysim.data.dataset import FederatedDataset
+from raysim.run_folder import records
+from raysim.testing import federation
+from raysim.testing.watched import ContractError, watched
+
+AS_IT_IS = ("objective", "weighting", "metric")
+"""Kinds of which a script passes the function itself, and not what makes it."""
+
+
+class _Checked(NamedTuple):
+    """What is checked: the keyword and what is passed under it, and the keys of the experiment around it."""
+
+    keyword: str
+    passed: Any
+    keys: Mapping[str, Any]
+    dataset: FederatedDataset
+
+    def rounds(self, model: Callable[[], nn.Module] = federation.plain, **engine: Any) -> list[Round]:
+        """The rounds of the small experiment, with these keys of its engine."""
+        parts: dict[str, Any] = {self.keyword: self.passed}
+        return list(rounds(federation.experiment(self.keys, **engine), dataset=self.dataset, model=model, **parts))
+
+
+def check_part(
+    part: Part,
+    keys: Mapping[str, Any] | None = None,
+    *,
+    experiment: Mapping[str, Any] | None = None,
+    workers: Sequence[int] = (0, 1, 2, 3),
+) -> None:
+    """Run a part in a small experiment, and raise what breaks the contract that built-in parts keep.
+
+    - It can be made of its section, and runs: what it returns has the shapes and dtypes that it must have.
+    - Its functions write to no argument (but a client optimizer's `step`), and draw from no global generator.
+    - The gaps of flat vectors stay zero, and values stay finite.
+    - It makes sense under float64: same dtype throughout, and about the numbers of float32.
+    - The bits are the same for every number of workers, when a worker is killed, and when the run stops and goes on.
+
+    Args:
+        part: such as `raysim.Part("correction", "mine", MySection, make)`; a script's own function is checked as
+            `raysim.Part("correction", "own", raysim.OwnPart, make)`.
+        keys: of its section, beside the name.
+        experiment: further keys of the experiment by dotted names, for what the part needs beside it; such as
+            {"server.weighting": "uniform"}.
+        workers: numbers of workers whose bits are compared with those in this process. Where all are 0, Ray is not
+            started, and no worker is killed.
+
+    Raises:
+        ContractError: the invariant that is broken, and the line where it is.
+        RaysimError: as a run with the part would.
+    """
+    section = part.section.checked({"name": part.name, **(keys or {})})
+    checked = _Checked(_keyword(part), _passed(part, section), experiment or {}, federation.dataset())
+    looked_at = checked._replace(passed=_passed(part, section, lambda made: watched(made, part.name)))
+    expected = looked_at.rounds(trainer="one_by_one")
+    _check_values(expected, part)
+    _check_double(checked, part, expected)
+    reference = checked.rounds()
+    _check_resumed(checked, part, reference)
+    others = [number for number in workers if number]
+    with _ray() if others else nullcontext():
+        for number in others:
+            _check_same(part, f"with {number} worker(s)", reference, checked.rounds(workers=number))
+        if others:
+            _check_killed(checked, part)
+
+
+def _keyword(part: Part) -> str:
+    return "metrics" if part.kind == "metric" else part.kind
+
+
+def _passed(part: Part, section: Section, wrap: Callable[[Any], Any] = lambda made: made) -> Any:
+    """What a script would pass for the part."""
+    if part.kind in AS_IT_IS:
+        made = wrap(part.make(section))
+        return {part.name: made} if part.kind == "metric" else made
+    return _Maker(part.make, section, wrap)
+
+
+class _Maker:
+    """The part's function, called with its own section, whatever the experiment's."""
+
+    def __init__(self, make: Callable[[Any], Any], section: Section, wrap: Callable[[Any], Any]) -> None:
+        self._make, self._section, self._wrap = make, section, wrap
+
+    def __call__(self, own: OwnPart) -> Any:
+        """What a run calls."""
+        return self._wrap(self._make(self._section))
+
+
+def _check_values(got: Sequence[Round], part: Part) -> None:
+    for each in got:
+        if not all(bool(value.isfinite().all()) for value in each.params.values()):
+            raise ContractError(f"{part.name}: the model is not finite after round {each.index}.")
+        flat, layout = each.weights.params.clone(), each.model.params
+        for view in layout.views(flat).values():
+            view.zero_()
+        if bool(flat.any()):
+            raise ContractError(
+                f"{part.name}: gaps of the flat vector, between one parameter and the next, must stay zero, but do not "
+                f"after round {each.index}. Build vectors with zeros_like, or write through layout.views."
+            )
+
+
+def _check_double(checked: _Checked, part: Part, single: Sequence[Round]) -> None:
+    double = checked.rounds(trainer="one_by_one", dtype="float64")
+    for name, value in double[0].params.items():
+        if value.dtype != torch.float64:
+            raise ContractError(f"{part.name}: under engine.dtype = 'float64' the parameter {name} is {value.dtype}.")
+        apart = float((value.float() - single[0].params[name]).abs().max())
+        if not torch.allclose(value.float(), single[0].params[name], rtol=1e-2, atol=1e-3):
+            raise ContractError(
+                f"{part.name}: after one round the parameter {name} differs by {apart:.3g} between float32 and "
+                f"float64: a constant or a vector is made in one dtype, and not in that of its arguments."
+            )
+
+
+def _check_resumed(checked: _Checked, part: Part, expected: Sequence[Round]) -> None:
+    parts: dict[str, Any] = {checked.keyword: checked.passed, "dataset": checked.dataset, "model": federation.plain}
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        half = federation.experiment({**checked.keys, "rounds": federation.ROUNDS // 2})
+        run(half, path=path, progress=False, **parts)
+        result = resume(path, rounds=federation.ROUNDS, progress=False, **parts)
+    for name, value in result.params.items():
+        if not torch.equal(value, expected[-1].params[name]):
+            raise ContractError(
+                f"{part.name}: a run that stopped after {half.rounds} rounds and went on has other bits in {name} than "
+                f"one that did not stop: the part keeps something that is not in its state."
+            )
+
+
+def _check_killed(checked: _Checked, part: Part) -> None:
+    with TemporaryDirectory() as folder:
+        note = Path(folder) / "note"
+        model = federation.Factory(note)
+        expected = checked.rounds(model=model)
+        note.touch()
+        got = checked.rounds(model=model, workers=2)
+        if note.exists():
+            raise ContractError(f"{part.name}: no worker trained with gradients, so none could be killed.")
+    _check_same(part, "after a worker was killed", expected, got)
+
+
+def _check_same(part: Part, when: str, expected: Sequence[Round], got: Sequence[Round]) -> None:
+    for one, other in zip(expected, got, strict=True):
+        for name, value in one.params.items():
+            if not torch.equal(value, other.params[name]):
+                raise ContractError(
+                    f"{part.name}: {when}, the bits of {name} differ after round {one.index}. A function of the part "
+                    f"depends on more than its arguments: on what it was called with before, or on the process."
+                )
+        if _told(one) != _told(other):
+            raise ContractError(f"{part.name}: {when}, the figures of round {one.index} differ.")
+
+
+def _told(one: Round) -> dict[str, str]:
+    """The round's figures, but those that say what it cost."""
+    return {name: repr(value) for name, value in one.metrics.items() if not records.tells_cost(name)}
+
+
+def _ray() -> Any:
+    from raysim.engine.on_ray.cluster.cluster import connected
+
+    return connected(None)
