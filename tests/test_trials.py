@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import raysim
-from raysim.api import series
+from raysim.api import many, series
 from raysim.engine.plan.resolve import resolve
 from raysim.run_folder import records, tables
 
@@ -47,6 +47,19 @@ def test_a_seed_that_is_given_moves_from_where_it_is(experiment: Make) -> None:
     assert seeds(given) == [(7, None, None, 100), (8, None, None, 101)]
     kept = with_data(experiment, trials={"count": 2, "vary": ["data"]}, cohort={"size": 7, "seed": 100})
     assert seeds(kept) == [(7, None, 7, 100), (8, None, 7, 100)]
+
+
+def test_trials_are_trained_together_only_where_that_leaves_their_bits_alone(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def key(plan: Any, exact: bool) -> None:
+        asked.append(exact)
+
+    monkeypatch.setattr(many, "lockstep_key", key)
+    raysim.run_trials(experiment(trials=2, rounds=1), dataset=dataset, path=tmp_path / "all")
+    assert asked == [True, True]
 
 
 def test_a_trial_is_the_experiment_with_its_seed(

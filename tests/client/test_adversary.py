@@ -85,3 +85,23 @@ def test_a_fraction_is_of_the_training_clients(dataset: raysim.FederatedDataset)
 def test_what_is_wrong_is_named(wrong: dict[str, Any], message: str, experiment: Make) -> None:
     with pytest.raises(raysim.RaysimError, match=message):
         run(experiment, adversary=wrong)
+
+
+def test_a_client_keeps_what_it_computed_and_not_what_it_sends(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def states(**sections: Any) -> list[torch.Tensor]:
+        seen: list[torch.Tensor] = []
+
+        def after(end: raysim.ClientEnd) -> torch.Tensor:
+            seen.append(end.delta.clone())
+            return end.delta
+
+        half = raysim.ClientHalf(offset=lambda start: start.state, after=after)
+        one_round = experiment(rounds=1, evaluation={"every": 1}, **sections)
+        list(raysim.rounds(one_round, dataset=dataset, correction=lambda section: raysim.Correction(half)))
+        return seen
+
+    honest, flipped = states(), states(adversary={"name": "sign_flip", "clients": 1.0})
+    assert len(honest) == 7
+    assert all(torch.equal(left, right) for left, right in zip(honest, flipped, strict=True))
