@@ -84,7 +84,8 @@ class Layout:
             raise ModelError(f"A vector may only name the model's tensors {list(self.names)}, but got {unknown}.")
         flat = torch.zeros(self.size) if like is None else like.new_zeros(self.size)
         for name, view in self.views(flat).items():
-            view.copy_(torch.as_tensor(named.get(name, default)))
+            value = named.get(name, default)
+            view.copy_(value) if isinstance(value, Tensor) else view.fill_(value)
         return flat
 
     def map(self, function: Callable[[str, Tensor], Tensor], flat: Tensor) -> Tensor:

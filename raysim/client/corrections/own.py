@@ -45,7 +45,7 @@ def check(correction: Correction, said: str, params: Tensor, layout: Layout, row
         raise ExperimentError(f"{said}: Sent.sums_changes sums what `after` changes, but ClientHalf.after is None.")
     like = probe(layout, params)
     mean = like if sent.full_gradients else None
-    state = called(f"{said}: ServerHalf.init", correction.server.init, like)
+    state = called(f"{said}: ServerHalf.init", correction.server.init, like.clone())
     _check_names(f"{said}: ServerHalf.init", state)
     down = called(f"{said}: Sent.down", sent.down, state, mean)
     _check_names(f"{said}: Sent.down", down)
@@ -57,14 +57,15 @@ def check(correction: Correction, said: str, params: Tensor, layout: Layout, row
 def _check_client(
     half: ClientHalf, said: str, down: Vectors, like: Tensor, layout: Layout, rows: bool, plain_sgd: bool
 ) -> None:
-    own = like if half.own_gradient else None
-    state = like if half.after is not None else like.new_zeros(0)
+    own = like * 0.3 if half.own_gradient else None
+    state = like * 0.5 if half.after is not None else like.new_zeros(0)
     if half.offset is not None:
         made = called(f"{said}: ClientHalf.offset", half.offset, ClientStart(down, state, own, layout))
         check_vector(f"{said}: ClientHalf.offset", "a vector", made, like, layout)
     if half.after is not None:
-        gradient = like if half.sums(plain_sgd) else None
-        made = called(f"{said}: ClientHalf.after", half.after, ClientEnd(down, like, like, 1, LR, 1, gradient, layout))
+        gradient = like * 0.3 if half.sums(plain_sgd) else None
+        ended = ClientEnd(down, state, like * 0.7, 1, LR, 1, gradient, layout)
+        made = called(f"{said}: ClientHalf.after", half.after, ended)
         check_vector(f"{said}: ClientHalf.after", "a vector", made, like, layout)
     for stack in [like, probe(layout, like, rows=2)] if rows else [like]:
         _check_bend(half, said, down, stack, like, layout)
@@ -95,8 +96,8 @@ def _check_server(
         )
     if server.settle is None:
         return
-    changes = like if correction.sent.sums_changes else like.new_zeros(0)
-    stepped = ServerStepped(state, like, like * 0.5, 1, 2, LR, 1.0, changes, mean, layout)
+    changes = like * 0.3 if correction.sent.sums_changes else like.new_zeros(0)
+    stepped = ServerStepped(state, like * 0.7, like * 0.5, 1, 2, LR, 1.0, changes, mean, layout)
     made = called(f"{said}: ServerHalf.settle", server.settle, stepped)
     if not isinstance(made, ServerResult):
         raise ExperimentError(f"{said}: ServerHalf.settle must return a raysim.ServerResult, but returned {made!r}.")

@@ -59,7 +59,8 @@ def _stepped(
     if start is None:
         state = called(f"{said}: init", optimizer.init, params)
         _check_init(f"{said}: init", state, params)
-    for gradient in (params * 0.5, params * -0.25):
+    # Of other directions: a step that normalises would take the one back with the other.
+    for gradient in (params * 0.5, params.square()):
         _step(optimizer, f"{said}: step", params, gradient, state)
     if not layout.has_zero_gaps(params):
         raise ExperimentError(f"{said}: step must leave zeros between the parameters of a flat vector as they are.")
