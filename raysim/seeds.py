@@ -59,6 +59,7 @@ PURPOSES = {
     "systems.time.upload_bytes_per_s": "-1 or round, client",
     "test/examples": "class: which client gets which test example",
     "test/priority": "class: which clients come first",
+    "transform": "round, client, place in the list: what a transform draws",
     "work": "-1 or round, client: local steps or epochs",
 }
 """Every purpose, and what it addresses besides the seed. One is for one draw: tests compare this with the code."""

@@ -36,6 +36,29 @@ def test_views_of_a_stack_keep_the_client_axis() -> None:
     assert torch.equal(layout().views(stack)["a"][2], TENSORS["a"] * 2)
 
 
+def test_a_vector_of_numbers_and_tensors_by_name_has_zeros_in_the_gaps() -> None:
+    like = torch.zeros(layout().size, dtype=torch.float64)
+    made = layout().vector({"a": 0.3, "b": torch.tensor(2.0)}, default=-1.0, like=like)
+    views = layout().views(made)
+    assert views["a"].unique().tolist() == [0.3]  # not that of float32
+    assert views["b"].item() == 2.0
+    assert views["c"].unique().tolist() == [-1.0]
+    assert made.sum().item() == pytest.approx(6 * 0.3 + 2 - 40)
+    with pytest.raises(ModelError, match=r"may only name the model's tensors .* but got \['d'\]"):
+        layout().vector({"d": 1.0})
+
+
+def test_a_map_leaves_the_gaps_of_a_stack_zero_and_its_argument_alone() -> None:
+    stack = torch.stack([layout().flatten(TENSORS, torch.float32) * k for k in range(3)])
+    before = stack.clone()
+    made = layout().map(lambda name, tensor: tensor + (name == "a"), stack)
+    assert torch.equal(layout().views(made)["a"][1], TENSORS["a"] + 1)
+    assert torch.equal(layout().views(made)["c"][2], TENSORS["c"] * 2)
+    assert torch.equal(stack, before)
+    assert layout().has_zero_gaps(made)
+    assert not layout().has_zero_gaps(made + 1)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

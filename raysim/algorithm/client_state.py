@@ -1,7 +1,11 @@
-"""Reads and writes SCAFFOLD-like client state for one chunk."""
+"""Reads and writes the client states of one chunk: SCAFFOLD's control variates, a transform's error feedback.
+
+A client's state is a matrix (S, P), a row for each vector that it keeps (client/state_vectors.py).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,19 +15,23 @@ from torch import Tensor
 from raysim.algorithm.phase import Broadcast, LocalContext
 from raysim.client import local_training
 from raysim.client.corrections.correction import ClientEnd, ClientStart, Correction
-from raysim.client.local_training import Trained
+from raysim.client.local_training import Trained, working_on
+from raysim.client.state_vectors import StateVectors
 from raysim.client.trainer import Client
 from raysim.cohort.chunks import Chunk
+from raysim.models.layout import Layout
 
 
 @dataclass(frozen=True)
 class LocalStates:
     """Client states of one chunk: read when a client's turn comes, written when its training has ended.
 
-    before: by position, the states of clients whose training is under way.
+    vectors: which a client keeps. before: by position, the states of clients whose training is under way.
     """
 
     correction: Correction
+    vectors: StateVectors
+    layout: Layout
     context: LocalContext
     sent: Broadcast
     chunk: Chunk
@@ -37,37 +45,62 @@ class LocalStates:
             taken = local_training.full_gradients(self.context.gradients, self.sent.weights, [client])
             _, gradient = next(iter(taken))
         state = self.sent.weights.params.new_zeros(0)
-        if half.after is not None:
-            state = self.before[client.position] = self._read(client.position)
+        if self.vectors.correction:
+            state = self._before(client.position)[0]
         assert half.offset is not None
-        return half.offset(ClientStart(self.sent.beside, state, gradient))
+        with working_on(client.position):
+            return half.offset(ClientStart(self.sent.beside, state, gradient, self.layout))
 
-    def write_after(self, trained: Trained) -> list[Tensor | None]:
+    def read_of_transforms(self, client: Client) -> tuple[Tensor, ...]:
+        """Return the vectors (P,) that the client keeps for transforms."""
+        if not self.vectors.transforms:
+            return ()
+        return tuple(self._before(client.position)[self.vectors.correction :])
+
+    def write_after(self, trained: Trained, of_transforms: Sequence[Sequence[Tensor]]) -> list[Tensor | None]:
         """Write the states of clients whose training has ended; return by how much they changed, where that is summed.
 
-        The update is what the client computed, not what an adversary sends in its place.
+        What is summed is the correction's vector. The update is what the client computed, before transforms, and not
+        what an adversary sends in its place.
+
+        Args:
+            trained: what the clients computed.
+            of_transforms: the vectors (P,) that each of them keeps for transforms.
         """
-        after = self.correction.client.after
-        if after is None:
+        if not self.vectors.num:
             return [None] * len(trained.clients)
         changes: list[Tensor | None] = []
-        gradients = trained.updates.gradients
-        for row, client in enumerate(trained.clients):
-            before, place = self.before.pop(client.position), self.sent.places.get(client.position)
-            gap = 1 if place is None else self.sent.round - place.round
-            gradient = None if gradients is None else gradients[row]
-            delta, tau = trained.updates.delta[row], client.batches.num_steps
-            state = after(ClientEnd(self.sent.beside, before, delta, tau, self.sent.lr, gap, gradient))
+        for row, (client, kept) in enumerate(zip(trained.clients, of_transforms, strict=True)):
+            state, change = list(kept), None
+            if self.vectors.correction:
+                before = self._before(client.position)[0]
+                state.insert(0, self._after(trained, row, before))
+                change = state[0] - before if self.correction.sent.sums_changes else None
             assert self.context.states is not None
-            self.context.states.write(self._row[client.position], state)
-            changes.append(state - before if self.correction.sent.sums_changes else None)
+            self.context.states.write(self._row[client.position], state[0] if len(state) == 1 else torch.cat(state))
+            self.before.pop(client.position, None)
+            changes.append(change)
         return changes
+
+    def _after(self, trained: Trained, row: int, before: Tensor) -> Tensor:
+        client, updates, after = trained.clients[row], trained.updates, self.correction.client.after
+        assert after is not None
+        place = self.sent.places.get(client.position)
+        gap = 1 if place is None else self.sent.round - place.round
+        gradient = None if updates.gradients is None else updates.gradients[row]
+        delta, tau, lr = updates.delta[row], client.batches.num_steps, self.sent.lr
+        with working_on(client.position):
+            return after(ClientEnd(self.sent.beside, before, delta, tau, lr, gap, gradient, self.layout))
 
     @cached_property
     def _row(self) -> dict[int, int]:
         return {position: row for row, position in enumerate(self.chunk)}
 
-    def _read(self, position: int) -> Tensor:
-        stored = None if self.context.states is None else self.context.states.read(position)
-        params = self.sent.weights.params
-        return torch.zeros_like(params) if stored is None else stored.to(params.device)
+    def _before(self, position: int) -> Tensor:
+        """The state (S, P) that the client's last round wrote; zeros before its first."""
+        if position not in self.before:
+            stored = None if self.context.states is None else self.context.states.read(position)
+            params = self.sent.weights.params
+            shape = self.vectors.num, len(params)
+            self.before[position] = params.new_zeros(shape) if stored is None else stored.to(params.device).view(shape)
+        return self.before[position]

@@ -23,13 +23,16 @@ from torch import Tensor
 from raysim.algorithm import gradient_phase
 from raysim.algorithm.client_state import LocalStates
 from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
+from raysim.algorithm.transforming import Transforming, transformed
 from raysim.algorithm.uploads import Attack, attacked, contribution_rule, uploads
 from raysim.client import local_training
+from raysim.client import transform as transforms
 from raysim.client.adversary import Adversary
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import Correction, ServerStepped
 from raysim.client.local_training import Trained
 from raysim.client.section import ClientSection
+from raysim.client.state_vectors import state_vectors
 from raysim.cohort.chunks import Chunk
 from raysim.cohort.sampler import State
 from raysim.data.on_device import Examples
@@ -47,16 +50,16 @@ class Algorithm(NamedTuple):
     """An algorithm as functions: all state enters and leaves through their arguments.
 
     `step` takes the sums of every phase, and the vector that replaces the mean, where a rule needs every update; it
-    also returns the round's metrics. `average`: the weights to evaluate beside the state's. `remembers`: whether
-    clients keep a state. `traffic`: vectors of the model's size that a client receives and sends beside the model.
-    `members`: the clients of a chunk.
+    also returns the round's metrics. `average`: the weights to evaluate beside the state's. `remembers`: how many
+    vectors (P,) a client keeps from round to round. `traffic`: vectors of the model's size that a client receives and
+    sends beside the model. `members`: the clients of a chunk.
     """
 
     init: Callable[[Weights, State], ServerState]
     phases: tuple[Phase, ...]
     step: Callable[[ServerState, Sequence[Sums], Tensor | None], tuple[ServerState, Metrics]]
     average: Callable[[ServerState], Weights | None]
-    remembers: bool
+    remembers: int
     traffic: tuple[int, int]
     members: Members
 
@@ -89,11 +92,12 @@ def federated(
     members = Members(client, seed, adversary, adversaries)
     attack = None if adversary is None else Attack(adversary, adversaries, seed)
     contribution = contribution_rule(client, server, correction, num_labels)
-    remembers = correction.client.after is not None
+    transforming = Transforming(transforms.make(client.transform), model.params, seed)
+    remembered = state_vectors(correction, transforming.transforms)
 
     def init(weights: Weights, sampler: State) -> ServerState:
         state = server_side.init(weights, sampler)
-        clients = manifest.empty() if remembers else {}
+        clients = manifest.empty() if remembered.num else {}
         return replace(state, correction=correction.server.init(weights.params), clients=clients)
 
     def plain_broadcast(
@@ -108,19 +112,21 @@ def federated(
         return replace(
             plain_broadcast(state, repeats, positions, sums),
             beside=correction.sent.down(state.correction, gradient_phase.mean(sums, state.weights.params)),
-            places=manifest.places(state.clients, positions) if remembers else {},
+            places=manifest.places(state.clients, positions) if remembered.num else {},
             left_out=frozenset(position for earlier in sums for position in earlier.rejected),
         )
 
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
-        states, padding = LocalStates(correction, context, sent, chunk), examples.dataset.y.padding
+        states = LocalStates(correction, remembered, model.params, context, sent, chunk)
+        padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
         sums = _empty_sums(model, server, correction, num_labels, sent.weights)
         kept: list[Tensor] = []
         for position in chunk:
             if position in sent.left_out:
                 sums.reject(position)
-        for trained in local_training_of(states, examples):
-            received = uploads(trained, states.write_after(trained))
+        for computed in local_training_of(states, examples):
+            trained, of_transforms = transformed(transforming, sent, computed, states.read_of_transforms, id_of)
+            received = uploads(trained, states.write_after(computed, of_transforms))
             if attack is not None:
                 trained, received = attacked(attack, model.params, sent.round, trained, received)
             contributions = [contribution(one, sent, padding) if one.finite else None for one in received]
@@ -143,6 +149,8 @@ def federated(
         if context.trained is not None:
             return [context.trained]
         clients = members.of(examples, sent, states.chunk)
+        if half.bend is not None:
+            clients = [replace(member, sent=sent.beside) for member in clients]
         offset = None if half.offset is None else states.read_offset
         start = None if half.start is None else half.start(sent.beside)
         return local_training.train(context.train, sent.weights, clients, sent.lr, model.params, offset, start)
@@ -154,7 +162,7 @@ def federated(
             assert settle is not None
             lr, tau = client.lr_at(before.round), made.steps / made.clients
             stepped = ServerStepped(
-                before.correction, params, g, made.clients, population, lr, tau, made.changes, gradient
+                before.correction, params, g, made.clients, population, lr, tau, made.changes, gradient, model.params
             )  # fmt: skip
             after = settle(stepped)
             return after.params, after.state
@@ -168,10 +176,10 @@ def federated(
     phases = [Phase(broadcast, local)]
     if correction.sent.full_gradients:
         phases.insert(0, Phase(plain_broadcast, gradient_phase.make(server, model.params, members)))
-    nothing = torch.zeros(0)
-    down = len(correction.sent.down(correction.server.init(nothing), nothing))
+    zeros = torch.zeros(model.params.size)
+    down = len(correction.sent.down(correction.server.init(zeros), zeros))
     traffic = down, correction.sent.sums_changes + correction.sent.full_gradients
-    return Algorithm(init, tuple(phases), step, average, remembers, traffic, members)
+    return Algorithm(init, tuple(phases), step, average, remembered.num, traffic, members)
 
 
 def _empty_sums(

@@ -52,7 +52,7 @@ class ClientStates(Protocol):
     """Stores the client states of one chunk in one round."""
 
     def read(self, position: int) -> Tensor | None:
-        """Return the state that the client's last round wrote, (P,); None before its first round."""
+        """Return the state that the client's last round wrote, (S P,); None before its first round."""
         ...
 
     def write(self, row: int, state: Tensor) -> None:

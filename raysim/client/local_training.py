@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,6 +32,17 @@ class ClientFailure(Exception):
         super().__init__(position, others)
         self.position = position
         self.others = others
+
+
+@contextmanager
+def working_on(position: int) -> Iterator[None]:
+    """What user code raises in the block comes out as a ClientFailure of the client at this position."""
+    try:
+        yield
+    except (RaysimError, ClientFailure, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        raise ClientFailure(position) from error
 
 
 @dataclass(frozen=True)
@@ -97,7 +109,7 @@ def train(
         if offset is not None:
             group = [replace(client, offset=offset(client)) for client in group]
         for together, updates in _watched(trainer, broadcast, group, lr, start):
-            yield _measured(together, updates, layout)
+            yield measured(together, updates, layout)
 
 
 def train_each(
@@ -114,11 +126,12 @@ def train_each(
         raise
     except Exception as error:
         raise ClientFailure(clients[0].position, others=len(clients) - 1) from error
-    whole = _measured(tuple(clients) * len(starts), updates, layout)
+    whole = measured(tuple(clients) * len(starts), updates, layout)
     return [_part(whole, slice(i * len(clients), (i + 1) * len(clients))) for i in range(len(starts))]
 
 
-def _measured(clients: tuple[Client, ...], updates: Updates, layout: Layout) -> Trained:
+def measured(clients: tuple[Client, ...], updates: Updates, layout: Layout) -> Trained:
+    """The updates with their squared norms, taken where the trainer has none, and whether each is finite."""
     if (squares := updates.squared_norms) is None:
         norms = [torch.linalg.vector_norm(p, dim=-1, dtype=torch.float64) for p in layout.pieces(updates.delta)]
         squares = torch.stack(norms, dim=-1).square()

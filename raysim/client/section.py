@@ -64,6 +64,16 @@ class ClientSection(Section):
     )
 
     @model_validator(mode="after")
+    def _has_a_rate(self) -> ClientSection:
+        if "lr" not in type(self.optimizer).model_fields:
+            raise ValueError(
+                f"a client optimizer needs a key lr, the learning rate of the first round, but the section "
+                f"{type(self.optimizer).__name__} of the optimizer {self.optimizer.name!r} has "
+                f"{sorted(type(self.optimizer).model_fields)}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_measure_of_work(self) -> ClientSection:
         if self.epochs is not None and self.local_steps is not None:
             raise ValueError(

@@ -7,7 +7,7 @@ to rounding, and each is one implementation behind this protocol.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -24,7 +24,8 @@ class Client:
     `x` and `y` may be views into data of the whole chunk, at any alignment: trainers gather, which makes fresh memory.
     `augmented` are the examples of all local steps in their order, where those are not rows of `x`.
     `offset` (P,) is what a correction adds to every local gradient of the round; either all clients of a call have one,
-    or none.
+    or none. `sent` is what came beside the model, (P,) each, the same for all clients of a call, where a correction
+    bends gradients.
     """
 
     position: int
@@ -35,6 +36,7 @@ class Client:
     key: int
     augmented: Tensor | None = None
     offset: Tensor | None = None
+    sent: Mapping[str, Tensor] = field(default_factory=dict)
 
     def visits(self) -> tuple[Tensor, Tensor]:
         """x and y of all local steps in their order, one row a visit."""

@@ -6,7 +6,7 @@ their order, each to what the one before returned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 import torch
@@ -64,4 +64,9 @@ def _listed(given: object) -> object:
 TransformSections = Annotated[tuple[TransformSection, ...], BeforeValidator(_listed)]
 """One table, or a list of them."""
 
-TRANSFORMS: Choice[Transform] = Choice("transform", {})
+TRANSFORMS: Choice[Transform] = Choice("transform", {}, record=Transform)
+
+
+def make(sections: Sequence[TransformSection]) -> tuple[Transform, ...]:
+    """Return the records of pure functions, in the order of the sections."""
+    return tuple(TRANSFORMS.make(section) for section in sections)

@@ -59,6 +59,7 @@ class Choice(Generic[T]):
         kind: see `Part`.
         makers: of the built-in parts, by their sections.
         own: what a bound section of a script's own means; by default what the passed function makes of the section.
+        record: of which class a part is, where it is a record.
     """
 
     def __init__(
@@ -66,17 +67,36 @@ class Choice(Generic[T]):
         kind: Kind,
         makers: Mapping[type[Section], Callable[[Any], T]],
         own: Callable[[OwnPart], T] = lambda section: cast(T, section.made()),
+        record: type[T] | None = None,
     ) -> None:
-        self.kind, self._own = kind, own
+        self.kind, self._own, self._record = kind, own, record
         # Workers import their own copy: what is changed here would stay here.
         self.makers = MappingProxyType(dict(makers))
 
     def make(self, section: Section) -> T:
-        """Return what the section means."""
+        """Return what the section means.
+
+        Raises:
+            ExperimentError: the part is not the record that it has to be.
+        """
+        if type(section) in self.makers:
+            return self.makers[type(section)](section)
+        made = self._own(section) if isinstance(section, OwnPart) else _of_package(self.kind, section)(section)
+        if self._record is not None and not isinstance(made, self._record):
+            raise ExperimentError(
+                f"{self.said(section)} must return a raysim.{self._record.__name__}, but returned {made!r}."
+            )
+        return made
+
+    def is_built_in(self, section: Section) -> bool:
+        """Whether the section is of a built-in part."""
+        return type(section) in self.makers
+
+    def said(self, section: Section) -> str:
+        """How messages name the part: by the keyword that passed it, or by its name in the experiment."""
         if isinstance(section, OwnPart):
-            return self._own(section)
-        maker = self.makers.get(type(section)) or _of_package(self.kind, section)
-        return maker(section)
+            return f"{section.KEYWORD}="
+        return f"the {self.kind} {getattr(section, 'name', '')!r}"
 
 
 class Packaged:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from raysim.client import transform as transforms
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.section import ClientSection
+from raysim.client.state_vectors import state_vectors
 from raysim.cohort.section import CohortSection
 from raysim.config.own import OwnPart
 from raysim.errors import ExperimentError
@@ -28,6 +30,7 @@ def refusals(
     yield from _fednova(correction, client, server)
     if systems is not None:
         yield from _systems(systems, cohort)
+    yield from _client_states(correction, client, cohort)
     if client.correction is None:
         return
     said = f"client.correction.name = {client.correction.name!r}"
@@ -35,18 +38,27 @@ def refusals(
         yield (f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe")
     yield from _server(correction, said, server)
     yield from _clients(correction.client, said, client)
-    drawing = cohort.drawing
-    if correction.client.after is not None and drawing is not None and drawing.name == "md":
-        yield (
-            f"{said} changes a client's state once a round, but cohort.sampler.name = 'md' may draw a client "
-            f"several times: take another sampler"
-        )
 
 
 def _correction(client: ClientSection) -> Correction:
     """The section's; nothing is known of a script's own before the script has passed it."""
     section = client.correction
     return Correction() if isinstance(section, OwnPart) and not section.is_bound else corrections.make(section)
+
+
+def _client_states(correction: Correction, client: ClientSection, cohort: CohortSection) -> Iterator[str]:
+    known = [each for each in client.transform if not (isinstance(each, OwnPart) and not each.is_bound)]
+    keeping = state_vectors(correction, transforms.make(known))
+    if not keeping.num or cohort.drawing is None or cohort.drawing.name != "md":
+        return
+    if keeping.correction and client.correction is not None:
+        said = f"client.correction.name = {client.correction.name!r}"
+    else:
+        said = f"client.transform.name = {known[keeping.transforms[0]].name!r}"
+    yield (
+        f"{said} changes a client's state once a round, but cohort.sampler.name = 'md' may draw a client several "
+        f"times: take another sampler"
+    )
 
 
 def weighs_uniformly(client: Mapping[str, Any]) -> bool:
@@ -70,6 +82,11 @@ def _fednova(correction: Correction, client: ClientSection, server: ServerSectio
         yield (
             f"server.aggregator.name = 'fednova' has no a_i for weight decay, which shrinks earlier local steps, "
             f"but got client.optimizer.weight_decay = {client.optimizer.weight_decay}: set it to 0"
+        )
+    elif client.correction is not None and correction.client.bend is not None:
+        yield (
+            f"server.aggregator.name = 'fednova' has no a_i for local gradients that are bent, but got "
+            f"client.correction.name = {client.correction.name!r}: take another aggregator"
         )
     elif client.correction is not None and correction.client.pull and client.optimizer.momentum:
         yield (
@@ -134,5 +151,7 @@ def _clients(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str
             f"{said} computes a client's mean gradient from its update, (x - y) / (K lr): client.optimizer must be "
             f"'sgd' without momentum, weight_decay and max_grad_norm; 'scaffold' is defined with all of them"
         )
+    if half.inverts_sgd and not half.sums_gradients and half.bend is not None:
+        yield f"{said} computes a client's mean gradient from its update, which does not hold where `bend` bends it"
     if half.inverts_sgd and client.is_plain_sgd and optimizer.lr == 0:
         yield f"{said} divides by the clients' learning rate: client.optimizer.lr > 0 must hold, but got 0"

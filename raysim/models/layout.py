@@ -8,7 +8,7 @@ other bits for odd rows (see docs/architecture.md, "What the same bits take"). T
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy.typing as npt
@@ -66,6 +66,46 @@ class Layout:
             name: piece.view(lead + shape)
             for name, piece, shape in zip(self.names, self.pieces(flat), self.shapes, strict=True)
         }
+
+    def vector(self, named: Mapping[str, Tensor | float], default: float = 0.0, like: Tensor | None = None) -> Tensor:
+        """A new vector (size,) of a number or a tensor by name; `default` elsewhere, and zeros in the gaps.
+
+        `like`: whose dtype and device it has.
+
+        >>> layout = Layout.of([("weight", torch.zeros(3, 2)), ("bias", torch.zeros(3))])
+        >>> strength = layout.vector({"bias": 2.0}, default=0.5)
+        >>> layout.views(strength)["bias"].tolist(), strength.sum().item()
+        ([2.0, 2.0, 2.0], 9.0)
+
+        Raises:
+            ModelError: a name that no tensor has.
+        """
+        if unknown := sorted(set(named) - set(self.names)):
+            raise ModelError(f"A vector may only name the model's tensors {list(self.names)}, but got {unknown}.")
+        flat = torch.zeros(self.size) if like is None else like.new_zeros(self.size)
+        for name, view in self.views(flat).items():
+            value = named.get(name, default)
+            view.copy_(value) if isinstance(value, Tensor) else view.fill_(value)
+        return flat
+
+    def map(self, function: Callable[[str, Tensor], Tensor], flat: Tensor) -> Tensor:
+        """A new vector of what `function(name, tensor)` makes of each tensor of a (..., size) vector; the gaps are 0.
+
+        >>> layout = Layout.of([("weight", torch.zeros(3, 2)), ("bias", torch.zeros(3))])
+        >>> raised = layout.map(lambda name, tensor: tensor + 1, torch.zeros(64))
+        >>> raised.sum().item()
+        9.0
+        """
+        made = torch.zeros_like(flat)
+        into = self.views(made)
+        for name, tensor in self.views(flat).items():
+            into[name].copy_(function(name, tensor))
+        return made
+
+    def has_zero_gaps(self, flat: Tensor) -> bool:
+        """Whether the numbers of a (..., size) vector that belong to no tensor are 0."""
+        within = sum(int(piece.count_nonzero()) for piece in self.pieces(flat))
+        return within == int(flat.count_nonzero())
 
     def flatten(self, named: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
         """A new vector of shape (size,) with the named tensors in place and zeros in the gaps."""

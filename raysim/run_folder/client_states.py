@@ -2,8 +2,9 @@
 
 A file is written beside its place and renamed when its chunk is trained; a chunk that is trained twice writes the same
 bytes to the same name. What counts is what the manifest in `ServerState` names (server/manifest.py). A file holds two
-NumPy arrays, the clients' positions and their states (clients, P); two calls of `np.load` on the open file read them.
-Rows are read and written one at a time, so that no process ever holds more than the clients that it trains together.
+NumPy arrays, the clients' positions and their states (clients, S P), S vectors of each; two calls of `np.load` on the
+open file read them. Rows are read and written one at a time, so that no process ever holds more than the clients that
+it trains together.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class ClientStore:
         return ReadStates(self, places, like)
 
     def read(self, position: int, place: StatePlace, like: Tensor) -> Tensor:
-        """One client's vector (P,), on the CPU.
+        """One client's state (S P,), on the CPU.
 
         Raises:
             CheckpointError: the file is missing, truncated or another; names client, file, and where to resume from.

@@ -1,8 +1,8 @@
-"""A correction or a client optimizer of a script: same bits, and defined with the same choices."""
+"""Corrections of a script: the built-in ones' bits, layers apart, and what is refused before the first round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,62 +11,326 @@ import torch
 from torch import Tensor
 
 import raysim
-from raysim.client.corrections import feddyn, prox, scaffold
+from tests.support.executors import bits
 
 Make = Callable[..., raysim.Experiment]
 
 CLIENT = {"optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 4, "local_steps": 3}
+TRAINERS = ("one_by_one", "fused", "stacked", "vmap", "compiled")
 
 
-def assert_same(left: Any, right: Any) -> None:
-    for one, other in zip(left, right, strict=True):
-        assert all(torch.equal(value, other.params[name]) for name, value in one.params.items())
+def prox(section: Any) -> raysim.Correction:
+    return raysim.Correction(raysim.ClientHalf(pull=section.constants["mu"]))
+
+
+def scaffold(section: Any) -> raysim.Correction:
+    def after(ended: raysim.ClientEnd) -> Tensor:
+        if ended.gradient is not None:
+            return ended.gradient
+        return torch.sub(ended.state - ended.sent["c"], ended.delta, alpha=1 / (ended.tau * ended.lr))
+
+    def settle(stepped: raysim.ServerStepped) -> raysim.ServerResult:
+        c = torch.add(stepped.state["c"], stepped.changes, alpha=1 / stepped.population)
+        return raysim.ServerResult(stepped.params, {"c": c})
+
+    return raysim.Correction(
+        raysim.ClientHalf(
+            offset=lambda begins: begins.sent["c"] - begins.state, after=after, sums_gradients=True, inverts_sgd=True
+        ),
+        raysim.ServerHalf(lambda params: {"c": torch.zeros_like(params)}, settle),
+        raysim.Sent(lambda state, gradient: {"c": state["c"]}, sums_changes=True),
+        raysim.Requires(server_sgd=True, weightings=("uniform",), aggregators=("mean", "fednova")),
+    )
+
+
+def feddyn(section: Any) -> raysim.Correction:
+    mu = section.constants["mu"]
+
+    def settle(stepped: raysim.ServerStepped) -> raysim.ServerResult:
+        h = torch.add(stepped.state["h"], stepped.g, alpha=stepped.clients / stepped.population)
+        return raysim.ServerResult(stepped.params - h, {"h": h, "mean": stepped.params})
+
+    return raysim.Correction(
+        raysim.ClientHalf(
+            pull=mu,
+            offset=lambda begins: -begins.state,
+            after=lambda ended: torch.sub(ended.state, ended.delta, alpha=mu),
+        ),
+        raysim.ServerHalf(lambda params: {"h": torch.zeros_like(params), "mean": params}, settle, average="mean"),
+        requires=raysim.Requires(server_sgd=True, weightings=("uniform",), aggregators=("mean",)),
+    )
+
+
+def adabest(section: Any) -> raysim.Correction:
+    mu, beta = section.constants["mu"], section.constants["beta"]
+
+    def settle(stepped: raysim.ServerStepped) -> raysim.ServerResult:
+        h = (stepped.state["mean"] - stepped.params) * beta
+        return raysim.ServerResult(stepped.params - h, {"h": h, "mean": stepped.params})
+
+    return raysim.Correction(
+        raysim.ClientHalf(
+            offset=lambda begins: -begins.state,
+            after=lambda ended: torch.sub(ended.state / ended.gap, ended.delta, alpha=mu),
+        ),
+        raysim.ServerHalf(lambda params: {"h": torch.zeros_like(params), "mean": params}, settle, average="mean"),
+        requires=raysim.Requires(server_sgd=True, weightings=("uniform",), aggregators=("mean",)),
+    )
+
+
+def mime(section: Any) -> raysim.Correction:
+    """Over adam: y <- y - lr (b1 m + (1 - b1) g) / (sqrt(v) + eps), g = grad(y; B) - grad(x; B) + c."""
+    b1, b2, eps = 0.9, 0.99, 1e-3
+
+    def step(params: Tensor, gradient: Tensor, state: dict[str, Tensor], lr: Any) -> None:
+        direction = torch.add(gradient * (1 - b1), state["m"], alpha=b1)
+        params.add_(direction / (state["v"].sqrt() + eps), alpha=-lr)
+
+    def down(state: Mapping[str, Tensor], gradient: Tensor | None) -> dict[str, Tensor]:
+        assert gradient is not None
+        return {**state, "c": gradient}
+
+    def settle(stepped: raysim.ServerStepped) -> raysim.ServerResult:
+        c, m, v = stepped.gradient, stepped.state["m"], stepped.state["v"]
+        assert c is not None
+        m, v = torch.add(m * b1, c, alpha=1 - b1), torch.addcmul(v * b2, c, c, value=1 - b2)
+        return raysim.ServerResult(stepped.params, {"m": m, "v": v})
+
+    return raysim.Correction(
+        raysim.ClientHalf(
+            offset=lambda begins: begins.sent["c"],
+            anchored=True,
+            optimizer=raysim.ClientOptimizer(lambda params: {}, step),
+            start=lambda sent: {"m": sent["m"], "v": sent["v"]},
+        ),
+        raysim.ServerHalf(lambda params: {"m": torch.zeros_like(params), "v": torch.zeros_like(params)}, settle),
+        raysim.Sent(down, full_gradients=True),
+        raysim.Requires(server_sgd=True, weightings=("uniform", "examples"), aggregators=("mean",)),
+    )
+
+
+REWRITTEN: dict[str, tuple[dict[str, Any], Callable[[Any], raysim.Correction]]] = {
+    "prox": ({"name": "prox", "mu": 0.3}, prox),
+    "scaffold": ({"name": "scaffold"}, scaffold),
+    "feddyn": ({"name": "feddyn", "mu": 0.1}, feddyn),
+    "adabest": ({"name": "adabest", "mu": 0.05, "beta": 0.9}, adabest),
+    "mime": ({"name": "mime", "base": "adam"}, mime),
+}
+
+
+@pytest.mark.parametrize("trainer", ["auto", "one_by_one", "stacked"])
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_a_correction_through_the_public_door_has_the_built_in_ones_bits(
+    name: str, trainer: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    built_in, make = REWRITTEN[name]
+    engine = {"workers": 0, "trainer": trainer}
+    expected = raysim.rounds(experiment(client={**CLIENT, "correction": built_in}, engine=engine), dataset=dataset)
+    constants = {key: value for key, value in built_in.items() if key in ("mu", "beta")}
+    own = {**CLIENT, "correction": {"name": "own", "constants": constants}}
+    got = raysim.rounds(experiment(client=own, engine=engine), dataset=dataset, correction=make)
+    for one, other in zip(expected, got, strict=True):
+        assert bits(one) == bits(other)
+
+
+def test_scaffold_through_the_public_door_sums_gradients_under_momentum(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    client = {**CLIENT, "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.5}}
+    expected = raysim.rounds(experiment(client={**client, "correction": {"name": "scaffold"}}), dataset=dataset)
+    got = raysim.rounds(experiment(client=client), dataset=dataset, correction=scaffold)
+    assert [bits(each) for each in got] == [bits(each) for each in expected]
+
+
+# Layers apart
+
+
+def prox_by_layer(section: Any) -> raysim.Correction:
+    """FedProx with a strength by layer."""
+
+    def bend(at: raysim.LocalGradient) -> Tensor:
+        mu = at.layout.vector({"fc2.weight": section.constants["top"]}, default=0.3, like=at.params)
+        return at.gradient + mu * (at.params - at.start)
+
+    return raysim.Correction(raysim.ClientHalf(bend=bend))
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_strength_by_layer_is_fedprox_where_all_are_the_same(
+    trainer: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    engine = {"workers": 0, "trainer": trainer, "dtype": "float64"}
+    whole = experiment(client={**CLIENT, "correction": {"name": "prox", "mu": 0.3}}, engine=engine)
+    bent = experiment(client={**CLIENT, "correction": {"name": "own", "constants": {"top": 0.3}}}, engine=engine)
+    got = raysim.rounds(bent, dataset=dataset, correction=prox_by_layer)
+    for one, other in zip(raysim.rounds(whole, dataset=dataset), got, strict=True):
+        for name, value in one.params.items():
+            torch.testing.assert_close(other.params[name], value, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_strength_holds_back_its_own_layer(trainer: str, dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    """With lr mu = 1 the layer takes the step y <- x - lr grad at every local step: it goes the way of one."""
+    engine = {"workers": 0, "trainer": trainer, "dtype": "float64"}
+
+    def after_one_round(top: float, **client: Any) -> dict[str, Tensor]:
+        own = {"name": "own", "constants": {"top": top}}
+        exp = experiment(client={**CLIENT, "correction": own, **client}, engine=engine)
+        return next(iter(raysim.rounds(exp, dataset=dataset, correction=prox_by_layer))).params
+
+    start = after_one_round(0.3, optimizer={"lr": 0.0})
+    free, held = after_one_round(0.3), after_one_round(10.0)
+    way = {
+        name: [float((params[name] - start[name]).norm()) for params in (free, held)]
+        for name in ("fc1.weight", "fc2.weight")
+    }
+    assert way["fc2.weight"][1] < 0.6 * way["fc2.weight"][0]
+    assert way["fc1.weight"][1] == pytest.approx(way["fc1.weight"][0], rel=0.2)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_bend_sees_what_was_sent_and_comes_after_offset_and_before_clipping(
+    trainer: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """With a bend that puts what was sent in the gradient's place, clipped to 1: lr tau of it is the update."""
+
+    def make(section: Any) -> raysim.Correction:
+        def down(state: Any, gradient: Any) -> dict[str, Tensor]:
+            return {"way": state["way"]}
+
+        def init(params: Tensor) -> dict[str, Tensor]:
+            return {"way": params * 7}
+
+        return raysim.Correction(
+            raysim.ClientHalf(
+                offset=lambda begins: begins.sent["way"] * 1e6,
+                bend=lambda at: (at.sent["way"] + 0 * at.params) * (at.gradient.abs().amax(-1, keepdim=True) > 1e3),
+            ),
+            raysim.ServerHalf(init, lambda stepped: raysim.ServerResult(stepped.params, stepped.state)),
+            raysim.Sent(down),
+        )
+
+    engine = {"workers": 0, "trainer": trainer, "dtype": "float64"}
+    client = {**CLIENT, "max_grad_norm": 1.0}
+    start = next(
+        iter(raysim.rounds(experiment(client={**client, "optimizer": {"lr": 0.0}}, engine=engine), dataset=dataset))
+    ).params
+    done = next(iter(raysim.rounds(experiment(client=client, engine=engine), dataset=dataset, correction=make))).params
+    norm = torch.cat([value.flatten() for value in start.values()]).norm()
+    for name, value in start.items():
+        torch.testing.assert_close(done[name], value - 0.3 * value / norm)
+
+
+def test_halves_are_told_the_layout(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    """Only the last layer is corrected: what is kept of the others stays zero, on both sides."""
+    told = []
+
+    def make(section: Any) -> raysim.Correction:
+        def last(layout: Any, vector: Tensor) -> Tensor:
+            told.append(layout.names)
+            return vector * layout.vector({"fc2.bias": 1.0}, like=vector)
+
+        return raysim.Correction(
+            raysim.ClientHalf(
+                offset=lambda begins: last(begins.layout, begins.state),
+                after=lambda ended: last(ended.layout, ended.delta),
+            ),
+            raysim.ServerHalf(
+                lambda params: {"h": torch.zeros_like(params)},
+                lambda s: raysim.ServerResult(s.params + last(s.layout, s.g), {"h": last(s.layout, s.g)}),
+            ),
+        )
+
+    (done, *_) = raysim.rounds(experiment(client=CLIENT), dataset=dataset, correction=make)
+    plain = next(iter(raysim.rounds(experiment(client=CLIENT), dataset=dataset)))
+    assert set(told) == {tuple(done.params)}
+    assert {name for name, value in done.params.items() if not torch.equal(value, plain.params[name])} == {"fc2.bias"}
+
+
+def test_what_is_not_defined_for_bent_gradients_is_refused(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    def inverting(section: Any) -> raysim.Correction:
+        half = raysim.ClientHalf(bend=lambda at: at.gradient * 2, after=lambda ended: ended.delta, inverts_sgd=True)
+        return raysim.Correction(half)
+
+    bent = experiment(client={**CLIENT, "correction": {"name": "own", "constants": {"top": 0.1}}})
+    nova = bent.changed(["server.aggregator.name=fednova"])
+    with pytest.raises(raysim.ExperimentError, match=r"'fednova' has no a_i for local gradients that are bent"):
+        raysim.rounds(nova, dataset=dataset, correction=prox_by_layer)
+    with pytest.raises(raysim.ExperimentError, match=r"mean gradient from its update, which does not hold where"):
+        raysim.rounds(experiment(client=CLIENT), dataset=dataset, correction=inverting)
+
+
+# Bad input
+
+
+def half(**fields: Any) -> Callable[[Any], raysim.Correction]:
+    return lambda section: raysim.Correction(raysim.ClientHalf(**fields))
+
+
+def server(settle: Any, init: Any = lambda params: {"h": torch.zeros_like(params)}) -> Any:
+    return lambda section: raysim.Correction(server=raysim.ServerHalf(init, settle))
+
+
+def down(function: Any) -> Callable[[Any], raysim.Correction]:
+    return lambda section: raysim.Correction(sent=raysim.Sent(function))
 
 
 @pytest.mark.parametrize(
-    ("built_in", "make"),
+    ("make", "message"),
     [
-        ({"name": "prox", "mu": 0.3}, lambda section: prox.make(prox.Prox(mu=section.constants.get("mu", 0.3)))),
-        ({"name": "scaffold"}, lambda section: scaffold.make(scaffold.Scaffold())),
-        ({"name": "feddyn", "mu": 0.1}, lambda section: feddyn.make(feddyn.FedDyn(mu=0.1))),
+        (lambda section: 0.3, r"correction= must return a raysim.Correction, but returned 0.3"),
+        (half(offset=lambda begins: begins.state), r"correction=: ClientHalf.offset must return a vector as .*\(0,\)"),
+        (half(offset=lambda begins: begins.sent["c"]), r"ClientHalf.offset raised KeyError: 'c'"),
+        (half(offset=lambda begins: 0.0), r"ClientHalf.offset must return a vector as .* but returned 0.0"),
+        (half(after=lambda ended: ended.delta.double()), r"ClientHalf.after .* but returned torch.float64"),
+        (half(after=lambda ended: ended.delta.mul_(2)), r"ClientHalf.after must not write .* but wrote to delta"),
+        (half(after=lambda ended: ended.delta + 1), r"ClientHalf.after must leave zeros between the parameters"),
+        (half(bend=lambda at: at.gradient.add_(at.params)), r"ClientHalf.bend must not write .* wrote to gradient"),
+        (half(bend=lambda at: at.gradient[..., :3]), r"ClientHalf.bend must return a gradient as"),
+        (half(bend=lambda at: at.gradient + 1), r"ClientHalf.bend must leave zeros between the parameters"),
+        (half(start=lambda sent: {"m": torch.zeros(3)}), r"ClientHalf.start must return state\['m'\] as"),
+        (down(lambda state, gradient: {"c": torch.zeros(3)}), r"Sent.down must return vectors\['c'\] as"),
+        (down(lambda state, gradient: None), r"Sent.down must return a mapping .* but returned None"),
+        (server(lambda s: s.params), r"ServerHalf.settle must return a raysim.ServerResult"),
+        (server(lambda s: raysim.ServerResult(s.params, {})), r"state with the names \['h'\], but returned \[\]"),
+        (
+            server(lambda s: raysim.ServerResult(s.params, {"h": s.state["h"].add_(s.g)})),
+            r"ServerHalf.settle must not write to its arguments, but wrote to state\['h'\]",
+        ),
+        (server(lambda s: raysim.ServerResult(s.params[1:], s.state)), r"ServerHalf.settle must return params as"),
+        (
+            lambda section: raysim.Correction(server=raysim.ServerHalf(average="mean")),
+            r"ServerHalf.average must name a vector of the server's state, \[\], but is 'mean'",
+        ),
+        (
+            lambda section: raysim.Correction(sent=raysim.Sent(sums_changes=True)),
+            r"Sent.sums_changes sums what `after` changes, but ClientHalf.after is None",
+        ),
     ],
-    ids=["prox", "scaffold", "feddyn"],
 )
-def test_a_correction_through_the_public_door_has_the_built_in_ones_bits(
-    built_in: dict[str, Any],
-    make: Callable[[raysim.OwnPart], raysim.Correction],
-    dataset: raysim.FederatedDataset,
-    experiment: Make,
+def test_a_record_that_does_not_hold_is_refused_before_the_first_round(
+    make: Any, message: str, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
-    expected = list(raysim.rounds(experiment(client={**CLIENT, "correction": built_in}), dataset=dataset))
-    own = experiment(client=CLIENT)
-    assert_same(expected, list(raysim.rounds(own, dataset=dataset, correction=make)))
+    with pytest.raises(raysim.ExperimentError, match=message):
+        raysim.rounds(experiment(client=CLIENT), dataset=dataset, correction=make)
+
+
+def test_what_fails_later_names_client_and_round(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    def after(ended: raysim.ClientEnd) -> Tensor:
+        if ended.gap > 1:
+            raise KeyError("my own mistake")
+        return ended.delta
+
+    cohorts = {"sampler": {"name": "replay", "cohorts": [["c1", "c2"], ["c3"], ["c2"], ["c4"]]}}
+    with pytest.raises(raysim.ClientError, match=r"client 'c2' failed in round 2(.|\n)*my own mistake"):
+        list(raysim.rounds(experiment(client=CLIENT, cohort=cohorts), dataset=dataset, correction=half(after=after)))
 
 
 def test_a_script_s_correction_weighs_as_it_is_defined_and_is_recorded_as_own(
     dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path
 ) -> None:
-    def make(section: raysim.OwnPart) -> raysim.Correction:
-        return scaffold.make(scaffold.Scaffold())
-
     with pytest.raises(raysim.ExperimentError, match=r"name = 'own' is defined with server.weighting = 'uniform'"):
-        raysim.rounds(experiment(server={"weighting": "examples"}), dataset=dataset, correction=make)
-    raysim.run(experiment(), dataset=dataset, correction=make, path=tmp_path / "run")
+        raysim.rounds(experiment(server={"weighting": "examples"}), dataset=dataset, correction=scaffold)
+    raysim.run(experiment(), dataset=dataset, correction=scaffold, path=tmp_path / "run")
     with pytest.raises(raysim.ExperimentError, match=r"passes as correction=, but none was passed"):
         raysim.resume(tmp_path / "run", dataset=dataset)
-
-
-def test_a_client_optimizer_steps_as_it_says(dataset: raysim.FederatedDataset, experiment: Make) -> None:
-    def make(section: Any) -> raysim.ClientOptimizer:
-        def step(params: Tensor, gradient: Tensor, state: Any, lr: Any) -> None:
-            params.sub_(state["v"].mul_(section.constants["rho"]).add_(gradient) * lr)
-
-        return raysim.ClientOptimizer(lambda params: {"v": torch.zeros_like(params)}, step)
-
-    momentum = {"optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.5}}
-    own = {"optimizer": {"name": "own", "lr": 0.1, "constants": {"rho": 0.5}}}
-    left = raysim.rounds(experiment(client=momentum), dataset=dataset)
-    right = raysim.rounds(experiment(client=own), dataset=dataset, client_optimizer=make)
-    for one, other in zip(left, right, strict=True):
-        for name, value in one.params.items():
-            torch.testing.assert_close(value, other.params[name])

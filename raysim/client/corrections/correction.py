@@ -3,11 +3,11 @@
 A record of pure functions over flat vectors (P,): the client's half, the server's half, and what they send to each
 other. In local training, from the model x that was received,
 
-    gradient = grad - [anchored] grad at x on the same batch + offset_i + pull (y - x)
+    gradient = bend(grad - [anchored] grad at x on the same batch + offset_i + pull (y - x))
 
 with one vector offset_i per client, fixed for the round; clipping, weight decay and the optimizer come after it. So all
-that differs from one method to the next is where offset_i comes from, and what the two halves keep. A round calls, in
-this order:
+that differs from one method to the next is where offset_i comes from, and what the two halves keep. What no offset and
+no pull can say, a `bend` does, which is called at every local step. A round calls, in this order:
 
     server     sent.down(server's state, mean full gradient) -> vectors beside the model
     client i   offset(ClientStart) -> offset_i;  local training;  after(ClientEnd) -> the client's next state
@@ -24,6 +24,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from raysim.client.optimizers.optimizer import ClientOptimizer, State
+from raysim.models.layout import Layout
 
 Vectors = Mapping[str, Tensor]
 """Flat vectors (P,) by name."""
@@ -33,12 +34,28 @@ class ClientStart(NamedTuple):
     """A client at the beginning of its round.
 
     sent: what came beside the model. state: the client's own vector, zeros before its first round; empty where clients
-    remember nothing. gradient: its full local gradient at x, where the correction asks for it.
+    remember nothing. gradient: its full local gradient at x, where the correction asks for it. layout: where each
+    parameter lies in a vector.
     """
 
     sent: Vectors
     state: Tensor
     gradient: Tensor | None
+    layout: Layout
+
+
+class LocalGradient(NamedTuple):
+    """A local step's gradient: of one client, (P,), or of a stack of clients, (K, P); not to be written to.
+
+    gradient: with what offset and pull added to it. params: y. start: x, (P,). sent: what came beside the model, (P,)
+    each. layout: where each parameter lies along the last axis.
+    """
+
+    gradient: Tensor
+    params: Tensor
+    start: Tensor
+    sent: Vectors
+    layout: Layout
 
 
 class ClientEnd(NamedTuple):
@@ -46,6 +63,7 @@ class ClientEnd(NamedTuple):
 
     delta: y - x, before an adversary had its way. tau: local steps taken. lr: of this round. gap: rounds since it last
     took part, t - t'; at its first, any number. gradient: the mean of its raw loss gradients, where that is summed.
+    layout: where each parameter lies in a vector.
     """
 
     sent: Vectors
@@ -55,6 +73,7 @@ class ClientEnd(NamedTuple):
     lr: float
     gap: int
     gradient: Tensor | None
+    layout: Layout
 
 
 class ServerStepped(NamedTuple):
@@ -63,7 +82,7 @@ class ServerStepped(NamedTuple):
     state: the server's half before it. params: x - lr f g. g: f g, the pseudo-gradient as FedGLAD scaled it: x - the
     clients' mean. clients, population: M and N. lr: the clients' of this round. tau: mean local steps of the cohort.
     changes: sum over the cohort of what their states changed by, where the correction sums that. gradient: the
-    cohort's mean full gradient at x, where there was a pass for it.
+    cohort's mean full gradient at x, where there was a pass for it. layout: where each parameter lies in a vector.
     """
 
     state: Vectors
@@ -75,6 +94,7 @@ class ServerStepped(NamedTuple):
     tau: float
     changes: Tensor
     gradient: Tensor | None
+    layout: Layout
 
 
 class ServerResult(NamedTuple):
@@ -96,6 +116,7 @@ class ClientHalf(NamedTuple):
     inverts_sgd: `after` takes that mean from how far the client went, (x - y) / (tau lr), which holds for plain SGD.
         With `sums_gradients` it does so where local steps are plain SGD, and `ClientEnd.gradient` is None there.
     optimizer, start: what stands in for the client's optimizer, and its state in every round, from what was sent.
+    bend: the gradient to step with, made of the one at hand at every local step; each row of a stack by itself.
     """
 
     pull: float = 0.0
@@ -107,10 +128,12 @@ class ClientHalf(NamedTuple):
     inverts_sgd: bool = False
     optimizer: ClientOptimizer | None = None
     start: Callable[[Vectors], State] | None = None
+    bend: Callable[[LocalGradient], Tensor] | None = None
 
     def sums(self, plain_sgd: bool) -> bool:
         """Whether trainers sum raw gradients, for clients whose local steps are plain SGD but for the correction."""
-        return self.sums_gradients and not (self.inverts_sgd and plain_sgd)
+        inverts = self.inverts_sgd and plain_sgd and self.bend is None
+        return self.sums_gradients and not inverts
 
 
 class ServerHalf(NamedTuple):

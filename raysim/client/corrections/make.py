@@ -37,6 +37,7 @@ CORRECTIONS: Choice[Correction] = Choice(
         mime.MimeLite: mime.make,
         feddane.FedDane: feddane.make,
     },
+    record=Correction,
 )
 
 

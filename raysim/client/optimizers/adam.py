@@ -68,4 +68,4 @@ def make(section: ClientAdam | ClientAdamW) -> ClientOptimizer:
         denominator = torch.sqrt(v, out=state["scratch"]).div_(math.sqrt(1 - b2**k)).add_(eps)
         descend_ratio(params, m, denominator, lr / (1 - b1**k))
 
-    return ClientOptimizer(init, step)
+    return ClientOptimizer(init, step, adds_decay=isinstance(section, ClientAdamW))

@@ -25,6 +25,7 @@ OPTIMIZERS: Choice[ClientOptimizer] = Choice(
         adam.ClientAdamW: adam.make,
         adagrad.ClientAdagrad: adagrad.make,
     },
+    record=ClientOptimizer,
 )
 
 
@@ -34,5 +35,5 @@ def make(section: OptimizerSection) -> ClientOptimizer:
 
 
 def gradient_decay(section: OptimizerSection) -> float:
-    """The weight decay that is added to the gradient: adamw decays the weights by themselves."""
-    return 0.0 if isinstance(section, adam.ClientAdamW) else getattr(section, "weight_decay", 0.0)
+    """The weight decay that the training loop adds to the gradient: none where the optimizer sees to it itself."""
+    return 0.0 if make(section).adds_decay else getattr(section, "weight_decay", 0.0)

@@ -18,10 +18,16 @@ Rate = float | Tensor
 
 
 class ClientOptimizer(NamedTuple):
-    """`init(params) -> state` of a round's start; `step(params, gradient, state, lr)` in place."""
+    """`init(params) -> state` of a round's start; `step(params, gradient, state, lr)` in place.
+
+    Where clients are trained together, `params` is a stack (K, P), and so is every vector of the state: `step` works on
+    each number, or each row, by itself. adds_decay: `step` applies the section's `weight_decay` itself; otherwise the
+    training loop adds weight_decay y to the gradient, after clipping.
+    """
 
     init: Callable[[Tensor], State]
     step: Callable[[Tensor, Tensor, State, Rate], None]
+    adds_decay: bool = False
 
 
 def descend(params: Tensor, direction: Tensor, lr: Rate) -> None:

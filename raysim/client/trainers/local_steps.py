@@ -2,7 +2,7 @@
 
     gradient = grad                                       of the batch's loss at y
              - grad at x, same batch and masks            where the rule is anchored (Mime)
-             + offset_i + pull (y - x)                    the correction
+             + offset_i + pull (y - x), bent              the correction
              clipped to max_grad_norm, + decay y
     y        = the optimizer's step
 
@@ -15,7 +15,7 @@ which is y - lr (grad + pull (y - x) + offset_i): a correction costs one pass ov
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,13 +24,16 @@ from torch import Tensor
 from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State
 from raysim.client.trainer import Client
 
+Bend = Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor]], Tensor]
+
 
 @dataclass(frozen=True)
 class StepRule:
     """What does not change in a run.
 
     pull: of the correction. anchored: the gradient at x is subtracted. sums_gradients: the mean of the raw gradients is
-    asked for. plain: the shortcut above; a trainer's products then write into the weights.
+    asked for. plain: the shortcut above; a trainer's products then write into the weights. bend: what else the
+    correction does, (gradient, y, x, what came beside the model) -> gradient.
     """
 
     optimizer: ClientOptimizer
@@ -40,6 +43,7 @@ class StepRule:
     anchored: bool
     sums_gradients: bool
     plain: bool
+    bend: Bend | None = None
 
 
 class LocalSteps:
@@ -68,6 +72,7 @@ class LocalSteps:
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
         self._rule, self._params, self._gradient, self._anchor = rule, params, gradient, anchor_gradient
+        self._x, self._sent = x, clients[0].sent
         keep = 1 - lr * rule.pull
         self._lr = _like(lr, params)
         self.keep: Rate = _like(keep, params)
@@ -123,6 +128,8 @@ class LocalSteps:
             gradient.add_(constant)
         if self._rule.pull:
             gradient.add_(params, alpha=self._rule.pull)
+        if self._rule.bend is not None:
+            gradient.copy_(self._rule.bend(gradient, params, self._x, self._sent))
         shape_gradient(gradient, params, self._rule.max_grad_norm, self._rule.decay)
         self._rule.optimizer.step(params, gradient, state, lr)
 

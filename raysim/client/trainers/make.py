@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable, Mapping
 
 import torch
+from torch import Tensor
 
 from raysim.client.corrections import make as corrections
+from raysim.client.corrections.correction import LocalGradient
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Trainer
@@ -17,12 +20,13 @@ from raysim.client.trainers.fused import Fused, LayersByHand
 from raysim.client.trainers.kernel.dense import Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel
 from raysim.client.trainers.kernel.library import NoLibraryError
-from raysim.client.trainers.local_steps import StepRule
+from raysim.client.trainers.local_steps import Bend, StepRule
 from raysim.client.trainers.one_by_one import OneByOne
 from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.client.trainers.stacked import Stacked
 from raysim.client.trainers.vmap import Vmap
 from raysim.errors import ResourceError
+from raysim.models.layout import Layout
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task, squared_error
 
@@ -48,7 +52,7 @@ def make(
     Raises:
         ResourceError: this machine lacks what the trainer needs.
     """
-    rule = rule_for(section, sums_gradients, product_makes_step=choice.trainer != "vmap")
+    rule = rule_for(section, sums_gradients, product_makes_step=choice.trainer != "vmap", layout=model.params)
     products = torch.bfloat16 if precision == "bf16" else like.params.dtype
     if choice.trainer == "one_by_one":
         return OneByOne(model, like, task, rule, products)
@@ -83,8 +87,13 @@ def _kernel(layers: Recognised, model: Model, like: Weights, task: Task) -> Kern
         ) from error
 
 
-def rule_for(section: ClientSection, sums_gradients: bool, product_makes_step: bool) -> StepRule:
-    """What the section does to a gradient, and whether plain SGD's shortcut will do."""
+def rule_for(
+    section: ClientSection, sums_gradients: bool, product_makes_step: bool, layout: Layout | None = None
+) -> StepRule:
+    """What the section does to a gradient, and whether plain SGD's shortcut will do.
+
+    `layout`: of the model, where the rule is carried out; a rule that is only looked at has none.
+    """
     correction = corrections.make(section.correction).client
     sums_gradients |= correction.sums(section.is_plain_sgd)
     return StepRule(
@@ -98,6 +107,18 @@ def rule_for(section: ClientSection, sums_gradients: bool, product_makes_step: b
         and section.is_plain_sgd
         and correction.optimizer is None
         and not correction.anchored
+        and correction.bend is None
         and not sums_gradients
         and section.optimizer.lr * correction.pull <= LARGEST_PULL,
+        bend=None if layout is None or correction.bend is None else _with_layout(correction.bend, layout),
     )
+
+
+def _with_layout(bend: Callable[[LocalGradient], Tensor], layout: Layout) -> Bend:
+    def bent(gradient: Tensor, params: Tensor, x: Tensor, sent: Mapping[str, Tensor]) -> Tensor:
+        made = bend(LocalGradient(gradient, params, x, sent, layout))
+        if made.shape != gradient.shape:
+            raise ValueError(f"bend must return {tuple(gradient.shape)}, but returned {tuple(made.shape)}.")
+        return made
+
+    return bent

@@ -28,7 +28,7 @@ from raysim.client.trainers.layers.build import for_stack, turned
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.layers.layer import Layer, every
 from raysim.client.trainers.layers.parameter import Parameter
-from raysim.client.trainers.local_steps import LocalSteps, StepRule
+from raysim.client.trainers.local_steps import Bend, LocalSteps, StepRule
 from raysim.client.trainers.recognise import Recognised
 from raysim.client.trainers.scores import Scores
 from raysim.client.trainers.together import lay_together
@@ -65,8 +65,8 @@ class Stacked:
         self._recognised = recognised
         self._model = model
         self._task = task
-        self._rule = rule
         self._turned = Turned(model.params, turned(recognised.layers))
+        self._rule = rule if rule.bend is None else replace(rule, bend=_as_they_lie(rule.bend, self._turned))
         self._stacks: list[_Stack] = []
 
     def train(
@@ -177,6 +177,16 @@ def _rows(starts: Sequence[LocalStart], clients: int) -> tuple[Tensor, Rate]:
     params = torch.stack([weights.params for weights, _ in starts])
     rates = torch.tensor([lr for _, lr in starts], dtype=torch.float64, device=params.device)
     return params.repeat(clients, 1), rates.unsqueeze(1).repeat(clients, 1)
+
+
+def _as_they_lie(bend: Bend, turned: Turned) -> Bend:
+    """The same over vectors that hold some matrices turned."""
+
+    def bent(gradient: Tensor, params: Tensor, x: Tensor, sent: Mapping[str, Tensor]) -> Tensor:
+        back = turned.turn_back
+        return turned.turn(bend(back(gradient), back(params), back(x), sent))
+
+    return bent
 
 
 class _Network:

@@ -28,7 +28,7 @@ from raysim.data.sources.newsgroups import Newsgroups
 from raysim.data.tokens.words import FIRST, Words
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
-from raysim.engine.plan import first_examples
+from raysim.engine.plan import first_examples, own_parts
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError
@@ -80,6 +80,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     population = _label_population(dataset) if experiment.server.diagnostics.labels else None
     choice = _choice(experiment, made, task)
     plan = Plan(experiment, dataset, made, initial, task, choice, population)
+    own_parts.check(plan)
     plan.initial_state()
     if isinstance(experiment.server.optimizer, OwnPart):
         own.check_step(optimizers.make(experiment.server.optimizer), initial.params, made.params)

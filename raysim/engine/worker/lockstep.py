@@ -11,6 +11,7 @@ import json
 from collections.abc import Hashable
 
 from raysim.client.corrections import make as corrections
+from raysim.client.optimizers import choice as optimizers
 from raysim.client.trainers.choose import STACK_NUMBERS
 from raysim.client.trainers.make import rule_for
 from raysim.engine.numerics import choose_device
@@ -27,13 +28,16 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
     look at the others, while products of a stack of clients may be cut up by how many there are.
 
     Clients that remember, passes before training, updates that are looked at again, and samplers that learn keep a run
-    by itself; and so does a trainer that cannot train a client from several starts.
+    by itself; and so do a trainer that cannot train a client from several starts, and a client optimizer that is no
+    built-in one, which may not take a rate for each row.
     """
     e = plan.experiment
     plain = rule_for(e.client, sums_gradients=False, product_makes_step=True).plain
     alone = (
         not (plan.choice.trainer == "stacked" or (plan.choice.trainer == "compiled" and plain))
         or not corrections.make(e.client.correction).only_pulls
+        or not optimizers.OPTIMIZERS.is_built_in(e.client.optimizer)
+        or plan.algorithm().remembers
         or plan.keeps_updates
         or e.engine.cuda_graphs
     )

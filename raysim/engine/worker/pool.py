@@ -179,9 +179,11 @@ class Pool:
         return result.sums
 
     def _states(self, sent: Broadcast, index: int, chunk: Chunk) -> AbstractContextManager[ClientStates | None]:
-        if self._store is None:
+        if self._store is None or sent.phase + 1 < len(self._algorithm.phases):
             return nullcontext()
-        like = sent.weights.params.cpu()
+        params = sent.weights.params
+        # Only its length and dtype are asked for.
+        like = torch.empty(self._algorithm.remembers * len(params), dtype=params.dtype, device="meta")
         if sent.measures:
             return nullcontext(self._store.reader(sent.places, like))
         return self._store.chunk(sent.round, index, chunk, sent.places, like)

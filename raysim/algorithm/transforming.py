@@ -1,0 +1,123 @@
+"""Applies transforms to the updates of trained clients, in order: a pure function of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from raysim import seeds
+from raysim.algorithm.phase import Broadcast
+from raysim.client.local_training import Trained, measured, working_on
+from raysim.client.trainer import Client
+from raysim.client.transform import Transform, TransformAt, Transformed
+from raysim.errors import ExperimentError
+from raysim.models.layout import Layout
+from raysim.models.probe import called, check_vector, probe
+
+
+class Transforming(NamedTuple):
+    """What all clients do to their updates before they send them; `seed` addresses what transforms draw."""
+
+    transforms: tuple[Transform, ...]
+    layout: Layout
+    seed: int
+
+
+def transformed(
+    how: Transforming,
+    sent: Broadcast,
+    computed: Trained,
+    states: Callable[[Client], Sequence[Tensor]],
+    id_of: Callable[[int], str],
+) -> tuple[Trained, list[list[Tensor]]]:
+    """Return the clients with the updates that they send, measured anew, and the vectors that each of them keeps.
+
+    An update that is not finite stays as it is, and so does what its client keeps.
+
+    Args:
+        how: see there.
+        sent: what the clients received.
+        computed: what they made of it; not written to.
+        states: the vectors that a client keeps for transforms, in their order.
+        id_of: a position's client id.
+    """
+    if not how.transforms:
+        return computed, [[]] * len(computed.clients)
+    deltas, kept = [], []
+    with torch.inference_mode():
+        for row, client in enumerate(computed.clients):
+            delta, before = computed.updates.delta[row], states(client)
+            if computed.finite[row]:
+                with working_on(client.position):
+                    delta, after = _of_one(how, sent, client, delta, before, id_of(client.position))
+            else:
+                after = list(before)
+            deltas.append(delta)
+            kept.append(after)
+        # Stacked, so that each lies where torch aligns it, whatever a transform returned.
+        updates = replace(computed.updates, delta=torch.stack(deltas), squared_norms=None)
+        return measured(computed.clients, updates, how.layout), kept
+
+
+def _of_one(
+    how: Transforming, sent: Broadcast, client: Client, delta: Tensor, before: Sequence[Tensor], client_id: str
+) -> tuple[Tensor, list[Tensor]]:
+    states, kept = iter(before), []
+    none = delta.new_zeros(()).expand_as(delta)
+    for place, transform in enumerate(how.transforms):
+        key = seeds.key(how.seed, "transform", sent.round, client.position, place)
+        generator = torch.Generator(delta.device).manual_seed(key >> 1)
+        state = next(states) if transform.keeps_state else none
+        steps = client.batches.num_steps
+        at = TransformAt(
+            delta, how.layout, state, client_id, sent.round, generator, client.num_examples, steps, sent.lr
+        )
+        delta, state = checked(transform, transform.apply(at), at)
+        if transform.keeps_state:
+            kept.append(state)
+    return delta, kept
+
+
+def check(transform: Transform, said: str, params: Tensor, layout: Layout) -> None:
+    """Apply the transform once, before the first round, to an update of the model's size.
+
+    Raises:
+        ExperimentError: it raises, writes to an argument, or returns what it may not.
+    """
+    delta = probe(layout, params)
+    generator = torch.Generator(params.device).manual_seed(0)
+    at = TransformAt(delta, layout, torch.zeros_like(delta), "probe", 0, generator, 1, 1, 0.1)
+    made = called(f"{said}: apply", transform.apply, at)
+    try:
+        whole = checked(transform, made, at)
+    except (TypeError, ValueError) as error:
+        raise ExperimentError(f"{said}: {error}.") from None
+    for name, vector in whole._asdict().items():
+        check_vector(f"{said}: apply", name, vector, delta, layout)
+
+
+def checked(transform: Transform, made: Tensor | Transformed, at: TransformAt) -> Transformed:
+    """Return what a transform made, with the state as it was where it keeps none.
+
+    Raises:
+        TypeError, ValueError: it is not what it has to be.
+    """
+    if transform.keeps_state != isinstance(made, Transformed):
+        what = "a raysim.Transformed" if transform.keeps_state else "a tensor"
+        raise TypeError(
+            f"a transform with keeps_state = {transform.keeps_state} must return {what}, but returned {made!r}"
+        )
+    whole = made if isinstance(made, Transformed) else Transformed(made, at.state)
+    for name, vector in whole._asdict().items():
+        if not isinstance(vector, Tensor):
+            raise TypeError(f"a transform's {name} must be a tensor, but is {vector!r}")
+        if vector.shape != at.delta.shape or vector.dtype != at.delta.dtype:
+            raise ValueError(
+                f"a transform's {name} must be {at.delta.dtype} of shape {tuple(at.delta.shape)}, but is "
+                f"{vector.dtype} of shape {tuple(vector.shape)}"
+            )
+    return whole

@@ -1,0 +1,110 @@
+"""Checks a correction that a script or a package brings, before the first round: each function is tried once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from raysim.client.corrections.correction import (
+    ClientEnd,
+    ClientHalf,
+    ClientStart,
+    Correction,
+    LocalGradient,
+    ServerHalf,
+    ServerResult,
+    ServerStepped,
+    Vectors,
+)
+from raysim.client.optimizers.own import check_step
+from raysim.errors import ExperimentError
+from raysim.models.layout import Layout
+from raysim.models.probe import called, check_vector, check_vectors, probe
+
+LR = 0.1
+
+
+def check(correction: Correction, said: str, params: Tensor, layout: Layout, rows: bool, plain_sgd: bool) -> None:
+    """Call every function of the record with vectors of the model's size.
+
+    Args:
+        correction: the record.
+        said: how messages name it.
+        params: the initial model.
+        layout: where its parameters lie.
+        rows: clients are trained together.
+        plain_sgd: see `ClientHalf.sums`.
+
+    Raises:
+        ExperimentError: a function raises, writes to an argument, or returns what it may not; names it.
+    """
+    sent, half = correction.sent, correction.client
+    if sent.sums_changes and half.after is None:
+        raise ExperimentError(f"{said}: Sent.sums_changes sums what `after` changes, but ClientHalf.after is None.")
+    like = probe(layout, params)
+    mean = like if sent.full_gradients else None
+    state = called(f"{said}: ServerHalf.init", correction.server.init, like.clone())
+    _check_names(f"{said}: ServerHalf.init", state)
+    down = called(f"{said}: Sent.down", sent.down, state, mean)
+    _check_names(f"{said}: Sent.down", down)
+    check_vectors(f"{said}: Sent.down", "vectors", down, dict.fromkeys(down, like), layout)
+    _check_client(half, said, down, like, layout, rows, plain_sgd)
+    _check_server(correction, said, state, like, layout, mean)
+
+
+def _check_client(
+    half: ClientHalf, said: str, down: Vectors, like: Tensor, layout: Layout, rows: bool, plain_sgd: bool
+) -> None:
+    own = like * 0.3 if half.own_gradient else None
+    state = like * 0.5 if half.after is not None else like.new_zeros(0)
+    if half.offset is not None:
+        made = called(f"{said}: ClientHalf.offset", half.offset, ClientStart(down, state, own, layout))
+        check_vector(f"{said}: ClientHalf.offset", "a vector", made, like, layout)
+    if half.after is not None:
+        gradient = like * 0.3 if half.sums(plain_sgd) else None
+        ended = ClientEnd(down, state, like * 0.7, 1, LR, 1, gradient, layout)
+        made = called(f"{said}: ClientHalf.after", half.after, ended)
+        check_vector(f"{said}: ClientHalf.after", "a vector", made, like, layout)
+    for stack in [like, probe(layout, like, rows=2)] if rows else [like]:
+        _check_bend(half, said, down, stack, like, layout)
+    start = None
+    if half.start is not None:
+        start = called(f"{said}: ClientHalf.start", half.start, down)
+        _check_names(f"{said}: ClientHalf.start", start)
+        check_vectors(f"{said}: ClientHalf.start", "state", start, dict.fromkeys(start, like), layout)
+    if half.optimizer is not None:
+        check_step(half.optimizer, f"{said}: ClientHalf.optimizer", like, layout, rows, start)
+
+
+def _check_bend(half: ClientHalf, said: str, down: Vectors, stack: Tensor, x: Tensor, layout: Layout) -> None:
+    if half.bend is None:
+        return
+    made = called(f"{said}: ClientHalf.bend", half.bend, LocalGradient(stack, stack * 0.5, x, down, layout))
+    check_vector(f"{said}: ClientHalf.bend", "a gradient", made, stack, layout)
+
+
+def _check_server(
+    correction: Correction, said: str, state: Vectors, like: Tensor, layout: Layout, mean: Tensor | None
+) -> None:
+    server: ServerHalf = correction.server
+    if server.average is not None and server.average not in state:
+        raise ExperimentError(
+            f"{said}: ServerHalf.average must name a vector of the server's state, {sorted(state)}, but is "
+            f"{server.average!r}."
+        )
+    if server.settle is None:
+        return
+    changes = like * 0.3 if correction.sent.sums_changes else like.new_zeros(0)
+    stepped = ServerStepped(state, like * 0.7, like * 0.5, 1, 2, LR, 1.0, changes, mean, layout)
+    made = called(f"{said}: ServerHalf.settle", server.settle, stepped)
+    if not isinstance(made, ServerResult):
+        raise ExperimentError(f"{said}: ServerHalf.settle must return a raysim.ServerResult, but returned {made!r}.")
+    check_vector(f"{said}: ServerHalf.settle", "params", made.params, like, layout)
+    check_vectors(f"{said}: ServerHalf.settle", "state", made.state, state, layout)
+
+
+def _check_names(said: str, made: Any) -> None:
+    if not isinstance(made, Mapping) or not all(isinstance(value, Tensor) for value in made.values()):
+        raise ExperimentError(f"{said} must return a mapping from names to tensors, but returned {made!r}.")

@@ -1,0 +1,92 @@
+"""Checks a client optimizer that a script or a package brings, before the first round: it takes a step or two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raysim.client.optimizers.optimizer import ClientOptimizer, State
+from raysim.errors import ExperimentError
+from raysim.models.layout import Layout
+from raysim.models.probe import called, described, probe
+
+LR = 0.1
+
+
+def check_step(
+    optimizer: ClientOptimizer,
+    said: str,
+    params: Tensor,
+    layout: Layout,
+    rows: bool,
+    start: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Take two steps of one client, and where clients are trained together, of a stack.
+
+    Args:
+        optimizer: the pair of functions.
+        said: how messages name it.
+        params: of one client.
+        layout: where its parameters lie.
+        rows: clients are trained together.
+        start: the state to start from, (P,) each; None: as `init` makes it.
+
+    Raises:
+        ExperimentError: the state is not what it has to be, or a row of a stack depends on another.
+    """
+    stack = probe(layout, params, rows=2)
+    alone = [_stepped(optimizer, said, row, layout, start) for row in stack]
+    if not rows:
+        return
+    together = _stepped(optimizer, said, stack, layout, start)
+    if not torch.allclose(together, torch.stack(alone), rtol=1e-3, atol=1e-5):
+        raise ExperimentError(
+            f"{said} must step each row of a stack (K, P) as it steps one client (P,), because clients are trained "
+            f"together here, but the rows differ: reduce over the last axis only, or set engine.trainer = 'fused' or "
+            f"'one_by_one'."
+        )
+
+
+def _stepped(
+    optimizer: ClientOptimizer, said: str, params: Tensor, layout: Layout, start: Mapping[str, Tensor] | None
+) -> Tensor:
+    """The weights after two steps, with a state that was checked."""
+    params = params.clone()
+    state: State = {} if start is None else {name: value.expand(params.shape) for name, value in start.items()}
+    if start is None:
+        state = called(f"{said}: init", optimizer.init, params)
+        _check_init(f"{said}: init", state, params)
+    # Of other directions: a step that normalises would take the one back with the other.
+    for gradient in (params * 0.5, params.square()):
+        _step(optimizer, f"{said}: step", params, gradient, state)
+    if not layout.has_zero_gaps(params):
+        raise ExperimentError(f"{said}: step must leave zeros between the parameters of a flat vector as they are.")
+    return params
+
+
+def _check_init(said: str, state: Any, params: Tensor) -> None:
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ExperimentError(f"{said} must return a dict from names to tensors, but returned {state!r}.")
+    lead = params.shape[:-1]
+    for name, value in state.items():
+        if value.shape[: len(lead)] != lead:
+            raise ExperimentError(
+                f"{said} must return a row of {name!r} for each row of params, {described(params)}, but returned "
+                f"{described(value)}: torch.zeros_like(params) has them."
+            )
+
+
+def _step(optimizer: ClientOptimizer, said: str, params: Tensor, gradient: Tensor, state: State) -> None:
+    given, before = dict(state), [(value.shape, value.dtype) for value in state.values()]
+    made = called(said, optimizer.step, params, gradient, state, LR, writes=("argument",))
+    if made is not None:
+        raise ExperimentError(f"{said} must write to params and state in place and return None, but returned {made!r}.")
+    if list(state) != list(given) or any(state[name] is not value for name, value in given.items()):
+        raise ExperimentError(
+            f"{said} must write to the tensors of state in place, but put others there: value.copy_(new) writes."
+        )
+    if before != [(value.shape, value.dtype) for value in state.values()]:
+        raise ExperimentError(f"{said} must leave the shapes and dtypes of state as they are.")

@@ -1,0 +1,34 @@
+"""Says which vectors a client keeps from round to round: a correction's, and one for each transform that keeps one.
+
+All of them together are the client's state, one row of numbers (S P,): the correction's first, then the transforms' in
+their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from raysim.client.corrections.correction import Correction
+from raysim.client.transform import Transform
+
+
+class StateVectors(NamedTuple):
+    """Whose vectors there are.
+
+    correction: whether the correction keeps one. transforms: by their place in the list, those that keep one.
+    """
+
+    correction: bool
+    transforms: tuple[int, ...]
+
+    @property
+    def num(self) -> int:
+        """S, the vectors of a client; 0: clients keep no state."""
+        return self.correction + len(self.transforms)
+
+
+def state_vectors(correction: Correction, transforms: Sequence[Transform]) -> StateVectors:
+    """Read from the records what their clients keep."""
+    keeping = tuple(place for place, transform in enumerate(transforms) if transform.keeps_state)
+    return StateVectors(correction.client.after is not None, keeping)

@@ -1,0 +1,97 @@
+"""Calls a function that a script or a package brings, before the first round, and refuses what it does wrong.
+
+It gets vectors of the model's size with numbers that differ, and zeros in the gaps. Refused are errors, arguments that
+are written to, and vectors of another shape or dtype or with numbers in the gaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raysim.errors import ExperimentError
+from raysim.models.layout import Layout
+
+
+def probe(layout: Layout, like: Tensor, rows: int | None = None) -> Tensor:
+    """Numbers between -0.1 and 0.1, (P,) or (rows, P), in the dtype of `like` and on its device."""
+    numbers = torch.arange(1, (rows or 1) * layout.size + 1, dtype=torch.float64, device=like.device)
+    flat = numbers.sin_().mul_(0.1).to(like.dtype).view(*[] if rows is None else [rows], layout.size)
+    return layout.map(lambda name, tensor: tensor, flat)
+
+
+def called(said: str, function: Callable[..., Any], *arguments: Any, writes: tuple[str, ...] = ()) -> Any:
+    """Return what the function returns.
+
+    Args:
+        said: how messages name it.
+        function: the user's.
+        arguments: records, mappings and tensors.
+        writes: arguments that it may write to, as in "argument 1".
+
+    Raises:
+        ExperimentError: it raised, or wrote to an argument; from the error that it raised.
+    """
+    given = [(name, tensor) for i, argument in enumerate(arguments, 1) for name, tensor in _tensors(argument, i)]
+    before = [tensor.clone() for _, tensor in given]
+    try:
+        with torch.no_grad():
+            made = function(*arguments)
+    except Exception as error:
+        raise ExperimentError(f"{said} raised {type(error).__name__}: {error}") from error
+    for (name, tensor), old in zip(given, before, strict=True):
+        if not name.startswith(writes or ("\0",)) and not torch.equal(tensor, old):
+            raise ExperimentError(f"{said} must not write to its arguments, but wrote to {name}: clone it first.")
+    return made
+
+
+def check_vector(said: str, name: str, made: Any, like: Tensor, layout: Layout) -> None:
+    """Refuse what is no vector like `like`, or has numbers in the gaps between the layout's tensors.
+
+    Raises:
+        ExperimentError: says what was returned, and what has to be.
+    """
+    if not isinstance(made, Tensor) or made.shape != like.shape or made.dtype != like.dtype:
+        raise ExperimentError(f"{said} must return {name} as {described(like)}, but returned {described(made)}.")
+    if made.shape[-1] == layout.size and not layout.has_zero_gaps(made):
+        raise ExperimentError(
+            f"{said} must leave zeros between the parameters of a flat vector, but {name} has other numbers there: "
+            f"make it by layout.map(function, vector), or multiply it by layout.vector({{}}, default=1.0)."
+        )
+
+
+def check_vectors(said: str, what: str, made: Any, like: Mapping[str, Tensor], layout: Layout) -> None:
+    """Refuse a mapping whose names are not those of `like`, or whose vectors are not like these; see `check_vector`."""
+    if not isinstance(made, Mapping):
+        raise ExperimentError(f"{said} must return {what} as a mapping from names to tensors, but returned {made!r}.")
+    if set(made) != set(like):
+        raise ExperimentError(f"{said} must return {what} with the names {sorted(like)}, but returned {sorted(made)}.")
+    for name, vector in made.items():
+        check_vector(said, f"{what}[{name!r}]", vector, like[name], layout)
+
+
+def described(value: Any) -> str:
+    """What a message says of a value: dtype and shape of a tensor."""
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+
+
+def _tensors(value: Any, place: int) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of an argument, with their names in messages."""
+    if isinstance(value, Tensor):
+        yield f"argument {place}", value
+    elif isinstance(value, tuple) and hasattr(value, "_asdict"):
+        yield from _named(value._asdict())
+    elif isinstance(value, Mapping):
+        yield from _named(value, f"argument {place}")
+
+
+def _named(values: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Tensor]]:
+    for name, value in values.items():
+        said = f"{within}[{name!r}]" if within else name
+        if isinstance(value, Tensor):
+            yield said, value
+        elif isinstance(value, Mapping):
+            yield from _named(value, said)
