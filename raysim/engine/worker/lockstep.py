@@ -35,6 +35,7 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
         not (plan.choice.trainer == "stacked" or (plan.choice.trainer == "compiled" and plain))
         or not corrections.make(e.client.correction).only_pulls
         or plan.keeps_updates
+        or plan.learns
         or e.engine.cuda_graphs
     )
     if exact:
