@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator
 
-from raysim.config.own import Constant, OwnWeighting
+from raysim.config.own import Constant, OwnPart, OwnWeighting
 from raysim.config.part import Choice, Packaged
 from raysim.errors import ExperimentError
 
@@ -44,7 +44,15 @@ WeightingSection = Annotated[
 ]
 """Those that are a word need no function: their weights are known before a client trains, or follow from a rule."""
 
-WEIGHTINGS: Choice[Weighting] = Choice("weighting", {}, own=lambda section: section.passed)
+
+def _passed(section: OwnPart) -> Weighting:
+    if not callable(section.passed):
+        raise ExperimentError(f"weighting= must be a function of a client's facts, but got {section.passed!r}.")
+    weighting: Weighting = section.passed
+    return weighting
+
+
+WEIGHTINGS: Choice[Weighting] = Choice("weighting", {}, _passed)
 
 
 def weight(weighting: Weighting, facts: ClientFacts) -> float:

@@ -21,6 +21,7 @@ from raysim.data.dataset import FederatedDataset
 
 Make = Callable[..., raysim.Experiment]
 
+
 def of_sizes(sizes: Any) -> Clients:
     data = FederatedDataset.from_clients(
         train={f"c{i}": (np.zeros((int(n), 1)), np.zeros(int(n))) for i, n in enumerate(sizes)}

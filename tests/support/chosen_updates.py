@@ -29,8 +29,8 @@ def push(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return outputs[:, 0]
 
 
-def run(make: Make, vectors: Array = UPDATES, rounds: int = 1, **sections: Any) -> list[Any]:
-    """Client i has SIZES[i] examples, and its update is vectors[i] whatever the model."""
+def run(make: Make, vectors: Array = UPDATES, rounds: int = 1, parts: Any = None, **sections: Any) -> list[Any]:
+    """Client i has SIZES[i] examples, and its update is vectors[i] whatever the model; `parts` are passed on."""
     clients = {
         f"c{i}": (np.tile(-v, (n, 1)), np.zeros(n)) for i, (v, n) in enumerate(zip(vectors, SIZES, strict=False))
     }
@@ -45,7 +45,8 @@ def run(make: Make, vectors: Array = UPDATES, rounds: int = 1, **sections: Any) 
         }
     )
     data = raysim.FederatedDataset.from_clients(train=clients)
-    return list(raysim.rounds(exp, dataset=data, model=network, loss=push, params={"weight": np.zeros((1, 3))}))
+    passed = {"dataset": data, "model": network, "loss": push, "params": {"weight": np.zeros((1, 3))}, **(parts or {})}
+    return list(raysim.rounds(exp, **passed))
 
 
 def moved(make: Make, **sections: Any) -> Array:
