@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from raysim.client.objective import ObjectiveAt
     from raysim.client.optimizers.optimizer import ClientOptimizer
     from raysim.client.transform import Transform, TransformAt, Transformed
+    from raysim.cohort.sampler import CohortAt, Participant, Sampler
     from raysim.config.overrides import rewritten
     from raysim.config.own import OwnPart
     from raysim.config.part import Part
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from raysim.experiment.differences import differing
     from raysim.experiment.expand import centralized, dataset_of, trials_of
     from raysim.experiment.experiment import Experiment, load
+    from raysim.server.aggregators.rule import Coefficients, Coordinatewise
     from raysim.server.weighting import ClientFacts
 
 __all__ = [
@@ -63,6 +65,9 @@ __all__ = [
     "ClientOptimizer",
     "ClientStart",
     "ClientUpdate",
+    "Coefficients",
+    "CohortAt",
+    "Coordinatewise",
     "Correction",
     "DataError",
     "Experiment",
@@ -75,6 +80,7 @@ __all__ = [
     "ObjectiveAt",
     "OwnPart",
     "Part",
+    "Participant",
     "Parts",
     "RaysimError",
     "RemoteError",
@@ -85,6 +91,7 @@ __all__ = [
     "Round",
     "RunFolderError",
     "Runs",
+    "Sampler",
     "Section",
     "Sent",
     "ServerHalf",
@@ -130,6 +137,7 @@ _HOMES = {
         "raysim.client.objective": "ObjectiveAt",
         "raysim.client.optimizers.optimizer": "ClientOptimizer",
         "raysim.client.transform": "Transform TransformAt Transformed",
+        "raysim.cohort.sampler": "CohortAt Participant Sampler",
         "raysim.config.overrides": "rewritten",
         "raysim.config.own": "OwnPart",
         "raysim.config.part": "Part",
@@ -142,6 +150,7 @@ _HOMES = {
         "raysim.experiment.differences": "differing",
         "raysim.experiment.expand": "centralized dataset_of trials_of",
         "raysim.experiment.experiment": "Experiment load",
+        "raysim.server.aggregators.rule": "Coefficients Coordinatewise",
         "raysim.server.weighting": "ClientFacts",
     }.items()
     for name in names.split()

@@ -24,6 +24,7 @@ PURPOSES = {
     "batches": "round, client, epoch: the order of examples",
     "clients": "nothing: which clients of a source are the population",
     "cohort": "round: the cohort; adafl: round, client",
+    "cohort/own": "round: what a sampler of a script's or a package's draws",
     "departure": "round, client: whether and when it leaves",
     "digits/test": "class: which examples are test examples",
     "evaluation": "nothing: which clients are scored",

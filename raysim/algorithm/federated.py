@@ -74,6 +74,7 @@ def federated(
     label_population: Tensor | None = None,
     adversary: Adversary | None = None,
     adversaries: frozenset[int] = frozenset(),
+    notes_clients: bool = False,
 ) -> Algorithm:
     """Generalised federated averaging: corrected local training, weighted mean, server optimizer.
 
@@ -85,6 +86,7 @@ def federated(
         population: N, the number of training clients.
         label_population: label counts of all training clients, where the cohort's are compared with them.
         adversary, adversaries: what clients at which positions do.
+        notes_clients: the sums list the facts of every client.
     """
     correction = corrections.make(client.correction)
     server_side = server_step.make(server, model.params, cohort_size, label_population)
@@ -121,6 +123,7 @@ def federated(
         padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
         sums = _empty_sums(model, server, correction, num_labels, sent.weights)
         kept: list[Tensor] = []
+        id_of, notes = examples.dataset.train.id_of, notes_clients and not sent.measures
         for position in chunk:
             if position in sent.left_out:
                 sums.reject(position)
@@ -129,7 +132,7 @@ def federated(
             received = uploads(trained, states.write_after(computed, of_transforms))
             if attack is not None:
                 trained, received = attacked(attack, model.params, sent.round, trained, received)
-            contributions = [contribution(one, sent, padding) if one.finite else None for one in received]
+            contributions = [contribution(one, sent, padding, id_of) if one.finite else None for one in received]
             for row, (one, included) in enumerate(zip(received, contributions, strict=True)):
                 if included is None:
                     sums.reject(one.client.position)
@@ -137,9 +140,10 @@ def federated(
                 if one.change is not None:
                     sums.change(one.change)
                 if context.keeps_updates:
-                    scale, count = included.judged.scale, included.count
-                    kept.extend([one.delta * scale] * count)
-                    sums.keep(one.client.position, included.weight, trained.squared_norms[row], scale, count)
+                    kept.extend([one.delta * included.judged.scale] * included.count)
+                if context.keeps_updates or notes:
+                    squares = trained.squared_norms[row] if context.keeps_updates else None
+                    sums.note(one.client.position, included, squares)
             made = trained.updates
             sums.include(contributions, made.delta, trained.squared_norms, made.buffers, made.counters)
         return LocalResult(sums.total(), tuple(kept))

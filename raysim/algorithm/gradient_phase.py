@@ -24,6 +24,8 @@ def make(
     A client whose gradient is not finite is rejected, and leaves the round.
     """
 
+    by_examples = server.weighs_examples
+
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
         params = sent.weights.params
         sums = Accumulator(len(params), 0, 0, len(layout.names), params.device)
@@ -34,7 +36,7 @@ def make(
                 sums.reject(member.position)
                 continue
             included = Contribution(
-                weight=float(member.num_examples) if server.weighs_examples else 1.0,
+                weight=float(member.num_examples) if by_examples else 1.0,
                 examples=member.num_examples,
                 squared_norm=0.0,
                 seen=member.num_examples,

@@ -13,7 +13,7 @@ from torch import Tensor
 from raysim.algorithm.phase import Broadcast
 from raysim.client.adversary import Adversary, attack
 from raysim.client.corrections.correction import Correction
-from raysim.client.local_training import Trained
+from raysim.client.local_training import ClientFailure, Trained
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
@@ -23,6 +23,7 @@ from raysim.server.accumulator import Contribution
 from raysim.server.aggregators import fednova
 from raysim.server.section import ServerSection
 from raysim.server.vectors import group_norms
+from raysim.server.weighting import ClientFacts, weight
 
 
 class Upload(NamedTuple):
@@ -91,22 +92,36 @@ def attacked(
 
 def contribution_rule(
     client: ClientSection, server: ServerSection, correction: Correction, num_labels: int
-) -> Callable[[Upload, Broadcast, int | None], Contribution]:
-    """Return the function from (finite upload, broadcast, padding label) to what enters the sums.
+) -> Callable[[Upload, Broadcast, int | None, Callable[[int], str]], Contribution]:
+    """Return the function from (finite upload, broadcast, padding label, ids by position) to what enters the sums.
 
     Weight w_i; clipping and zeroing at the round's levels; FedNova's division by a_i; label counts where asked for.
     """
     nova = server.aggregator if isinstance(server.aggregator, fednova.FedNova) else None
     momentum = client.optimizer.momentum if isinstance(client.optimizer, ClientSgd) else 0.0
 
-    def contribution(upload: Upload, sent: Broadcast, padding: int | None) -> Contribution:
+    by_examples, weighting = server.weighs_examples, server.weighting_rule
+
+    def weighed(upload: Upload, id_of: Callable[[int], str]) -> float:
+        member = upload.client
+        if weighting is None:
+            return float(member.num_examples) if by_examples else 1.0
+        norm, loss = math.sqrt(upload.squared_norm), upload.loss / upload.seen
+        steps, constants = member.batches.num_steps, server.weighting_constants
+        facts = ClientFacts(id_of(member.position), member.num_examples, norm, loss, steps, constants)
+        try:
+            return weight(weighting, facts)
+        except Exception as error:
+            raise ClientFailure(member.position) from error
+
+    def contribution(upload: Upload, sent: Broadcast, padding: int | None, id_of: Callable[[int], str]) -> Contribution:
         member, tau = upload.client, upload.client.batches.num_steps
         a = averaged = 1.0
         if nova is not None:
             a = fednova.normaliser(tau, momentum, sent.lr * correction.client.pull)
             averaged = a if nova.tau_eff == "sum_p_a" else tau
         return Contribution(
-            weight=float(member.num_examples) if server.weighs_examples else 1.0,
+            weight=weighed(upload, id_of),
             examples=member.num_examples,
             squared_norm=upload.squared_norm,
             seen=upload.seen,

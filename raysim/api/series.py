@@ -146,8 +146,8 @@ def busy_workers(plan: Plan) -> int:
         return 1
     from raysim.engine.on_ray.cluster.cluster import place
 
-    sampler = plan.sampler()
-    chunks, _ = plan.chunks(sampler.sample(sampler.init(), 0), 0)
+    cohorts = plan.cohorts()
+    chunks, _ = plan.chunks(cohorts.sample(cohorts.init(), 0), 0)
     return min(place(engine).workers, len(chunks))
 
 

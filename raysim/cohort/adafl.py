@@ -11,7 +11,7 @@ State: the attention of every client, float64 (N,). Source: Chen et al. (2021), 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -20,9 +20,8 @@ import torch
 from pydantic import Field
 
 from raysim import seeds
-from raysim.cohort.sampler import Positions, Sampler, State
+from raysim.cohort.sampler import CohortAt, Participant, Positions, Sampler, State
 from raysim.config.section import Section
-from raysim.seeds import Int64s
 
 
 class AdaFl(Section):
@@ -43,21 +42,23 @@ def learned(
     return np.asarray(after / after.sum())
 
 
-def make(section: AdaFl, seed: int, sizes: Int64s, size_at: Callable[[int], int]) -> Sampler:
-    """Close the functions over alpha and the clients' numbers of examples."""
+def make(section: AdaFl) -> Sampler:
+    """The attention is the state."""
 
-    def init() -> State:
-        return {"attention": torch.from_numpy(sizes / sizes.sum())}
+    def init(at: CohortAt) -> State:
+        return {"attention": torch.from_numpy(at.examples / at.examples.sum())}
 
-    def sample(state: State, round_index: int) -> Positions:
-        draws = seeds.keys(seed, "cohort", round_index, np.arange(len(sizes)))
+    def sample(state: State, at: CohortAt) -> Positions:
+        draws = seeds.keys(at.seed, "cohort", at.round, np.arange(at.population))
         uniform = ((draws >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
         attention = state["attention"].numpy()
-        waits = np.full(len(sizes), np.inf)
+        waits = np.full(at.population, np.inf)
         np.divide(-np.log(uniform), attention, out=waits, where=attention > 0)
-        return np.argsort(waits, kind="stable")[: size_at(round_index)].astype(np.int64)
+        return np.argsort(waits, kind="stable")[: at.size].astype(np.int64)
 
-    def learn(state: State, positions: Positions, distances: npt.NDArray[Any]) -> State:
+    def learn(state: State, participants: Sequence[Participant]) -> State:
+        positions = np.array([one.position for one in participants], dtype=np.int64)
+        distances = np.array([one.distance for one in participants])
         return {"attention": torch.from_numpy(learned(state["attention"].numpy(), section.alpha, positions, distances))}
 
-    return Sampler(init, sample, learn)
+    return Sampler(init, sample, learn, needs_distances=True, name=section.name)

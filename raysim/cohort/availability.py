@@ -11,7 +11,6 @@ across algorithms. Cost is about size / open.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from pydantic import Field, PositiveFloat
 
 from raysim import seeds
 from raysim.cohort import uniform
-from raysim.cohort.sampler import Positions, Sampler, State
+from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
 from raysim.config.section import Section
 from raysim.seeds import Int64s
 
@@ -42,20 +41,17 @@ def is_open(section: Availability, seed: int, positions: Int64s, round_index: in
     return np.asarray((round_index / section.day + phases) % 1.0 < section.open)
 
 
-def make(section: Availability, seed: int, population: int, size_at: Callable[[int], int]) -> Sampler:
-    """Close the pair over the windows."""
+def make(section: Availability) -> Sampler:
+    """Cohorts follow from seed and round alone."""
 
-    def init() -> State:
-        return {}
-
-    def sample(state: State, round_index: int) -> Positions:
-        size = size_at(round_index)
+    def sample(state: State, at: CohortAt) -> Positions:
+        size, population = at.size, at.population
         looked_at = min(population, max(size, int(size / section.open)))
         while True:
-            candidates = uniform.prefix(seed, round_index, population, looked_at)
-            awake = candidates[is_open(section, seed, candidates, round_index)]
+            candidates = uniform.prefix(at.seed, at.round, population, looked_at)
+            awake = candidates[is_open(section, at.seed, candidates, at.round)]
             if len(awake) >= size or looked_at == population:
                 return awake[:size]
             looked_at = min(population, 2 * looked_at)
 
-    return Sampler(init, sample)
+    return Sampler(nothing, sample, name=section.name, varies=True)

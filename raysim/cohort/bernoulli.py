@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from raysim import seeds
-from raysim.cohort.sampler import Positions, Sampler, State
+from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
 from raysim.config.section import Section
 
 
@@ -26,19 +26,17 @@ class Bernoulli(Section):
     )
 
 
-def make(section: Bernoulli, seed: int, population: int) -> Sampler:
-    """Close the pair over the probability and the number of clients."""
+def make(section: Bernoulli) -> Sampler:
+    """Cohorts are drawn gap by gap."""
 
-    def init() -> State:
-        return {}
-
-    def sample(state: State, round_index: int) -> Positions:
+    def sample(state: State, at: CohortAt) -> Positions:
+        population = at.population
         if section.probability == 1:
             return np.arange(population, dtype=np.int64)
         expected = population * section.probability
         # Enough gaps to pass the end but for odds below 1e-30; were they not, the stream only goes on further.
         length = int(expected + 12 * math.sqrt(expected) + 64)
-        key = seeds.key(seed, "cohort", round_index)
+        key = seeds.key(at.seed, "cohort", at.round)
         while True:
             uniform = (seeds.stream(key, length) >> np.uint64(11)).astype(np.float64) * 2.0**-53
             gaps = np.floor(np.log1p(-uniform) / math.log1p(-section.probability))
@@ -47,4 +45,11 @@ def make(section: Bernoulli, seed: int, population: int) -> Sampler:
                 return positions[positions < population].astype(np.int64)
             length *= 2
 
-    return Sampler(init, sample)
+    return Sampler(
+        nothing,
+        sample,
+        name=section.name,
+        varies=True,
+        sized_by="its probability says it",
+        expected=lambda round_index, population: section.probability * population,
+    )

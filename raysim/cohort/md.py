@@ -8,15 +8,13 @@ Source: Li et al. (2020), scheme I; docs/algorithms.md section 5.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 
 from raysim import seeds
-from raysim.cohort.sampler import Positions, Sampler, State
+from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
 from raysim.config.section import Section
-from raysim.seeds import Int64s
 
 
 class Md(Section):
@@ -25,17 +23,13 @@ class Md(Section):
     name: Literal["md"] = "md"
 
 
-def make(seed: int, sizes: Int64s, size_at: Callable[[int], int]) -> Sampler:
-    """Close the pair over the clients' numbers of examples."""
-    last_example = np.cumsum(sizes)
+def make(section: Md) -> Sampler:
+    """Draws are examples at random."""
 
-    def init() -> State:
-        return {}
-
-    def sample(state: State, round_index: int) -> Positions:
-        draws = seeds.stream(seeds.key(seed, "cohort", round_index), size_at(round_index))
+    def sample(state: State, at: CohortAt) -> Positions:
+        draws, ends = seeds.stream(seeds.key(at.seed, "cohort", at.round), at.size), at.clients.ends
         # An example at random, by the remainder: biased by less than n / 2**64; then the client it belongs to.
-        examples = (draws % np.uint64(last_example[-1])).astype(np.int64)
-        return np.searchsorted(last_example, examples, side="right").astype(np.int64)
+        examples = (draws % np.uint64(ends[-1])).astype(np.int64)
+        return np.searchsorted(ends, examples, side="right").astype(np.int64)
 
-    return Sampler(init, sample)
+    return Sampler(nothing, sample, name=section.name, repeats=True, uniform_weights=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 import numpy as np
@@ -12,7 +11,7 @@ from raysim.cohort.adafl import AdaFl
 from raysim.cohort.availability import Availability
 from raysim.cohort.bernoulli import Bernoulli
 from raysim.cohort.md import Md
-from raysim.cohort.sampler import Positions, Sampler, State
+from raysim.cohort.sampler import CohortAt, Positions, Sampler, State
 from raysim.cohort.uniform import UniformSampler
 from raysim.config.section import Section
 from raysim.errors import ExperimentError
@@ -51,36 +50,43 @@ class Replay(Section):
         return self
 
 
-def make(section: Replay, rounds: int, position_of: Callable[[str], int], other: Sampler | None) -> Sampler:
-    """Close the pair over the cohorts' positions; every id is looked up here, before the first round.
+def make(section: Replay, other: Sampler | None) -> Sampler:
+    """Given cohorts, over those of another sampler where only some are given."""
+    given: dict[int, Cohort] = dict(enumerate(section.cohorts)) if section.cohorts is not None else section.rounds or {}
 
-    Raises:
-        ExperimentError: fewer cohorts than rounds, or a client named twice in a round.
-        DataError: an id that does not exist, from `position_of`.
-    """
-    if section.cohorts is not None and len(section.cohorts) < rounds:
-        raise ExperimentError(
-            f"cohort.sampler.cohorts must hold one list of client ids per round, but holds {len(section.cohorts)} "
-            f"for rounds = {rounds}."
-        )
-    given = dict(enumerate(section.cohorts)) if section.cohorts is not None else section.rounds or {}
-    key = "cohorts" if section.cohorts is not None else "rounds"
-    positions = {}
-    for index, cohort in given.items():
-        if len(set(cohort)) < len(cohort):
-            twice = sorted({c for c in cohort if cohort.count(c) > 1})
-            raise ExperimentError(
-                f"A client may be in a cohort once, but cohort.sampler.{key}[{index}] repeats {twice}."
-            )
-        positions[index] = np.array([position_of(client_id) for client_id in cohort], dtype=np.int64)
+    def init(at: CohortAt) -> State:
+        """Look up every id, before the first round.
 
-    def init() -> State:
-        return other.init() if other else {}
+        Raises:
+            ExperimentError: a client is named twice in a round.
+            DataError: an id does not exist, from `position_of`.
+        """
+        key = "cohorts" if section.cohorts is not None else "rounds"
+        for index, cohort in given.items():
+            if len(set(cohort)) < len(cohort):
+                twice = sorted({c for c in cohort if cohort.count(c) > 1})
+                raise ExperimentError(
+                    f"A client may be in a cohort once, but cohort.sampler.{key}[{index}] repeats {twice}."
+                )
+            _positions(cohort, at)
+        return other.init(at) if other else {}
 
-    def sample(state: State, round_index: int) -> Positions:
-        if round_index in positions:
-            return positions[round_index]
+    def sample(state: State, at: CohortAt) -> Positions:
+        if at.round in given:
+            return _positions(given[at.round], at)
         assert other is not None
-        return other.sample(state, round_index)
+        return other.sample(state, at)
 
-    return Sampler(init, sample, other.learn if other else None)
+    def expected(round_index: int, population: int) -> float | None:
+        if round_index in given:
+            return len(given[round_index])
+        return other.expected(round_index, population) if other else None
+
+    if other is not None:
+        return other._replace(init=init, sample=sample, expected=expected)
+    sized_by = "the lengths of its lists say it"
+    return Sampler(init, sample, name=section.name, sized_by=sized_by, expected=expected, rounds=len(given))
+
+
+def _positions(cohort: Cohort, at: CohortAt) -> Positions:
+    return np.array([at.clients.position_of(client_id) for client_id in cohort], dtype=np.int64)

@@ -1,25 +1,148 @@
-"""A sampler: which clients make the cohort of a round. A pair of pure functions."""
+"""Defines a sampler: which clients make the cohort of a round. A record of pure functions.
+
+    state     = init(at)                    before the first round; tensors by name, which are checkpointed
+    positions = sample(state, at)           the cohort of a round, `at` says which
+    state     = learn(state, participants)  after the round, from what is known of its clients
+
+Whoever runs a sampler asks its record, never its name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from raysim import seeds
+from raysim.config.own import Constant
+from raysim.data.split import Split
+from raysim.seeds import Int64s
+
 State = Mapping[str, Tensor]
 Positions = npt.NDArray[np.int64]
 
 
-class Sampler(NamedTuple):
-    """`init() -> state`; `sample(state, round) -> positions` of the cohort in the training split, in order of drawing.
+class Clients:
+    """The clients that cohorts are drawn from. What takes a pass over all of them is taken when it is first asked for.
 
-    A position that is there c times was drawn c times: the client trains once and counts c times. There may be none.
-    `learn(state, positions, distances) -> state`, where there is one, is told |x_new - y_i| of the round's clients.
+    Args:
+        split: the training split.
     """
 
-    init: Callable[[], State]
-    sample: Callable[[State, int], Positions]
-    learn: Callable[[State, Positions, npt.NDArray[Any]], State] | None = None
+    def __init__(self, split: Split) -> None:
+        self._split = split
+
+    def __len__(self) -> int:
+        return len(self._split)
+
+    @cached_property
+    def examples(self) -> Int64s:
+        """Every client's number of examples, (N,); not to be written to."""
+        sizes = np.array(self._split.sizes(), dtype=np.int64)
+        sizes.flags.writeable = False
+        return sizes
+
+    @cached_property
+    def ends(self) -> Int64s:
+        """Where every client's examples end, were all of them one behind the other, (N,)."""
+        return np.cumsum(self.examples)
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """Every client's id."""
+        return tuple(self._split.id_of(position) for position in range(len(self)))
+
+    def position_of(self, client_id: str) -> int:
+        """Return where the client with this id is."""
+        return self._split.position_of(client_id)
+
+
+@dataclass(frozen=True)
+class CohortAt:
+    """A round whose cohort is asked for.
+
+    round: 0 for the first. size: clients to draw: `cohort.size`, as it grew, and with over-selection more. clients: of
+    the training split, in the order of their positions. seed: addresses draws. constants: of the section.
+    """
+
+    round: int
+    size: int
+    clients: Clients
+    seed: int
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+
+    @property
+    def population(self) -> int:
+        """N, the number of training clients: positions are 0 to N - 1."""
+        return len(self.clients)
+
+    @property
+    def examples(self) -> Int64s:
+        """Every client's number of examples, int64 (N,); not to be written to."""
+        return self.clients.examples
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Every client's id, by position."""
+        return self.clients.ids
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """A generator addressed by run and round: its draws are the same wherever the round is drawn."""
+        return seeds.generator(seeds.key(self.seed, "cohort/own", self.round))
+
+
+class Participant(NamedTuple):
+    """What the server knows of a client that took part in a round.
+
+    position: in the training split. client: its id. examples: of its training split. loss: mean over the examples of
+    all its local batches. norm: |y_i - x| of what it sent, before clipping. steps: local steps taken. distance:
+    |x_new - y_i|, y_i after clipping; NaN where the sampler does not ask for it.
+    """
+
+    position: int
+    client: str
+    examples: int
+    loss: float
+    norm: float
+    steps: int
+    distance: float
+
+
+class Sampler(NamedTuple):
+    """See the module's head; uniform.py is a short example.
+
+    sample: positions in the training split, in order of drawing; there may be none. A position that is there c times
+        was drawn c times: the client trains once and counts c times.
+    learn: participants come once each, in an order that workers do not change; None: nothing is learned.
+    needs_distances: `learn` needs `Participant.distance`, so a round's updates are kept until it has them.
+    name: in messages.
+    repeats: a client may be drawn several times in a round.
+    varies: cohorts may have fewer clients than they are meant to have.
+    sized_by: what says the cohort's size in place of `cohort.size`, a clause for messages; None: that key does.
+    expected: from round and N to how many clients are meant to be drawn; None where `cohort.size` says it.
+    rounds: how many rounds it has cohorts for; None: any number.
+    uniform_weights: the examples are in the probabilities already, so clients weigh alike.
+    """
+
+    init: Callable[[CohortAt], State]
+    sample: Callable[[State, CohortAt], Positions]
+    learn: Callable[[State, Sequence[Participant]], State] | None = None
+    needs_distances: bool = False
+    name: str = "own"
+    repeats: bool = False
+    varies: bool = False
+    sized_by: str | None = None
+    expected: Callable[[int, int], float | None] = lambda round_index, population: None
+    rounds: int | None = None
+    uniform_weights: bool = False
+
+
+def nothing(at: CohortAt) -> State:
+    """Return the state of a sampler that keeps none."""
+    return {}

@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field, PositiveInt, model_validator
 
-from raysim.cohort import adafl, availability, bernoulli, md, replay, uniform
-from raysim.cohort.sampler import Sampler
+from raysim.cohort import adafl, availability, bernoulli, md, own, replay, uniform
+from raysim.cohort.cohorts import Cohorts
+from raysim.cohort.sampler import Clients, CohortAt, Sampler
+from raysim.config.own import OwnPart, OwnSampler
+from raysim.config.part import Choice, Packaged
 from raysim.config.section import Section
 from raysim.data.dataset import Split
 from raysim.errors import ExperimentError
+
+SamplerSection = Annotated[
+    uniform.UniformSampler
+    | md.Md
+    | adafl.AdaFl
+    | bernoulli.Bernoulli
+    | availability.Availability
+    | replay.Replay
+    | OwnSampler,
+    Field(discriminator="name"),
+    Packaged("sampler", "cohort.sampler"),
+]
+
+
+def _replayed(section: replay.Replay) -> Sampler:
+    return replay.make(section, SAMPLERS.make(section.over or uniform.UniformSampler()) if section.rounds else None)
+
+
+SAMPLERS: Choice[Sampler] = Choice(
+    "sampler",
+    {
+        uniform.UniformSampler: uniform.make,
+        md.Md: md.make,
+        adafl.AdaFl: adafl.make,
+        bernoulli.Bernoulli: bernoulli.make,
+        availability.Availability: availability.make,
+        replay.Replay: _replayed,
+    },
+    own.made,
+)
 
 
 class CohortGrowth(Section):
@@ -47,54 +80,46 @@ class CohortSection(Section):
         None, description="Clients per round, M. Absent where the sampler sets it (replay, bernoulli)."
     )
     seed: int | None = Field(None, description="Seed of the sampling. Absent: the experiment's.")
-    sampler: Annotated[
-        uniform.UniformSampler | md.Md | adafl.AdaFl | bernoulli.Bernoulli | availability.Availability | replay.Replay,
-        Field(discriminator="name"),
-    ] = Field(uniform.UniformSampler(), description="How clients are drawn.")
+    sampler: SamplerSection = Field(uniform.UniformSampler(), description="How clients are drawn.")
     growth: CohortGrowth | None = Field(None, description="Growth of the size over the rounds. Absent: it is constant.")
 
     @model_validator(mode="after")
     def _size_where_it_means_something(self) -> CohortSection:
-        drawing = self.drawing
-        if drawing is None:
-            if self.size is not None:
-                raise ValueError("size must be absent with the replay sampler, whose lists' lengths are the sizes")
-        elif isinstance(drawing, bernoulli.Bernoulli):
-            if self.size is not None:
-                raise ValueError("size must be absent with the bernoulli sampler, whose probability says it")
-        elif self.size is None:
-            raise ValueError(f"size must be given with the {drawing.name} sampler")
+        rule = self.rule
+        if self.size is not None and rule.sized_by is not None:
+            raise ValueError(f"size must be absent with the {rule.name} sampler: {rule.sized_by}")
+        if self.size is None and rule.sized_by is None:
+            raise ValueError(f"size must be given with the {rule.name} sampler")
         if self.growth is not None and self.size is None:
             raise ValueError("growth needs a size to begin with, which this sampler has none of")
         return self
 
     @property
-    def drawing(self) -> replay.OtherSampler | None:
-        """The sampler that draws cohorts at random; None where all of them are given."""
-        if isinstance(self.sampler, replay.Replay):
-            return None if self.sampler.rounds is None else self.sampler.over or uniform.UniformSampler()
-        return self.sampler
+    def rule(self) -> Sampler:
+        """What the sampler is and needs; of a script's own, before the script has passed it, what holds by default."""
+        if isinstance(self.sampler, OwnPart) and not self.sampler.is_bound:
+            return own.UNBOUND
+        made = SAMPLERS.make(self.sampler)
+        if not isinstance(made, Sampler):
+            raise ExperimentError(f"cohort.sampler must be made into a raysim.Sampler, but became {made!r}.")
+        return made
 
     def size_at(self, population: int) -> Callable[[int], float]:
         """The configured size of the cohort after t finished rounds; an expectation under the bernoulli sampler."""
-        given: Any = {}
-        if isinstance(self.sampler, replay.Replay):
-            given = self.sampler.rounds or dict(enumerate(self.sampler.cohorts or ()))
+        expected = self.rule.expected
 
         def size(t: int) -> float:
-            if t in given:
-                return len(given[t])
-            if isinstance(self.drawing, bernoulli.Bernoulli):
-                return self.drawing.probability * population
+            if (of_sampler := expected(t, population)) is not None:
+                return of_sampler
             assert self.size is not None
             return grown(self.growth, self.size, population, t)
 
         return size
 
 
-def sampler(
+def cohorts(
     section: CohortSection, seed: int, rounds: int, train: Split, asked: Callable[[int], int] = lambda size: size
-) -> Sampler:
+) -> Cohorts:
     """The sampler that the section means, over the clients of the training split.
 
     Args:
@@ -105,38 +130,22 @@ def sampler(
         asked: how many clients are drawn where so many are the cohort's size.
 
     Raises:
-        ExperimentError, DataError: a cohort that cannot be had from these clients.
+        ExperimentError: a cohort that cannot be had from these clients.
     """
-    drawing = section.drawing
     if section.size is not None and section.size > len(train):
         raise ExperimentError(
             f"cohort.size <= number of training clients must hold, but got size = {section.size} and "
             f"{len(train)} training clients."
         )
-    drawn = None if drawing is None else _drawn(section, drawing, seed, train, asked)
-    if isinstance(section.sampler, replay.Replay):
-        return replay.make(section.sampler, rounds, train.position_of, drawn)
-    assert drawn is not None
-    return drawn
+    rule, clients = section.rule, Clients(train)
+    if rule.rounds is not None and rule.rounds < rounds:
+        raise ExperimentError(
+            f"cohort.sampler must hold a cohort for every round, but holds {rule.rounds} for rounds = {rounds}."
+        )
+    constants = section.sampler.constants if isinstance(section.sampler, OwnPart) else {}
 
+    def at(t: int) -> CohortAt:
+        size = 0 if section.size is None else asked(grown(section.growth, section.size, len(train), t))
+        return CohortAt(t, size, clients, seed, constants)
 
-def _drawn(
-    section: CohortSection, drawing: replay.OtherSampler, seed: int, train: Split, asked: Callable[[int], int]
-) -> Sampler:
-    population = len(train)
-
-    def size_at(t: int) -> int:
-        assert section.size is not None
-        return asked(grown(section.growth, section.size, population, t))
-
-    match drawing:
-        case uniform.UniformSampler():
-            return uniform.make(seed, population, size_at)
-        case md.Md():
-            return md.make(seed, train.sizes(), size_at)
-        case adafl.AdaFl():
-            return adafl.make(drawing, seed, train.sizes(), size_at)
-        case bernoulli.Bernoulli():
-            return bernoulli.make(drawing, seed, population)
-        case availability.Availability():
-            return availability.make(drawing, seed, population, size_at)
+    return Cohorts(rule, at, is_built_in=type(section.sampler) in SAMPLERS.makers)

@@ -5,11 +5,10 @@ So cohorts are nested across sizes and equal across algorithms, and cost O(size)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 from raysim import seeds
-from raysim.cohort.sampler import Positions, Sampler, State
+from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
 from raysim.config.section import Section
 
 
@@ -29,13 +28,10 @@ def prefix(seed: int, round_index: int, population: int, size: int) -> Positions
     return seeds.sample(seeds.key(seed, "cohort", round_index), population, size)
 
 
-def make(seed: int, population: int, size_at: Callable[[int], int]) -> Sampler:
-    """Close the pair over the experiment's seed and the cohort's size after t finished rounds."""
+def make(section: UniformSampler) -> Sampler:
+    """Cohorts follow from seed and round alone."""
 
-    def init() -> State:
-        return {}
+    def sample(state: State, at: CohortAt) -> Positions:
+        return prefix(at.seed, at.round, at.population, at.size)
 
-    def sample(state: State, round_index: int) -> Positions:
-        return prefix(seed, round_index, population, size_at(round_index))
-
-    return Sampler(init, sample)
+    return Sampler(nothing, sample, name=section.name)

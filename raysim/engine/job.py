@@ -21,7 +21,7 @@ from raysim.server.aggregators.updates import Bounds
 
 T = TypeVar("T")
 
-Kind = Literal["train", "evaluate", "personalise", "gram", "combine", "trim", "distances"]
+Kind = Literal["train", "evaluate", "personalise", "gram", "combine", "coordinatewise", "distances"]
 """`train`, `evaluate` and `personalise` work on clients; the others look at a shard of all updates that a training job
 kept."""
 
@@ -40,7 +40,7 @@ COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "personalise": personalised.concatenate,
     "gram": _add,
     "combine": _join,
-    "trim": _join,
+    "coordinatewise": _join,
     "distances": _add,
 }
 """How the results of a kind's units add up."""
@@ -53,11 +53,11 @@ def on_host(result: T) -> T:
 
 @dataclass(frozen=True)
 class UpdateQuery:
-    """What a job over kept updates needs: coefficients, a target vector, or how many to trim."""
+    """What a job over kept updates needs: coefficients, a target vector, or weights and which row comes first."""
 
     round: int
     vector: Tensor
-    k: int = 0
+    order: Tensor | None = None
 
 
 @dataclass(frozen=True)

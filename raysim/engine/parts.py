@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, ParamSpec, TypedDict, TypeVar
+from typing import ParamSpec, TypedDict, TypeVar
 
 import numpy.typing as npt
 
@@ -14,11 +14,20 @@ from raysim.client.corrections.correction import Correction
 from raysim.client.objective import Objective
 from raysim.client.optimizers.optimizer import ClientOptimizer
 from raysim.client.transform import Transform
-from raysim.config.own import OwnClientOptimizer, OwnCorrection, OwnServerOptimizer, OwnTransform
+from raysim.cohort.sampler import CohortAt, Sampler
+from raysim.config.own import (
+    OwnAggregator,
+    OwnClientOptimizer,
+    OwnCorrection,
+    OwnSampler,
+    OwnServerOptimizer,
+    OwnTransform,
+)
 from raysim.data.dataset import FederatedDataset
 from raysim.evaluation.metric import Metrics
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
+from raysim.server.aggregators.rule import Rule
 from raysim.server.optimizers.optimizer import ServerOptimizer
 from raysim.server.weighting import Weighting
 
@@ -38,7 +47,7 @@ class Parts(TypedDict, total=False):
     transform: `make(section)` returns a `raysim.Transform`; or a list of such functions, applied in this order.
     sampler: `make(section)` returns a `raysim.Sampler`; or `fn(at)` returns the positions of a cohort; see
         `raysim.CohortAt`.
-    aggregator: a `raysim.Coordinatewise` or `raysim.Coefficients`.
+    aggregator: a `raysim.Coordinatewise` or `raysim.Coefficients`; or `make(section)` returns one.
     weighting: `fn(facts)` returns the weight of one client; see `raysim.ClientFacts`.
     server_optimizer: `make(section)` returns a `raysim.server.ServerOptimizer`.
     metrics: by name, `fn(outputs, targets)` returns one figure per example, shape (batch,); or a `raysim.Metric`.
@@ -55,8 +64,8 @@ class Parts(TypedDict, total=False):
     correction: Callable[[OwnCorrection], Correction] | None
     client_optimizer: Callable[[OwnClientOptimizer], ClientOptimizer] | None
     transform: Callable[[OwnTransform], Transform] | Sequence[Callable[[OwnTransform], Transform]] | None
-    sampler: Callable[[Any], Any] | None
-    aggregator: Any
+    sampler: Callable[[OwnSampler], Sampler] | Callable[[CohortAt], npt.ArrayLike] | None
+    aggregator: Rule | Callable[[OwnAggregator], Rule] | None
     weighting: Weighting | None
     server_optimizer: Callable[[OwnServerOptimizer], ServerOptimizer] | None
     metrics: Metrics | None

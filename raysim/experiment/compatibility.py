@@ -28,6 +28,7 @@ def refusals(
     """Every rule that is broken, as a sentence with what was given and what is allowed."""
     correction = _correction(client)
     yield from _fednova(correction, client, server)
+    yield from _weights(correction, server, cohort)
     if systems is not None:
         yield from _systems(systems, cohort)
     yield from _client_states(correction, client, cohort)
@@ -49,25 +50,55 @@ def _correction(client: ClientSection) -> Correction:
 def _client_states(correction: Correction, client: ClientSection, cohort: CohortSection) -> Iterator[str]:
     known = [each for each in client.transform if not (isinstance(each, OwnPart) and not each.is_bound)]
     keeping = state_vectors(correction, transforms.make(known))
-    if not keeping.num or cohort.drawing is None or cohort.drawing.name != "md":
+    sampler = cohort.rule
+    if not keeping.num or not sampler.repeats:
         return
     if keeping.correction and client.correction is not None:
         said = f"client.correction.name = {client.correction.name!r}"
     else:
         said = f"client.transform.name = {known[keeping.transforms[0]].name!r}"
     yield (
-        f"{said} changes a client's state once a round, but cohort.sampler.name = 'md' may draw a client several "
-        f"times: take another sampler"
+        f"{said} changes a client's state once a round, but cohort.sampler.name = {sampler.name!r} may draw a "
+        f"client several times: take another sampler"
     )
 
 
-def weighs_uniformly(client: Mapping[str, Any]) -> bool:
-    """Whether the correction of a `[client]` table has uniform weights by default; not where the table is wrong."""
+def weighs_uniformly(given: Mapping[str, Any]) -> bool:
+    """Whether the correction or the sampler of an experiment's tables has uniform weights by default; not where the
+    tables are wrong."""
     try:
-        section = ClientSection.checked(client)
+        client = ClientSection.checked(given.get("client", {}))
+        cohort = CohortSection.checked(given.get("cohort"))
     except ExperimentError:
         return False
-    return _correction(section).requires.weightings[0] == "uniform"
+    return usual_weighting(client, cohort) == "uniform"
+
+
+def usual_weighting(client: ClientSection, cohort: CohortSection) -> str | None:
+    """The weighting that correction or sampler are defined with; None where neither says one."""
+    if cohort.rule.uniform_weights:
+        return "uniform"
+    return (_correction(client).requires.weightings or (None,))[0]
+
+
+def _weights(correction: Correction, server: ServerSection, cohort: CohortSection) -> Iterator[str]:
+    sampler, rule, name = cohort.rule, server.rule, server.weighting_name
+    if sampler.uniform_weights and name == "examples":
+        yield (
+            f"the {sampler.name} sampler draws clients in proportion to their examples, and is defined with uniform "
+            f"weights, but got server.weighting = 'examples', which would count the examples twice"
+        )
+    if isinstance(server.weighting, str):
+        return
+    if sampler.uniform_weights:
+        yield f"the {sampler.name} sampler is defined with uniform weights, but got server.weighting = {name!r}"
+    if rule is not None and rule.ignores_weights:
+        yield f"server.aggregator: {rule.name} ignores weights, but got server.weighting = {name!r}: leave it out"
+    if correction.sent.full_gradients:
+        yield (
+            f"server.weighting = {name!r} weighs by what is known of a client's training, and the pass over full "
+            f"gradients comes before that: take 'examples' or 'uniform'"
+        )
 
 
 def _fednova(correction: Correction, client: ClientSection, server: ServerSection) -> Iterator[str]:
@@ -97,15 +128,16 @@ def _fednova(correction: Correction, client: ClientSection, server: ServerSectio
 
 
 def _systems(systems: SystemsSection, cohort: CohortSection) -> Iterator[str]:
-    drawing = cohort.drawing
+    sampler = cohort.rule
     if systems.over_selection > 1:
         said = f"systems.over_selection = {systems.over_selection:g} asks more clients than cohort.size, but "
-        if drawing is None:
-            yield f"{said}the replay sampler takes recorded cohorts: leave it out"
-        elif drawing.name == "bernoulli":
-            yield f"{said}the bernoulli sampler has no size: raise its probability, or take another sampler"
-        elif drawing.name == "md":
-            yield f"{said}the md sampler may draw a client several times, and it reports once: take another sampler"
+        if sampler.sized_by is not None:
+            yield f"{said}the {sampler.name} sampler has no size, because {sampler.sized_by}: leave it out"
+        elif sampler.repeats:
+            yield (
+                f"{said}the {sampler.name} sampler may draw a client several times, and it reports once: take another "
+                f"sampler"
+            )
     if cohort.size is not None and systems.min_reports > cohort.size:
         yield (
             f"systems.min_reports <= cohort.size must hold, but got min_reports = {systems.min_reports} and size = "
@@ -127,10 +159,11 @@ def _server(correction: Correction, said: str, server: ServerSection) -> Iterato
                 f"{said} broadcasts the clients' mean minus h, so server.optimizer.lr must be 1, without lr_scaling "
                 f"and lr_schedule, but got lr = {optimizer.lr:g}{' with one of these' if scaled else ''}"
             )
-    if server.weighting not in requires.weightings:
+    weighting = server.weighting_name
+    if requires.weightings is not None and weighting not in requires.weightings:
         *others, last = sorted(requires.weightings, reverse=True)
         allowed = f"{' or '.join(map(repr, others))} or {last!r}" if others else f"= {last!r}"
-        yield f"{said} is defined with server.weighting {allowed}, but got {server.weighting!r}"
+        yield f"{said} is defined with server.weighting {allowed}, but got {weighting!r}"
     if requires.aggregators is not None and server.aggregator.name not in requires.aggregators:
         yield (
             f"{said} is defined with server.aggregator.name {' or '.join(map(repr, requires.aggregators))}, but got "

@@ -176,27 +176,13 @@ class Experiment(Section):
     @classmethod
     def _weights_by_definition(cls, given: Any) -> Any:
         """Where uniform weights are a choice's definition, they are the default."""
-        match given:
-            case {"cohort": {"sampler": {"name": "md"}}}:
-                # The sampler puts the examples into the probabilities.
-                uniform = True
-            case {"client": {"correction": {}} as client}:
-                uniform = compatibility.weighs_uniformly(client)
-            case _:
-                uniform = False
-        server = given.get("server", {}) if uniform else None
-        if isinstance(server, Mapping) and "weighting" not in server:
+        server = given.get("server", {}) if isinstance(given, Mapping) else None
+        if isinstance(server, Mapping) and "weighting" not in server and compatibility.weighs_uniformly(given):
             return {**given, "server": {**server, "weighting": "uniform"}}
         return given
 
     @model_validator(mode="after")
     def _choices_that_fit(self) -> Experiment:
-        drawing = self.cohort.drawing
-        if drawing is not None and drawing.name == "md" and self.server.weighting == "examples":
-            raise ValueError(
-                "the md sampler draws clients in proportion to their examples, and is defined with uniform weights, "
-                "but got server.weighting = 'examples', which would count the examples twice"
-            )
         if refused := list(compatibility.refusals(self.client, self.server, self.cohort, self.systems)):
             raise ValueError("; ".join(refused))
         return self

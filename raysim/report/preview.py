@@ -64,9 +64,9 @@ def _model(plan: Plan) -> Iterator[Line]:
 
 def _round(plan: Plan) -> Iterator[Line]:
     experiment, train = plan.experiment, plan.dataset.train
-    sampler, algorithm = plan.sampler(), plan.algorithm()
+    cohorts, algorithm = plan.cohorts(), plan.algorithm()
     # The first round stands for all: later cohorts have the same size, and clients of the same population.
-    selected = select(plan, algorithm, sampler.sample(sampler.init(), 0), 0)
+    selected = select(plan, algorithm, cohorts.sample(cohorts.init(), 0), 0)
     steps = plan.local_steps(selected.positions, 0).tolist()
     chunks, _ = plan.chunks(selected.positions, 0)
     yield "cohort", f"{selected.asked:,} of {figures.counted(len(train), 'client')}, {experiment.cohort.sampler.name}"
@@ -83,7 +83,10 @@ def _round(plan: Plan) -> Iterator[Line]:
     yield "client step", _choice(experiment.client.optimizer)
     if experiment.client.correction is not None:
         yield "correction", _choice(experiment.client.correction)
-    yield "server step", f"{_choice(experiment.server.optimizer)}, weighted by {experiment.server.weighting}"
+    yield (
+        "server step",
+        f"{_choice(experiment.server.optimizer)}, weighted by {_weighting(experiment.server.weighting)}",
+    )
     server = experiment.server
     if server.aggregator.name != "mean":
         yield "aggregator", _choice(server.aggregator)
@@ -106,6 +109,10 @@ def _round(plan: Plan) -> Iterator[Line]:
 def _why_kept(plan: Plan) -> str:
     rule = plan.experiment.server.rule
     return f"the {plan.experiment.cohort.sampler.name} sampler" if rule is None else rule.name
+
+
+def _weighting(chosen: Section | str) -> str:
+    return chosen if isinstance(chosen, str) else _choice(chosen)
 
 
 def _choice(section: Section) -> str:

@@ -142,10 +142,11 @@ class Accumulator:
         """Add what a client's own state changed by."""
         self._changes.add_(change)
 
-    def keep(self, position: int, weight: float, squared_norms: Tensor, scale: float, count: int) -> None:
-        """Note the facts of an update that is kept, once per draw."""
-        facts = Fact(position, weight, tuple((squared_norms * scale**2).tolist()))
-        self._facts += [facts] * count
+    def note(self, position: int, client: Contribution, squared_norms: Tensor | None) -> None:
+        """Note the facts of an update, once per draw; `squared_norms` are |delta_i|^2 per group where it is kept."""
+        of_groups = () if squared_norms is None else tuple((squared_norms * client.judged.scale**2).tolist())
+        loss, norm = client.loss / client.seen, math.sqrt(client.squared_norm)
+        self._facts += [Fact(position, client.weight, loss, norm, client.steps, of_groups)] * client.count
 
     def total(self) -> Sums:
         """The sums so far, where they were added up: a chunk is not waited for to copy them."""

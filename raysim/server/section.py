@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from raysim.config.own import Constant, OwnPart
 from raysim.config.section import Section, named_unless_said
+from raysim.errors import ExperimentError
 from raysim.server.aggregators import ida
-from raysim.server.aggregators.choice import Aggregator, Mean
+from raysim.server.aggregators.choice import AGGREGATORS, Aggregator, Mean
 from raysim.server.aggregators.rule import Rule
 from raysim.server.clipping import ClipSection, Zeroing
 from raysim.server.diagnostics import Diagnostics
@@ -17,6 +20,7 @@ from raysim.server.lr_scaling import LrScaling, scaled
 from raysim.server.lr_schedule import Schedule, factor
 from raysim.server.optimizers.choice import OptimizerSection
 from raysim.server.optimizers.sgd import Sgd
+from raysim.server.weighting import WEIGHTINGS, Weighting, WeightingSection
 
 
 class ServerSection(Section):
@@ -25,9 +29,9 @@ class ServerSection(Section):
     optimizer: Annotated[OptimizerSection, named_unless_said(Sgd)] = Field(
         Sgd(), description="Server optimizer that takes the step."
     )
-    weighting: Literal["examples", "uniform", "ida"] = Field(
+    weighting: WeightingSection = Field(
         "examples",
-        description='A client\'s weight p_i: by its training examples, equal, or by inverse distance ("ida").',
+        description='A client\'s weight p_i: by its training examples, equal, by inverse distance ("ida"), or "own".',
     )
     aggregator: Aggregator = Field(
         Mean(), description="How updates become one: their mean, or a robust rule over all of them."
@@ -51,8 +55,39 @@ class ServerSection(Section):
 
     @property
     def rule(self) -> Rule | None:
-        """What needs every update of a round; None where their sums are enough."""
-        return ida.RULE if self.weighting == "ida" else self.aggregator.rule()
+        """What needs every update; None where their sums are enough, or nothing is known yet of a script's own."""
+        if self.weighting == "ida":
+            return ida.RULE
+        if isinstance(self.aggregator, OwnPart) and not self.aggregator.is_bound:
+            return None
+        made = AGGREGATORS.make(self.aggregator)
+        if made is not None and not isinstance(made, Rule):
+            raise ExperimentError(
+                f"server.aggregator must be made into a raysim.Coordinatewise or a "
+                f"raysim.Coefficients, but became {made!r}."
+            )
+        return made
+
+    @property
+    def has_own_rule(self) -> bool:
+        """Whether the rule is a script's or a package's."""
+        return type(self.aggregator) not in AGGREGATORS.makers
+
+    @property
+    def weighting_name(self) -> str:
+        """The word that chooses the weighting."""
+        return self.weighting if isinstance(self.weighting, str) else self.weighting.name
+
+    @property
+    def weighting_rule(self) -> Weighting | None:
+        """What makes weights of what is known of a client; None where a word says them."""
+        unbound = isinstance(self.weighting, OwnPart) and not self.weighting.is_bound
+        return None if isinstance(self.weighting, str) or unbound else WEIGHTINGS.make(self.weighting)
+
+    @property
+    def weighting_constants(self) -> Mapping[str, Constant]:
+        """Constants of a script's own weighting."""
+        return self.weighting.constants if isinstance(self.weighting, OwnPart) else {}
 
     @property
     def weighs_examples(self) -> bool:

@@ -16,11 +16,15 @@ from torch import Tensor
 
 
 class Fact(NamedTuple):
-    """What is known of one update h_i: the client's position, w_i, and |h_i|^2 per parameter group."""
+    """What is known of one update: the client's position and w_i; its mean loss over all local batches, |delta_i|, its
+    local steps; and, of an update that is kept, |h_i|^2 per parameter group."""
 
     position: int
     weight: float
-    squared_norms: tuple[float, ...]
+    loss: float
+    norm: float
+    steps: int
+    squared_norms: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Sums:
     changes: (P,) in the model's dtype, sum of what the clients' own states changed by, each client once; (0,)
         where no correction asks for it.
     rejected: positions of the clients whose update was not finite, in order of chunk; they are in no other sum.
-    facts: one per update that is kept for a rule that needs them all, in order of chunk.
+    facts: one per draw, in order of chunk, where updates are kept or the sampler learns; otherwise none.
     """
 
     weight: float

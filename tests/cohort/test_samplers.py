@@ -15,9 +15,19 @@ import raysim
 from raysim.cohort import availability, bernoulli, md
 from raysim.cohort.availability import Availability
 from raysim.cohort.bernoulli import Bernoulli
+from raysim.cohort.sampler import Clients, CohortAt
 from raysim.cohort.section import CohortGrowth, grown
+from raysim.data.dataset import FederatedDataset
 
 Make = Callable[..., raysim.Experiment]
+
+
+def of_sizes(sizes: Any) -> Clients:
+    data = FederatedDataset.from_clients(
+        train={f"c{i}": (np.zeros((int(n), 1)), np.zeros(int(n))) for i, n in enumerate(sizes)}
+    )
+    return Clients(data.train)
+
 
 SAMPLERS: list[dict[str, Any]] = [
     {"size": 5},
@@ -69,8 +79,9 @@ def test_the_record_gives_the_sampler_back(cohort: dict[str, Any], experiment: M
 
 def test_md_draws_in_proportion_to_examples() -> None:
     sizes = np.array([1, 2, 5, 12])
-    sampler = md.make(3, sizes, lambda t: 4)
-    counts = np.bincount(np.concatenate([sampler.sample({}, t) for t in range(5000)]), minlength=4)
+    sampler, clients = md.make(md.Md()), of_sizes(sizes)
+    drawn = [sampler.sample({}, CohortAt(t, 4, clients, 3)) for t in range(5000)]
+    counts = np.bincount(np.concatenate(drawn), minlength=4)
     expected = 20_000 * sizes / 20
     assert ((counts - expected) ** 2 / expected).sum() < 16.27  # the 0.999 quantile with 3 degrees of freedom
 
@@ -103,15 +114,17 @@ def test_a_client_that_md_draws_twice_trains_once_and_counts_twice(experiment: M
 
 @given(st.floats(0.01, 1.0), st.integers(1, 300), st.integers(0, 5))
 def test_bernoulli_cohorts_are_sets_in_order(probability: float, population: int, seed: int) -> None:
-    cohort = bernoulli.make(Bernoulli(probability=probability), seed, population).sample({}, 2)
+    at = CohortAt(2, 0, of_sizes(np.ones(population)), seed)
+    cohort = bernoulli.make(Bernoulli(probability=probability)).sample({}, at)
     assert (np.diff(cohort) > 0).all()
     assert cohort.size == 0 or (cohort[0] >= 0 and cohort[-1] < population)
 
 
 def test_bernoulli_takes_everyone_equally_often() -> None:
-    sampler = bernoulli.make(Bernoulli(probability=0.2), 5, 6)
+    sampler, clients = bernoulli.make(Bernoulli(probability=0.2)), of_sizes(np.ones(6))
     rounds = 10_000
-    counts = np.bincount(np.concatenate([sampler.sample({}, t) for t in range(rounds)]), minlength=6)
+    drawn = [sampler.sample({}, CohortAt(t, 0, clients, 5)) for t in range(rounds)]
+    counts = np.bincount(np.concatenate(drawn), minlength=6)
     deviations = (counts - 0.2 * rounds) / np.sqrt(rounds * 0.2 * 0.8)
     assert np.abs(deviations).max() < 4
 
@@ -132,9 +145,9 @@ def test_a_round_without_clients_leaves_the_model(experiment: Make, dataset: ray
 
 def test_only_clients_with_an_open_window_take_part() -> None:
     section = Availability(day=4, open=0.25)
-    sampler = availability.make(section, 7, 200, lambda t: 20)
+    sampler, clients = availability.make(section), of_sizes(np.ones(200))
     for t in range(8):
-        cohort = sampler.sample({}, t)
+        cohort = sampler.sample({}, CohortAt(t, 20, clients, 7))
         assert len(set(cohort.tolist())) == 20
         assert np.all(availability.is_open(section, 7, cohort, t))
     # Windows of a quarter day, four rounds a day: everyone is awake in exactly one of them.
@@ -144,8 +157,8 @@ def test_only_clients_with_an_open_window_take_part() -> None:
 
 def test_where_too_few_are_awake_all_of_them_come() -> None:
     section = Availability(day=4, open=0.25, spread=0.1)
-    sampler = availability.make(section, 7, 50, lambda t: 40)
-    sizes = [len(sampler.sample({}, t)) for t in range(4)]
+    sampler, clients = availability.make(section), of_sizes(np.ones(50))
+    sizes = [len(sampler.sample({}, CohortAt(t, 40, clients, 7))) for t in range(4)]
     assert sum(sizes) == 40 + 0 or sorted(sizes)[:2] == [0, 0]
 
 

@@ -170,13 +170,13 @@ class Requires(NamedTuple):
     drawn twice a round, and one whose optimizer is replaced has none but SGD.
 
     server_sgd: server.optimizer is SGD.
-    weightings: of server.weighting, the default first.
+    weightings: of server.weighting, the default first; None: any.
     aggregators: names of server.aggregator; None: any.
     equal_steps: all clients take equally many local steps.
     """
 
     server_sgd: bool = False
-    weightings: tuple[str, ...] = ("examples", "uniform", "ida")
+    weightings: tuple[str, ...] | None = None
     aggregators: tuple[str, ...] | None = None
     equal_steps: bool = False
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Unpack
 
-from raysim.client.corrections import make as corrections
 from raysim.config.own import (
+    OwnAggregator,
     OwnClientOptimizer,
     OwnCorrection,
     OwnObjective,
     OwnPart,
+    OwnSampler,
     OwnServerOptimizer,
     OwnTransform,
+    OwnWeighting,
 )
 from raysim.config.section import Section
 from raysim.engine.parts import Parts
@@ -34,6 +36,9 @@ PLACES = (
     Place("client", "correction", OwnCorrection),
     Place("client", "optimizer", OwnClientOptimizer),
     Place("client", "transform", OwnTransform),
+    Place("cohort", "sampler", OwnSampler),
+    Place("server", "aggregator", OwnAggregator),
+    Place("server", "weighting", OwnWeighting),
     Place("server", "optimizer", OwnServerOptimizer),
 )
 
@@ -101,11 +106,11 @@ def _each_bound(place: Place, said: tuple[Any, ...], passed: Any) -> tuple[Any, 
 
 
 def _weighted(experiment: Experiment) -> Experiment:
-    """With the weights that the correction is defined with, where the experiment does not say any."""
+    """With the weights that correction and sampler are defined with, where the experiment does not say any."""
     server = experiment.server
-    if "weighting" in server.model_fields_set or experiment.client.correction is None:
+    if "weighting" in server.model_fields_set:
         return experiment
-    first = corrections.make(experiment.client.correction).requires.weightings[0]
-    if server.weighting == first:
+    usual = compatibility.usual_weighting(experiment.client, experiment.cohort)
+    if usual is None or server.weighting == usual:
         return experiment
-    return experiment.model_copy(update={"server": server.model_copy(update={"weighting": first})})
+    return experiment.model_copy(update={"server": server.model_copy(update={"weighting": usual})})

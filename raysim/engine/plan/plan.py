@@ -15,8 +15,8 @@ from raysim.algorithm.federated import Algorithm, federated
 from raysim.client.adversary import positions
 from raysim.client.trainers.choose import TrainerChoice
 from raysim.cohort import chunks
-from raysim.cohort.sampler import Sampler
-from raysim.cohort.section import sampler
+from raysim.cohort.cohorts import Cohorts
+from raysim.cohort.section import cohorts
 from raysim.data.dataset import FederatedDataset
 from raysim.experiment.experiment import Experiment
 from raysim.models.model import Model, Weights
@@ -69,6 +69,7 @@ class Plan:
             self.label_population,
             e.adversary,
             adversaries,
+            notes_clients=self.learns,
         )
 
     def client_store(self) -> ClientStore:
@@ -76,20 +77,24 @@ class Plan:
         assert self.states is not None
         return ClientStore(self.states, self.older_states, self.dataset.train.id_of)
 
-    def sampler(self) -> Sampler:
+    def cohorts(self) -> Cohorts:
         """Which clients make the cohorts."""
         e = self.experiment
         seed = e.seed if e.cohort.seed is None else e.cohort.seed
         train, systems = self.dataset.train, e.systems
         if systems is None:
-            return sampler(e.cohort, seed, e.rounds, train)
-        return sampler(e.cohort, seed, e.rounds, train, lambda size: systems.asked(size, len(train)))
+            return cohorts(e.cohort, seed, e.rounds, train)
+        return cohorts(e.cohort, seed, e.rounds, train, lambda size: systems.asked(size, len(train)))
 
     @cached_property
     def keeps_updates(self) -> bool:
-        """Whether a round's updates are looked at again, one by one; asked in every round, and a sampler takes long to
-        make where it looks up the clients of all rounds."""
-        return self.experiment.server.rule is not None or self.sampler().learn is not None
+        """Whether a round's updates are looked at again, one by one."""
+        return self.experiment.server.rule is not None or (self.learns and self.experiment.cohort.rule.needs_distances)
+
+    @cached_property
+    def learns(self) -> bool:
+        """Whether the sampler learns from a round's clients."""
+        return self.experiment.cohort.rule.learn is not None
 
     @property
     def kept_bytes(self) -> int:
@@ -101,7 +106,7 @@ class Plan:
 
     def initial_state(self) -> ServerState:
         """The state before the first round."""
-        return self.algorithm().init(self.initial, self.sampler().init())
+        return self.algorithm().init(self.initial, self.cohorts().init())
 
     def local_steps(self, cohort: npt.NDArray[np.int64], round_index: int) -> npt.NDArray[np.int64]:
         """tau of each of these clients in a round."""

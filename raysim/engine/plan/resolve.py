@@ -18,7 +18,9 @@ from raysim.client.corrections import make as corrections
 from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
 from raysim.client.trainers.make import rule_for
 from raysim.client.work import Between
+from raysim.cohort.sampler import Participant
 from raysim.config.own import OwnPart
+from raysim.config.user_call import called
 from raysim.data.dataset import FederatedDataset
 from raysim.data.field import label_counts
 from raysim.data.pooled import pooled
@@ -39,8 +41,10 @@ from raysim.models import section as models
 from raysim.models.bilstm import Bilstm
 from raysim.models.model import Model, create, replace_params
 from raysim.models.task import Task, task_for
+from raysim.server.aggregators import own as rules
 from raysim.server.optimizers import choice as optimizers
 from raysim.server.optimizers import own
+from raysim.server.weighting import ClientFacts, weight
 
 log = logging.getLogger("raysim")
 
@@ -85,6 +89,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     if isinstance(experiment.server.optimizer, OwnPart):
         own.check_step(optimizers.make(experiment.server.optimizer), initial.params, made.params)
     _check_rule(plan)
+    _check_own_cohorts(plan)
     _check_equal_work(plan)
     for split in evaluated_splits(plan):
         dataset.split(split)
@@ -128,16 +133,34 @@ def _check_rule(plan: Plan) -> None:
         )
     if (rule := e.server.rule) is None:
         return
-    drawing = e.cohort.drawing
-    if drawing is not None and drawing.name in ("bernoulli", "availability") and rule.fewest > 1:
+    sampler = e.cohort.rule
+    if sampler.varies and rule.fewest > 1:
         raise ExperimentError(
             f"server.aggregator: {rule.name} needs at least {rule.fewest} updates in every round, but cohorts of the "
-            f"{drawing.name} sampler have any size."
+            f"{sampler.name} sampler have any size."
         )
     size_at = e.cohort.size_at(len(plan.dataset.train))
     smallest = min(int(size_at(t)) for t in range(e.rounds))
     if why := rule.refusal(smallest):
         raise ExperimentError(f"server.aggregator: {why}.")
+    if e.server.has_own_rule and smallest:
+        rules.check(rule, smallest)
+
+
+def _check_own_cohorts(plan: Plan) -> None:
+    """Draw a cohort, learn from it and weigh a client, where a script or a package says how: to see that they can."""
+    e, train, cohorts = plan.experiment, plan.dataset.train, plan.cohorts()
+    if not cohorts.is_built_in:
+        state = cohorts.init()
+        cohort = np.unique(cohorts.sample(state, 0))
+        if plan.learns and len(cohort):
+            sizes = zip(cohort.tolist(), train.sizes(cohort).tolist(), strict=True)
+            cohorts.learn(state, [Participant(p, train.id_of(p), n, 1.0, 1.0, 1, 1.0) for p, n in sizes], 0)
+    if (weighting := e.server.weighting_rule) is not None:
+        facts = ClientFacts(
+            train.id_of(0), int(train.sizes(np.arange(1))[0]), 1.0, 1.0, 1, e.server.weighting_constants
+        )
+        called("weighting=, tried before the first round,", weight, weighting, facts)
 
 
 def _check_equal_work(plan: Plan) -> None:

@@ -61,8 +61,8 @@ def calibrate(
         tell: called with every trainer that is left out, and why.
     """
     device = choose_device(plan.experiment.engine.gpus_per_worker)
-    sampler = plan.sampler()
-    cohort = np.unique(sampler.sample(sampler.init(), 0))
+    cohorts = plan.cohorts()
+    cohort = np.unique(cohorts.sample(cohorts.init(), 0))
     engine = plan.experiment.engine
     with fixed(engine.threads, device, engine.precision):
         choices = list(_ways(plan, len(cohort), device.type, tell))

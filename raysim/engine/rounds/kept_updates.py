@@ -5,43 +5,73 @@ The updates stay where they were made, cut into shards of coordinates; the drive
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.cohort.sampler import Positions
+from raysim.cohort.sampler import Participant, Positions
 from raysim.engine.job import Executor, Job, Kind, Shard, UpdateQuery
-from raysim.server.aggregators.rule import ByCoordinate, Rule
+from raysim.engine.plan.plan import Plan
+from raysim.errors import ExperimentError
+from raysim.models.layout import Layout
+from raysim.server.aggregators import own
+from raysim.server.aggregators.rule import Coordinatewise, Rule
 from raysim.server.step import reweighed
 from raysim.server.sums import Sums
 
 
 def aggregate(
-    executor: Executor, rule: Rule, sums: Sums, kept: Sequence[Shard], index: int, cohort: Positions
+    plan: Plan, executor: Executor, rule: Rule, sums: Sums, kept: Sequence[Shard], index: int, cohort: Positions
 ) -> tuple[Sums, Tensor | None]:
     """The sums as the rule weighs them, or the vector that stands in the mean's place, float64 (P,).
 
     Updates lie in order of chunks; the rule sees them in the order of the cohort, in which ties are broken.
+
+    Raises:
+        ExperimentError: the rule returned something that no model can be stepped by.
     """
-    if isinstance(rule.result, ByCoordinate):
-        dropped = rule.result.dropped(len(sums.facts))
-        return sums, _answer(executor, "trim", UpdateQuery(index, torch.zeros(0), dropped), kept)
-    inner = _answer(executor, "gram", UpdateQuery(index, torch.zeros(0)), kept)
     weights = torch.tensor([fact.weight for fact in sums.facts], dtype=torch.float64)
     place = {position: number for number, position in reversed(list(enumerate(cohort.tolist())))}
     order = torch.tensor(sorted(range(len(weights)), key=lambda row: place[sums.facts[row].position]))
+    what = f"aggregator= ({rule.name}), in round {index}, must return"
+    if isinstance(rule, Coordinatewise):
+        vector = _answer(executor, "coordinatewise", UpdateQuery(index, weights[order], order), kept)
+        vector = _without_gaps(plan.model.params, vector)
+        if not bool(vector.isfinite().all()):
+            raise ExperimentError(f"{what} finite numbers, but {int((~vector.isfinite()).sum())} of them are not.")
+        return sums, vector
+    inner = _answer(executor, "gram", UpdateQuery(index, torch.zeros(0)), kept)
     chosen = torch.empty_like(weights)
-    chosen[order] = rule.result.coefficients(inner[order][:, order], weights[order])
+    chosen[order] = own.applied(rule, inner[order][:, order], weights[order], f"in round {index}")
+    if not bool(chosen.isfinite().all()) or float(chosen.sum()) <= 0:
+        raise ExperimentError(f"{what} finite coefficients whose sum is > 0, but returned {chosen[order].tolist()}.")
     return reweighed(sums, chosen, _answer(executor, "combine", UpdateQuery(index, chosen), kept)), None
 
 
-def distances(executor: Executor, step: Tensor, sums: Sums, kept: Sequence[Shard], index: int) -> tuple[Positions, Any]:
-    """|x_new - y_i| of the round's clients, with their positions: y_i = x + h_i, step = x_new - x."""
-    squares = _answer(executor, "distances", UpdateQuery(index, step), kept)
-    return np.array([fact.position for fact in sums.facts], dtype=np.int64), squares.sqrt().numpy()
+def participants(
+    plan: Plan, executor: Executor, step: Tensor, sums: Sums, kept: Sequence[Shard], index: int
+) -> list[Participant]:
+    """The round's clients, once each, in order of chunks: y_i = x + h_i, step = x_new - x."""
+    split, distances = plan.dataset.train, [math.nan] * len(sums.facts)
+    if plan.experiment.cohort.rule.needs_distances:
+        distances = _answer(executor, "distances", UpdateQuery(index, step), kept).sqrt().tolist()
+    found = {fact.position: (fact, distance) for fact, distance in zip(sums.facts, distances, strict=True)}
+    examples = split.sizes(np.array(list(found), dtype=np.int64)).tolist()
+    return [
+        Participant(p, split.id_of(p), n, fact.loss, fact.norm, fact.steps, distance)
+        for n, (p, (fact, distance)) in zip(examples, found.items(), strict=True)
+    ]
+
+
+def _without_gaps(layout: Layout, vector: Tensor) -> Tensor:
+    """The vector with zeros between its tensors: a rule may make anything of nothing."""
+    made = torch.zeros_like(vector)
+    for own_piece, piece in zip(layout.pieces(made), layout.pieces(vector), strict=True):
+        own_piece.copy_(piece)
+    return made
 
 
 def _answer(executor: Executor, kind: Kind, query: UpdateQuery, kept: Sequence[Shard]) -> Tensor:

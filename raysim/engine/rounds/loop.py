@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from raysim.algorithm.federated import Algorithm
-from raysim.cohort.sampler import Sampler
+from raysim.cohort.cohorts import Cohorts
 from raysim.engine import failure
 from raysim.engine.job import Executor, UpdatesLost
 from raysim.engine.plan.plan import Plan
@@ -94,7 +94,7 @@ class Loop:
         """When the round before was finished; it is written after that."""
         self._writing = Stopwatch()
         self._plan, self._executor, self._folder = plan, executor, folder
-        self._algorithm, self._sampler = plan.algorithm(), plan.sampler()
+        self._algorithm, self._cohorts = plan.algorithm(), plan.cohorts()
         self._evaluations = scoring.plan_units(plan)
         self._memory = None
         if self._algorithm.remembers:
@@ -148,7 +148,7 @@ class Loop:
 
     def _begun(self, probe: int | None = None) -> Training:
         plan, state = self._plan, self.state
-        return begin(plan, self._algorithm, self._sampler, self._executor, state, plan.keeps_updates, probe)
+        return begin(plan, self._algorithm, self._cohorts, self._executor, state, plan.keeps_updates, probe)
 
     def _stepped_from(self, training: Training) -> SteppedRound:
         """The round's server step; where what it looks at was lost, the round is trained again, to the same bits."""
@@ -158,7 +158,7 @@ class Loop:
                     self._plan,
                     self._executor,
                     self._algorithm,
-                    self._sampler,
+                    self._cohorts,
                     self._memory,
                     self.state,
                     replace(training, times_lost=before),
@@ -202,7 +202,7 @@ def _step(
     plan: Plan,
     executor: Executor,
     algorithm: Algorithm,
-    sampler: Sampler,
+    cohorts: Cohorts,
     memory: Memory | None,
     state: ServerState,
     training: Training,
@@ -213,24 +213,27 @@ def _step(
     earlier, sums = [phase.value for phase in before_outcomes], outcome.value
     index, experiment, vector = state.round, plan.experiment, None
     rule = experiment.server.rule
-    if rule is not None and sums.facts:
+    if sums.clients and sums.weight == 0:
+        log.warning("round %d: every client weighs 0, so the model is left as it is", index)
+        sums = replace(sums, clients=0)
+    elif rule is not None and sums.facts:
         if why := rule.refusal(len(sums.facts)):
             log.warning("round %d: %s after rejections, so the model is left as it is", index, why)
             sums = replace(sums, clients=0)
         else:
             with training.watch.phase("look"):
-                sums, vector = kept_updates.aggregate(executor, rule, sums, outcome.kept, index, training.cohort)
+                sums, vector = kept_updates.aggregate(plan, executor, rule, sums, outcome.kept, index, training.cohort)
     before = state.weights.params
     with training.watch.phase("step"):
         state, metrics = algorithm.step(state, (*earlier, sums), vector)
         if memory is not None and sums.clients:
             state = memory.committed(state, index, training.chunks, sums.rejected)
     metrics |= training.selected.metrics
-    if sampler.learn is not None and sums.facts:
+    if plan.learns and sums.facts:
         with training.watch.phase("learn"):
             moved = state.weights.params - before
-            near = kept_updates.distances(executor, moved, sums, outcome.kept, index)
-            state = replace(state, sampler=sampler.learn(state.sampler, *near))
+            participants = kept_updates.participants(plan, executor, moved, sums, outcome.kept, index)
+            state = replace(state, sampler=cohorts.learn(state.sampler, participants, index))
     # The updates are not looked at again: what holds them lets go.
     outcome = replace(outcome, kept=())
     due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds

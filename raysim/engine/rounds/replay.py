@@ -67,7 +67,7 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
     state = state_before(plan, path, index)
     train = plan.dataset.train
     position = train.position_of(client)
-    cohort = plan.sampler().sample(state.sampler, index)
+    cohort = plan.cohorts().sample(state.sampler, index)
     algorithm = plan.algorithm()
     selected = select(plan, algorithm, cohort, index)
     positions, repeats = selected.positions, selected.repeats

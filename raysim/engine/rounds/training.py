@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from raysim.algorithm.federated import Algorithm
 from raysim.cohort.chunks import Chunk
-from raysim.cohort.sampler import Positions, Sampler
+from raysim.cohort.cohorts import Cohorts
+from raysim.cohort.sampler import Positions
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import full_participation
@@ -42,7 +43,7 @@ class Training:
 def begin(
     plan: Plan,
     algorithm: Algorithm,
-    sampler: Sampler,
+    cohorts: Cohorts,
     executor: Executor,
     state: ServerState,
     keep: bool,
@@ -54,7 +55,7 @@ def begin(
     """
     watch = Stopwatch()
     with watch.phase("sample"):
-        cohort = sampler.sample(state.sampler, state.round)
+        cohort = cohorts.sample(state.sampler, state.round)
         selected = select(plan, algorithm, cohort, state.round)
     positions, repeats = selected.positions, selected.repeats
     if not len(positions):

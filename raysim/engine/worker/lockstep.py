@@ -39,6 +39,7 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
         or not optimizers.OPTIMIZERS.is_built_in(e.client.optimizer)
         or plan.algorithm().remembers
         or plan.keeps_updates
+        or plan.learns
         or e.engine.cuda_graphs
     )
     if exact:

@@ -29,6 +29,7 @@ from raysim.errors import ClientError
 from raysim.evaluation import personalised
 from raysim.evaluation import scores as evaluate
 from raysim.models.model import Weights, bind
+from raysim.server.aggregators import own as rules
 from raysim.server.aggregators import updates
 from raysim.server.aggregators.updates import Bounds
 from raysim.server.sums import Sums
@@ -72,7 +73,7 @@ class Pool:
             "personalise": self._personalise,
             "gram": lambda query, shard: updates.gram(_rows(shard)),
             "combine": lambda query, shard: updates.combine(_rows(shard), query.vector),
-            "trim": lambda query, shard: updates.trim(_rows(shard), query.k),
+            "coordinatewise": self._coordinatewise,
             "distances": lambda query, shard: updates.squared_distances(
                 _rows(shard), query.vector[shard.start : shard.stop]
             ),
@@ -198,6 +199,11 @@ class Pool:
         assert self._bench is not None
         weights = _to(broadcast.weights, self._device)
         return self._bench.scores(self._examples, weights, broadcast.lr, broadcast.round, unit)
+
+    def _coordinatewise(self, query: UpdateQuery, shard: Shard) -> Tensor:
+        rule = self._plan.experiment.server.rule
+        assert rule is not None
+        return rules.applied(rule, _rows(shard)[query.order], query.vector, f"in round {query.round} on {self._worker}")
 
     def _describe(self, kind: Kind, failure: ClientFailure, round_index: int, index: int, unit: Any) -> str:
         split = self._plan.dataset.split(unit[0]) if kind == "evaluate" else self._plan.dataset.train

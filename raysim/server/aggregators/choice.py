@@ -1,6 +1,6 @@
 """The aggregators to choose from: the choices of `[server.aggregator]`.
 
-`rule` of a section is the record of what it computes from every update (rule.py); None where their sums are enough:
+A section means the record of what is computed from every update (rule.py), or None where their sums are enough:
 
 mean, fednova   need sums only
 krum, multi_krum, geometric_median, and the weighting "ida"
@@ -15,11 +15,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from raysim.config.own import OwnAggregator
+from raysim.config.part import Choice, Packaged
 from raysim.config.section import Section
+from raysim.server.aggregators import geometric_median, krum, own, trimmed_mean
 from raysim.server.aggregators.fednova import FedNova
-from raysim.server.aggregators.geometric_median import GeometricMedian
-from raysim.server.aggregators.krum import Krum, MultiKrum
-from raysim.server.aggregators.trimmed_mean import Median, TrimmedMean
+from raysim.server.aggregators.rule import Rule
 
 
 class Mean(Section):
@@ -27,10 +28,35 @@ class Mean(Section):
 
     name: Literal["mean"] = "mean"
 
-    def rule(self) -> None:
-        """None: sums are enough."""
-
 
 Aggregator = Annotated[
-    Mean | FedNova | Median | TrimmedMean | Krum | MultiKrum | GeometricMedian, Field(discriminator="name")
+    Mean
+    | FedNova
+    | trimmed_mean.Median
+    | trimmed_mean.TrimmedMean
+    | krum.Krum
+    | krum.MultiKrum
+    | geometric_median.GeometricMedian
+    | OwnAggregator,
+    Field(discriminator="name"),
+    Packaged("aggregator", "server.aggregator"),
 ]
+
+
+def _of_sums(section: Section) -> None:
+    """None: sums are enough."""
+
+
+AGGREGATORS: Choice[Rule | None] = Choice(
+    "aggregator",
+    {
+        Mean: _of_sums,
+        FedNova: _of_sums,
+        trimmed_mean.Median: trimmed_mean.make,
+        trimmed_mean.TrimmedMean: trimmed_mean.make,
+        krum.Krum: krum.make,
+        krum.MultiKrum: krum.make,
+        geometric_median.GeometricMedian: geometric_median.make,
+    },
+    own.made,
+)

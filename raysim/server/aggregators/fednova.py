@@ -22,9 +22,6 @@ class FedNova(Section):
     name: Literal["fednova"] = "fednova"
     tau_eff: Literal["sum_p_a", "sum_p_tau"] = Field("sum_p_a", description="Effective number of local steps.")
 
-    def rule(self) -> None:
-        """None: sums are enough."""
-
 
 def normaliser(tau: int, momentum: float = 0.0, pull: float = 0.0) -> float:
     """a_i of a client that took tau local steps with momentum rho, or with a pull of lr mu towards x; not both.

@@ -14,7 +14,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat
 from torch import Tensor
 
 from raysim.config.section import Section
-from raysim.server.aggregators.rule import ByInnerProducts, Rule
+from raysim.server.aggregators.rule import Coefficients
 from raysim.server.aggregators.updates import distances_to, pairwise
 
 
@@ -25,9 +25,10 @@ class GeometricMedian(Section):
     iterations: NonNegativeInt = Field(4, description="Number of Weiszfeld's steps.")
     nu: PositiveFloat = Field(1e-6, description="Keeps a step defined where z meets an update.")
 
-    def rule(self) -> Rule:
-        """A weighted mean of the updates."""
-        return Rule(self.name, ByInnerProducts(partial(coefficients, self)), ignores_weights=False)
+
+def make(section: GeometricMedian) -> Coefficients:
+    """A weighted mean of the updates."""
+    return Coefficients(partial(coefficients, section), section.name)
 
 
 def coefficients(section: GeometricMedian, inner: Tensor, weights: Tensor) -> Tensor:

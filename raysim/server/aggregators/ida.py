@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from raysim.server.aggregators.rule import ByInnerProducts, Rule
+from raysim.server.aggregators.rule import Coefficients
 from raysim.server.aggregators.updates import distances_to, pairwise
 
 SMALLEST = 1e-12
@@ -21,5 +21,5 @@ def coefficients(inner: Tensor, weights: Tensor) -> Tensor:
     return inverse / inverse.sum()
 
 
-RULE = Rule("ida", ByInnerProducts(coefficients))
+RULE = Coefficients(coefficients, "ida", ignores_weights=True)
 """The mean under weighting = "ida"."""

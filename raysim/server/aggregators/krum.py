@@ -16,7 +16,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from raysim.config.section import Section
-from raysim.server.aggregators.rule import ByInnerProducts, Rule
+from raysim.server.aggregators.rule import Coefficients
 from raysim.server.aggregators.updates import pairwise
 
 TIE = 1e-9
@@ -28,10 +28,6 @@ class Krum(Section):
     name: Literal["krum"] = "krum"
     f: NonNegativeInt = Field(description="Updates of a cohort that may be arbitrary.")
 
-    def rule(self) -> Rule:
-        """Coefficients of 0 and 1."""
-        return _rule(self)
-
 
 class MultiKrum(Section):
     """Multi-Krum."""
@@ -39,10 +35,6 @@ class MultiKrum(Section):
     name: Literal["multi_krum"] = "multi_krum"
     f: NonNegativeInt = Field(description="Updates of a cohort that may be arbitrary.")
     m: PositiveInt = Field(description="Number of best updates that are averaged.")
-
-    def rule(self) -> Rule:
-        """Coefficients of 0 and 1."""
-        return _rule(self)
 
 
 def coefficients(section: Krum | MultiKrum, inner: Tensor, weights: Tensor) -> Tensor:
@@ -65,7 +57,8 @@ def coefficients(section: Krum | MultiKrum, inner: Tensor, weights: Tensor) -> T
     return chosen
 
 
-def _rule(section: Krum | MultiKrum) -> Rule:
+def make(section: Krum | MultiKrum) -> Coefficients:
+    """Coefficients of 0 and 1."""
     averaged = section.m if isinstance(section, MultiKrum) else 0
 
     def needs(clients: int) -> str:
@@ -73,4 +66,5 @@ def _rule(section: Krum | MultiKrum) -> Rule:
             return f"{section.name} needs M >= f + 3 updates, but got f = {section.f} and a cohort of M = {clients}"
         return f"{section.name} averages m <= M updates, but got m = {averaged} and a cohort of M = {clients}"
 
-    return Rule(section.name, ByInnerProducts(partial(coefficients, section)), max(section.f + 3, averaged), needs)
+    fewest = max(section.f + 3, averaged)
+    return Coefficients(partial(coefficients, section), section.name, fewest, needs, ignores_weights=True)

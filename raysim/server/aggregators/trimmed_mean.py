@@ -12,7 +12,8 @@ from typing import Literal
 from pydantic import Field, NonNegativeInt
 
 from raysim.config.section import Section
-from raysim.server.aggregators.rule import ByCoordinate, Rule
+from raysim.server.aggregators.rule import Coordinatewise
+from raysim.server.aggregators.updates import trim
 
 
 class TrimmedMean(Section):
@@ -21,20 +22,23 @@ class TrimmedMean(Section):
     name: Literal["trimmed_mean"] = "trimmed_mean"
     k: NonNegativeInt = Field(description="Values dropped at either end of each coordinate.")
 
-    def rule(self) -> Rule:
-        """k values are dropped, whatever the cohort's size."""
-
-        def needs(clients: int) -> str:
-            return f"trimmed_mean needs M > 2 k updates, but got k = {self.k} and a cohort of M = {clients}"
-
-        return Rule(self.name, ByCoordinate(lambda clients: self.k), 2 * self.k + 1, needs)
-
 
 class Median(Section):
     """The coordinatewise median; it has no keys."""
 
     name: Literal["median"] = "median"
 
-    def rule(self) -> Rule:
-        """All values but the middle one or two are dropped."""
-        return Rule(self.name, ByCoordinate(lambda clients: (clients - 1) // 2))
+
+def make(section: TrimmedMean | Median) -> Coordinatewise:
+    """The median drops all values but the middle one or two; a trimmed mean k, whatever the cohort's size."""
+    if isinstance(section, Median):
+        return Coordinatewise(
+            lambda updates, weights: trim(updates, (len(updates) - 1) // 2), section.name, ignores_weights=True
+        )
+
+    def needs(clients: int) -> str:
+        return f"trimmed_mean needs M > 2 k updates, but got k = {section.k} and a cohort of M = {clients}"
+
+    return Coordinatewise(
+        lambda updates, weights: trim(updates, section.k), section.name, 2 * section.k + 1, needs, ignores_weights=True
+    )

@@ -1,0 +1,108 @@
+"""Draws the cohorts of a run: a sampler over its clients, whose answers are checked where the sampler is not built in.
+
+A sampler of a script or of a package gets copies of its state: `learn` may write to them and return them. `sample` may
+not, because what it wrote would be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.cohort.sampler import CohortAt, Participant, Positions, Sampler, State
+from raysim.config.user_call import called
+from raysim.errors import ExperimentError
+
+
+class Cohorts:
+    """A sampler over the clients of a run.
+
+    Args:
+        rule: the sampler.
+        at: what of a round a cohort is drawn from.
+        is_built_in: its answers are not checked.
+    """
+
+    def __init__(self, rule: Sampler, at: Callable[[int], CohortAt], is_built_in: bool) -> None:
+        self.rule, self.is_built_in, self._at = rule, is_built_in, at
+
+    def init(self) -> State:
+        """Return the sampler's state before the first round."""
+        if self.is_built_in:
+            return self.rule.init(self._at(0))
+        state = called(f"{self._who()}.init", self.rule.init, self._at(0))
+        if not isinstance(state, Mapping) or not all(
+            isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
+        ):
+            raise ExperimentError(f"{self._who()}.init must return tensors by name, but returned {state!r}.")
+        return {name: value.clone() for name, value in state.items()}
+
+    def sample(self, state: State, t: int) -> Positions:
+        """Return the cohort after t finished rounds."""
+        at = self._at(t)
+        if self.is_built_in:
+            return self.rule.sample(state, at)
+        copies = _copies(state)
+        drawn = called(f"{self._who()}, drawing the cohort of round {t},", self.rule.sample, copies, at)
+        if changed := [name for name, value in state.items() if not _same(value, copies.get(name))]:
+            raise ExperimentError(
+                f"{self._who()} wrote to {', '.join(changed)} of its state while it drew the cohort of round {t}: only "
+                f"`learn` changes the state."
+            )
+        return self._checked(drawn, at)
+
+    def learn(self, state: State, participants: Sequence[Participant], t: int) -> State:
+        """Return the state after round t."""
+        assert self.rule.learn is not None
+        if self.is_built_in:
+            return self.rule.learn(state, participants)
+        what = f"{self._who()}, learning from round {t},"
+        learned = called(what, self.rule.learn, _copies(state), participants)
+        said = {name: _said(value) for name, value in state.items()}
+        got = {name: _said(value) for name, value in learned.items()} if isinstance(learned, Mapping) else learned
+        if got != said:
+            raise ExperimentError(f"{what} must return a state like the one it was given, {said}, but returned {got}.")
+        return {name: value.clone() for name, value in learned.items()}
+
+    def _who(self) -> str:
+        return f"sampler= ({self.rule.name})"
+
+    def _checked(self, drawn: Any, at: CohortAt) -> Positions:
+        wanted = f"{self._who()} must return the positions of round {at.round}'s cohort, integers (M,)"
+        try:
+            positions = np.asarray(drawn)
+        except Exception:
+            raise ExperimentError(f"{wanted}, but returned {drawn!r}.") from None
+        if positions.ndim != 1 or (positions.size and positions.dtype.kind not in "iu"):
+            got = f"{positions.dtype} of shape {positions.shape}" if positions.dtype != object else repr(drawn)
+            raise ExperimentError(f"{wanted}, but returned {got}.")
+        positions = positions.astype(np.int64)
+        outside = positions[(positions < 0) | (positions >= at.population)]
+        if outside.size:
+            raise ExperimentError(f"{wanted}, from 0 to {at.population - 1}, but returned {outside[0]}.")
+        if not self.rule.repeats:
+            members, counts = np.unique(positions, return_counts=True)
+            if twice := members[counts > 1].tolist():
+                raise ExperimentError(
+                    f"{wanted}, each once unless the raysim.Sampler has repeats = True, but returned {twice} several "
+                    f"times."
+                )
+        return positions
+
+
+def _copies(state: State) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in state.items()}
+
+
+def _same(left: Tensor, right: Any) -> bool:
+    return (
+        isinstance(right, Tensor) and left.shape == right.shape and torch.equal(left.nan_to_num(), right.nan_to_num())
+    )
+
+
+def _said(value: Any) -> str:
+    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)

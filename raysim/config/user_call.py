@@ -1,0 +1,29 @@
+"""Calls a function of a script's or a package's part: what it raises names the part, and ends with the traceback."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from raysim.errors import ExperimentError, RaysimError
+
+
+def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
+    """Return what the function returns.
+
+    Args:
+        what: names the part and the place in the run, as a message begins.
+        function: the script's.
+        given: its arguments.
+
+    Raises:
+        ExperimentError: it raised.
+    """
+    try:
+        return function(*given)
+    except RaysimError:
+        raise
+    except Exception as error:
+        trace = "".join(traceback.format_exception(error))
+        raise ExperimentError(f"{what} failed: {error!r}\n{trace}") from error

@@ -1,0 +1,64 @@
+"""Makes a rule of what a script passes as `aggregator=`, and checks what rules of scripts and packages return."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raysim.config.own import OwnPart
+from raysim.config.user_call import called
+from raysim.errors import ExperimentError
+from raysim.server.aggregators.rule import Coefficients, Coordinatewise, Rule
+
+
+def made(section: OwnPart) -> Rule:
+    """Return the rule: what was passed, or what that makes of the section.
+
+    Raises:
+        ExperimentError: it is no rule.
+    """
+    rule = section.passed
+    if callable(rule):
+        rule = called("aggregator=, called with the section,", rule, section)
+    if not isinstance(rule, Coordinatewise | Coefficients):
+        raise ExperimentError(
+            f"aggregator= must be a raysim.Coordinatewise or a raysim.Coefficients, or a function of the section that "
+            f"returns one, but got {rule!r}."
+        )
+    return rule if rule.name != "own" else replace(rule, name=section.label)
+
+
+def applied(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
+    """Return what the rule makes of a slice (M, P') or of inner products (M, M), in float64.
+
+    Args:
+        rule: of any origin.
+        given: what it is given, in memory of its own.
+        weights: (M,).
+        where: the place in the run, in messages.
+
+    Raises:
+        ExperimentError: the rule failed, or returned something of another type or shape.
+    """
+    what = f"aggregator= ({rule.name}), {where},"
+    returned: Any = called(what, rule.fn, given.double(), weights.clone())
+    wanted = (given.shape[1],)
+    if isinstance(returned, Tensor) and returned.shape == wanted and returned.dtype == torch.float64:
+        return returned
+    got = f"{returned.dtype} of shape {tuple(returned.shape)}" if isinstance(returned, Tensor) else repr(returned)
+    raise ExperimentError(f"{what} must return torch.float64 of shape {wanted}, but returned {got}.")
+
+
+def check(rule: Rule, clients: int) -> None:
+    """Apply the rule to updates of a few coordinates, before the first round.
+
+    Raises:
+        ExperimentError: as `applied`.
+    """
+    # Any numbers, none of them alike.
+    updates = torch.linspace(-1.0, 1.0, 5 * clients, dtype=torch.float64).reshape(clients, 5).sin()
+    given = updates if isinstance(rule, Coordinatewise) else updates @ updates.T
+    applied(rule, given, torch.ones(clients, dtype=torch.float64), "tried before the first round")
