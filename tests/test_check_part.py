@@ -71,10 +71,6 @@ def draws_by_numpy(started: raysim.ClientStart) -> Tensor:
     return started.state * np.random.random()
 
 
-def leaves_no_gap(started: raysim.ClientStart) -> Tensor:
-    return torch.ones_like(started.state)
-
-
 class Counts:
     """Depends on how often it was called."""
 
@@ -84,6 +80,13 @@ class Counts:
     def __call__(self, started: raysim.ClientStart) -> Tensor:
         self.calls += 1
         return started.state + 1e-3 * self.calls * (started.state != 0)
+
+
+def server_optimizer(section: Any) -> ServerOptimizer:
+    def step(params: Tensor, descent: Descent, state: Any) -> Stepped:
+        return Stepped(params - descent.g + 1e-3 * float(descent.g.norm()), {})
+
+    return ServerOptimizer(lambda params: {}, step)
 
 
 def kept(ended: raysim.ClientEnd) -> Tensor:
@@ -96,7 +99,7 @@ def kept(ended: raysim.ClientEnd) -> Tensor:
         (correction(offset=writes, after=kept), r"offset writes to its argument 0.state.*started.state.add_\(1\)"),
         (correction(offset=draws, after=kept), r"offset draws from torch's global.*torch.randn\(started.state.shape"),
         (correction(offset=draws_by_numpy, after=kept), r"offset draws from NumPy's global.*np.random.random"),
-        (correction(offset=leaves_no_gap, after=kept), r"gaps of the flat vector"),
+        (Part("server_optimizer", "own", raysim.OwnPart, server_optimizer), r"gaps of the flat vector"),
         (correction(offset=Counts(), after=kept), r"keeps something that is not in its state"),
     ],
     ids=["writes", "draws", "numpy", "gaps", "counts"],
