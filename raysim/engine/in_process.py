@@ -48,15 +48,10 @@ class InProcess:
         plans: the runs; one alone is that of the jobs that `submit` takes.
         worker: how errors and timelines name this process.
         memory: where this process has examples, where it has other runs as well.
-        tries_again: whether a chunk for which a card's memory did not suffice is tried once more; otherwise the caller
-            sees to it, and is told by torch.OutOfMemoryError.
     """
 
-    def __init__(
-        self, *plans: Plan, worker: str = HERE, memory: ExampleMemory | None = None, tries_again: bool = True
-    ) -> None:
+    def __init__(self, *plans: Plan, worker: str = HERE, memory: ExampleMemory | None = None) -> None:
         memory = memory or ExampleMemory()
-        self._tries_again = tries_again
         self._worker = worker
         self._plans = plans
         self._keys = [lockstep_key(plan) if len(plans) > 1 else None for plan in plans]
@@ -117,7 +112,7 @@ class InProcess:
         for index, chunk in enumerate(units):
             start_s = time.time()
             train = partial(pools[0].train_with, pools, broadcasts, index, chunk)
-            each, again = self._tried(train, jobs[0], index)
+            each, again = tried(train, self._worker, _named(jobs[0], index))
             retries += again
             for tree, sums in zip(trees, each, strict=True):
                 tree.put_leaf(sums, index)
@@ -138,7 +133,7 @@ class InProcess:
                 start_s = time.time()
                 kept = rows[index] if job.keep else None
                 run = partial(pool.run, job.kind, job.broadcast, index, unit, kept)
-                value, again = self._tried(run, job, index)
+                value, again = tried(run, self._worker, _named(job, index))
                 retries += again
                 spans.append(Span(self._worker, f"{job.kind} {index}", start_s, time.time()))
                 yield value
@@ -146,27 +141,6 @@ class InProcess:
         value = on_host(fold(results(), COMBINE[job.kind], len(job.units)))
         shards = tuple(Shard(*b, (part,)) for b, part in zip(job.keep, sharded(rows, job.keep), strict=True))
         return Outcome(value, tuple(spans), workers=1, retries=retries, kept=shards)
-
-    def _tried(self, work: Callable[[], Made], job: Job, index: int) -> tuple[Made, int]:
-        """What `work` returns, and how often it was done again because a card's memory had not sufficed.
-
-        Raises:
-            ResourceError: the budget for that is spent.
-        """
-        what = f"{self._worker} ran out of device memory on chunk {index} of round {job.broadcast.round}"
-        for before in itertools.count():
-            try:
-                return work(), before
-            except torch.OutOfMemoryError as error:
-                if not self._tries_again:
-                    raise
-                decision = failure.decide("out_of_memory", before, what)
-                log.warning("%s: %s", decision.reason, error)
-                if not decision.retry:
-                    raise failure.given_up("out_of_memory", decision) from error
-            # Here the error is gone, and with it what its frames held.
-            torch.cuda.empty_cache()
-        raise AssertionError
 
 
 class OfRun:
@@ -185,6 +159,29 @@ class OfRun:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+def tried(work: Callable[[], Made], worker: str, what: str) -> tuple[Made, int]:
+    """What `work` returns, and how often it was done again because a card's memory had not sufficed.
+
+    Raises:
+        ResourceError: the budget for that is spent.
+    """
+    for before in itertools.count():
+        try:
+            return work(), before
+        except torch.OutOfMemoryError as error:
+            decision = failure.decide("out_of_memory", before, f"{worker} ran out of device memory on {what}")
+            log.warning("%s: %s", decision.reason, error)
+            if not decision.retry:
+                raise failure.given_up("out_of_memory", decision) from error
+        # Here the error is gone, and with it what its frames held.
+        torch.cuda.empty_cache()
+    raise AssertionError
+
+
+def _named(job: Job, index: int) -> str:
+    return f"chunk {index} of round {job.broadcast.round}"
 
 
 def _alike(job: Job, other: Job) -> bool:
