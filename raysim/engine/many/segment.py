@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from raysim.engine import numerics
-from raysim.engine.in_process import InProcess
 from raysim.engine.job import Job, RunStates
 from raysim.engine.many.groups import Group
+from raysim.engine.many.in_lockstep import InLockstep
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.loop import Loop, checkpoint_due
 from raysim.engine.worker.example_memory import ExampleMemory
@@ -88,7 +88,7 @@ class Host:
         if loops is None:
             # Groups only ever shrink: what was made for a larger one is not asked for again.
             self._loops = {other: loops for other, loops in self._loops.items() if not set(other) & set(group)}
-            executor = InProcess(*plans, worker=self._worker, memory=self._memory)
+            executor = InLockstep(plans, self._worker, self._memory)
             loops = [
                 Loop(plan, executor.of(i), state, checkpoints=None if plan.states is None else plan.states.parent)
                 for i, (plan, state) in enumerate(zip(plans, sent.states, strict=True))
