@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
+import weakref
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -14,9 +16,13 @@ import pytest
 import torch
 
 import raysim
+from raysim.engine.job import RunStates
 from raysim.engine.many.groups import grouped
+from raysim.engine.many.segment import Host, job_of
+from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.worker.lockstep import lockstep_key
+from raysim.engine.worker.pool import Pool
 from raysim.run_folder import records
 from raysim.run_folder.writer import RunFolder
 from tests.support.executors import own_actors
@@ -101,7 +107,7 @@ def test_on_ray_it_is_the_same_with_a_worker_killed_on_the_way(
         for report in runs.reports():
             assert report.error is None
             if not killed:
-                os.kill(own_actors("HostActor")[0].pid, signal.SIGKILL)
+                os.kill(own_actors("ClientPool")[0].pid, signal.SIGKILL)
                 killed = True
     for own in wanted:
         raysim.run(own, dataset=dataset, executor="local", path=tmp_path / "alone" / own.name)
@@ -213,6 +219,75 @@ def test_a_run_that_fails_says_so_and_the_others_go_on(
     assert [report.run for report in failed] == [numbers[1]]
     assert "too large" in str(failed[0].error)
     assert {report.run for report in reports if report.finished} == {numbers[0], numbers[2]}
+
+
+def test_runs_for_which_memory_does_not_suffice_together_go_on_one_by_one(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def too_large(pool: Pool, pools: Sequence[Pool], *rest: Any) -> None:
+        tried.append(len(pools))
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(Pool, "train_with", too_large)
+    wanted = [experiment(name=f"lr-{lr}", client={"optimizer": {"lr": lr}, "batch_size": 4}) for lr in (0.1, 0.2, 0.3)]
+    carry_out(wanted, tmp_path / "all", dataset=dataset)
+    assert tried == [3, 3]
+    for own in wanted:
+        raysim.run(own, dataset=dataset, path=tmp_path / "alone" / own.name)
+        assert figures(tmp_path / "all" / own.name) == figures(tmp_path / "alone" / own.name)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_segment_for_which_memory_did_not_suffice_is_tried_once_more(
+    times: int, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance = Host.advance
+    failed: list[Any] = []
+
+    def too_large(host: Host, *asked: Any) -> Any:
+        advanced = advance(host, *asked)
+        if len(failed) < times:
+            failed.append(advanced)
+            raise torch.OutOfMemoryError
+        return advanced
+
+    monkeypatch.setattr(Host, "advance", too_large)
+    own = experiment(name="own", client=SCAFFOLD)
+    with raysim.Runs(own, dataset=dataset) as runs:
+        runs.start([(own, tmp_path / "own")])
+        errors = [str(report.error) for report in runs.reports() if report.error]
+    if times == 2:
+        assert "ran out of device memory on a segment: out_of_memory; giving up after 1 of 1 retries" in errors[0]
+        return
+    assert not errors
+    raysim.run(own, dataset=dataset, path=tmp_path / "alone")
+    assert figures(tmp_path / "own") == figures(tmp_path / "alone")
+
+
+def test_a_host_lets_go_of_runs_that_have_ended(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    host = Host("here")
+
+    def carry_out_one(number: int, under_way: set[int]) -> weakref.ref[Plan]:
+        plan = resolve(experiment(), dataset=dataset)
+        plans, state = [plan], plan.initial_state()
+        for finished in (2, 4):
+            # Asked for its plan once only.
+            job = job_of({number: plans.pop}, [state], under_way)
+            assert isinstance(job.broadcast, RunStates)
+            ((state, _),) = [(own.state, own.rounds) for own in host.advance(job.broadcast, job.units[0])]
+            assert state.round == finished
+        return weakref.ref(plan)
+
+    first, second = carry_out_one(0, {0, 1}), carry_out_one(1, {0, 1})
+    gc.collect()
+    assert first() is not None
+    third = carry_out_one(2, {1, 2})
+    gc.collect()
+    assert first() is None
+    assert second() is not None
+    assert third() is not None
 
 
 def test_runs_that_cannot_begin_leave_nothing_behind(

@@ -8,9 +8,8 @@ have put there, but for the picture.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -23,10 +22,9 @@ from torch import Tensor
 from raysim.api.preflight import ExecutorName, check_one, is_whole, opening_of, with_executor
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
-from raysim.engine import failure
 from raysim.engine.many.groups import Group, grouped
-from raysim.engine.many.hosts import Here, Hosts, SegmentEnded
-from raysim.engine.many.segment import Advanced
+from raysim.engine.many.segment import Advanced, job_of
+from raysim.engine.many.shared import SharedExecutor, SharedInProcess
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
@@ -40,8 +38,6 @@ from raysim.run_folder.records import STATES
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
 from raysim.storage.remote.uri import uri_of
-
-log = logging.getLogger("raysim")
 
 WRITERS = 4
 """Threads that write records: mostly they wait for the disk, which takes several at a time."""
@@ -112,24 +108,25 @@ class Runs:
         self._parts, self._together = parts, together
         self._datasets: dict[str, FederatedDataset] = {}
         self._runs: dict[int, _Run] = {}
+        self._sent: dict[int, Callable[[], Plan]] = {}
         self._number = 0
         self._new: list[int] = []
         self._groups: deque[Group] = deque()
-        self._under_way: set[Group] = set()
+        self._under_way: dict[int, Group] = {}
+        """By the ticket of their segment."""
         self._said: deque[Report] = deque()
         self._written: dict[int, Future[None]] = {}
-        self._failures: Counter[tuple[int, failure.Cause]] = Counter()
         with ExitStack() as stack:
             self._writers = stack.enter_context(ThreadPoolExecutor(WRITERS, thread_name_prefix="records"))
-            self._hosts = self._open_hosts(stack, address)
-            stack.callback(self._hosts.close)
+            self._executor = self._open_executor(stack, address)
+            stack.callback(self._executor.close)
             stack.callback(self._checkpoint_all)
             self._opened = stack.pop_all()
 
     @property
     def workers(self) -> int:
         """How many segments are carried out at a time."""
-        return self._hosts.num
+        return self._executor.workers
 
     def start(
         self,
@@ -175,7 +172,7 @@ class Runs:
             self._give_out()
             if not self._under_way:
                 return
-            self._settle(self._hosts.next())
+            self._settle(self._executor.first(self._under_way))
 
     def stop(self, run: int) -> None:
         """End a run after the segment that it is in; it is checkpointed, and no further report of it comes."""
@@ -185,9 +182,8 @@ class Runs:
             # What waits for a worker goes without it; what has one is settled later.
             self._new = [number for number in self._new if number != run]
             self._groups = deque(left for group in self._groups if (left := self._still_wanted(group)))
-            if not any(run in group for group in self._under_way):
+            if not any(run in group for group in self._under_way.values()):
                 self._end(run)
-                self._hosts.keep_only(self._runs)
 
     def close(self) -> None:
         """End the workers; runs under way are checkpointed, and can be resumed."""
@@ -201,15 +197,15 @@ class Runs:
     ) -> None:
         self.close()
 
-    def _open_hosts(self, stack: ExitStack, address: str | None) -> Hosts:
+    def _open_executor(self, stack: ExitStack, address: str | None) -> SharedExecutor:
         if self._engine.workers == 0:
-            return Here()
+            return SharedInProcess()
         # Ray is imported only where it is asked for.
         from raysim.engine.on_ray.cluster.cluster import connected, place
-        from raysim.engine.on_ray.executor.hosts import OnRayHosts
+        from raysim.engine.on_ray.executor.shared import SharedOnRay
 
         stack.enter_context(connected(address))
-        return OnRayHosts(place(self._engine))
+        return SharedOnRay(place(self._engine))
 
     def _plan(self, experiment: Experiment, path: Path) -> Plan:
         """The run with its place here; nothing is touched."""
@@ -255,7 +251,7 @@ class Runs:
         else:
             self._runs[number] = run
             self._new.append(number)
-            self._hosts.learn(number, run.plan)
+            self._sent[number] = self._executor.send(run.plan)
         return number
 
     def _still_wanted(self, group: Group) -> Group:
@@ -264,41 +260,37 @@ class Runs:
     def _give_out(self) -> None:
         self._groups.extend(grouped([(number, self._runs[number].key) for number in self._new], self.workers))
         self._new = []
-        while self._groups and self._hosts.free():
+        while self._groups and len(self._under_way) < max(1, self.workers):
             group = self._groups.popleft()
             for number in group:
                 if self._runs[number].plan.states is not None:
                     # Their files are swept by what checkpoints name.
                     self._wait_for_records(number)
-            self._under_way.add(group)
-            self._hosts.give(group, [self._runs[number].state for number in group])
+            plans = {number: self._sent[number] for number in group}
+            job = job_of(plans, [self._runs[number].state for number in group], frozenset(self._runs))
+            self._under_way[self._executor.submit(job)] = group
 
-    def _settle(self, ended: SegmentEnded) -> None:
-        self._under_way.remove(ended.group)
-        whole = ended.error is None and ended.failed is None
-        if ended.failed is not None:
-            self._settle_failed(ended.group, ended.failed)
-        elif ended.error is not None and len(ended.group) == 1:
-            self._fail(ended.group, ended.error)
-        for number, advanced in zip(ended.group, ended.advanced, strict=False):
-            self._settle_one(number, advanced)
-        for number in ended.group:
+    def _settle(self, ticket: int) -> None:
+        group = self._under_way.pop(ticket)
+        go_on: list[Group] = [group]
+        try:
+            every = self._executor.result(ticket).value
+        except RaysimError as error:
+            if len(group) == 1:
+                self._fail(group[0], error)
+            # Whose fault it was shows when each goes by itself.
+            go_on = [(number,) for number in group]
+        else:
+            for number, advanced in zip(group, every, strict=True):
+                self._settle_one(number, advanced)
+        for number in group:
             if number in self._runs and self._runs[number].stopped:
                 self._end(number)
-        if any(number not in self._runs for number in ended.group):
-            self._hosts.keep_only(self._runs)
-        left = self._still_wanted(ended.group)
-        if whole and left:
-            self._groups.append(left)
-        else:
-            # Whose fault it was shows when each goes by itself.
-            self._groups.extend((number,) for number in left)
+        self._groups.extend(left for each in go_on if (left := self._still_wanted(each)))
 
     def _settle_one(self, number: int, advanced: Advanced) -> None:
         run = self._runs[number]
         run.state = advanced.state
-        for cause in failure.BUDGETS:
-            self._failures.pop((number, cause), None)
         finished = run.state.round >= run.plan.experiment.rounds
         self._wait_for_records(number)
         self._written[number] = self._writers.submit(_record, run, advanced)
@@ -309,25 +301,16 @@ class Runs:
             rows = tuple(told.row for told in advanced.rounds)
             self._said.append(Report(number, run.folder.path, rows, finished, params=_params(run)))
 
-    def _settle_failed(self, group: Group, cause: failure.Cause) -> None:
-        before = max(self._failures[number, cause] for number in group)
-        what = f"a worker with {len(group)} run(s), among them {self._runs[group[0]].folder.path}"
-        decision = failure.decide(cause, before, what)
-        log.warning(decision.reason)
-        self._failures.update((number, cause) for number in group)
-        if not decision.retry:
-            self._fail(group, failure.given_up(cause, decision))
-
-    def _fail(self, group: Group, error: RaysimError) -> None:
-        for number in group:
-            run = self._runs[number]
-            self._end(number)
-            if not run.stopped:
-                self._said.append(Report(number, run.folder.path, (), error=error))
+    def _fail(self, number: int, error: RaysimError) -> None:
+        run = self._runs[number]
+        self._end(number)
+        if not run.stopped:
+            self._said.append(Report(number, run.folder.path, (), error=error))
 
     def _end(self, number: int) -> None:
         """Checkpoint a run and let go of it."""
         self._wait_for_records(number)
+        del self._sent[number]
         _leave(self._runs.pop(number))
 
     def _wait_for_records(self, number: int) -> None:

@@ -1,11 +1,12 @@
 """The executor's seam: a job is units of work on one broadcast, whose results add up along the fixed tree.
 
-The unit (a chunk of clients, a slice of an evaluation) is what is scheduled and retried; the job is what is waited for.
-In-process and on Ray, one contract suite holds for both.
+The unit (a chunk of clients, a slice of an evaluation, a segment) is what is scheduled and retried; the job is what is
+waited for. In-process and on Ray, one contract suite holds for both.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar, cast
@@ -18,16 +19,13 @@ from raysim.evaluation import personalised, scores
 from raysim.run_folder.timeline import Span
 from raysim.server import sums
 from raysim.server.aggregators.updates import Bounds
+from raysim.server.state import ServerState
 
 T = TypeVar("T")
 
-Kind = Literal["train", "evaluate", "personalise", "gram", "combine", "coordinatewise", "distances"]
-"""`train`, `evaluate` and `personalise` work on clients; the others look at a shard of all updates that a training job
-kept."""
-
-
-def _add(left: Tensor, right: Tensor) -> Tensor:
-    return left + right
+Kind = Literal["train", "evaluate", "personalise", "gram", "combine", "coordinatewise", "distances", "segment"]
+"""`train`, `evaluate` and `personalise` work on clients, `segment` on whole rounds of several runs (engine/many); the
+others look at a shard of all updates that a training job kept."""
 
 
 def _join(left: Tensor, right: Tensor) -> Tensor:
@@ -38,10 +36,11 @@ COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "train": sums.add,
     "evaluate": scores.concatenate,
     "personalise": personalised.concatenate,
-    "gram": _add,
+    "gram": operator.add,
     "combine": _join,
     "coordinatewise": _join,
-    "distances": _add,
+    "distances": operator.add,
+    "segment": operator.add,
 }
 """How the results of a kind's units add up."""
 
@@ -61,6 +60,14 @@ class UpdateQuery:
 
 
 @dataclass(frozen=True)
+class RunStates:
+    """Where the runs of a segment go on from; round: the earliest of theirs."""
+
+    round: int
+    states: list[ServerState]
+
+
+@dataclass(frozen=True)
 class Shard:
     """Coordinates `start` to `stop` of all updates of a round; `parts` hold them by unit, or say where they lie."""
 
@@ -77,14 +84,16 @@ Part = Mapping[int, Tensor]
 class Job:
     """Units of one kind over one broadcast; `costs` are relative, and only order the work.
 
-    `keep`: a training job keeps its updates in shards of these bounds, for jobs that look at them again.
+    keep: a training job keeps its updates in shards of these bounds, for jobs that look at them again. runs: by number,
+    whose segment it is, where several runs share the executor.
     """
 
     kind: Kind
-    broadcast: Broadcast | UpdateQuery
+    broadcast: Broadcast | UpdateQuery | RunStates
     units: tuple[Any, ...]
     costs: Sequence[float]
     keep: tuple[Bounds, ...] = ()
+    runs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

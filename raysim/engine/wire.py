@@ -12,14 +12,16 @@ from torch import Tensor
 
 
 def pack(record: Any) -> Any:
-    """(type, fields) of a record, (Tensor, array over the same memory) of a tensor, (dict, items) of tensors by name;
-    other values stand as they are."""
+    """(type, fields) of a record, (Tensor, array over the same memory) of a tensor, (dict, items) of tensors by name,
+    (list, items) of a list; other values stand as they are."""
     if isinstance(record, Tensor):
         return (Tensor, record.detach().cpu().numpy())
     if is_dataclass(record) and not isinstance(record, type):
         return (type(record), tuple(pack(getattr(record, f.name)) for f in fields(record)))
     if isinstance(record, Mapping) and any(isinstance(value, Tensor) for value in record.values()):
         return (dict, tuple((key, pack(value)) for key, value in record.items()))
+    if isinstance(record, list):
+        return (list, tuple(pack(value) for value in record))
     return record
 
 
@@ -34,6 +36,8 @@ def unpack(packed: Any) -> Any:
         return tensor
     if kind is dict:
         return {key: unpack(value) for key, value in content}
+    if kind is list:
+        return [unpack(value) for value in content]
     return kind(*(unpack(value) for value in content))
 
 

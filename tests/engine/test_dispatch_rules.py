@@ -76,6 +76,8 @@ class Dispatch(RuleBasedStateMachine):
         """By call: the units whose results it handed over."""
         self.taken: dict[int, list[int]] = {}
         """By job: the units whose results the driver took."""
+        self.runs: dict[int, tuple[int, ...]] = {}
+        """By job: whose segment it is."""
         self.tickets = itertools.count(1)
         self.ended = False
 
@@ -108,9 +110,12 @@ class Dispatch(RuleBasedStateMachine):
                 assert sorted(self.taken.pop(job.ticket)) == list(range(len(job.facts.costs)))
                 # Updates that are kept are those of the calls that the table names.
                 assert all(index in self.handed[unit.call] for index, unit in job.units.items())
-            case events.Raise(error):
-                if isinstance(error, UpdatesLost):
-                    self.taken = {ticket: taken for ticket, taken in self.taken.items() if ticket in self.table.jobs}
+            case events.Raise(error, ticket):
+                if ticket is not None:
+                    # It ends alone.
+                    assert isinstance(error, UpdatesLost) or self.runs.pop(ticket)
+                    assert ticket not in self.table.jobs
+                    del self.taken[ticket]
                     return
                 assert isinstance(error, WorkerLostError | ResourceError)
                 memory: list[Cause] = ["out_of_memory"]
@@ -130,7 +135,8 @@ class Dispatch(RuleBasedStateMachine):
             work = [one for one in others if isinstance(one, Work)]
             if given_out:
                 # What did not fit into memory is done by the same worker, whatever else it has to do.
-                assert sum(bool(one.units) for one in work) < DEPTH
+                assert sum(bool(one.units) for one in work) < (1 if self.runs[call.ticket] else DEPTH)
+            assert call.copies is None or not self.runs[call.ticket]
             if given_out or call.copies is not None:
                 assert not any(one.void for one in work)
                 assert not any(isinstance(one, Start) for one in others)
@@ -201,8 +207,16 @@ class Dispatch(RuleBasedStateMachine):
     )
     def submit(self, costs: list[float], results: Any, kind: str) -> None:
         ticket = next(self.tickets)
-        self.taken[ticket] = []
+        self.taken[ticket], self.runs[ticket] = [], ()
         self.happen(events.Submitted(ticket, Facts(1, (kind, 0), costs, 10**6, results)))
+        self.happen(events.Heard())
+
+    @precondition(lambda self: not self.ended and len(self.taken) < 3)
+    @rule(runs=st.sampled_from([(0,), (1, 2), (2,)]))
+    def submit_segment(self, runs: tuple[int, ...]) -> None:
+        ticket = next(self.tickets)
+        self.taken[ticket], self.runs[ticket] = [], runs
+        self.happen(events.Submitted(ticket, Facts(1, ("segment", runs[0]), [1.0], 10**6, "summed", runs)))
         self.happen(events.Heard())
 
     @precondition(lambda self: not self.ended and self.has_to_do())

@@ -19,7 +19,6 @@ from torch.nn import functional
 
 import raysim
 from raysim.engine.in_process import InProcess
-from raysim.engine.many.segment import Host
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.executor import rules
 from raysim.engine.on_ray.executor.shell import OnRay
@@ -325,18 +324,6 @@ class OutOfMemory:
                 self.note.touch()
             raise torch.OutOfMemoryError("CUDA out of memory")
         return functional.cross_entropy(outputs, targets, reduction="none")
-
-
-def test_of_runs_side_by_side_who_gave_them_out_is_told_of_full_memory(
-    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
-) -> None:
-    plan = resolve(experiment(), dataset=dataset, loss=OutOfMemory(tmp_path / "happened"))
-    host = Host("here")
-    host.learn(0, plan)
-    # It may have them go on one by one, so nothing is tried again here.
-    with pytest.raises(torch.OutOfMemoryError):
-        host.advance((0,), [plan.initial_state()])
-    assert (tmp_path / "happened").exists()
 
 
 @pytest.mark.usefixtures("ray_cluster")

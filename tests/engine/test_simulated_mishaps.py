@@ -17,10 +17,12 @@ from torch import Tensor
 from raysim.cohort.tree import fold
 from raysim.engine import failure
 from raysim.engine.job import Job, Outcome, UpdatesLost
+from raysim.engine.many.segment import job_of
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.executor import rules
+from raysim.engine.on_ray.executor.shared import SharedOnRay
 from raysim.engine.on_ray.executor.shell import OnRay
-from raysim.errors import ResourceError, WorkerLostError
+from raysim.errors import ClientError, RaysimError, ResourceError, WorkerLostError
 from tests.support.simulated_ray import SimulatedRay, bracket, simulated
 
 pytestmark = pytest.mark.usefixtures("loop_here")
@@ -294,6 +296,152 @@ def test_updates_may_be_lost_while_a_node_adds_up_its_sums(make_ray: Make) -> No
     with pytest.raises(UpdatesLost):
         on_ray.result(on_ray.submit(look(kept, LARGE)))
     done(on_ray, job(named("v", 24), LARGE))
+
+
+# Segments of several runs
+
+
+def shared(ray: SimulatedRay) -> SharedOnRay:
+    return SharedOnRay(Placement(workers=sum(ray.room.values()), cpus=1, gpus=0))
+
+
+def segment(*runs: int, start: int = 0) -> Job:
+    """A segment of runs, all from that round."""
+    plans: Any = dict.fromkeys(runs)
+    state: Any = From(start)
+    return job_of(plans, [state] * len(runs), set(runs))
+
+
+@dataclass(frozen=True)
+class From:
+    """A state of a run."""
+
+    round: int
+
+
+def advanced(on_ray: SharedOnRay, ticket: int) -> list[str]:
+    value: list[str] = on_ray.result(ticket).value
+    return value
+
+
+def test_a_segment_that_hangs_is_carried_out_again_elsewhere(make_ray: Make) -> None:
+    ray = make_ray(here=2)
+    on_ray = shared(ray)
+    came: list[tuple[int, ...]] = []
+
+    def seconds(worker: int, unit: Any) -> float:
+        came.append((worker, *unit.plans))
+        # The first worker never ends what it is given second; nothing else takes as long.
+        return 1e9 if worker == 0 and len(came) > 2 else 2.0
+
+    ray.seconds = seconds
+    for ticket in [on_ray.submit(segment(0, 1)), on_ray.submit(segment(2))]:
+        on_ray.result(ticket)
+    hangs, other = on_ray.submit(segment(0, 1, start=5)), on_ray.submit(segment(2, start=5))
+    assert on_ray.first([hangs, other]) == other
+    assert advanced(on_ray, other) == ["2 from From(round=5)"]
+    start_s = ray.now_s
+    outcome = on_ray.result(hangs)
+    assert outcome.value == ["0 from From(round=5)", "1 from From(round=5)"]
+    assert outcome.retries == 1
+    assert 55 < ray.now_s - start_s < 65
+    assert came == [(0, 0, 1), (1, 2), (0, 0, 1), (1, 2), (1, 0, 1)]
+    # The one that hung was replaced.
+    ray.let_pass(5)
+    on_ray.result(on_ray.submit(segment(2, start=6)))
+    assert on_ray.workers == 2
+
+
+def test_a_run_that_hangs_wherever_it_goes_ends_and_the_others_go_on(make_ray: Make) -> None:
+    ray = make_ray(here=2)
+    on_ray = shared(ray)
+    on_ray.result(on_ray.submit(segment(0, 1)))
+    # Its runs were measured together, and have parted since.
+    ray.seconds = lambda worker, unit: 1e9 if 1 in unit.plans else 1.0
+    bad, good = on_ray.submit(segment(1)), on_ray.submit(segment(0))
+    with pytest.raises(WorkerLostError, match=r"a segment of 1 run\(s\) from round 0: hung; giving up after 1 of 1"):
+        on_ray.result(bad)
+    assert advanced(on_ray, good) == ["0 from From(round=0)"]
+    assert advanced(on_ray, on_ray.submit(segment(0, start=9))) == ["0 from From(round=9)"]
+
+
+def test_a_long_segment_is_neither_late_nor_given_to_two(make_ray: Make) -> None:
+    ray = make_ray(here=3)
+    on_ray = shared(ray)
+    came = []
+
+    def seconds(worker: int, unit: Any) -> float:
+        came.append(tuple(unit.plans))
+        # A run whose rounds take minutes beside one whose segments are short.
+        return 300.0 if 0 in unit.plans else 50.0 if len(came) > 3 else 0.1
+
+    ray.seconds = seconds
+    for start in range(2):
+        tickets = [on_ray.submit(segment(run, start=start)) for run in range(2)]
+        assert [on_ray.result(ticket).retries for ticket in tickets] == [0, 0]
+    assert came == [(0,), (1,), (0,), (1,)]
+
+
+def test_a_segment_goes_to_a_worker_that_had_its_runs_and_waits_behind_none(make_ray: Make) -> None:
+    ray = make_ray(here=3)
+    on_ray = shared(ray)
+    came: list[tuple[int, ...]] = []
+
+    def seconds(worker: int, unit: Any) -> float:
+        came.append((worker, *unit.plans))
+        return 1.0
+
+    ray.seconds = seconds
+    groups = [(0, 1), (2,), (3, 4, 5)]
+    for ticket in [on_ray.submit(segment(*runs)) for runs in groups]:
+        on_ray.result(ticket)
+    start_s = ray.now_s
+    for ticket in [on_ray.submit(segment(*runs)) for runs in ((3, 5), (2,), (0,))]:
+        on_ray.result(ticket)
+    assert came == [(0, 0, 1), (1, 2), (2, 3, 4, 5), (2, 3, 5), (1, 2), (0, 0)]
+    assert ray.now_s - start_s < 1.5
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"), [(ClientError("mine"), "mine"), (torch.OutOfMemoryError(), "giving up after 1 of 1")]
+)
+def test_a_segment_that_fails_ends_no_other(raised: Exception, expected: str, make_ray: Make) -> None:
+    ray = make_ray(here=2)
+    on_ray = shared(ray)
+
+    def seconds(worker: int, unit: Any) -> float:
+        if 0 in unit.plans:
+            raise raised
+        return 3.0
+
+    ray.seconds = seconds
+    bad, good = on_ray.submit(segment(0)), on_ray.submit(segment(1))
+    assert on_ray.first([good, bad]) == bad
+    with pytest.raises(RaysimError, match=expected):
+        on_ray.result(bad)
+    assert advanced(on_ray, good) == ["1 from From(round=0)"]
+    for ticket in [on_ray.submit(segment(run)) for run in (1, 2, 3)]:
+        on_ray.result(ticket)
+
+
+def test_segments_outlive_a_node_and_end_where_they_kill_every_worker(make_ray: Make) -> None:
+    ray = make_ray(here=1, there=2)
+    on_ray = shared(ray)
+    ray.after(1.5, lambda: ray.lose_node("there"))
+    ray.seconds = lambda worker, unit: 2.0
+    tickets = [on_ray.submit(segment(run)) for run in range(3)]
+    assert [advanced(on_ray, ticket) for ticket in tickets] == [[f"{run} from From(round=0)"] for run in range(3)]
+
+    def kill(worker: int, unit: Any) -> float:
+        if 7 in unit.plans:
+            ray.after(0.5, ray.processes[worker].die)
+        return 1.0
+
+    ray.seconds = kill
+    bad, good = on_ray.submit(segment(7)), on_ray.submit(segment(8))
+    with pytest.raises(WorkerLostError, match="giving up after 3 of 3 retries"):
+        on_ray.result(bad)
+    assert advanced(on_ray, good) == ["8 from From(round=0)"]
 
 
 # All of it, at random

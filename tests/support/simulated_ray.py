@@ -22,7 +22,8 @@ import torch
 from ray import exceptions
 
 from raysim.engine import on_ray
-from raysim.engine.job import COMBINE, Shard
+from raysim.engine.job import COMBINE, RunStates, Shard
+from raysim.engine.many.segment import SegmentUnit
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts
 from raysim.engine.on_ray.executor import client_pool, rules, shell
 from tests.support.dispatch_table import check
@@ -175,7 +176,7 @@ class Handle:
 
 @dataclass
 class SimulatedRay:
-    """A cluster on virtual time.
+    """A cluster on virtual time; a segment takes what its unit takes.
 
     room: workers that each node holds, the driver's first. seconds: what a unit takes a worker, by its number; may
     raise what a unit may raise. combine_s: what it takes to add up a node's sums there. reply_s: what a reply takes to
@@ -299,6 +300,22 @@ class SimulatedRay:
         assert self._inside is not None
         return SimulatedPool(self, self._inside.number)
 
+    def host(self, name: str, share: float) -> SimulatedHost:
+        assert self._inside is not None
+        return SimulatedHost(self, self._inside.number)
+
+
+@dataclass(frozen=True)
+class SimulatedHost:
+    """Carries out segments in the worker `number`: for each run, its number and where it went on from."""
+
+    ray: SimulatedRay
+    number: int
+
+    def advance(self, sent: RunStates, unit: SegmentUnit) -> list[str]:
+        self.ray.spent_s += self.ray.seconds(self.number, unit)
+        return [f"{run} from {state}" for run, state in zip(unit.plans, sent.states, strict=True)]
+
 
 @dataclass(frozen=True)
 class SimulatedPool:
@@ -336,4 +353,5 @@ def simulated(patch: pytest.MonkeyPatch, room: dict[str, int]) -> SimulatedRay:
     patch.setattr(client_pool, "receive_plan", lambda plan: plan)
     patch.setattr(client_pool, "here", ray.here)
     patch.setattr(client_pool, "Pool", ray.pool)
+    patch.setattr(client_pool, "Host", ray.host)
     return ray

@@ -8,13 +8,16 @@ and a worker that dies costs its segment again.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from raysim.engine import numerics
-from raysim.engine.in_process import InProcess
+from raysim.engine.job import Job, RunStates
+from raysim.engine.many.groups import Group
+from raysim.engine.many.in_lockstep import InLockstep
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.loop import Loop, checkpoint_due
 from raysim.engine.worker.example_memory import ExampleMemory
@@ -25,6 +28,23 @@ LONGEST_S = 5.0
 """A segment ends after this long, wherever its runs are: losing it costs no more, and its rows are seen."""
 
 
+@dataclass(frozen=True)
+class SegmentUnit:
+    """A segment as the unit of its job.
+
+    plans: by number, what returns the plan of each of its runs. under_way: all runs that have not ended yet.
+    """
+
+    plans: Mapping[int, Callable[[], Plan]]
+    under_way: Set[int]
+
+
+def job_of(plans: Mapping[int, Callable[[], Plan]], states: list[ServerState], under_way: Set[int]) -> Job:
+    """The segment of these runs, from these states, as a job."""
+    broadcast = RunStates(min(state.round for state in states), states)
+    return Job("segment", broadcast, (SegmentUnit(plans, under_way),), (1.0,), runs=tuple(plans))
+
+
 class Told(NamedTuple):
     """What a finished round leaves: its row, its evaluated clients if there are any, and what was done when."""
 
@@ -33,7 +53,8 @@ class Told(NamedTuple):
     spans: tuple[Span, ...]
 
 
-class Advanced(NamedTuple):
+@dataclass(frozen=True)
+class Advanced:
     """A run at the end of a segment: its state, and the rounds in between."""
 
     state: ServerState
@@ -41,7 +62,7 @@ class Advanced(NamedTuple):
 
 
 class Host:
-    """Carries out segments in this process; what it made for runs it keeps for their next segments.
+    """Carries out segments in this process; what it made for runs it keeps for their next segments, until they end.
 
     Args:
         worker: how errors and timelines name this process.
@@ -52,37 +73,39 @@ class Host:
         self._worker = worker
         self._memory = ExampleMemory(share)
         self._plans: dict[int, Plan] = {}
-        self._loops: dict[tuple[int, ...], list[Loop]] = {}
+        self._loops: dict[Group, list[Loop]] = {}
 
-    def learn(self, number: int, plan: Plan) -> None:
-        """Be told a run, before its first segment here."""
-        self._plans[number] = plan
-
-    def keep_only(self, numbers: Collection[int]) -> None:
-        """Let go of all other runs: they have ended."""
-        self._plans = {number: plan for number, plan in self._plans.items() if number in numbers}
-        self._loops = {group: loops for group, loops in self._loops.items() if set(group) <= set(numbers)}
-        self._memory.keep_only({plan.dataset.fingerprint for plan in self._plans.values()})
-
-    def advance(self, group: tuple[int, ...], states: Sequence[ServerState]) -> list[Advanced]:
+    def advance(self, sent: RunStates, unit: SegmentUnit) -> list[Advanced]:
         """Run each from its state to its next evaluation, checkpoint or last round, or for LONGEST_S."""
+        self._keep_only(unit.under_way)
+        for number, plan in unit.plans.items():
+            if number not in self._plans:
+                self._plans[number] = plan()
+        group = tuple(unit.plans)
         plans = [self._plans[number] for number in group]
-        if group in self._loops:
-            for own, state in zip(self._loops[group], states, strict=True):
-                own.go_on_from(state)
-        else:
+        # They are put back when they are between rounds again, and not where something fails.
+        loops = self._loops.pop(group, None)
+        if loops is None:
             # Groups only ever shrink: what was made for a larger one is not asked for again.
             self._loops = {other: loops for other, loops in self._loops.items() if not set(other) & set(group)}
-            # Whoever gave the group out decides what becomes of it, and may have its runs go on one by one.
-            executor = InProcess(*plans, worker=self._worker, memory=self._memory, tries_again=False)
-            self._loops[group] = [
+            executor = InLockstep(plans, self._worker, self._memory)
+            loops = [
                 Loop(plan, executor.of(i), state, checkpoints=None if plan.states is None else plan.states.parent)
-                for i, (plan, state) in enumerate(zip(plans, states, strict=True))
+                for i, (plan, state) in enumerate(zip(plans, sent.states, strict=True))
             ]
-        loops = self._loops[group]
+        else:
+            for own, state in zip(loops, sent.states, strict=True):
+                own.go_on_from(state)
         engine = plans[0].experiment.engine
         with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
-            return _advance(loops, plans, time.monotonic() + LONGEST_S)
+            advanced = _advance(loops, plans, time.monotonic() + LONGEST_S)
+        self._loops[group] = loops
+        return advanced
+
+    def _keep_only(self, numbers: Set[int]) -> None:
+        self._plans = {number: plan for number, plan in self._plans.items() if number in numbers}
+        self._loops = {group: loops for group, loops in self._loops.items() if set(group) <= numbers}
+        self._memory.keep_only({plan.dataset.fingerprint for plan in self._plans.values()})
 
 
 def _advance(loops: Sequence[Loop], plans: Sequence[Plan], deadline_s: float) -> list[Advanced]:

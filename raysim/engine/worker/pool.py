@@ -22,7 +22,7 @@ from raysim.client.trainer import LocalStart, LockstepTrainer, Trainer
 from raysim.client.trainers.make import make
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
-from raysim.engine.job import Kind, Part, Shard, UpdateQuery
+from raysim.engine.job import Kind, Part, RunStates, Shard, UpdateQuery
 from raysim.engine.plan.plan import Plan
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.errors import ClientError
@@ -80,7 +80,12 @@ class Pool:
         }
 
     def run(
-        self, kind: Kind, broadcast: Broadcast | UpdateQuery, index: int, unit: Any, kept: list[Tensor] | None
+        self,
+        kind: Kind,
+        broadcast: Broadcast | UpdateQuery | RunStates,
+        index: int,
+        unit: Any,
+        kept: list[Tensor] | None,
     ) -> Any:
         """Carry out one unit; a training unit puts its updates into `kept`, an empty list, where one is given.
 

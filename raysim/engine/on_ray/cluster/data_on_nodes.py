@@ -58,10 +58,21 @@ class SentPlan:
     data: SentDataset
 
 
-def send_plan(plan: Plan) -> SentPlan:
-    """Put a plan where every node can have it; to be called where the data are, see `send`."""
+@dataclass(frozen=True)
+class SentRuns:
+    """What a worker is told of several runs before the first segment.
+
+    datasets: theirs. log_level: from which on raysim's log says something, as where the runs were started.
+    """
+
+    datasets: tuple[SentDataset, ...]
+    log_level: int
+
+
+def send_plan(plan: Plan, data: SentDataset | None = None) -> SentPlan:
+    """Put a plan where every node can have it; to be called where the data are, see `send`, unless they were sent."""
     without_data: Any = replace(plan, dataset=None)  # type: ignore[arg-type]
-    return SentPlan(without_data, send(plan.dataset))
+    return SentPlan(without_data, data or send(plan.dataset))
 
 
 def receive_plan(sent: SentPlan) -> Plan:

@@ -1,9 +1,11 @@
-"""ClientPool: the Ray actor around a pool. Adds up what it trained until it is asked for it."""
+"""ClientPool: the Ray actor around a run's pool, or the host of several. Adds up results until it is asked for them."""
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +16,8 @@ from torch import Tensor
 from raysim.cohort.tree import Node, TreeFold
 from raysim.engine import numerics, wire
 from raysim.engine.job import COMBINE, Kind, Shard, on_host
-from raysim.engine.on_ray.cluster.data_on_nodes import SentPlan, receive_plan
+from raysim.engine.many.segment import Host
+from raysim.engine.on_ray.cluster.data_on_nodes import SentPlan, SentRuns, receive, receive_plan
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, here
 from raysim.engine.on_ray.executor.table import Key
 from raysim.engine.worker.example_memory import ExampleMemory
@@ -57,18 +60,14 @@ class ClientPool:
     """Calls arrive in order; results of a job are folded as far as the tree allows and stay here until asked for.
 
     Args:
-        sent: the run; its data are fetched to this node where they are not here.
+        sent: the run, or several; their data are fetched to this node where they are not here.
         index: the worker's number, for messages.
         gpus: the share of a card that Ray gave; it caps this process's share of the card's memory.
-        threads: intra-op threads.
     """
 
-    def __init__(self, sent: SentPlan, index: int, gpus: float, threads: int) -> None:
-        plan = receive_plan(sent)
-        device = numerics.choose_device(gpus)
-        numerics.fix(threads, device, plan.experiment.engine.precision)
+    def __init__(self, sent: SentPlan | SentRuns, index: int, gpus: float) -> None:
         self._name = f"worker {index} (process {os.getpid()})"
-        self._pool = Pool(plan, device, self._name, ExampleMemory(numerics.take_share(gpus)))
+        self._run = _host(sent, self._name, gpus) if isinstance(sent, SentRuns) else _pool(sent, self._name, gpus)
         self._held: dict[Key, TreeFold[Any]] = {}
         self._rows: dict[Key, dict[int, list[Tensor]]] = {}
         self._broadcasts: dict[Key, Any] = {}
@@ -133,7 +132,7 @@ class ClientPool:
                 unit = replace(unit, parts=tuple(parts))
             rows: list[Tensor] | None = [] if order.keep else None
             try:
-                value = self._pool.run(order.kind, self._broadcasts[key], index, unit, rows)
+                value = self._run(order.kind, self._broadcasts[key], index, unit, rows)
             except torch.OutOfMemoryError:
                 for tree in self._held.values():
                     tree.change(on_host)
@@ -144,6 +143,25 @@ class ClientPool:
                 self._rows.setdefault(key, {})[index] = rows
             done.append((start_s, time.time()))
         return Reply(tuple(done))
+
+
+Run = Callable[[Kind, Any, int, Any, list[Tensor] | None], Any]
+"""Carries out a unit; see `Pool.run`."""
+
+
+def _pool(sent: SentPlan, name: str, gpus: float) -> Run:
+    plan, device = receive_plan(sent), numerics.choose_device(gpus)
+    numerics.fix(plan.experiment.engine.threads, device, plan.experiment.engine.precision)
+    return Pool(plan, device, name, ExampleMemory(numerics.take_share(gpus))).run
+
+
+def _host(sent: SentRuns, name: str, gpus: float) -> Run:
+    logging.getLogger("raysim").setLevel(sent.log_level)
+    for dataset in sent.datasets:
+        # Now, because a worker whose call takes that long would seem to hang.
+        receive(dataset)
+    host = Host(name, numerics.take_share(gpus))
+    return lambda kind, states, index, segment, kept: host.advance(states, segment)
 
 
 def _packed(tree: TreeFold[Any]) -> Packed:

@@ -112,9 +112,10 @@ class Warn(NamedTuple):
 
 
 class Raise(NamedTuple):
-    """Whoever waits is to get this error."""
+    """Whoever waits for the job is to get this error; ticket: None is whoever waits for any job."""
 
     error: Exception
+    ticket: int | None
 
 
 Command = Send | Drop | End | Count | FinishJob | Warn | Raise

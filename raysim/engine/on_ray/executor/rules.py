@@ -28,7 +28,8 @@ from raysim.engine.on_ray.executor.table import (
 )
 
 DEPTH = 2
-"""Calls with units that a worker has at a time: one running, one waiting, so that it never waits for the driver."""
+"""Calls with units that a worker has at a time: one running, one waiting, so that it never waits for the driver. Of
+segments it has one: they take seconds, in which another worker may come free."""
 
 WORTH_A_CALL_S = 0.01
 """Short units share a call until they are expected to take this long: a call itself costs about a millisecond."""
@@ -149,7 +150,10 @@ def _give_out(turn: Turn) -> None:
 def _give_a_call_each(turn: Turn, job: JobState, loads: dict[int, int]) -> bool:
     """Give every worker one more call, where there are units for it, and count it among its `loads`; returns whether
     there were for any."""
-    taken = {worker: next_for(job, worker, turn.table) for worker, load in loads.items() if load < DEPTH}
+    table, runs, depth = turn.table, set(job.facts.runs), 1 if job.facts.runs else DEPTH
+    # Whoever had the runs before still has what it made for them.
+    able = sorted(loads, key=lambda worker: -len(runs & table.workers[worker].runs))
+    taken = {worker: next_for(job, worker, table) for worker in able if loads[worker] < depth}
     for worker, units in taken.items():
         if units:
             _give(turn, worker, job, units, hand_over=not len(job.schedule))
@@ -173,6 +177,7 @@ def _give(
         job.move(units, Unit("called", number, worker))
     # A worker lets go of the broadcast when it hands over; should there be more units after all, it is told again.
     state.told = state.told - {call.key} if hand_over else state.told | {call.key}
+    state.runs |= set(job.facts.runs)
     if idle:
         state.since_s = turn.now_s
     if hand_over and copies is None:
@@ -214,7 +219,7 @@ def _count_worked(turn: Turn, event: events.Worked, call: Work) -> None:
     job.done_cost += job.cost(done)
     job.busy_s += took_s
     if job.done_cost:
-        table.s_per_cost[job.facts.work] = job.busy_s / job.done_cost
+        table.s_per_cost |= dict.fromkeys(job.facts.measured, job.busy_s / job.done_cost)
     if event.out_of_memory:
         job.move(held, Unit("held", number, call.worker))
         _redo_unfinished(turn, job, call.worker, again)
@@ -252,14 +257,19 @@ def _count_failed(turn: Turn, call: Work, error: Exception, updates_lost: bool) 
         turn.commands.append(events.Drop(call.worker, call.key))
     if call.void:
         return
-    if updates_lost:
-        job = turn.table.jobs[call.ticket]
+    job = turn.table.jobs[call.ticket]
+    _fail(turn, job, UpdatesLost(job.facts.round) if updates_lost else error)
+
+
+def _fail(turn: Turn, job: JobState, error: Exception) -> None:
+    """End a job with an error. A run that has the workers to itself ends too, unless it is to make updates again."""
+    ticket = job.ticket if job.facts.runs or isinstance(error, UpdatesLost) else None
+    if ticket is not None:
         for worker in turn.table.workers:
             _void(turn, worker, job)
         _void_copies(turn, job)
-        del turn.table.jobs[call.ticket]
-        error = UpdatesLost(job.facts.round)
-    turn.commands.append(events.Raise(error))
+        del turn.table.jobs[ticket]
+    turn.commands.append(events.Raise(error, ticket))
 
 
 def _finish_if_whole(turn: Turn, job: JobState) -> None:
@@ -307,7 +317,8 @@ def _race(turn: Turn, job: JobState, late: int) -> None:
     """Give all that a late worker has of a job to an idle one as well, where there is one."""
     units = job.of_worker(late)
     idle = turn.table.by_node(worker for worker, load in turn.table.able().items() if worker != late and not load)
-    if not units or not idle or late in job.raced:
+    # Each of two loops on one segment would sweep the other's files of client states.
+    if job.facts.runs or not units or not idle or late in job.raced:
         return
     job.raced |= {late}
     # What it would have done next is anyone's.
@@ -403,10 +414,11 @@ def _running(table: DispatchTable, worker: int) -> set[tuple[int, int]]:
 def _redo_unfinished(turn: Turn, job: JobState, worker: int, again: Sequence[int]) -> None:
     """Memory ran out. The worker lives, and has let go of what it had allocated: a unit is tried once more, then those
     after it."""
-    what = f"worker {worker} ran out of device memory on chunk {again[0]} of round {job.facts.round}"
+    what = f"worker {worker} ran out of device memory on {job.facts.named(f'chunk {again[0]}')}"
     _count_failure(turn, job, "out_of_memory", {again[0]}, what)
-    for unit in again:
-        _give(turn, worker, job, (unit,), hand_over=False)
+    if job.ticket in turn.table.jobs:
+        for unit in again:
+            _give(turn, worker, job, (unit,), hand_over=False)
 
 
 def _put_back(
@@ -421,7 +433,7 @@ def _put_back(
     """Put units back that a worker had, which is none any more. The failure counts against those that are blamed for
     it; where none of them is, against all."""
     if units:
-        what = f"{how} with {len(units)} chunk(s) of round {job.facts.round}"
+        what = f"{how} with {job.facts.named(f'{len(units)} chunk(s)')}"
         to_count = units & {unit for ticket, unit in blamed if ticket == job.ticket}
         _count_failure(turn, job, cause, to_count or units, what)
     _free(job, worker, units)
@@ -435,11 +447,11 @@ def _free(job: JobState, worker: int, units: Iterable[int]) -> None:
 
 
 def _count_failure(turn: Turn, job: JobState, cause: failure.Cause, units: set[int], what: str) -> None:
-    """Decide whether the units run again; if so, count and log it, else end the run."""
+    """Decide whether the units run again; if so, count and log it, else end the job."""
     decision = failure.decide(cause, max(job.failures.get((cause, unit), 0) for unit in units), what)
     turn.commands.append(events.Warn(decision.reason))
     if not decision.retry:
-        turn.commands.append(events.Raise(failure.given_up(cause, decision)))
+        _fail(turn, job, failure.given_up(cause, decision))
         return
     job.retries += 1
     for unit in units:

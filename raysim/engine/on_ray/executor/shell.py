@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,13 +25,13 @@ from raysim.engine.on_ray.cluster.cluster import (
     no_worker,
     wait_for_pools,
 )
-from raysim.engine.on_ray.cluster.data_on_nodes import send_plan
+from raysim.engine.on_ray.cluster.data_on_nodes import SentRuns, send_plan
 from raysim.engine.on_ray.cluster.raised import cause_of, own_error, raise_again
 from raysim.engine.on_ray.cluster.whereabouts import listed
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.client_pool import ClientPool, Order, Packed, Reply
 from raysim.engine.on_ray.executor.rules import change
-from raysim.engine.on_ray.executor.table import Call, DispatchTable, Facts, Gather, JobState, Start, Work
+from raysim.engine.on_ray.executor.table import Call, DispatchTable, Facts, Gather, JobState, Results, Start, Work
 from raysim.engine.plan.plan import Plan
 from raysim.errors import RaysimError, ResourceError
 from raysim.run_folder.timeline import Span
@@ -51,22 +51,21 @@ POLL_S = 0.5
 class Begun(NamedTuple):
     """Workers that are starting.
 
-    plan: a reference to what each of them carries out, for those to come. actors: numbered from 0.
+    sent: a reference to what each of them is told, for those to come. actors: numbered from 0.
     """
 
-    plan: Any
+    sent: Any
     actors: tuple[Any, ...]
 
 
-def begin(plan: Plan, placement: Placement) -> Begun:
-    """Start a run's workers. Who calls this owns them: they end with that process."""
-    sent = ray.put(send_plan(plan))
-    threads = plan.experiment.engine.threads
-    return Begun(sent, tuple(_actor(sent, number, placement, threads) for number in range(placement.workers)))
+def begin(plan: Plan | SentRuns, placement: Placement) -> Begun:
+    """Start the workers of a run, or of several. Who calls this owns them: they end with that process."""
+    sent = ray.put(plan if isinstance(plan, SentRuns) else send_plan(plan))
+    return Begun(sent, tuple(_actor(sent, number, placement) for number in range(placement.workers)))
 
 
-def _actor(plan: Any, number: int, placement: Placement, threads: int) -> Any:
-    return ray.remote(ClientPool).options(**actor_options(placement)).remote(plan, number, placement.gpus, threads)
+def _actor(sent: Any, number: int, placement: Placement) -> Any:
+    return ray.remote(ClientPool).options(**actor_options(placement)).remote(sent, number, placement.gpus)
 
 
 @dataclass
@@ -121,24 +120,23 @@ class OnRay:
     """Executor over ClientPool actors pinned to `placement`.
 
     Args:
-        plan: the run.
+        plan: the run; or what workers are told of several, which jobs name (shared.py).
         placement: how many workers, and each one's share of a node.
         begun: workers that somebody else has started, and owns; None starts them here.
 
     Setting `stop`, from any thread, makes a waiting `result` raise `Stopped`.
     """
 
-    def __init__(self, plan: Plan, placement: Placement, begun: Begun | None = None) -> None:
+    def __init__(self, plan: Plan | SentRuns, placement: Placement, begun: Begun | None = None) -> None:
         begun = begun or begin(plan, placement)
-        self._plan, self._begun = begun.plan, list(begun.actors)
-        self._placement, self._threads = placement, plan.experiment.engine.threads
+        self._told, self._begun, self._placement = begun.sent, list(begun.actors), placement
         self._growth = Growth(placement)
         self._table = DispatchTable((ray.get_runtime_context().get_node_id(),), time.monotonic())
         self._actors: dict[int, Any] = {}
         self._calls: dict[Any, int] = {}
         """Calls in flight by the reference that each one's reply will have."""
         self._jobs: dict[int, InFlight] = {}
-        self._done: dict[int, Outcome] = {}
+        self._done: dict[int, Outcome | Exception] = {}
         self._tickets = itertools.count(1)
         self.stop = threading.Event()
         self._on(events.Room(placement.workers))
@@ -160,15 +158,23 @@ class OnRay:
         inline = num_bytes <= INLINE_BYTES
         broadcast, tree = packed if inline else ray.put(packed), TreeFold(len(job.units), COMBINE[job.kind])
         self._jobs[ticket] = InFlight(job, tree, broadcast, num_bytes, inline, time.perf_counter() - start_s)
-        work = job.kind, getattr(job.broadcast, "phase", 0)
-        facts = Facts(job.broadcast.round, work, job.costs, num_bytes, "summed" if inline else "gathered")
+        work = job.kind, job.runs[0] if job.runs else getattr(job.broadcast, "phase", 0)
+        results: Results = "summed" if inline or job.runs else "gathered"
+        facts = Facts(job.broadcast.round, work, job.costs, num_bytes, results, job.runs)
         self._on(events.Submitted(ticket, facts))
         self._on(events.Heard())
         return ticket
 
     def result(self, ticket: int) -> Outcome:
         """Wait for the job, serving every other job meanwhile."""
-        while (outcome := self._done.pop(ticket, None)) is None:
+        outcome = self._done.pop(self.first([ticket]))
+        if isinstance(outcome, Exception):
+            raise outcome from None
+        return outcome
+
+    def first(self, tickets: Collection[int]) -> int:
+        """Wait until one of these jobs has come to its end; returns its ticket."""
+        while not (ended := self._done.keys() & tickets):
             if self.stop.is_set():
                 raise Stopped
             try:
@@ -176,7 +182,7 @@ class OnRay:
             except (RaysimError, exceptions.RayError):
                 self.close()
                 raise
-        return outcome
+        return min(ended)
 
     def close(self) -> None:
         """End the pools, and wait for none."""
@@ -257,17 +263,18 @@ class OnRay:
                 self._done[state.ticket] = self._jobs.pop(state.ticket).outcome(state, workers, self._table.nodes)
             case events.Warn(text):
                 log.warning(text)
-            case events.Raise(error):
-                # A job that comes to nothing is in the table no more.
-                self._jobs = {ticket: flight for ticket, flight in self._jobs.items() if ticket in self._table.jobs}
-                raise error from None
+            case events.Raise(error, ticket):
+                if ticket is None:
+                    raise error from None
+                del self._jobs[ticket]
+                self._done[ticket] = error
 
     def _sent(self, number: int, call: Call, broadcast: bool) -> Any:
         """Send a call; returns the reference that its reply will have."""
         if isinstance(call, Start):
             if call.worker not in self._actors:
-                begun, share = self._begun, (self._placement, self._threads)
-                self._actors[call.worker] = begun.pop(0) if begun else _actor(self._plan, call.worker, *share)
+                new = self._begun.pop(0) if self._begun else _actor(self._told, call.worker, self._placement)
+                self._actors[call.worker] = new
             return self._actors[call.worker].ready.remote()
         flight = self._jobs[call.ticket]
         job = flight.job

@@ -14,10 +14,16 @@ from raysim.engine.failure import Cause
 from raysim.engine.on_ray.executor.schedule import Schedule
 
 WorkKind = tuple[str, int]
-"""A job's kind, and the phase of the round: what units of the same cost take depends on both."""
+"""A job's kind, and the phase of the round, or the run of a segment: what units of the same cost take depends on both.
+"""
 
 Key = tuple[int, int | None]
 """What a worker keeps a job's results under: the ticket, and whose units they are where that worker is late."""
+
+
+Results = Literal["summed", "gathered"]
+"""summed: workers hold a job's results, added up, until they are asked for them. gathered: what they hand over is added
+up on their node first."""
 
 
 class Unit(NamedTuple):
@@ -85,27 +91,40 @@ class Worker:
 
     node: empty until it has said where it is. since_s: when it began the call that it carries out. held_s: seconds of
     work since it last handed over. told: keys whose broadcast it has, or will have when the calls before are done.
+    runs: those that it was given segments of.
     """
 
     node: str = ""
     since_s: float = 0.0
     held_s: float = 0.0
     told: frozenset[Key] = frozenset()
+    runs: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Facts:
     """What the rules know of a job.
 
-    num_bytes: of its broadcast. results: workers hold them, added up, until they are asked for them ("summed"); or what
-    they hand over is added up on their node first ("gathered").
+    num_bytes: of its broadcast. runs: whose segment it is; none where the workers have one run only.
     """
 
     round: int
     work: WorkKind
     costs: Sequence[float]
     num_bytes: int
-    results: Literal["summed", "gathered"]
+    results: Results
+    runs: tuple[int, ...] = ()
+
+    @property
+    def measured(self) -> list[WorkKind]:
+        """What its seconds are measured for: those of a segment for each of its runs, because they may part."""
+        return [(self.work[0], run) for run in self.runs] or [self.work]
+
+    def named(self, chunks: str) -> str:
+        """Chunks of the job, or the segment that it is, as messages name them."""
+        if self.runs:
+            return f"a segment of {len(self.runs)} run(s) from round {self.round}"
+        return f"{chunks} of round {self.round}"
 
 
 @dataclass

@@ -1,0 +1,134 @@
+"""The executor of a segment: several runs in this process, those in lockstep trained together.
+
+Jobs wait until a result is asked for; then the clients of all runs in lockstep that wait with the same chunks are
+trained in one stack (engine/worker/lockstep.py). Any other job is carried out as in_process.py does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from raysim.algorithm.phase import Broadcast
+from raysim.cohort.tree import TreeFold
+from raysim.engine.in_process import carried_out, of_round, tried
+from raysim.engine.job import COMBINE, Job, Outcome, on_host
+from raysim.engine.numerics import choose_device
+from raysim.engine.plan.plan import Plan
+from raysim.engine.worker.example_memory import ExampleMemory
+from raysim.engine.worker.lockstep import lockstep_key, starts_at_once
+from raysim.engine.worker.pool import Pool
+from raysim.run_folder.timeline import Span
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    run: int
+    job: Job
+
+
+class InLockstep:
+    """Executor over a pool for each run; `of` gives the loop of each its own view of it.
+
+    Args:
+        plans: the runs.
+        worker: how errors and timelines name this process.
+        memory: where this process has examples.
+    """
+
+    def __init__(self, plans: Sequence[Plan], worker: str, memory: ExampleMemory) -> None:
+        self._plans, self._worker = plans, worker
+        self._keys = [lockstep_key(plan) if len(plans) > 1 else None for plan in plans]
+        self._pools: list[Pool] = []
+        for plan, key in zip(plans, self._keys, strict=True):
+            alike = [pool for pool, other in zip(self._pools, self._keys, strict=False) if key == other is not None]
+            device = choose_device(plan.experiment.engine.gpus_per_worker)
+            self._pools.append(Pool(plan, device, worker, memory, alike[0] if alike else None))
+        self._waiting: dict[int, _Waiting] = {}
+        self._done: dict[int, Outcome] = {}
+        self._tickets = itertools.count(1)
+
+    def of(self, run: int) -> OfRun:
+        """The executor of the run with this number, in the order of `plans`."""
+        return OfRun(self, run)
+
+    def submit(self, job: Job, run: int) -> int:
+        """Keep the job of a run until its result is asked for."""
+        ticket = next(self._tickets)
+        self._waiting[ticket] = _Waiting(run, job)
+        return ticket
+
+    def result(self, ticket: int) -> Outcome:
+        """Carry out the job, and jobs of runs in lockstep that wait with the same units."""
+        if ticket not in self._done:
+            together = self._together(ticket)
+            if len(together) > 1:
+                self._done |= self._train_together(together)
+            else:
+                waiting = self._waiting.pop(ticket)
+                self._done[ticket] = carried_out(waiting.job, self._pools[waiting.run], self._worker)
+        return self._done.pop(ticket)
+
+    def _together(self, ticket: int) -> list[int]:
+        """The tickets of what is trained with this one, itself first."""
+        asked = self._waiting[ticket]
+        key, job = self._keys[asked.run], asked.job
+        if key is None or not _may_join(job):
+            return [ticket]
+        joined = [
+            other
+            for other, w in self._waiting.items()
+            if self._keys[w.run] == key and _may_join(w.job) and _alike(w.job, job) and other != ticket
+        ]
+        largest = max(len(chunk) for chunk in job.units)
+        return [ticket, *joined][: starts_at_once(self._plans[asked.run], largest)]
+
+    def _train_together(self, tickets: Sequence[int]) -> dict[int, Outcome]:
+        waiting = [self._waiting.pop(ticket) for ticket in tickets]
+        pools, jobs = [self._pools[w.run] for w in waiting], [w.job for w in waiting]
+        units = jobs[0].units
+        trees: list[TreeFold[Any]] = [TreeFold(len(units), COMBINE["train"]) for _ in jobs]
+        spans, retries = [], 0
+        broadcasts = [job.broadcast for job in jobs if isinstance(job.broadcast, Broadcast)]
+        for index, chunk in enumerate(units):
+            start_s = time.time()
+            train = partial(pools[0].train_with, pools, broadcasts, index, chunk)
+            each, again = tried(train, self._worker, of_round(jobs[0], index))
+            retries += again
+            for tree, sums in zip(trees, each, strict=True):
+                tree.put_leaf(sums, index)
+            spans.append(Span(self._worker, f"train {index} of {len(jobs)} runs", start_s, time.time()))
+        # The work was everybody's: each run has its share of the time on record.
+        shares = tuple(replace(s, end_s=s.start_s + (s.end_s - s.start_s) / len(jobs)) for s in spans)
+        outcomes = [Outcome(on_host(tree.value), shares, workers=1, retries=retries) for tree in trees]
+        return dict(zip(tickets, outcomes, strict=True))
+
+
+class OfRun:
+    """One run's view of an `InLockstep`."""
+
+    def __init__(self, executor: InLockstep, run: int) -> None:
+        self._executor, self._run = executor, run
+
+    def submit(self, job: Job) -> int:
+        """As `InLockstep.submit`."""
+        return self._executor.submit(job, self._run)
+
+    def result(self, ticket: int) -> Outcome:
+        """As `InLockstep.result`."""
+        return self._executor.result(ticket)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def _alike(job: Job, other: Job) -> bool:
+    return job.units == other.units and job.broadcast.round == other.broadcast.round
+
+
+def _may_join(job: Job) -> bool:
+    return job.kind == "train" and not job.keep and isinstance(job.broadcast, Broadcast) and not job.broadcast.measures

@@ -1,0 +1,66 @@
+"""Defines the executor that several runs share: in this process here, on Ray in on_ray/executor/shared.py."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Protocol
+
+from raysim.engine.in_process import HERE, tried
+from raysim.engine.job import Executor, Job, Outcome, RunStates
+from raysim.engine.many.segment import Host
+from raysim.engine.plan.plan import Plan
+
+
+class SharedExecutor(Executor, Protocol):
+    """Carries out segments: an error ends its own job only."""
+
+    @property
+    def workers(self) -> int:
+        """How many segments it carries out at a time."""
+        ...
+
+    def send(self, plan: Plan) -> Callable[[], Plan]:
+        """Put a run where every worker can have it; returns what returns the plan there, and frees it when let go."""
+        ...
+
+    def first(self, tickets: Collection[int]) -> int:
+        """Wait until one of these jobs has come to its end; returns its ticket."""
+        ...
+
+
+class SharedInProcess:
+    """See `SharedExecutor`: one worker, this process. A segment is carried out when its result is asked for."""
+
+    workers = 1
+
+    def __init__(self) -> None:
+        self._host = Host(HERE)
+        self._waiting: dict[int, Job] = {}
+        self._tickets = itertools.count(1)
+
+    def send(self, plan: Plan) -> Callable[[], Plan]:
+        """See `SharedExecutor`."""
+        return lambda: plan
+
+    def submit(self, job: Job) -> int:
+        """See `Executor`."""
+        ticket = next(self._tickets)
+        self._waiting[ticket] = job
+        return ticket
+
+    def first(self, tickets: Collection[int]) -> int:
+        """See `SharedExecutor`."""
+        return next(iter(tickets))
+
+    def result(self, ticket: int) -> Outcome:
+        """See `Executor`."""
+        job = self._waiting.pop(ticket)
+        assert isinstance(job.broadcast, RunStates)
+        (unit,) = job.units
+        advanced, retries = tried(partial(self._host.advance, job.broadcast, unit), HERE, "a segment")
+        return Outcome(advanced, (), workers=1, retries=retries)
+
+    def close(self) -> None:
+        """See `Executor`."""

@@ -1,0 +1,47 @@
+"""The executor on Ray that several runs share: workers get a run with the first segment of it that they carry out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import ray
+
+from raysim.engine.on_ray.cluster.cluster import Placement
+from raysim.engine.on_ray.cluster.data_on_nodes import SentDataset, SentRuns, receive_plan, send, send_plan
+from raysim.engine.on_ray.executor.shell import OnRay
+from raysim.engine.plan.plan import Plan
+
+
+class SharedOnRay(OnRay):
+    """See `SharedExecutor`.
+
+    Raises:
+        ResourceError: Ray does not have what `placement` asks for.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._datasets: dict[str, SentDataset] = {}
+        super().__init__(self._runs(), placement)
+
+    @property
+    def workers(self) -> int:
+        """See `SharedExecutor`; those that wait for room on a node do not count."""
+        return sum(bool(worker.node) for worker in self._table.workers.values())
+
+    def send(self, plan: Plan) -> Callable[[], Plan]:
+        """See `SharedExecutor`; data go once for all runs that share them."""
+        data = plan.dataset.fingerprint
+        if data not in self._datasets:
+            self._datasets[data] = send(plan.dataset)
+            self._told = ray.put(self._runs())
+        return partial(_received, ray.put(send_plan(plan, self._datasets[data])))
+
+    def _runs(self) -> SentRuns:
+        return SentRuns(tuple(self._datasets.values()), logging.getLogger("raysim").getEffectiveLevel())
+
+
+def _received(plan: Any) -> Plan:
+    return receive_plan(ray.get(plan))
