@@ -34,6 +34,7 @@ PURPOSES = {
     "holdout/examples": "client: which of its examples are held out",
     "model": "nothing: initial parameters",
     "module": "round, client: dropout, and what a module draws",
+    "objective": "round, client, local step: what an objective draws",
     "partition/dirichlet/client": "client: its distribution of classes",
     "partition/dirichlet/pile": "class: the order of its examples",
     "partition/dirichlet_reassign/client": "client: its distribution of classes",

@@ -14,6 +14,7 @@ from raysim import seeds
 from raysim.client import batches
 from raysim.client.augmentations import augment
 from raysim.client.augmentations.augment import Augmentation
+from raysim.client.objective import RoundAt
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client, LocalStart, LockstepTrainer, Trainer, Updates
 from raysim.data.on_device import Examples
@@ -73,8 +74,9 @@ def members(
     x, y = (rows.split_with_sizes(sizes) for rows in joined)
     drawn = batches.draw(section, sizes, seed, round_index, positions)
     keys = seeds.keys(seed, "module", round_index, at).tolist()
+    told = None if section.objective is None else RoundAt(seed, round_index, examples.dataset.train.id_of)
     made = [
-        Client(position, n, x[i], y[i], drawn[i], keys[i])
+        Client(position, n, x[i], y[i], drawn[i], keys[i], at=told)
         for i, (position, n) in enumerate(zip(positions, sizes, strict=True))
     ]
     return made if section.augment is None else [_augmented(c, section.augment, seed, round_index) for c in made]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from raysim.client.batches import Batches
+from raysim.client.objective import RoundAt
 from raysim.models.model import Weights
 
 
@@ -23,6 +24,7 @@ class Client:
 
     `x` and `y` may be views into data of the whole chunk, at any alignment: trainers gather, which makes fresh memory.
     `augmented` are the examples of all local steps in their order, where those are not rows of `x`.
+    `at` is for an objective; None where there is none.
     `offset` (P,) is what a correction adds to every local gradient of the round; either all clients of a call have one,
     or none. `sent` is what came beside the model, (P,) each, the same for all clients of a call, where a correction
     bends gradients.
@@ -37,6 +39,7 @@ class Client:
     augmented: Tensor | None = None
     offset: Tensor | None = None
     sent: Mapping[str, Tensor] = field(default_factory=dict)
+    at: RoundAt | None = None
 
     def visits(self) -> tuple[Tensor, Tensor]:
         """x and y of all local steps in their order, one row a visit."""

@@ -135,13 +135,14 @@ class TrainingConditions:
         return self.batch_size != "full" and self.batch_size <= FEW_ROWS
 
 
-def choose(given: TrainingConditions, module: nn.Module, task: Task) -> TrainerChoice:
+def choose(given: TrainingConditions, module: nn.Module, task: Task, objective: str | None = None) -> TrainerChoice:
     """Resolve what the experiment leaves open, and refuse what cannot be had.
 
     Args:
         given: see there.
         module: as the factory makes it.
         task: losses and hits.
+        objective: why an objective needs the module, so that the task's losses do not say what clients minimise.
 
     Raises:
         ExperimentError: bf16 or tf32 with float64 weights; tf32 without a card.
@@ -156,8 +157,12 @@ def choose(given: TrainingConditions, module: nn.Module, task: Task) -> TrainerC
             f"here: take 'float32', or 'bf16'."
         )
     numbers = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    needs_module = None if objective is None else f"objective= {objective}, so it needs the module and autograd"
+    name: TrainerName
     if given.trainer == "auto":
-        name, why = _best(given, module, task, numbers)
+        name, why = ("one_by_one", needs_module) if needs_module else _best(given, module, task, numbers)
+    elif needs_module and given.trainer != "one_by_one":
+        raise ModelError(f"engine.trainer = {given.trainer!r} cannot be used: {needs_module}: take 'one_by_one'.")
     elif reason := _obstacle(given.trainer, given, module, task):
         raise ModelError(f"engine.trainer = {given.trainer!r} cannot be used: {reason}.")
     else:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import LocalGradient
+from raysim.client.objective import LocalObjective
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Trainer
@@ -43,11 +44,12 @@ def make(
     precision: Precision,
     sums_gradients: bool = False,
     cuda_graphs: bool = False,
+    objective: LocalObjective | None = None,
 ) -> Trainer:
     """Make it once per worker; its buffers have the lengths, dtype and device of `like`.
 
     `sums_gradients` asks for the raw gradients' means even where the section's correction does not; `cuda_graphs` for
-    passes that are recorded on a card.
+    passes that are recorded on a card. `objective` stands in for the task's losses where the trainer has a module.
 
     Raises:
         ResourceError: this machine lacks what the trainer needs.
@@ -55,7 +57,7 @@ def make(
     rule = rule_for(section, sums_gradients, product_makes_step=choice.trainer != "vmap", layout=model.params)
     products = torch.bfloat16 if precision == "bf16" else like.params.dtype
     if choice.trainer == "one_by_one":
-        return OneByOne(model, like, task, rule, products)
+        return OneByOne(model, like, task, rule, products, objective)
     if choice.trainer == "vmap":
         return Vmap(model, like, task, rule, products)
     with torch.random.fork_rng(devices=[]):

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from raysim.client import dropout
+from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers.local_steps import LocalSteps, StepRule
 from raysim.client.trainers.scores import Scores
+from raysim.client.trainers.watched import Watched, versions
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task
 
@@ -30,16 +32,26 @@ class OneByOne:
         task: losses and hits.
         rule: what is done to a gradient, and the optimizer.
         precision: dtype of products, by torch.autocast where it is not that of `like`.
+        objective: stands in for the task's losses.
     """
 
     trains_together = False
 
-    def __init__(self, model: Model, like: Weights, task: Task, rule: StepRule, precision: torch.dtype) -> None:
+    def __init__(
+        self,
+        model: Model,
+        like: Weights,
+        task: Task,
+        rule: StepRule,
+        precision: torch.dtype,
+        objective: LocalObjective | None = None,
+    ) -> None:
         self._task = task
         self._rule = rule
+        self._model, self._objective = model, objective
         self._precision = None if precision == like.params.dtype else precision
-        self._own = _Bound(model, like)
-        self._anchor = _Bound(model, like) if rule.anchored else None
+        self._own = _Bound(model, like, objective, self._precision)
+        self._anchor = _Bound(model, like, objective, self._precision) if rule.anchored else None
         self._gradient = torch.zeros_like(like.params)
         self._gradients = list(model.params.views(self._gradient).values())
         self._even: dict[int, Tensor] = {}
@@ -64,13 +76,15 @@ class OneByOne:
         into = weights.params if self._rule.plain else self._gradient
         anchor_gradient = None if anchor is None else anchor.load(broadcast).params.new_zeros(weights.params.shape)
         steps = LocalSteps(self._rule, weights.params, into, anchor_gradient, broadcast.params, [client], lr, start)
+        received, before = Received(self._model, broadcast), versions(y, broadcast.params)
         for step, (first, stop) in enumerate(pairwise(bounds)):
-            batch = x[first:stop], y[first:stop], keys[:, step, 0]
+            batch = x[first:stop], y[first:stop], keys[:, step, 0], self._at(client, step, received)
             if anchor is not None and anchor_gradient is not None:
                 # The same draws for both: the generators are put back to where they were.
                 with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
                     made, _, _ = self._gradients_of(anchor, *batch)
                 torch._foreach_copy_(anchor.views(anchor_gradient), made)
+                batch = *batch[:3], self._at(client, step, received)
             made, outputs, losses = self._gradients_of(own, *batch)
             with torch.no_grad():
                 if self._rule.plain:
@@ -79,6 +93,8 @@ class OneByOne:
                     torch._foreach_copy_(self._gradients, made)
                 steps.step()
             scores.keep(outputs, losses)
+        if self._objective is not None and versions(y, broadcast.params) != before:
+            raise ValueError("objective= wrote to y or at.broadcast, which are not to be written to.")
         loss, correct = scores.totals()
         delta = weights.params.sub_(broadcast.params)
         return Updates(
@@ -91,19 +107,29 @@ class OneByOne:
             steps.mean_gradients(),
         )
 
+    def _at(self, client: Client, step: int, received: Received) -> ObjectiveAt | None:
+        if self._objective is None:
+            return None
+        assert client.at is not None
+        return ObjectiveAt(client.at, client.position, step, self._objective.constants, received, client.x.device)
+
     def _gradients_of(
-        self, bound: _Bound, x: Tensor, y: Tensor, keys: Tensor
-    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
-        """Gradients of the batch's mean loss by parameter, outputs and losses."""
+        self, bound: _Bound, x: Tensor, y: Tensor, keys: Tensor, at: ObjectiveAt | None
+    ) -> tuple[tuple[Tensor, ...], Tensor | None, Tensor]:
+        """Gradients of the batch's mean loss by parameter, outputs if there are any to score, and losses."""
         for layer, key in zip(bound.dropouts, keys, strict=True):
             layer.start(key)
-        with self._autocast(x.device):
-            outputs = bound.module(x)
-        outputs = outputs.to(self._gradient.dtype)
-        losses = self._task.losses(outputs, y)
+        outputs: Tensor | None
+        if at is None or bound.watched is None:
+            with self._autocast(x.device):
+                outputs = bound.module(x)
+            outputs = outputs.to(self._gradient.dtype)
+            losses, outputs = self._task.losses(outputs, y), outputs.detach()
+        else:
+            losses, outputs = bound.watched.losses(x, y, at)
         # The gradient of the mean, without a node for it.
         made = torch.autograd.grad(losses, bound.parameters, self._shares(losses), materialize_grads=True)
-        return made, outputs.detach(), losses.detach()
+        return made, outputs, losses.detach()
 
     def _shares(self, losses: Tensor) -> Tensor:
         """1 / b for each of b losses."""
@@ -119,13 +145,17 @@ class OneByOne:
 
 
 class _Bound:
-    """A module in training mode over weights of its own."""
+    """A module in training mode over weights of its own; `watched`: the objective over it, if there is one."""
 
-    def __init__(self, model: Model, like: Weights) -> None:
+    def __init__(
+        self, model: Model, like: Weights, objective: LocalObjective | None, precision: torch.dtype | None
+    ) -> None:
         self._weights = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
         self._layout = model.params
         self.module = bind(model, self._weights, like.params.device).train()
         self.dropouts = dropout.address(self.module, like.params)
+        dtype = like.params.dtype
+        self.watched = None if objective is None else Watched(objective, self.module, precision, dtype)
         trained = model.params.views(self._weights.params)
         named = dict(self.module.named_parameters())
         self.parameters = [named[name] for name in trained]

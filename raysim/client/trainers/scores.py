@@ -35,14 +35,19 @@ class Scores:
         self._kept: list[Tensor] = []
         self._losses: list[Tensor] = []
         self._numbers = self._scored = 0
+        self._has_outputs = True
         self._sums = torch.zeros((4, num_clients), dtype=torch.float64, device=targets.device)
 
-    def keep(self, outputs: Tensor, losses: Tensor | None = None) -> None:
+    def keep(self, outputs: Tensor | None, losses: Tensor | None = None) -> None:
         """Outputs of the next rows, (rows, ...), which nobody writes to any more.
 
         `losses` (rows,) are given where they are known; otherwise they are computed, many local steps at once, which a
-        loss of the user's own, free to look at its whole batch, does not allow.
+        loss of the user's own, free to look at its whole batch, does not allow. Rows without outputs have losses; where
+        there are any, hits are not counted.
         """
+        if outputs is None:
+            assert losses is not None
+            self._has_outputs, outputs = False, losses
         self._kept.append(outputs)
         if losses is not None:
             self._losses.append(losses)
@@ -59,7 +64,7 @@ class Scores:
         if self._kept:
             self._score()
         loss, correct, counted, rows = self._sums.cpu()
-        if self._task.correct is None:
+        if self._task.correct is None or not self._has_outputs:
             return loss, torch.full_like(correct, torch.nan)
         if self._task.counted is not None:
             # A client of whose places none counts has no hits either.
@@ -67,16 +72,22 @@ class Scores:
         return loss, correct
 
     def _score(self) -> None:
-        outputs = _joined(self._kept)
-        rows = slice(self._scored, self._scored + len(outputs))
+        rows = slice(self._scored, self._scored + sum(map(len, self._kept)))
         targets = self._targets[rows]
-        self._add(0, _joined(self._losses) if self._losses else self._task.losses(outputs, targets), rows)
+        if self._has_outputs:
+            outputs = _joined(self._kept)
+            self._add(0, _joined(self._losses) if self._losses else self._task.losses(outputs, targets), rows)
+            self._count(outputs, targets, rows)
+        else:
+            self._add(0, _joined(self._losses), rows)
+        self._kept, self._losses, self._numbers, self._scored = [], [], 0, rows.stop
+
+    def _count(self, outputs: Tensor, targets: Tensor, rows: slice) -> None:
         if self._task.correct is not None:
             self._add(1, self._task.correct(outputs, targets), rows)
         if self._task.counted is not None:
             self._add(2, self._task.counted(targets), rows)
             self._add(3, torch.ones(len(targets), device=targets.device), rows)
-        self._kept, self._losses, self._numbers, self._scored = [], [], 0, rows.stop
 
     def _add(self, which: int, values: Tensor, rows: slice) -> None:
         if self._owners is None:

@@ -11,10 +11,12 @@ from raysim.client.augmentations import augment
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.client.trainers.make import make
+from raysim.data.dataset import FederatedDataset
 from raysim.data.on_device import Examples
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ModelError
-from raysim.models.model import bind
+from raysim.experiment.experiment import Experiment
+from raysim.models.model import Model, Weights, bind
 from raysim.models.task import check_fit
 
 MOST = 2
@@ -28,7 +30,7 @@ def check(plan: Plan, own_loss: bool) -> None:
     Raises:
         ModelError: what failed, with the shapes that it was given.
     """
-    x_batch, y_batch = _load(plan)
+    x_batch, y_batch = load(plan.experiment, plan.dataset, plan.initial)
     module = bind(plan.model, plan.initial, x_batch.device).eval()
     try:
         outputs = module(x_batch)
@@ -58,12 +60,12 @@ def check_client_axis(plan: Plan) -> None:
     """
     if plan.choice.trainer != "vmap":
         return
-    x, y = _load(plan)
+    x, y = load(plan.experiment, plan.dataset, plan.initial)
     client = Client(0, len(x), x, y, batches.whole(len(x)), key=0)
     precision = plan.experiment.engine.precision
     try:
         with torch.random.fork_rng(devices=[]):
-            trainer = make(plan.choice, plan.model, plan.initial, plan.task, ClientSection(), precision)
+            trainer = make(plan.choice, plan.model, plan.initial, plan.minimised.task, ClientSection(), precision)
             list(trainer.train(plan.initial, [client, client], lr=0.0))
     except Exception as error:
         raise ModelError(
@@ -72,8 +74,17 @@ def check_client_axis(plan: Plan) -> None:
         ) from error
 
 
-def _load(plan: Plan) -> tuple[Tensor, Tensor]:
-    dataset, params = plan.dataset, plan.initial.params
+def load(experiment: Experiment, dataset: FederatedDataset, like: Weights) -> tuple[Tensor, Tensor]:
+    """The first client's first examples, floats in the dtype of `like`."""
     few = min(MOST, int(dataset.train.sizes(np.zeros(1, np.int64))[0]))
-    x_batch, y_batch = Examples(dataset).load("train", [(0, 0, few)], params)
-    return augment.evaluated(plan.experiment.client.augment, x_batch), y_batch
+    x_batch, y_batch = Examples(dataset).load("train", [(0, 0, few)], like.params)
+    return augment.evaluated(experiment.client.augment, x_batch), y_batch
+
+
+def outputs(model: Model, initial: Weights, x: Tensor) -> Tensor | None:
+    """What the module makes of these examples; None where it fails, of which `check` says more."""
+    try:
+        made = bind(model, initial, x.device).eval()(x)
+    except Exception:
+        return None
+    return made.detach() if isinstance(made, Tensor) and made.dim() and len(made) == len(x) else None

@@ -14,6 +14,7 @@ import torch
 from raysim.algorithm.federated import Algorithm, federated
 from raysim.client.adversary import positions
 from raysim.client.trainers.choose import TrainerChoice
+from raysim.client.trainers.minimised import Minimised
 from raysim.cohort import chunks
 from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.section import cohorts
@@ -34,6 +35,8 @@ class Plan:
     model: Model
     initial: Weights
     task: Task
+    """Losses and hits of evaluation."""
+    minimised: Minimised
     choice: TrainerChoice
     label_population: torch.Tensor | None = None
     states: Path | None = None

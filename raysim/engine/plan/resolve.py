@@ -15,8 +15,10 @@ import torch
 from raysim.client.adversary import LabelFlip
 from raysim.client.augmentations import augment
 from raysim.client.corrections import make as corrections
+from raysim.client.objective import LocalObjective
 from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
 from raysim.client.trainers.make import rule_for
+from raysim.client.trainers.minimised import Minimised, minimised, recognised
 from raysim.client.work import Between
 from raysim.cohort.sampler import Participant
 from raysim.config.own import OwnPart
@@ -30,7 +32,7 @@ from raysim.data.sources.newsgroups import Newsgroups
 from raysim.data.tokens.words import FIRST, Words
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
-from raysim.engine.plan import first_examples, own_parts
+from raysim.engine.plan import first_examples, first_objective, own_parts
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError
@@ -39,7 +41,7 @@ from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
 from raysim.models import section as models
 from raysim.models.bilstm import Bilstm
-from raysim.models.model import Model, create, replace_params
+from raysim.models.model import Model, Weights, create, replace_params
 from raysim.models.task import Task, task_for
 from raysim.server.aggregators import own as rules
 from raysim.server.optimizers import choice as optimizers
@@ -81,9 +83,10 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         initial = replace_params(made, initial, params)
     loss = parts.get("loss")
     task = task_for(dataset.num_classes, loss, dataset.y.padding, dataset.y.uncounted)
+    task, local = _minimised(experiment, dataset, made, initial, task)
     population = _label_population(dataset) if experiment.server.diagnostics.labels else None
-    choice = _choice(experiment, made, task)
-    plan = Plan(experiment, dataset, made, initial, task, choice, population)
+    choice = _choice(experiment, made, local)
+    plan = Plan(experiment, dataset, made, initial, task, local, choice, population)
     own_parts.check(plan)
     plan.initial_state()
     if isinstance(experiment.server.optimizer, OwnPart):
@@ -199,13 +202,35 @@ def _label_population(dataset: FederatedDataset) -> torch.Tensor:
     return torch.from_numpy(counts)
 
 
-def _choice(experiment: Experiment, model: Model, task: Task) -> TrainerChoice:
+def _minimised(
+    experiment: Experiment, dataset: FederatedDataset, model: Model, initial: Weights, task: Task
+) -> tuple[Task, Minimised]:
+    """The task, or the built-in one that a script's loss repeats; and what clients minimise.
+
+    Raises:
+        ModelError: the objective cannot be used; says why.
+    """
+    built_in = task_for(dataset.num_classes, None, dataset.y.padding, dataset.y.uncounted)
+    section = experiment.client.objective
+    if section is None and task == built_in:
+        return task, Minimised(task)
+    x, y = first_examples.load(experiment, dataset, initial)
+    outputs, objective = first_examples.outputs(model, initial, x), None
+    if section is not None:
+        objective = LocalObjective(section)
+        if outputs is not None:
+            first_objective.check(objective, model, initial, (x, y), experiment.seed, dataset.train.id_of)
+    task = recognised(task, built_in, outputs, y)
+    return task, minimised(task, built_in, objective, outputs, y)
+
+
+def _choice(experiment: Experiment, model: Model, minimised: Minimised) -> TrainerChoice:
     engine = experiment.engine
     with torch.random.fork_rng(devices=[]):
         module = model.factory()
     # The kind of device that this process sees stands for all: workers are expected to be alike.
     kind = choose_device(engine.gpus_per_worker).type
-    choice = choose(training_conditions(experiment, kind), module, task)
+    choice = choose(training_conditions(experiment, kind), module, minimised.task, minimised.obstacle)
     if engine.cuda_graphs and (kind != "cuda" or choice.trainer != "stacked"):
         raise ExperimentError(
             f"engine.cuda_graphs = true records the passes of stacked clients on NVIDIA cards, but here clients "

@@ -100,7 +100,7 @@ def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], 
     given = replace(training_conditions(plan.experiment, device_kind), chunk_size="auto")
     for trainer in TRAINERS:
         try:
-            choice = choose(replace(given, trainer=trainer), module, plan.task)
+            choice = choose(replace(given, trainer=trainer), module, plan.minimised.task, plan.minimised.obstacle)
             check_client_axis(replace(plan, choice=choice))
         except ModelError as error:
             tell(str(error))

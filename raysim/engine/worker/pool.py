@@ -64,8 +64,7 @@ class Pool:
         self._trainer: Trainer = self._make_trainer() if partner is None else partner._trainer
         self._gradients = None
         if len(self._algorithm.phases) > 1:
-            choice, precision = plan.choice, plan.experiment.engine.precision
-            self._gradients = make(choice, plan.model, self._loaded, plan.task, ClientSection(), precision, True)
+            self._gradients = self._made(ClientSection(), sums_gradients=True)
         self._module = bind(plan.model, self._loaded, device).eval()
         self._bench = self._make_bench()
         self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
@@ -159,16 +158,23 @@ class Pool:
         return work()
 
     def _make_trainer(self) -> Trainer:
-        plan, e = self._plan, self._plan.experiment
-        graphs, precision = e.engine.cuda_graphs, e.engine.precision
-        return make(plan.choice, plan.model, self._loaded, plan.task, e.client, precision, cuda_graphs=graphs)
+        e = self._plan.experiment
+        return self._made(e.client, cuda_graphs=e.engine.cuda_graphs)
+
+    def _made(self, section: ClientSection, sums_gradients: bool = False, cuda_graphs: bool = False) -> Trainer:
+        plan, made = self._plan, self._plan.minimised
+        precision = plan.experiment.engine.precision
+        like, objective = self._loaded, made.objective
+        return make(
+            plan.choice, plan.model, like, made.task, section, precision, sums_gradients, cuda_graphs, objective
+        )  # fmt: skip
 
     def _make_bench(self) -> personalised.Bench | None:
         plan, tuning = self._plan, self._plan.experiment.evaluation.fine_tuning
         if tuning is None:
             return None
         section = fine_tuned(plan.experiment.client, tuning)
-        trainer = make(plan.choice, plan.model, self._loaded, plan.task, section, plan.experiment.engine.precision)
+        trainer = self._made(section)
         return personalised.Bench(
             trainer, section, self._module, self._loaded, plan.model, plan.task, plan.experiment.seed, self._seen
         )
