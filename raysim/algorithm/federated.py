@@ -121,9 +121,8 @@ def federated(
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
         states = LocalStates(correction, remembered, model.params, context, sent, chunk)
         padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
-        sums = _empty_sums(model, server, correction, num_labels, sent.weights)
-        kept: list[Tensor] = []
-        id_of, notes = examples.dataset.train.id_of, notes_clients and not sent.measures
+        sums, kept = _empty_sums(model, server, correction, num_labels, sent.weights), list[Tensor]()
+        notes = notes_clients and not sent.measures
         for position in chunk:
             if position in sent.left_out:
                 sums.reject(position)
@@ -141,11 +140,11 @@ def federated(
                     sums.change(one.change)
                 if context.keeps_updates:
                     kept.extend([one.delta * included.judged.scale] * included.count)
-                if context.keeps_updates or notes:
-                    squares = trained.squared_norms[row] if context.keeps_updates else None
-                    sums.note(one.client.position, included, squares)
-            made = trained.updates
-            sums.include(contributions, made.delta, trained.squared_norms, made.buffers, made.counters)
+                    sums.note(one.client.position, included, trained.squared_norms[row])
+                elif notes:
+                    sums.note(one.client.position, included, None)
+            made, squares = trained.updates, trained.squared_norms
+            sums.include(contributions, made.delta, squares, made.buffers, made.counters)
         return LocalResult(sums.total(), tuple(kept))
 
     def local_training_of(states: LocalStates, examples: Examples) -> Iterable[Trained]:

@@ -19,7 +19,7 @@ from raysim.data.dataset import FederatedDataset
 from raysim.errors import RaysimError
 from raysim.run_folder import records
 from raysim.testing import federation
-from raysim.testing.watched import ContractError, watched
+from raysim.testing.followed import ContractError, followed
 
 AS_IT_IS = ("objective", "weighting", "metric")
 """Kinds of which a script passes the function itself, and not what makes it."""
@@ -69,7 +69,7 @@ def check_part(
     """
     section = part.section.checked({"name": part.name, **(keys or {})})
     checked = _Checked(_keyword(part), _passed(part, section), experiment or {}, federation.dataset())
-    looked_at = checked._replace(passed=_passed(part, section, lambda made: watched(made, part.name)))
+    looked_at = checked._replace(passed=_passed(part, section, lambda made: followed(made, part.name)))
     with _contract_first():
         expected = looked_at.rounds(trainer="one_by_one")
     _check_values(expected, part)

@@ -1,6 +1,6 @@
-"""Watches the functions of a part: nothing that they are given is written to, and nothing global is drawn from.
+"""Follows the functions of a part: nothing that they are given is written to, and nothing global is drawn from.
 
-A watched function is followed line by line, so that an error can name the line.
+A followed function is followed line by line, so that an error can name the line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ContractError(RaysimError):
     """A part breaks an invariant; says which, and where."""
 
 
-class Watched:
+class Followed:
     """A function that raises ContractError where it writes to its arguments, or draws from a global generator.
 
     Args:
@@ -54,14 +54,14 @@ class Watched:
         return returned
 
 
-def watched(part: Any, name: str) -> Any:
-    """Return the part with every function in it watched; `name` is the keyword it is passed as."""
+def followed(part: Any, name: str) -> Any:
+    """Return the part with every function in it followed; `name` is the keyword it is passed as."""
     if isinstance(part, ClientOptimizer):
-        step = Watched(part.step, f"{name}.step", writes=(0, 1, 2))
-        return part._replace(init=Watched(part.init, f"{name}.init"), step=step)
+        step = Followed(part.step, f"{name}.step", writes=(0, 1, 2))
+        return part._replace(init=Followed(part.init, f"{name}.init"), step=step)
     if isinstance(part, tuple) and hasattr(part, "_fields"):
-        return type(part)(*(watched(value, f"{name}.{key}") for key, value in zip(part._fields, part, strict=True)))
-    return Watched(part, name) if callable(part) and not isinstance(part, type) else part
+        return type(part)(*(followed(value, f"{name}.{key}") for key, value in zip(part._fields, part, strict=True)))
+    return Followed(part, name) if callable(part) and not isinstance(part, type) else part
 
 
 class _Value(NamedTuple):
