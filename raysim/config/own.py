@@ -104,3 +104,13 @@ class OwnServerOptimizer(OwnPart):
     lr: NonNegativeFloat = Field(
         1.0, description="Server learning rate; scaled and scheduled, it arrives with each descent."
     )
+
+
+class OwnMetric(OwnPart):
+    """A metric that a script passes; its label is the name under which it is passed, and of its columns."""
+
+    KEYWORD = "metrics"
+
+    constants: dict[str, Constant] = Field(
+        default_factory=dict, max_length=0, description="None: a script's metric is passed as it is."
+    )

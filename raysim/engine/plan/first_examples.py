@@ -12,6 +12,7 @@ from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.client.trainers.make import make
 from raysim.data.on_device import Examples
+from raysim.engine.plan import first_metrics
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ModelError
 from raysim.models.model import bind
@@ -22,11 +23,12 @@ MOST = 2
 
 
 def check(plan: Plan, own_loss: bool) -> None:
-    """Pass the first examples of a client through the model and its loss, and where clients are to be trained by vmap,
-    through a local step.
+    """Pass the first examples of a client through the model, its loss and the metrics of one's own, and where clients
+    are to be trained by vmap, through a local step.
 
     Raises:
         ModelError: what failed, with the shapes that it was given.
+        ExperimentError: a metric failed, or returned what it must not.
     """
     x_batch, y_batch = _load(plan)
     module = bind(plan.model, plan.initial, x_batch.device).eval()
@@ -45,6 +47,7 @@ def check(plan: Plan, own_loss: bool) -> None:
             f"The loss failed on outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y_batch.shape)}, "
             f"dtype {y_batch.dtype}: {error}"
         ) from error
+    first_metrics.check(plan.metrics(), outputs, y_batch)
     check_client_axis(plan)
 
 

@@ -18,6 +18,8 @@ from raysim.cohort import chunks
 from raysim.cohort.sampler import Sampler
 from raysim.cohort.section import sampler
 from raysim.data.dataset import FederatedDataset
+from raysim.evaluation.metric import METRICS, Metrics
+from raysim.experiment import metric_columns
 from raysim.experiment.experiment import Experiment
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
@@ -70,6 +72,10 @@ class Plan:
             e.adversary,
             adversaries,
         )
+
+    def metrics(self) -> Metrics:
+        """The metrics of one's own, by the names of their columns."""
+        return {metric_columns.column(section): METRICS.make(section) for section in self.experiment.evaluation.metrics}
 
     def client_store(self) -> ClientStore:
         """The files in which clients remember; `states` says where."""

@@ -65,6 +65,7 @@ class Pool:
         if len(self._algorithm.phases) > 1:
             choice, precision = plan.choice, plan.experiment.engine.precision
             self._gradients = make(choice, plan.model, self._loaded, plan.task, ClientSection(), precision, True)
+        self._metrics = plan.metrics()
         self._module = bind(plan.model, self._loaded, device).eval()
         self._bench = self._make_bench()
         self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
@@ -164,7 +165,15 @@ class Pool:
         section = fine_tuned(plan.experiment.client, tuning)
         trainer = make(plan.choice, plan.model, self._loaded, plan.task, section, plan.experiment.engine.precision)
         return personalised.Bench(
-            trainer, section, self._module, self._loaded, plan.model, plan.task, plan.experiment.seed, self._seen
+            trainer,
+            section,
+            self._module,
+            self._loaded,
+            plan.model,
+            plan.task,
+            plan.experiment.seed,
+            self._seen,
+            self._metrics,
         )
 
     def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
@@ -189,8 +198,8 @@ class Pool:
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
         for own, sent in zip(_vectors(self._loaded), _vectors(broadcast.weights), strict=True):
             own.copy_(sent)
-        plan = self._plan
-        return evaluate.evaluate(self._module, plan.task, self._examples, unit, self._loaded.params, self._seen)
+        task, params = self._plan.task, self._loaded.params
+        return evaluate.evaluate(self._module, task, self._examples, unit, params, self._seen, self._metrics)
 
     def _personalise(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
         assert self._bench is not None
