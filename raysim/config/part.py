@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args
 
@@ -16,12 +16,10 @@ from pydantic import GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from raysim.config import messages
+from raysim.config.listing import GROUP
 from raysim.config.own import OwnPart
 from raysim.config.section import Section
 from raysim.errors import ExperimentError
-
-GROUP = "raysim.parts"
-"""Entry points of this group are parts."""
 
 Kind = Literal[
     "objective",
@@ -177,17 +175,26 @@ def installed() -> tuple[tuple[Installed, ...], tuple[str, ...]]:
     """Import the parts of all installed packages; return them, and a sentence for each that cannot be had."""
     parts, broken = [], []
     for entry in sorted(entry_points(group=GROUP)):
-        package = entry.dist.name if entry.dist else entry.value
-        try:
-            part = entry.load()
-        except Exception as error:
-            broken.append(f"{entry.value} of the package {package} cannot be imported: {error!r}.")
-            continue
-        if why := _refusal(part):
-            broken.append(f"{entry.value} of the package {package} {why}.")
+        part = loaded(entry)
+        if isinstance(part, str):
+            broken.append(part)
         else:
-            parts.append(Installed(part, package))
+            parts.append(Installed(part, _package(entry)))
     return tuple(parts), tuple(broken)
+
+
+def loaded(entry: EntryPoint) -> Part | str:
+    """Import a package's part; a sentence where it cannot be had."""
+    try:
+        part = entry.load()
+    except Exception as error:
+        return f"{entry.value} of the package {_package(entry)} cannot be imported: {error!r}."
+    why = _refusal(part)
+    return f"{entry.value} of the package {_package(entry)} {why}." if why else cast(Part, part)
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else entry.module
 
 
 def _refusal(part: Any) -> str | None:
