@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 
@@ -37,7 +37,7 @@ def test_the_listing_has_the_choices_of_the_schema(kind: str) -> None:
     table, _ = dotted.split(".")
     assert dotted == f"{table}.{key}"
     home: Any = getattr(import_module(section.module), section.name)
-    assert raysim.Experiment.model_fields[table].annotation is home
+    assert cast(Any, raysim.Experiment.model_fields[table].annotation) is home
     listed = [each for each in listing.parts("1") if each.kind == kind and each.package == "raysim"]
     allowed = list(dict.fromkeys(names(home.model_fields[key].annotation)))
     assert [each.name for each in listed] == [name for name in allowed if name != "own"]

@@ -18,6 +18,7 @@ from raysim.engine import numerics, wire
 from raysim.engine.many.groups import Group
 from raysim.engine.many.hosts import SegmentEnded
 from raysim.engine.many.segment import Advanced, Host
+from raysim.engine.on_ray.cluster import sendable
 from raysim.engine.on_ray.cluster.cluster import (
     WAIT_FOR_RESOURCES_S,
     Growth,
@@ -106,6 +107,7 @@ class OnRayHosts:
 
     def learn(self, number: int, plan: Plan) -> None:
         """Put the plan, and its data once for all runs that share them, where every node can map them."""
+        sendable.check(plan)
         data = plan.dataset.fingerprint
         if data not in self._datasets:
             self._datasets[data] = send(plan.dataset)
