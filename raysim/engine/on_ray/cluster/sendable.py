@@ -29,8 +29,8 @@ def check(plan: Plan) -> None:
             what = _culprit(passed, f"what was passed, {_named(passed)},")
             raise ExperimentError(
                 f"{keyword}= cannot be sent to workers: {what} cannot be pickled ({error}). Create locks, files, "
-                f"generators and connections inside the function that uses them, and define functions and classes at the "
-                f"top of a module. engine.workers = 0 needs none of this."
+                f"generators and connections inside the function that uses them, and define functions and classes at "
+                f"the top of a module. engine.workers = 0 needs none of this."
             )
 
 
