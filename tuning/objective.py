@@ -22,14 +22,17 @@ class Objective(Section):
     Source: Reddi et al. (2021) and Yang et al. (2023) tune by the training loss, averaged over a window of rounds.
     """
 
-    name: Literal["accuracy", "loss", "percentile", "train_loss"] = Field(
+    name: Literal["accuracy", "loss", "percentile", "metric", "train_loss"] = Field(
         "accuracy",
         description=(
             '"accuracy" and "loss" are those of the validation clients\' examples; "percentile" is one of the '
-            'accuracies of validation clients; "train_loss" is the loss of the cohort as it trains.'
+            'accuracies of validation clients; "metric" is one of evaluation.metrics; "train_loss" is the loss of the '
+            "cohort as it trains."
         ),
     )
     percentile: float | None = Field(None, ge=0, le=100, description="Which percentile, from 0 to 100.")
+    metric: str | None = Field(None, description="Name of the columns of a metric beside loss and accuracy.")
+    maximise: bool = Field(True, description="Whether the metric is to be large.")
     last: PositiveInt | None = Field(None, description="Number of last rounds of the mean.")
     window: tuple[NonNegativeInt, NonNegativeInt] | None = Field(
         None,
@@ -46,6 +49,13 @@ class Objective(Section):
                 f"percentile is the number that name = 'percentile' needs and no other takes, but got name = "
                 f"{self.name!r} and percentile = {self.percentile}"
             )
+        if (self.name == "metric") != (self.metric is not None):
+            raise ValueError(
+                f"metric is the name of a metric, which name = 'metric' needs and no other takes, but got name = "
+                f"{self.name!r} and metric = {self.metric!r}"
+            )
+        if not self.maximise and self.name != "metric":
+            raise ValueError(f"maximise says how a metric is meant, and is not of name = {self.name!r}")
         if self.last is not None and self.window is not None:
             raise ValueError(f"last and window both say which rounds: give one, but got {self.last} and {self.window}")
         if self.window is not None and self.window[0] > self.window[1]:
@@ -58,24 +68,26 @@ class Objective(Section):
         match self.name:
             case "percentile":
                 return f"{VALIDATION}/p{self.percentile:g}"
+            case "metric":
+                return f"{VALIDATION}/{self.metric}"
             case "train_loss":
                 return "loss"
         return f"{VALIDATION}/{self.name}"
 
     @property
     def is_maximised(self) -> bool:
-        """Accuracies are, losses are not."""
-        return self.name in ("accuracy", "percentile")
+        """Accuracies are, losses are not; of a metric the section says it."""
+        return self.maximise if self.name == "metric" else self.is_share
 
     @property
     def worst(self) -> float:
         """What no trial can be worse than."""
-        return 0.0 if self.is_maximised else math.inf
+        return 0.0 if self.is_share else -math.inf if self.is_maximised else math.inf
 
     @property
     def is_share(self) -> bool:
         """Whether it is written in percent."""
-        return self.is_maximised
+        return self.name in ("accuracy", "percentile")
 
     @property
     def label(self) -> str:
@@ -85,6 +97,8 @@ class Objective(Section):
                 return f"percentile {self.percentile:g} of validation accuracy by client"
             case "train_loss":
                 return "training loss"
+            case "metric":
+                return f"validation {self.metric}"
         return f"validation {self.name}"
 
     def rounds(self, total: int) -> range:
@@ -100,8 +114,9 @@ class Objective(Section):
         return _mean(known) if known else None
 
     def is_known(self, row: Row) -> bool:
-        """Whether the round has the figure."""
-        return row.get(self.column) is not None
+        """Whether the round has the figure; a metric may be undefined there."""
+        value = row.get(self.column)
+        return value is not None and not (self.name == "metric" and math.isnan(value))
 
 
 def reports(objective: Objective, runs: Sequence[Sequence[Row]]) -> dict[int, float]:

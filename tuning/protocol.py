@@ -7,10 +7,11 @@ At the end the best configuration is trained on all of them, and evaluated on th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from raysim import Experiment, ExperimentError, FederatedDataset, dataset_of, trials_of
+from tuning.objective import Objective
 from tuning.section import TuningSection
 from tuning.space import Space
 
@@ -45,7 +46,7 @@ def measured(experiment: Experiment, tuning: TuningSection, dataset: FederatedDa
         whole = dataset_of(experiment)
     else:
         whole = dataset
-    if whole.num_classes is None and tuning.objective.is_maximised:
+    if whole.num_classes is None and tuning.objective.is_share:
         raise ExperimentError(
             f"tuning.objective: {tuning.objective.name} needs classes, but the targets of these data are real numbers: "
             f"take loss or train_loss."
@@ -55,6 +56,20 @@ def measured(experiment: Experiment, tuning: TuningSection, dataset: FederatedDa
         # What holding out leaves is known once the clients are: before the first trial, not in it.
         dataset_of(changed)
     return changed
+
+
+def check_metric(objective: Objective, experiment: Experiment, passed: Iterable[str]) -> None:
+    """See that a metric that is optimised is measured; `passed`: names of those that a script passes.
+
+    Raises:
+        ExperimentError: it is none of those that are.
+    """
+    known = [*(str(getattr(each, "label", each.name)) for each in experiment.evaluation.metrics), *passed]
+    if objective.metric is not None and objective.metric not in known:
+        raise ExperimentError(
+            f"tuning.objective.metric must be a metric of evaluation.metrics or metrics= "
+            f"({', '.join(known) or 'there is none'}), but got {objective.metric!r}."
+        )
 
 
 def runs_of(measured: Experiment, tuning: TuningSection, values: Mapping[str, Any]) -> tuple[Experiment, ...]:

@@ -69,6 +69,7 @@ def tune(
     dataset = parts.get("dataset")
     given = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
     tuning = sections.checked(given, experiment) if given else sections.section_of(experiment)
+    protocol.check_metric(tuning.objective, experiment, parts.get("metrics") or {})
     where = Path(path) if path is not None else default_folder(experiment)
     if ":/" in str(where):
         raise StudyError(

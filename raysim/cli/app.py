@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from raysim.cli import check, data, on_cluster, recorded, run, tune
+from raysim.cli import check, data, on_cluster, parts, recorded, run, tune
 from raysim.cli.output import FAILED, MISUSED, say
 from raysim.errors import (
     DataError,
@@ -80,6 +80,7 @@ app.command("attach")(on_cluster.attach)
 app.command("stop")(on_cluster.stop)
 app.command("replay")(recorded.replay)
 app.command("check")(check.check)
+app.command("parts")(parts.parts)
 app.command("tune")(tune.tune)
 app.command("report")(recorded.report)
 app.command("compare")(recorded.compare)

@@ -10,6 +10,9 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+SAID = "said"
+"""The kind of errors that have a whole sentence as `text`, which names the key."""
+
 
 def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
     """One sentence per key that is wrong, in the order of the record's keys; `at` is the record's own dotted key."""
@@ -31,7 +34,9 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         elif kind == "union_tag_invalid":
             tag, tags = details["ctx"]["tag"], details["ctx"]["expected_tags"]
             allowed = [known.strip(" '") for known in tags.split(",")]
-            sentences[f"{key}.name must be one of {', '.join(allowed)}, but got {tag!r}{_nearest(tag, allowed)}"] = None
+            sentences[f"{key}.name must be one of {', '.join(allowed)}, but got {tag!r}{nearest(tag, allowed)}"] = None
+        elif kind == SAID:
+            sentences[details["ctx"]["text"]] = None
         elif kind == "value_error":
             sentences[f"{key}: {details['ctx']['error']}" if key else str(details["ctx"]["error"])] = None
         else:
@@ -75,7 +80,7 @@ def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:
     known = list(_keys(section)) if section else []
     chosen = section.model_fields["name"].default if section and parents and "name" in section.model_fields else None
     whose = f" with name = {chosen!r}" if isinstance(chosen, str) else ""
-    return f"unknown key {'.'.join(path)!r}: {table}{whose} takes {', '.join(known)}{_nearest(key, known)}"
+    return f"unknown key {'.'.join(path)!r}: {table}{whose} takes {', '.join(known)}{nearest(key, known)}"
 
 
 def _described(key: str, section: type[BaseModel] | None) -> str:
@@ -84,7 +89,8 @@ def _described(key: str, section: type[BaseModel] | None) -> str:
     return f" ({field.description.partition('. ')[0].rstrip('.')})" if field and field.description else ""
 
 
-def _nearest(given: object, known: list[str]) -> str:
+def nearest(given: object, known: list[str]) -> str:
+    """What is said of the known name that is nearest, if one is near."""
     match = difflib.get_close_matches(str(given), known, n=1)
     return f" (did you mean {match[0]!r}?)" if match else ""
 

@@ -6,7 +6,7 @@ sameness only its author can vouch for. `bound` gives a section the function tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PrivateAttr
@@ -49,6 +49,17 @@ class OwnPart(Section):
         """Call the function that the script passed with this section."""
         make: Callable[[OwnPart], Any] = self.passed
         return make(self)
+
+
+def own_parts(section: Section) -> Iterator[OwnPart]:
+    """The parts of a script that a section and the sections within it name."""
+    if isinstance(section, OwnPart):
+        yield section
+    for key in type(section).model_fields:
+        value = getattr(section, key)
+        for inner in value if isinstance(value, tuple) else (value,):
+            if isinstance(inner, Section):
+                yield from own_parts(inner)
 
 
 class OwnObjective(OwnPart):
@@ -103,4 +114,14 @@ class OwnServerOptimizer(OwnPart):
 
     lr: NonNegativeFloat = Field(
         1.0, description="Server learning rate; scaled and scheduled, it arrives with each descent."
+    )
+
+
+class OwnMetric(OwnPart):
+    """A metric that a script passes; its label is the name under which it is passed, and of its columns."""
+
+    KEYWORD = "metrics"
+
+    constants: dict[str, Constant] = Field(
+        default_factory=dict, max_length=0, description="None: a script's metric is passed as it is."
     )

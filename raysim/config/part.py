@@ -6,22 +6,20 @@ group `raysim.parts`, each a `Part`; they are loaded when a name is not a built-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args
 
 from pydantic import GetCoreSchemaHandler, ValidationError
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from raysim.config import messages
+from raysim.config.listing import GROUP
 from raysim.config.own import OwnPart
 from raysim.config.section import Section
 from raysim.errors import ExperimentError
-
-GROUP = "raysim.parts"
-"""Entry points of this group are parts."""
 
 Kind = Literal[
     "objective",
@@ -35,6 +33,11 @@ Kind = Literal[
     "metric",
 ]
 """What parts there are; but for metrics, also the keyword under which a script passes one."""
+
+_KEYS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
+    {"client_optimizer": ("lr", "weight_decay"), "server_optimizer": ("lr",)}
+)
+"""What is read of every section of a kind, whatever the part."""
 
 T = TypeVar("T")
 
@@ -111,19 +114,37 @@ class Packaged:
         self._kind, self._at = kind, at
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        schema, built_in = handler(source), frozenset(_names(source))
+        schema, built_in = handler(source), tuple(dict.fromkeys(_names(source)))
 
         def validated(given: Any, validate: Callable[[Any], Any]) -> Any:
+            if isinstance(given, Section):
+                return given
             name = given.get("name") if isinstance(given, Mapping) else given
-            if not isinstance(name, str) or name in built_in or (part := find(self._kind, name)) is None:
-                return given if isinstance(given, Section) else validate(given)
+            if not isinstance(name, str):
+                return validate(given)
+            part = find(self._kind, name, built_in)
+            if part is None:
+                if name in built_in:
+                    return validate(given)
+                raise _said(self._unknown(name, built_in, "" if name is given else ".name"))
             try:
                 return part.section.model_validate(given if isinstance(given, Mapping) else {"name": name})
             except ValidationError as error:
-                raise ValueError(messages.message(error, part.section, self._at)) from None
+                raise _said(messages.message(error, part.section, self._at)) from None
 
         dump = core_schema.wrap_serializer_function_ser_schema(_dumped, info_arg=True, schema=schema)
         return core_schema.no_info_wrap_validator_function(validated, schema, serialization=dump)
+
+    def _unknown(self, name: str, built_in: Sequence[str], key: str) -> str:
+        known = [*built_in, *(each.part.name for each in installed()[0] if each.part.kind == self._kind)]
+        return (
+            f"{self._at}{key} must be one of {', '.join(known)}, but got {name!r}{messages.nearest(name, known)}; a "
+            f"package that is not installed here may have it (raysim parts lists what is)"
+        )
+
+
+def _said(text: str) -> PydanticCustomError:
+    return PydanticCustomError(messages.SAID, "{text}", {"text": text})
 
 
 def _names(annotation: Any) -> Iterator[str]:
@@ -149,18 +170,22 @@ class Installed(NamedTuple):
     package: str
 
 
-def find(kind: Kind, name: str) -> Part | None:
+def find(kind: Kind, name: str, built_in: Container[str] = ()) -> Part | None:
     """Return the installed package's part of that kind and name; None where no package has one.
 
     Raises:
-        ExperimentError: two packages have it; or none, and one cannot be imported, which may have it.
+        ExperimentError: two packages have it, or a package and raysim, so that nobody could tell which was meant; or
+            none has it, and one cannot be imported, which may have it.
     """
     parts, broken = installed()
     found = [each for each in parts if (each.part.kind, each.part.name) == (kind, name)]
-    if len(found) > 1:
-        owners = " and ".join(sorted(each.package for each in found))
-        raise ExperimentError(f"Two packages have a {kind} named {name!r}: {owners}. Uninstall one of them.")
-    if not found and broken:
+    owners = [*(["raysim"] if name in built_in else []), *sorted(each.package for each in found)]
+    if len(owners) > 1:
+        raise ExperimentError(
+            f"Two packages have a {kind} named {name!r}: {' and '.join(owners)}. Uninstall {owners[-1]}, or have its "
+            f"author give the part another name."
+        )
+    if not owners and broken:
         raise ExperimentError(f"There is no {kind} {name!r}, or it is in a package that fails: {' '.join(broken)}")
     return found[0].part if found else None
 
@@ -170,17 +195,46 @@ def installed() -> tuple[tuple[Installed, ...], tuple[str, ...]]:
     """Import the parts of all installed packages; return them, and a sentence for each that cannot be had."""
     parts, broken = [], []
     for entry in sorted(entry_points(group=GROUP)):
-        package = entry.dist.name if entry.dist else entry.value
-        try:
-            part = entry.load()
-        except Exception as error:
-            broken.append(f"{entry.value} of the package {package} cannot be imported: {error!r}.")
-            continue
-        if isinstance(part, Part) and part.kind in get_args(Kind):
-            parts.append(Installed(part, package))
+        part = loaded(entry)
+        if isinstance(part, str):
+            broken.append(part)
         else:
-            broken.append(f"{entry.value} of the package {package} must be a raysim.Part, but is {part!r}.")
+            parts.append(Installed(part, _package(entry)))
     return tuple(parts), tuple(broken)
+
+
+def loaded(entry: EntryPoint) -> Part | str:
+    """Import a package's part; a sentence where it cannot be had."""
+    try:
+        part = entry.load()
+    except Exception as error:
+        return f"{entry.value} of the package {_package(entry)} cannot be imported: {error!r}."
+    why = _refusal(part)
+    return f"{entry.value} of the package {_package(entry)} {why}." if why else cast(Part, part)
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else entry.module
+
+
+def _refusal(part: Any) -> str | None:
+    """Why it is no part that an experiment could name; None where it is one."""
+    if not isinstance(part, Part):
+        return f"must be a raysim.Part, but is {part!r}"
+    if part.kind not in get_args(Kind):
+        return f"must have a kind among {', '.join(get_args(Kind))}, but has {part.kind!r}"
+    section: Any = part.section
+    if not (isinstance(section, type) and issubclass(section, Section)):
+        return f"must have a subclass of raysim.Section as its section, but has {section!r}"
+    keys = part.section.model_fields
+    if "name" not in keys or get_args(keys["name"].annotation) != (part.name,) or keys["name"].default != part.name:
+        return (
+            f"must have a section with the key name: Literal[{part.name!r}] = {part.name!r}, by which an experiment "
+            f"names it, but {part.section.__name__} has {keys.get('name', 'no such key')}"
+        )
+    if missing := [key for key in _KEYS.get(part.kind, ()) if key not in keys]:
+        return f"must have a section with {' and '.join(missing)}, which every {part.kind} has"
+    return None
 
 
 def _of_package(kind: Kind, section: Section) -> Callable[[Any], Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from raysim.data import downloads
@@ -38,24 +39,28 @@ from raysim.seeds import Int64s
 # Changes whenever the same source, section and seed are divided otherwise, so that no cache answers with the old way.
 _DIVISION = 1
 
-_SOURCES: dict[type[Partitioned], Callable[[Any, int], Source]] = {
-    digits.Digits: lambda section, seed: digits.open_source(seed),
-    mnist.Mnist: lambda section, _: mnist.open_source(section),
-    mnist.FashionMnist: lambda section, _: mnist.open_source(section),
-    emnist_idx.EmnistIdx: lambda section, _: emnist_idx.open_source(section),
-    cifar.Cifar10: lambda section, _: cifar.open_cifar10(section),
-    cifar.Cifar100: lambda section, _: cifar.open_cifar100(section),
-    ag_news.AgNews: lambda section, _: ag_news.open_source(section),
-    newsgroups.Newsgroups: lambda section, _: newsgroups.open_source(section),
-}
-_POPULATIONS: dict[type[Populated], Callable[[Any], Population]] = {
-    emnist.Emnist: emnist.open_source,
-    shakespeare.Shakespeare: shakespeare.open_source,
-    stackoverflow.Stackoverflow: stackoverflow.open_source,
-    leaf.Leaf: leaf.open_source,
-    gld.Gld: gld.open_source,
-    table.Table: table.open_source,
-}
+_SOURCES: Mapping[type[Partitioned], Callable[[Any, int], Source]] = MappingProxyType(
+    {
+        digits.Digits: lambda section, seed: digits.open_source(seed),
+        mnist.Mnist: lambda section, _: mnist.open_source(section),
+        mnist.FashionMnist: lambda section, _: mnist.open_source(section),
+        emnist_idx.EmnistIdx: lambda section, _: emnist_idx.open_source(section),
+        cifar.Cifar10: lambda section, _: cifar.open_cifar10(section),
+        cifar.Cifar100: lambda section, _: cifar.open_cifar100(section),
+        ag_news.AgNews: lambda section, _: ag_news.open_source(section),
+        newsgroups.Newsgroups: lambda section, _: newsgroups.open_source(section),
+    }
+)
+_POPULATIONS: Mapping[type[Populated], Callable[[Any], Population]] = MappingProxyType(
+    {
+        emnist.Emnist: emnist.open_source,
+        shakespeare.Shakespeare: shakespeare.open_source,
+        stackoverflow.Stackoverflow: stackoverflow.open_source,
+        leaf.Leaf: leaf.open_source,
+        gld.Gld: gld.open_source,
+        table.Table: table.open_source,
+    }
+)
 
 
 def prepare(section: AnyData, seed: int) -> FederatedDataset:

@@ -20,6 +20,7 @@ from raysim.data.dataset import Split
 from raysim.data.on_device import Examples
 from raysim.errors import ExperimentError
 from raysim.evaluation import scores as evaluate
+from raysim.evaluation.metric import Metrics
 from raysim.evaluation.scores import ClientScores
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
@@ -72,7 +73,7 @@ def plan(name: str, split: Split, train: Split, positions: Sequence[int]) -> tup
 @dataclass(frozen=True)
 class Bench:
     """What a worker scores with: `module` is bound to `loaded`; `trainer` fine-tunes as `section` says;
-    `seen` is how the model sees examples that it is scored on."""
+    `seen` is how the model sees examples that it is scored on; `metrics` are those of one's own."""
 
     trainer: Trainer
     section: ClientSection
@@ -82,6 +83,7 @@ class Bench:
     task: Task
     seed: int
     seen: evaluate.Seen
+    metrics: Metrics
 
     def scores(self, examples: Examples, broadcast: Weights, lr: float, round_index: int, unit: Unit) -> BeforeAndAfter:
         """The unit's clients before and after."""
@@ -115,7 +117,9 @@ class Bench:
             own.copy_(given)
         unit: evaluate.Unit = (name, ((position, 0, size),))
         try:
-            return evaluate.evaluate(self.module, self.task, examples, unit, self.loaded.params, self.seen)
+            return evaluate.evaluate(
+                self.module, self.task, examples, unit, self.loaded.params, self.seen, self.metrics
+            )
         except ClientFailure as failure:
             # Messages name training clients here.
             raise ClientFailure(trained) from failure.__cause__

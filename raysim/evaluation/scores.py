@@ -8,7 +8,8 @@ workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ from raysim import seeds
 from raysim.client.local_training import ClientFailure
 from raysim.data.dataset import Split
 from raysim.data.on_device import Examples, Segment
+from raysim.evaluation import metric
+from raysim.evaluation.metric import Metrics
 from raysim.models.task import Task
 
 BATCH_SIZE = 256
@@ -33,11 +36,15 @@ Unit = tuple[str, tuple[Segment, ...]]
 Seen = Callable[[Tensor], Tensor]
 """How the model sees examples that it is scored on: (n, ...) -> (n, ...)."""
 
+NONE: Metrics = MappingProxyType({})
+"""No metrics of one's own."""
+
 
 @dataclass(frozen=True)
 class ClientScores:
     """Rows of evaluated segments in stream order: position, examples, summed loss, hits (NaN where nothing counts), and
     what accuracy divides hits by: the examples, or where some places of an example do not count, its share that does.
+    `own`: the sums (rows, S) of each metric of one's own, in their order.
 
     A monoid under `concatenate`; `per_client` merges the segments of a client that was cut over several units.
     """
@@ -47,6 +54,7 @@ class ClientScores:
     loss: npt.NDArray[np.float64]
     correct: npt.NDArray[np.float64]
     counted: npt.NDArray[np.float64]
+    own: tuple[npt.NDArray[np.float64], ...] = ()
 
     def accuracies(self) -> npt.NDArray[np.float64]:
         """Hits over what counts, per row; NaN where nothing does."""
@@ -55,20 +63,21 @@ class ClientScores:
         return made
 
 
+_COLUMNS = ("positions", "examples", "loss", "correct", "counted")
+
+
 def concatenate(left: ClientScores, right: ClientScores) -> ClientScores:
     """The rows of `left`, then those of `right`."""
-    return ClientScores(
-        *(np.concatenate([getattr(left, f.name), getattr(right, f.name)]) for f in fields(ClientScores))
-    )
+    columns = {name: np.concatenate([getattr(left, name), getattr(right, name)]) for name in _COLUMNS}
+    return ClientScores(**columns, own=tuple(map(np.concatenate, zip(left.own, right.own, strict=True))))
 
 
 def per_client(scores: ClientScores) -> ClientScores:
     """One row per client, in order of first appearance (a client's segments are consecutive)."""
     starts = np.flatnonzero(np.r_[True, scores.positions[1:] != scores.positions[:-1]])
-    return ClientScores(
-        scores.positions[starts],
-        *(np.add.reduceat(column, starts) for column in (scores.examples, scores.loss, scores.correct, scores.counted)),
-    )
+    summed = {name: np.add.reduceat(getattr(scores, name), starts) for name in _COLUMNS[1:]}
+    own = tuple(np.add.reduceat(sums, starts) for sums in scores.own)
+    return ClientScores(positions=scores.positions[starts], **summed, own=own)
 
 
 def sample_clients(split: Split, most: int | Literal["all"], seed: int) -> npt.NDArray[np.int64]:
@@ -105,13 +114,14 @@ def evaluate(
     unit: Unit,
     like: Tensor,
     seen: Seen = lambda x: x,
+    metrics: Metrics = NONE,
 ) -> ClientScores:
     """Score one unit with a module in evaluation mode; data go to the device and dtype of `like`.
 
-    `seen`: what the module sees of examples, row by row.
+    `seen`: what the module sees of examples, row by row. `metrics`: of one's own.
     """
     try:
-        return _score(module, task, examples, unit, like, seen)
+        return _score(module, task, examples, unit, like, seen, metrics)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -119,7 +129,7 @@ def evaluate(
         split_name, segments = unit
         for segment in segments if len(segments) > 1 else ():
             try:
-                _score(module, task, examples, (split_name, (segment,)), like, seen)
+                _score(module, task, examples, (split_name, (segment,)), like, seen, metrics)
             except Exception as own:
                 raise ClientFailure(segment[0]) from own
         raise ClientFailure(segments[0][0], others=len(segments) - 1) from error
@@ -132,31 +142,36 @@ def _score(
     unit: Unit,
     like: Tensor,
     seen: Seen,
+    metrics: Metrics,
 ) -> ClientScores:
     split_name, segments = unit
     x_all, y_all = examples.load(split_name, segments, like)
+    counts = np.array([stop - start for _, start, stop in segments])
     loss, correct, counted = [], [], []
+    own: dict[str, list[Tensor]] = {name: [] for name in metrics}
+    batches = zip(x_all.split(BATCH_SIZE), y_all.split(BATCH_SIZE), metric.cuts(counts, BATCH_SIZE), strict=True)
     with torch.no_grad():
-        for x_batch, y_batch in zip(x_all.split(BATCH_SIZE), y_all.split(BATCH_SIZE), strict=True):
+        for x_batch, y_batch, cuts in batches:
             outputs = module(seen(x_batch))
             loss.append(task.losses(outputs, y_batch).double())
             if task.correct is not None:
                 correct.append(task.correct(outputs, y_batch).double())
             if task.counted is not None:
                 counted.append(task.counted(y_batch))
-    counts = np.array([stop - start for _, start, stop in segments])
+            for name, found in own.items():
+                found.append(metric.of_batch(name, metrics[name], outputs, y_batch, cuts))
     return ClientScores(
         positions=np.array([position for position, _, _ in segments]),
         examples=counts,
         loss=_segment_sums(loss, counts),
         correct=_segment_sums(correct, counts) if correct else np.full(len(counts), np.nan),
         counted=_segment_sums(counted, counts) if counted else counts.astype(np.float64),
+        own=tuple(metric.by_segment(metrics[name], found, counts, BATCH_SIZE) for name, found in own.items()),
     )
 
 
 def _segment_sums(batches: Sequence[Tensor], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    values = torch.cat(list(batches)).cpu().numpy()
-    return np.add.reduceat(values, np.r_[0, np.cumsum(counts)[:-1]])
+    return metric.segment_sums(torch.cat(list(batches)).cpu().numpy(), counts)
 
 
 def summarise(scores: ClientScores, name: str, percentiles: Sequence[float]) -> dict[str, float]:

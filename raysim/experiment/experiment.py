@@ -7,7 +7,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -24,10 +24,12 @@ from raysim.client.section import ClientSection, FineTuning
 from raysim.client.trainers.choose import Precision, TrainerName
 from raysim.cohort.section import CohortSection
 from raysim.config import overrides
+from raysim.config.own import OwnMetric
+from raysim.config.part import Packaged
 from raysim.config.section import Section
 from raysim.data.section import FORMS, AnyData, Data, paths
 from raysim.errors import ExperimentError
-from raysim.experiment import compatibility
+from raysim.experiment import compatibility, metric_columns
 from raysim.models.section import ModelSection
 from raysim.server.section import ServerSection
 from raysim.systems.section import SystemsSection
@@ -37,6 +39,13 @@ SOURCE_CLIENTS = 100
 
 Percentile = Annotated[float, Field(ge=0, le=100)]
 RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+MetricSection = Annotated[OwnMetric, Packaged("metric", "evaluation.metrics")]
+
+
+def _listed(given: Any) -> Any:
+    return (given,) if isinstance(given, Mapping | Section | str) else given
 
 
 class EvaluationSection(Section):
@@ -57,6 +66,15 @@ class EvaluationSection(Section):
     fine_tuning: FineTuning | None = Field(
         None, description="Also scores clients before and after local steps on their training examples. Absent: off."
     )
+    metrics: Annotated[tuple[MetricSection, ...], BeforeValidator(_listed)] = Field(
+        (), description="Metrics beside loss and accuracy: names or tables, of installed packages or a script."
+    )
+
+    @model_validator(mode="after")
+    def _metrics_that_can_be_columns(self) -> Self:
+        if refused := list(metric_columns.refusals(self.metrics)):
+            raise ValueError("; ".join(refused))
+        return self
 
 
 class EngineSection(Section):

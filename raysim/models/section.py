@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -42,21 +43,23 @@ ModelSection = Annotated[
     Field(discriminator="name"),
 ]
 
-_MAKERS: dict[type[ModelChoice], Callable[[Any, tuple[int, ...], int], Any]] = {
-    linear.Linear: linear.make,
-    mlp.Mlp: mlp.make,
-    cnn.Cnn: cnn.make,
-    cnn_mcmahan.CnnMcmahan: cnn_mcmahan.make,
-    cnn_tutorial.CnnTutorial: cnn_tutorial.make,
-    resnet18_gn.Resnet18Gn: resnet18_gn.make,
-    resnet56.Resnet56: resnet56.make,
-    mobilenet_v2_gn.MobilenetV2Gn: mobilenet_v2_gn.make,
-    lstm_char.LstmChar: lstm_char.make,
-    lstm_word.LstmWord: lstm_word.make,
-    transformer_word.TransformerWord: transformer_word.make,
-    bilstm.Bilstm: bilstm.make,
-    distilbert.Distilbert: distilbert.make,
-}
+_MAKERS: Mapping[type[ModelChoice], Callable[[Any, tuple[int, ...], int], Any]] = MappingProxyType(
+    {
+        linear.Linear: linear.make,
+        mlp.Mlp: mlp.make,
+        cnn.Cnn: cnn.make,
+        cnn_mcmahan.CnnMcmahan: cnn_mcmahan.make,
+        cnn_tutorial.CnnTutorial: cnn_tutorial.make,
+        resnet18_gn.Resnet18Gn: resnet18_gn.make,
+        resnet56.Resnet56: resnet56.make,
+        mobilenet_v2_gn.MobilenetV2Gn: mobilenet_v2_gn.make,
+        lstm_char.LstmChar: lstm_char.make,
+        lstm_word.LstmWord: lstm_word.make,
+        transformer_word.TransformerWord: transformer_word.make,
+        bilstm.Bilstm: bilstm.make,
+        distilbert.Distilbert: distilbert.make,
+    }
+)
 
 
 def factory(section: ModelSection, x_shape: tuple[int, ...], outputs: int) -> ModuleFactory:

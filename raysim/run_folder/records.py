@@ -16,7 +16,7 @@ import json
 import logging
 import platform
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -154,12 +154,12 @@ def read_rounds(path: Path) -> pa.Table:
 
 
 def read_clients(path: Path) -> pa.Table:
-    """One row per client and evaluation: round, split, client, examples, loss, accuracy.
+    """One row per client and evaluation: round, split, client, examples, loss, accuracy, and metrics of one's own.
 
     `tuned_loss` and `tuned_accuracy`, those after fine-tuning, stand in rows whose split is "fine_tuning/<split>".
     """
     parts = [pq.read_table(part) for part in sorted((path / "clients").glob("round-*.parquet"))]
-    return pa.concat_tables(parts) if parts else CLIENT_SCHEMA.empty_table()
+    return pa.concat_tables(parts, promote_options="default") if parts else CLIENT_SCHEMA.empty_table()
 
 
 def newest_clients(path: Path) -> pa.Table:
@@ -187,6 +187,13 @@ CLIENT_SCHEMA = pa.schema(
         ("tuned_accuracy", pa.float64()),
     ]
 )
+"""The columns of every row; those of metrics of one's own follow."""
+
+
+def client_schema(metrics: Iterable[str], tuned: bool) -> pa.Schema:
+    """The columns of rows with these metrics, and where clients fine-tune, with `tuned_<name>` of each."""
+    names = [name for metric in metrics for name in ([metric, f"tuned_{metric}"] if tuned else [metric])]
+    return pa.schema([*CLIENT_SCHEMA, *(pa.field(name, pa.float64()) for name in names)])
 
 
 def write_table(content: pa.Table, path: Path) -> None:

@@ -26,7 +26,7 @@ def test_help_names_every_command(raysim: Raysim) -> None:
     _, listed = raysim.out.split("Commands:\n")
     named = [line.split()[0] for line in listed.splitlines() if re.match("  [a-z]", line)]
     assert sorted(named) == sorted(
-        ["attach", "check", "compare", "data", "replay", "report", "resume", "run", "stop", "tune"]
+        ["attach", "check", "compare", "data", "parts", "replay", "report", "resume", "run", "stop", "tune"]
     )
 
 

@@ -69,6 +69,20 @@ def test_accuracies_are_maximised_and_losses_are_not() -> None:
     assert objective(name="percentile", percentile=5).is_maximised
 
 
+def test_a_metric_is_optimised_as_it_is_meant() -> None:
+    large, small = objective(name="metric", metric="f1"), objective(name="metric", metric="calls", maximise=False)
+    assert (large.column, large.is_maximised, large.worst) == ("eval/validation/f1", True, -math.inf)
+    assert (small.column, small.is_maximised, small.worst) == ("eval/validation/calls", False, math.inf)
+    undefined = {"round": 1, "eval/validation/f1": math.nan}
+    assert large.value([{"round": 0, "eval/validation/f1": 0.25}, undefined], total=2) is None
+    assert objective(name="metric", metric="f1", last=2).value(
+        [{"round": 0, "eval/validation/f1": 0.25}, undefined], total=2
+    ) == 0.25  # fmt: skip
+    for wrong in ({"name": "metric"}, {"metric": "f1"}, {"maximise": False}):
+        with pytest.raises(raysim.ExperimentError, match="metric"):
+            objective(**wrong)
+
+
 def test_a_pruner_sees_the_mean_of_rounds_that_every_seed_has_behind_it() -> None:
     other = [{**row, "eval/validation/accuracy": 0.9} if row["round"] == 1 else row for row in ROWS[:3]]
     assert reports(objective(), [ROWS, other]) == {2: pytest.approx(0.7)}

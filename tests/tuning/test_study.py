@@ -206,6 +206,20 @@ def test_what_diverges_is_stopped_and_said_to(small: raysim.FederatedDataset, tu
     assert found.best.values == {"client.optimizer.lr": 0.01}
 
 
+@pytest.mark.parametrize(("maximise", "choose"), [(True, max), (False, min)])
+def test_a_metric_of_the_script_is_optimised(
+    maximise: bool, choose: Any, small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    spread: raysim.Parts = {"metrics": {"spread": lambda outputs, targets: outputs.std(1)}}
+    exp = tuned(objective={"name": "metric", "metric": "spread", "maximise": maximise})
+    found = tuning.tune(exp, dataset=small, path=tmp_path / "study", **spread)
+    values = {row["client.optimizer.lr"]: row["value"] for row in found.trials.to_pylist()}
+    assert len(set(values.values())) == 3
+    assert found.best.values == {"client.optimizer.lr": choose(values, key=values.__getitem__)}
+    with pytest.raises(raysim.ExperimentError, match=r"must be a metric of .* \(there is none\), but got 'spread'"):
+        tuning.tune(exp, dataset=small, path=tmp_path / "other")
+
+
 def test_where_all_diverge_it_says_what_to_try(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
     space = {"client.optimizer.lr": {"grid": [1e5, 1e6]}}
     with pytest.raises(tuning.StudyError, match=r"All 2 trials diverged.*smaller values of client\.opt.*clip"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from raysim.report.curve import spread
-from raysim.report.figures import loss, share
+from raysim.report.figures import is_share, loss, share
 from raysim.report.looks import GREY, INK, SERIES, plain
 from raysim.report.series import Series
 from tuning.conclude import folder_of
@@ -49,8 +49,8 @@ def _drawn(study: Study, best: Series, second: Series, column: str) -> Figure:
     from matplotlib.figure import Figure
 
     assert study.second is not None
-    is_share = not column.endswith("loss")
-    write = share if is_share else loss
+    in_percent = is_share(column)
+    write = share if in_percent else loss
     picture = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
     axes = picture.add_subplot()
     plain(axes)
@@ -67,10 +67,10 @@ def _drawn(study: Study, best: Series, second: Series, column: str) -> Figure:
     for (name, curve, values), colour, height in zip(named, SERIES, heights, strict=False):
         said = f"{write(curve.mean[-1])}  {name}\n{_short(values)}"
         axes.text(1.02, height, said, transform=axes.transAxes, va="center", fontsize=9, color=colour, weight="bold")
-    write_values(axes.yaxis, Objective() if is_share else Objective(name="loss"))
+    write_values(axes.yaxis, Objective() if in_percent else Objective(name="loss"))
     over_rounds(axes)
     gap = float(np.abs(first - other).mean())
-    mean = f"{100 * gap:.1f} points" if is_share else loss(gap)
+    mean = f"{100 * gap:.1f} points" if in_percent else loss(gap)
     what = column.removeprefix("eval/").replace("/", " ")
     axes.set_title(f"{study.name}: {what}; the gap is {mean} on average", loc="left", fontsize=12, color=INK)
     return picture

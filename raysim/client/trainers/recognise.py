@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -220,31 +221,35 @@ def _tied(module: Any) -> str | None:
     return None if type(module.embedding) is nn.Embedding else "has another layer than nn.Embedding for its words"
 
 
-KINDS: dict[type[nn.Module], Callable[[Any], str | None]] = {
-    nn.Linear: _any,
-    nn.Conv2d: _conv2d,
-    nn.ReLU: _any,
-    nn.Tanh: _any,
-    nn.MaxPool2d: _max_pool2d,
-    nn.Flatten: _flatten,
-    nn.Dropout: _any,
-    nn.Identity: _any,
-    nn.Embedding: _embedding,
-    nn.LayerNorm: _any,
-    nn.GroupNorm: _any,
-    Lstm: _any,
-    Positions: _any,
-    CausalSelfAttention: _attention,
-    Residual: _any,
-    Tied: _tied,
-}
+KINDS: Mapping[type[nn.Module], Callable[[Any], str | None]] = MappingProxyType(
+    {
+        nn.Linear: _any,
+        nn.Conv2d: _conv2d,
+        nn.ReLU: _any,
+        nn.Tanh: _any,
+        nn.MaxPool2d: _max_pool2d,
+        nn.Flatten: _flatten,
+        nn.Dropout: _any,
+        nn.Identity: _any,
+        nn.Embedding: _embedding,
+        nn.LayerNorm: _any,
+        nn.GroupNorm: _any,
+        Lstm: _any,
+        Positions: _any,
+        CausalSelfAttention: _attention,
+        Residual: _any,
+        Tied: _tied,
+    }
+)
 """Layers with a hand-written layer, each with a check: None, or what is in the way."""
 
 _KNOWN = ", ".join(sorted(kind.__name__ for kind in KINDS))
 
-MADE_OF: dict[type[nn.Module], tuple[str, ...]] = {
-    CausalSelfAttention: ("query", "key", "value", "out"),
-    Residual: ("body",),
-    Tied: ("embedding", "body"),
-}
+MADE_OF: Mapping[type[nn.Module], tuple[str, ...]] = MappingProxyType(
+    {
+        CausalSelfAttention: ("query", "key", "value", "out"),
+        Residual: ("body",),
+        Tied: ("embedding", "body"),
+    }
+)
 """Layers made of others, and the names of those in the order of their work."""

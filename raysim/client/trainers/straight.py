@@ -14,9 +14,10 @@ another way than with a batch, unnoticed; and its tracer changes nn.Module for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import torch
@@ -209,15 +210,17 @@ def _relu(x: TracedBatch, inplace: bool = False) -> TracedBatch:
     return x.relu()
 
 
-_FUNCTIONS: dict[Any, Callable[..., TracedBatch]] = {
-    torch.relu: _relu,
-    functional.relu: _relu,
-    torch.tanh: TracedBatch.tanh,
-    functional.tanh: TracedBatch.tanh,
-    torch.flatten: TracedBatch.flatten,
-    torch.max_pool2d: _max_pool2d,
-    functional.max_pool2d: _max_pool2d,
-}
+_FUNCTIONS: Mapping[Any, Callable[..., TracedBatch]] = MappingProxyType(
+    {
+        torch.relu: _relu,
+        functional.relu: _relu,
+        torch.tanh: TracedBatch.tanh,
+        functional.tanh: TracedBatch.tanh,
+        torch.flatten: TracedBatch.flatten,
+        torch.max_pool2d: _max_pool2d,
+        functional.max_pool2d: _max_pool2d,
+    }
+)
 
 
 def straight_line(module: nn.Module) -> list[nn.Module]:

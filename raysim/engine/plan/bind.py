@@ -9,6 +9,7 @@ from raysim.config.own import (
     OwnAggregator,
     OwnClientOptimizer,
     OwnCorrection,
+    OwnMetric,
     OwnObjective,
     OwnPart,
     OwnSampler,
@@ -19,7 +20,7 @@ from raysim.config.own import (
 from raysim.config.section import Section
 from raysim.engine.parts import Parts
 from raysim.errors import ExperimentError
-from raysim.experiment import compatibility
+from raysim.experiment import compatibility, metric_columns
 from raysim.experiment.experiment import Experiment
 
 
@@ -57,6 +58,8 @@ def bound(experiment: Experiment, **parts: Unpack[Parts]) -> Experiment:
         section, passed = getattr(experiment, place.table), parts.get(place.own.KEYWORD)
         if (value := _bound(place, section, passed)) is not getattr(section, place.key):
             tables.setdefault(place.table, {})[place.key] = value
+    if (metrics := _metrics(experiment.evaluation.metrics, parts.get("metrics"))) != experiment.evaluation.metrics:
+        tables["evaluation"] = {"metrics": metrics}
     if not tables:
         return experiment
     update = {name: getattr(experiment, name).model_copy(update=keys) for name, keys in tables.items()}
@@ -103,6 +106,23 @@ def _each_bound(place: Place, said: tuple[Any, ...], passed: Any) -> tuple[Any, 
         )
     left = iter(given)
     return tuple(each.bound(next(left)) if isinstance(each, OwnPart) else each for each in said)
+
+
+def _metrics(said: tuple[Section, ...], passed: Any) -> tuple[Section, ...]:
+    """The metrics, those of the script with what was passed under their names; the last are those of no section."""
+    left = dict(passed or {})
+    missing = [each.label for each in said if isinstance(each, OwnMetric) and each.label not in left]
+    if missing:
+        names = ", ".join(map(repr, missing))
+        raise ExperimentError(
+            f"evaluation.metrics has {names} of name = 'own', which a script passes as metrics=, but none of that name "
+            f"was passed."
+        )
+    bound = [each.bound(left.pop(each.label)) if isinstance(each, OwnMetric) else each for each in said]
+    bound += [OwnMetric(label=name).bound(metric) for name, metric in left.items()]
+    if refused := list(metric_columns.refusals(bound)):
+        raise ExperimentError(f"metrics=: {'; '.join(refused)}.")
+    return tuple(bound)
 
 
 def _weighted(experiment: Experiment) -> Experiment:

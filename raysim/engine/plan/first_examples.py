@@ -13,6 +13,7 @@ from raysim.client.trainer import Client
 from raysim.client.trainers.make import make
 from raysim.data.dataset import FederatedDataset
 from raysim.data.on_device import Examples
+from raysim.engine.plan import first_metrics
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ModelError
 from raysim.experiment.experiment import Experiment
@@ -24,11 +25,12 @@ MOST = 2
 
 
 def check(plan: Plan, own_loss: bool) -> None:
-    """Pass the first examples of a client through the model and its loss, and where clients are to be trained by vmap,
-    through a local step.
+    """Pass the first examples of a client through the model, its loss and the metrics of one's own, and where clients
+    are to be trained by vmap, through a local step.
 
     Raises:
         ModelError: what failed, with the shapes that it was given.
+        ExperimentError: a metric failed, or returned what it must not.
     """
     x_batch, y_batch = load(plan.experiment, plan.dataset, plan.initial)
     module = bind(plan.model, plan.initial, x_batch.device).eval()
@@ -47,6 +49,7 @@ def check(plan: Plan, own_loss: bool) -> None:
             f"The loss failed on outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y_batch.shape)}, "
             f"dtype {y_batch.dtype}: {error}"
         ) from error
+    first_metrics.check(plan.metrics(), outputs, y_batch)
     check_client_axis(plan)
 
 

@@ -19,6 +19,8 @@ from raysim.cohort import chunks
 from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.section import cohorts
 from raysim.data.dataset import FederatedDataset
+from raysim.evaluation.metric import METRICS, Metrics
+from raysim.experiment import metric_columns
 from raysim.experiment.experiment import Experiment
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
@@ -74,6 +76,10 @@ class Plan:
             adversaries,
             notes_clients=self.learns,
         )
+
+    def metrics(self) -> Metrics:
+        """The metrics of one's own, by the names of their columns."""
+        return {metric_columns.column(section): METRICS.make(section) for section in self.experiment.evaluation.metrics}
 
     def client_store(self) -> ClientStore:
         """The files in which clients remember; `states` says where."""

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import traceback
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from raysim.algorithm.phase import Broadcast
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan.plan import Plan, evaluated_splits
+from raysim.errors import ClientError
 from raysim.evaluation import personalised
 from raysim.evaluation import scores as evaluate
+from raysim.evaluation.metric import Metric, Metrics, PerExample, value
 from raysim.evaluation.personalised import BeforeAndAfter
+from raysim.evaluation.scores import ClientScores
 from raysim.models.model import Weights
-from raysim.run_folder.records import CLIENT_SCHEMA
+from raysim.run_folder.records import client_schema
 from raysim.server.state import ServerState
 
 
@@ -69,41 +75,76 @@ def collect(
 ) -> tuple[dict[str, float], pa.Table | None, tuple[Outcome, ...]]:
     """Wait for the scores, by "eval/<split>" and its kin: metrics, rows by client (None without tickets), and costs."""
     metrics: dict[str, float] = {}
-    tables, outcomes = [], []
+    tables, outcomes, own = [], [], plan.metrics()
+    percentiles = plan.experiment.evaluation.percentiles
     for name, ticket in tickets.items():
         outcome = executor.result(ticket)
         outcomes.append(outcome)
         prefix, _, split = name.partition("/")
-        percentiles = plan.experiment.evaluation.percentiles
         if isinstance(outcome.value, BeforeAndAfter):
             before, after = outcome.value.before, outcome.value.after
+            tables.append(_rows(plan, own, index, split, before, after))
             metrics |= evaluate.summarise(before, f"{name}/before", percentiles)
-            metrics |= evaluate.summarise(after, name, percentiles)
-            tables.append(_rows(plan, index, split, before, after))
+            metrics |= _pooled(own, before, f"{name}/before", index)
+            metrics |= evaluate.summarise(after, name, percentiles) | _pooled(own, after, name, index)
             continue
         scores = evaluate.per_client(outcome.value)
-        metrics |= evaluate.summarise(scores, name, percentiles)
         # Rows are of the model that is broadcast.
         if prefix == "eval":
-            tables.append(_rows(plan, index, split, scores))
+            tables.append(_rows(plan, own, index, split, scores))
+        metrics |= evaluate.summarise(scores, name, percentiles) | _pooled(own, scores, name, index)
     return metrics, pa.concat_tables(tables) if tables else None, tuple(outcomes)
 
 
+def _pooled(own: Metrics, scores: ClientScores, name: str, index: int) -> dict[str, float]:
+    """The figures of one's own over all clients: each the value of all their sums."""
+    examples = int(scores.examples.sum())
+    return {
+        f"{name}/{column}": _figure(column, metric, sums.sum(axis=0), examples, name, index)
+        for (column, metric), sums in zip(own.items(), scores.own, strict=True)
+    }
+
+
+def _by_client(own: Metrics, scores: ClientScores, clients: Sequence[str], index: int) -> dict[str, list[float]]:
+    """The figures of one's own, one per row."""
+    sizes = scores.examples.tolist()
+    return {
+        column: [
+            _figure(column, metric, row, size, f"client {client!r}", index)
+            for row, size, client in zip(sums, sizes, clients, strict=True)
+        ]
+        for (column, metric), sums in zip(own.items(), scores.own, strict=True)
+    }
+
+
+def _figure(
+    name: str, metric: Metric | PerExample, sums: npt.NDArray[np.float64], examples: int, whose: str, index: int
+) -> float:
+    try:
+        return value(metric, sums, examples)
+    except Exception as error:
+        trace = "".join(traceback.format_exception(error))
+        raise ClientError(f"The metric {name!r} of {whose} failed in round {index}: {error!r}\n{trace}") from error
+
+
 def _rows(
-    plan: Plan, index: int, name: str, scores: evaluate.ClientScores, tuned: evaluate.ClientScores | None = None
+    plan: Plan, own: Metrics, index: int, name: str, scores: ClientScores, tuned: ClientScores | None = None
 ) -> pa.Table:
     split = plan.dataset.split(name)
-    count = len(scores.positions)
-    return pa.table(
-        {
-            "round": [index] * count,
-            "split": [name if tuned is None else f"fine_tuning/{name}"] * count,
-            "client": [split.id_of(position) for position in scores.positions.tolist()],
-            "examples": scores.examples,
-            "loss": scores.loss / scores.examples,
-            "accuracy": scores.accuracies(),
-            "tuned_loss": [None] * count if tuned is None else tuned.loss / tuned.examples,
-            "tuned_accuracy": [None] * count if tuned is None else tuned.accuracies(),
-        },
-        schema=CLIENT_SCHEMA,
-    )
+    clients = [split.id_of(position) for position in scores.positions.tolist()]
+    nothing = [None] * len(clients)
+    columns = {
+        "round": [index] * len(clients),
+        "split": [name if tuned is None else f"fine_tuning/{name}"] * len(clients),
+        "client": clients,
+        "examples": scores.examples,
+        "loss": scores.loss / scores.examples,
+        "accuracy": scores.accuracies(),
+        "tuned_loss": nothing if tuned is None else tuned.loss / tuned.examples,
+        "tuned_accuracy": nothing if tuned is None else tuned.accuracies(),
+        **_by_client(own, scores, clients, index),
+    }
+    schema = client_schema(own, tuned=plan.experiment.evaluation.fine_tuning is not None)
+    if tuned is not None:
+        columns |= {f"tuned_{name}": found for name, found in _by_client(own, tuned, clients, index).items()}
+    return pa.table({column: columns.get(column, nothing) for column in schema.names}, schema=schema)

@@ -65,6 +65,7 @@ class Pool:
         self._gradients = None
         if len(self._algorithm.phases) > 1:
             self._gradients = self._made(ClientSection(), sums_gradients=True)
+        self._metrics = plan.metrics()
         self._module = bind(plan.model, self._loaded, device).eval()
         self._bench = self._make_bench()
         self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
@@ -176,7 +177,15 @@ class Pool:
         section = fine_tuned(plan.experiment.client, tuning)
         trainer = self._made(section)
         return personalised.Bench(
-            trainer, section, self._module, self._loaded, plan.model, plan.task, plan.experiment.seed, self._seen
+            trainer,
+            section,
+            self._module,
+            self._loaded,
+            plan.model,
+            plan.task,
+            plan.experiment.seed,
+            self._seen,
+            self._metrics,
         )
 
     def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
@@ -203,8 +212,8 @@ class Pool:
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
         for own, sent in zip(_vectors(self._loaded), _vectors(broadcast.weights), strict=True):
             own.copy_(sent)
-        plan = self._plan
-        return evaluate.evaluate(self._module, plan.task, self._examples, unit, self._loaded.params, self._seen)
+        task, params = self._plan.task, self._loaded.params
+        return evaluate.evaluate(self._module, task, self._examples, unit, params, self._seen, self._metrics)
 
     def _personalise(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
         assert self._bench is not None

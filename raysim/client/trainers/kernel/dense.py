@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from torch import nn
 
@@ -25,7 +27,7 @@ class Dense:
     flattens: bool
 
 
-BEHIND: dict[type[nn.Module], int] = {nn.ReLU: 1, nn.Tanh: 2}
+BEHIND: Mapping[type[nn.Module], int] = MappingProxyType({nn.ReLU: 1, nn.Tanh: 2})
 
 MOST_LAYERS = 64
 """As many as the kernel has room for."""

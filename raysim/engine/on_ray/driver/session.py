@@ -12,7 +12,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysim.engine import wire
-from raysim.engine.on_ray.cluster import named
+from raysim.engine.on_ray.cluster import named, sendable
 from raysim.engine.on_ray.cluster.cluster import connected, place
 from raysim.engine.on_ray.cluster.raised import answer
 from raysim.engine.on_ray.driver.driver import Driver
@@ -59,6 +59,7 @@ def run(
     Raises:
         KeyboardInterrupt: after Ctrl-C or `raysim stop`, once the driver has checkpointed the last finished round.
     """
+    sendable.check(plan)
     opening = opening.absolute()
     with connected(address), with_states_folder(plan, opening.path) as plan:
         _check_shared(plan, opening.path)
@@ -80,6 +81,7 @@ def run(
 
 def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Experiment], None], name: str) -> str:
     """Start a run that needs no script, and return its name once its workers have started; see `run`."""
+    sendable.check(plan)
     opening = opening.absolute()
     with connected(address), with_states_folder(plan, opening.path) as plan:
         _check_shared(plan, opening.path)
@@ -129,6 +131,7 @@ def stop(driver: Any, run_folder: str) -> None:
 
 def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generator[Finished]:
     """Pull round by round; the driver works on the next one while the reader looks at this one."""
+    sendable.check(plan)
     opening = None if opening is None else opening.absolute()
     path, run_folder = (None, None) if opening is None else (opening.path, opening.named)
     with connected(address), with_states_folder(plan, path) as plan:

@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 
+from raysim.engine.on_ray.cluster import sendable
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.cluster.data_on_nodes import SentDataset, SentRuns, receive_plan, send, send_plan
 from raysim.engine.on_ray.executor.shell import OnRay
@@ -33,6 +34,7 @@ class SharedOnRay(OnRay):
 
     def send(self, plan: Plan) -> Callable[[], Plan]:
         """See `SharedExecutor`; data go once for all runs that share them."""
+        sendable.check(plan)
         data = plan.dataset.fingerprint
         if data not in self._datasets:
             self._datasets[data] = send(plan.dataset)

@@ -1,0 +1,186 @@
+"""Reads what sections say of themselves from their source, without importing it: torch alone takes seconds.
+
+An annotation such as `prox.Prox | OwnCorrection` is followed from name to name, through imports, to the classes and
+literals that it allows.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.machinery import ModuleSpec
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+_SOURCE = re.compile(r"Sources?: (.+?)(?:;\s+docs/|\.(?:\s+[A-Z]|\s*$))", re.DOTALL)
+
+
+class Described(NamedTuple):
+    """A choice of a key. summary: one line. source: where it was published; empty where nobody says."""
+
+    name: str
+    summary: str
+    source: str
+
+
+class Named(NamedTuple):
+    """A name in a module."""
+
+    module: str
+    name: str
+
+
+class Found(NamedTuple):
+    """What a name stands for, and the module that says so."""
+
+    module: str
+    node: ast.AST
+
+
+def choices(section: Named, key: str) -> list[Described]:
+    """The choices of a section's key, in the order of its annotation.
+
+    Raises:
+        LookupError: there is no such section or key.
+    """
+    module, record = _found(section) or Found("", ast.Pass())
+    for node in record.body if isinstance(record, ast.ClassDef) else ():
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == key:
+            return list(_allowed(node.annotation, module, _description(node.value)))
+    raise LookupError(f"{section.name} of {section.module} has no key {key!r}")
+
+
+def choice(module: str, named: ast.expr) -> Described:
+    """What the section says of itself that an expression of a module names.
+
+    Raises:
+        LookupError: it cannot be found, or has no `name`.
+    """
+    for found in _allowed(named, module, ""):
+        return found
+    raise LookupError(f"{ast.unparse(named)} of {module} is no section that can be read")
+
+
+def call(place: Named) -> tuple[str, ast.Call]:
+    """The call whose result a name of a module is, and the module that has it.
+
+    Raises:
+        LookupError: it is anything else.
+    """
+    found = _found(place)
+    if found is not None and isinstance(found.node, ast.Call):
+        return found.module, found.node
+    raise LookupError(f"{place.name} of {place.module} is no call that can be read")
+
+
+def _allowed(annotation: ast.expr, module: str, description: str) -> Iterator[Described]:
+    match annotation:
+        case ast.Constant(str(text)):
+            yield from _allowed(ast.parse(text, mode="eval").body, module, description)
+        case ast.BinOp(left, _, right):
+            yield from _allowed(left, module, description)
+            yield from _allowed(right, module, description)
+        case ast.Subscript(ast.Name("Literal"), names):
+            values = names.elts if isinstance(names, ast.Tuple) else [names]
+            yield from (Described(str(ast.literal_eval(value)), description, "") for value in values)
+        case ast.Subscript(kind, inner):
+            members = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            for member in members[:1] if isinstance(kind, ast.Name) and kind.id == "Annotated" else members:
+                yield from _allowed(member, module, description)
+        case ast.Name() | ast.Attribute():
+            found = _found(_place(annotation, module))
+            if found is not None and isinstance(found.node, ast.ClassDef):
+                yield from _section(found.node, found.module)
+            elif found is not None and isinstance(found.node, ast.expr):
+                yield from _allowed(found.node, found.module, description)
+
+
+def _section(record: ast.ClassDef, module: str) -> Iterator[Described]:
+    """The choice that a class with a `name` is."""
+    for node in record.body:
+        match node:
+            case ast.AnnAssign(ast.Name("name"), ast.Subscript(ast.Name("Literal"), ast.Constant(name))):
+                yield said(str(name), ast.get_docstring(record), ast.get_docstring(_tree(module)))
+
+
+def said(name: str, own: str | None, module: str | None) -> Described:
+    """The choice of this name whose class has the docstring `own`, in a module with the other.
+
+    >>> said("prox", "FedProx.", "Pulls back.\\n\\nSource: Li et al. (2020), equation 2; docs/algorithms.md section 3.")
+    Described(name='prox', summary='FedProx.', source='Li et al. (2020), equation 2')
+    """
+    text = (own or "").strip()
+    source = _SOURCE.search(text) or _SOURCE.search(module or "")
+    return Described(name, text.partition("\n")[0], " ".join(source[1].split()) if source else "")
+
+
+def _description(value: ast.expr | None) -> str:
+    """The first sentence of a key's description."""
+    for keyword in value.keywords if isinstance(value, ast.Call) else ():
+        if keyword.arg == "description" and isinstance(keyword.value, ast.Constant):
+            return str(keyword.value.value).partition(". ")[0].rstrip(".") + "."
+    return ""
+
+
+def _place(named: ast.expr, module: str) -> Named:
+    """Where a name, or a name of an imported module, is looked for."""
+    if isinstance(named, ast.Attribute) and isinstance(named.value, ast.Name):
+        return Named(_imported(module, named.value.id) or "", named.attr)
+    return Named(module, named.id if isinstance(named, ast.Name) else "")
+
+
+def _found(place: Named) -> Found | None:
+    """What the name stands for at last: a class, or what is assigned to it; None where no source says it."""
+    for node in _tree(place.module).body:
+        match node:
+            case ast.ClassDef(name) if name == place.name:
+                return Found(place.module, node)
+            case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, ast.expr() as value) if (
+                name == place.name
+            ):
+                if isinstance(value, ast.Name | ast.Attribute):
+                    return _found(_place(value, place.module))
+                return Found(place.module, value)
+            case ast.ImportFrom(str(home), names) if _is_near(home, place.module):
+                for alias in names:
+                    if (alias.asname or alias.name) == place.name:
+                        return _found(Named(home, alias.name))
+    return None
+
+
+def _imported(module: str, name: str) -> str | None:
+    """The module that a name of a module stands for."""
+    for node in _tree(module).body:
+        match node:
+            case ast.ImportFrom(str(home), names) if _is_near(home, module):
+                for alias in names:
+                    if (alias.asname or alias.name) == name:
+                        return f"{home}.{alias.name}"
+    return None
+
+
+def _is_near(home: str, module: str) -> bool:
+    """Whether names from there are followed: sections lie in the same package, or in raysim."""
+    return home.partition(".")[0] in ("raysim", module.partition(".")[0])
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    file = _file(module)
+    return ast.parse(file.read_text(encoding="utf-8") if file else "")
+
+
+def _file(module: str) -> Path | None:
+    """A module's source, found as an import would find it, but without importing the packages that it lies in."""
+    path: Sequence[str] | None = None
+    spec: ModuleSpec | None = None
+    for full in accumulate(module.split("."), "{}.{}".format):
+        spec = next(filter(None, (finder.find_spec(full, path) for finder in sys.meta_path)), None)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations or ()
+    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None

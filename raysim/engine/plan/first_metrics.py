@@ -1,0 +1,71 @@
+"""Tries metrics of one's own on a client's first examples, before the first round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from raysim.errors import ExperimentError
+from raysim.evaluation.metric import Metric, Metrics, PerExample, by_segment, of_batch, value
+
+_CLOSE = 1e-3
+"""Relative difference that rounding may make between the sums of a batch and those of its parts."""
+
+Sums = npt.NDArray[np.float64]
+
+
+def check(metrics: Metrics, outputs: Tensor, targets: Tensor) -> None:
+    """Have each metric score a batch, the same one again, and its first example apart from the rest.
+
+    Raises:
+        ExperimentError: it fails, returns another shape or other figures for the same batch, writes to its arguments,
+            or its sums do not add up; says which, what it returned, and what is expected.
+    """
+    for name, metric in metrics.items():
+        given = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} of {targets.dtype}"
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                why = _refusal(name, metric, outputs.detach(), targets)
+        except Exception as error:
+            raise ExperimentError(f"metrics: {name!r} failed on {given}: {error}") from error
+        if why:
+            raise ExperimentError(f"metrics: {name!r} {why}.")
+
+
+def _refusal(name: str, metric: Any, outputs: Tensor, targets: Tensor) -> str | None:
+    if not isinstance(metric, Metric) and not callable(metric):
+        return f"must be a function (outputs, targets) -> (batch,), or a raysim.Metric, but is {metric!r}"
+    own = outputs.clone(), targets.clone()
+    whole = _sums(name, metric, *own)
+    for argument, before, after in zip(("outputs", "targets"), (outputs, targets), own, strict=True):
+        if not torch.equal(before.nan_to_num(), after.nan_to_num()):
+            return f"writes to {argument}, which it must only read"
+    again = _sums(name, metric, *own)
+    if not np.array_equal(whole, again, equal_nan=True):
+        return f"must depend on the batch alone, but two times came to {whole.tolist()} and {again.tolist()}"
+    if not isinstance(metric, Metric):
+        return None
+    value(metric, whole, len(targets))
+    if len(targets) == 1:
+        return None
+    first, rest = _sums(name, metric, outputs[:1], targets[:1]), _sums(name, metric, outputs[1:], targets[1:])
+    if first.shape != whole.shape or rest.shape != whole.shape:
+        return f"must return sums of one shape for every batch, but got {first.shape} and {rest.shape} of parts of one"
+    if not np.allclose(first + rest, whole, rtol=_CLOSE, atol=_CLOSE * float(np.abs(whole).max()), equal_nan=True):
+        return (
+            f"must return sums that add up over batches, but those of an example are {first.tolist()}, those of the "
+            f"rest {rest.tolist()}, and those of both {whole.tolist()}"
+        )
+    return None
+
+
+def _sums(name: str, metric: Metric | PerExample, outputs: Tensor, targets: Tensor) -> Sums:
+    """Sums (S,) of a batch."""
+    size = len(targets)
+    found = of_batch(name, metric, outputs, targets, [(0, size)])
+    sums: Sums = by_segment(metric, [found], np.array([size]), size)[0]
+    return sums
