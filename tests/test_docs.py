@@ -224,7 +224,8 @@ def choices(record: type[raysim.Section], at: str) -> dict[str, set[str]]:
     def visit(node: dict[str, Any], path: str) -> None:
         if "$ref" in node:
             return visit(schema["$defs"][node["$ref"].rpartition("/")[2]], path)
-        for member in (*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())):
+        of_a_list = [node["items"]] if "items" in node else []
+        for member in (*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ()), *of_a_list):
             visit(member, path)
         for key, value in node.get("properties", {}).items():
             if key == "name" and path and "const" in value:

@@ -24,8 +24,10 @@ class TransformAt(NamedTuple):
 
     delta: y_i - x, (P,), in the dtype of the weights; not to be written to. layout: where each parameter lies in it.
     state: what the transform returned for this client last time, (P,); zeros before its first round, and where the
-    transform keeps none. client: its id. round: 0 for the first. generator: addressed by run, round and client.
-    num_examples, steps, lr: of the client's training.
+    transform keeps none. client: its id. round: 0 for the first. generator: on the device of delta, addressed by run,
+    round, client and the transform's place in the list. num_examples, steps, lr: of the client's training.
+
+    The gaps between parameters stay zero: `layout.map(function, delta)` sees to that where a function adds something.
     """
 
     delta: Tensor

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 import raysim
+from raysim.engine.plan.resolve import resolve
+from raysim.engine.worker.lockstep import lockstep_key
 from raysim.run_folder import checkpoint
 from raysim.run_folder.client_states import ClientStore
 from raysim.server import manifest
@@ -240,6 +242,33 @@ def test_clients_that_keep_a_state_are_not_drawn_twice_a_round(
     with pytest.raises(raysim.ExperimentError, match=r"client.transform.name = 'own' changes a client's state once a"):
         raysim.rounds(exp, dataset=dataset, transform=largest)
     assert next(iter(raysim.rounds(exp, dataset=dataset, transform=doubled))).metrics["clients"] == 7
+
+
+@pytest.mark.parametrize(("part", "may"), [(doubled, True), (largest, False)], ids=["stateless", "stateful"])
+def test_runs_whose_clients_keep_a_state_are_trained_apart(
+    part: Any, may: bool, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    plan = resolve(experiment(engine={"workers": 0, "trainer": "stacked"}), dataset=dataset, transform=part)
+    assert (lockstep_key(plan) is not None) == may
+
+
+def test_runs_in_lockstep_have_the_numbers_of_each_alone(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    exps = [
+        experiment(client={"optimizer": {"name": "sgd", "lr": lr}, "batch_size": 4}, engine={"workers": 0})
+        for lr in (0.1, 0.3)
+    ]
+    alone = [
+        raysim.run(exp, dataset=dataset, transform=noise, path=tmp_path / f"alone {i}") for i, exp in enumerate(exps)
+    ]
+    with raysim.Runs(exps[0], executor="local", dataset=dataset, transform=noise) as runs:
+        numbers = runs.start([(exp, tmp_path / f"run {i}") for i, exp in enumerate(exps)])
+        params = {report.run: report.params for report in runs.reports() if report.finished}
+    for number, whole in zip(numbers, alone, strict=True):
+        got = params[number]
+        assert got is not None
+        assert all(torch.equal(got[name], value) for name, value in whole.params.items())
 
 
 # The same bits
