@@ -11,7 +11,7 @@ import optuna
 import pyarrow.parquet as pq
 from optuna.trial import FrozenTrial
 
-from raysim import Experiment, FederatedDataset, Parts, Runs, dataset_of
+from raysim import Experiment, FederatedDataset, Parts, Runs, Section, dataset_of
 from raysim.storage.atomic import write, write_text
 from tuning import best_file, folder, pictures, protocol, pruners, result, samplers
 from tuning import section as sections
@@ -54,7 +54,8 @@ def tune(
         source: the file that the experiment was read from: best.toml keeps its comments.
         parts_and_settings: what is passed to `raysim.run` beside the experiment (`raysim.Parts`), the same for every
             trial, where of a dataset without validation clients some training clients are held out; and keys of
-            `[tuning]`, such as trials=20 or storage="sqlite:///study.db".
+            `[tuning]`, such as trials=20 or storage="sqlite:///study.db". `sampler` as a table is the study's, as a
+            function that of the cohorts.
 
     Raises:
         ExperimentError: a key, a value, or a combination that is not defined, before anything runs.
@@ -63,7 +64,9 @@ def tune(
             finished.
         RaysimError: as `raysim.run`; what is under way goes on when it is called again.
     """
-    named = Parts.__annotations__
+    # A sampler of cohorts is a function, the study's a table.
+    tables = {name for name, value in parts_and_settings.items() if isinstance(value, Mapping | Section)}
+    named = Parts.__annotations__.keys() - (tables & TuningSection.model_fields.keys())
     parts = cast("Parts", {name: part for name, part in parts_and_settings.items() if name in named})
     settings = {name: value for name, value in parts_and_settings.items() if name not in named}
     dataset = parts.get("dataset")

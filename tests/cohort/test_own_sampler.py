@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 
 import raysim
+import tuning
 from raysim import seeds
 from raysim.cohort import adafl, md, uniform
 from raysim.cohort.sampler import Participant
+from raysim.config import part
 from tests.support.executors import bits
 
 Make = Callable[..., raysim.Experiment]
@@ -139,6 +142,52 @@ def test_its_constants_are_swept_in_both_forms(
         )
         one, other = (point.rounds["loss"].to_pylist() for point in swept.points)
         assert one != other
+
+
+def test_a_study_s_sampler_is_a_table_and_that_of_cohorts_a_function(
+    dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path
+) -> None:
+    drawn: list[int] = []
+
+    def counting(at: raysim.CohortAt) -> Any:
+        drawn.append(at.round)
+        return at.rng.permutation(at.population)[: at.size]
+
+    space = {"client.optimizer.lr": {"uniform": [0.1, 0.2]}}
+    tuning.tune(experiment(), space, dataset=dataset, sampler=counting, path=tmp_path / "own", trials=2, final=0)
+    assert max(drawn) == 3
+    with pytest.raises(raysim.ExperimentError, match=r"tuning\.sampler\.name must be one of .*random"):
+        tuning.tune(experiment(), space, dataset=dataset, sampler={"name": "adafl"}, path=tmp_path / "table")
+
+
+class Strided(raysim.Section):
+    """A sampler of a package."""
+
+    name: Literal["strided"] = "strided"
+    stride: int = 2
+
+
+def test_a_package_s_sampler_is_a_choice_like_others(
+    dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(section: Strided) -> raysim.Sampler:
+        return raysim.Sampler(
+            lambda at: {},
+            lambda state, at: np.arange(at.round, at.population, section.stride),
+            name="strided",
+            sized_by="its stride says it",
+            expected=lambda t, population: len(range(t, population, section.stride)),
+        )
+
+    installed = part.Installed(raysim.Part("sampler", "strided", Strided, make), "theirs")
+    monkeypatch.setattr(part, "installed", lambda: ((installed,), ()))
+    exp = experiment(cohort={"sampler": {"name": "strided", "stride": 7}})
+    assert [r.cohort for r in raysim.rounds(exp, dataset=dataset)][:2] == [("c0", "c7", "c14"), ("c1", "c8", "c15")]
+    assert raysim.Experiment.model_validate(json.loads(exp.to_json())) == exp
+    with pytest.raises(raysim.ExperimentError, match="size must be absent with the strided sampler: its stride says"):
+        experiment(cohort={"size": 3, "sampler": {"name": "strided"}})
+    with pytest.raises(raysim.ExperimentError, match=r"cohort\.sampler\.strides"):
+        experiment(cohort={"sampler": {"name": "strided", "strides": 7}})
 
 
 def test_what_it_says_of_itself_counts(dataset: raysim.FederatedDataset, experiment: Make) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import raysim
+from raysim.config import part
 from raysim.server.aggregators import updates as shards
 from tests.support.chosen_updates import SIZES, UPDATES, Array, Make, moved, run
 from tests.support.executors import bits
@@ -77,20 +78,22 @@ def test_what_a_rule_makes_of_the_gaps_between_tensors_is_nothing(experiment: Ma
     np.testing.assert_allclose(got(experiment, snr), expected, rtol=1e-12)
 
 
-def test_writing_to_the_arguments_reaches_nobody(experiment: Make) -> None:
-    def writing(updates: Tensor, weights: Tensor) -> Tensor:
-        updates.mul_(2)
-        weights.zero_()
-        return updates.mean(0)
+def test_writing_to_the_arguments_reaches_nobody(experiment: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "NUMBERS_PER_SHARD", 9)
 
-    # Krum and the like look at the updates again, and the sampler after them.
+    def writing(updates: Tensor, weights: Tensor) -> Tensor:
+        summed = weights @ updates
+        updates.zero_()
+        weights.zero_()
+        return summed
+
+    # The next shard has the same weights, and the sampler looks at the updates again.
     cohort = {"size": 9, "sampler": {"name": "adafl"}}
     one, other = (
         run(experiment, rounds=2, cohort=cohort, parts={"aggregator": raysim.Coordinatewise(fn)})
-        for fn in (writing, lambda updates, weights: 2 * updates.mean(0))
+        for fn in (writing, lambda updates, weights: weights @ updates)
     )
-    assert [r.cohort for r in one] == [r.cohort for r in other]
-    np.testing.assert_allclose(one[-1].params["weight"], other[-1].params["weight"], rtol=1e-12)
+    assert [bits(r) for r in one] == [bits(r) for r in other]
 
 
 def test_its_constants_are_swept(dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path) -> None:
@@ -105,6 +108,26 @@ def test_its_constants_are_swept(dataset: raysim.FederatedDataset, experiment: M
     mean, by_norm_ = (point.rounds["loss"].to_pylist() for point in swept.points)
     assert mean == pytest.approx(plain.rounds["loss"].to_pylist())
     assert by_norm_ != mean
+
+
+class Scaled(raysim.Section):
+    """An aggregator of a package."""
+
+    name: Literal["scaled"] = "scaled"
+    by: float = 2.0
+
+
+def test_a_package_s_aggregator_is_a_choice_like_others(experiment: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(section: Scaled) -> raysim.Coordinatewise:
+        return raysim.Coordinatewise(lambda updates, weights: section.by * updates.mean(0), name="scaled", fewest=3)
+
+    installed = part.Installed(raysim.Part("aggregator", "scaled", Scaled, make), "theirs")
+    monkeypatch.setattr(part, "installed", lambda: ((installed,), ()))
+    server = {"aggregator": {"name": "scaled", "by": 3.0}}
+    np.testing.assert_allclose(moved(experiment, server=server), 3 * UPDATES.mean(0), rtol=1e-12)
+    few = {"sampler": {"name": "replay", "cohorts": [["c1", "c2"]]}}
+    with pytest.raises(raysim.ExperimentError, match="scaled needs M >= 3 updates, but the cohort has 2"):
+        run(experiment, server=server, cohort=few)
 
 
 def half(section: Any) -> raysim.Coefficients:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import raysim
+from raysim.config import part
 from tests.support.chosen_updates import SIZES, UPDATES, Make
 
 LOSSES = np.array([1.0, 4.0, 0.25, 9.0, 16.0, 2.0, 1.0, 3.0, 0.5])
@@ -120,6 +121,21 @@ def test_a_run_goes_on_with_it_and_not_without(
         raysim.resume(tmp_path / "part", dataset=dataset, rounds=4)
     part = raysim.resume(tmp_path / "part", rounds=4, **parts)
     assert all(torch.equal(value, part.params[name]) for name, value in whole.params.items())
+
+
+class ByPower(raysim.Section):
+    """A weighting of a package."""
+
+    name: Literal["by_power"] = "by_power"
+    q: float = 2.0
+
+
+def test_a_package_s_weighting_is_a_choice_like_others(experiment: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = raysim.Part("weighting", "by_power", ByPower, lambda section: lambda facts: facts.loss**section.q)
+    monkeypatch.setattr(part, "installed", lambda: ((part.Installed(made, "theirs"),), ()))
+    for weighting, q in (("by_power", 2), ({"name": "by_power", "q": 0.5}, 0.5)):
+        got = run(experiment, None, server={"weighting": weighting})
+        np.testing.assert_allclose(weights(got), LOSSES**q @ UPDATES / (LOSSES**q).sum(), rtol=1e-12)
 
 
 def only_at(client: str, given: Any) -> Any:
