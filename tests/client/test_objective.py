@@ -23,6 +23,7 @@ from tests.support.interrupted import same_records
 
 Make = Callable[..., raysim.Experiment]
 
+TWO_WORKERS = {"workers": 2, "cpus_per_worker": 0.5}
 CLIENT = {"optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 4, "local_steps": 3}
 
 
@@ -154,7 +155,10 @@ def test_constants_are_the_objective_s(dataset: raysim.FederatedDataset, experim
     assert made[0].metrics["loss"] == pytest.approx(plain.metrics["loss"], rel=1e-5)
 
 
-def test_it_is_told_who_trains_and_when(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+@pytest.mark.parametrize("more", [{}, {"correction": {"name": "mime"}}], ids=["one gradient", "two gradients"])
+def test_it_is_told_who_trains_and_when(
+    more: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
     seen: list[tuple[Any, ...]] = []
 
     def notes(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
@@ -166,7 +170,7 @@ def test_it_is_told_who_trains_and_when(dataset: raysim.FederatedDataset, experi
             assert all(torch.equal(p, at.broadcast[name]) for name, p in module.named_parameters())
         return F.cross_entropy(module(x), y, reduction="none")
 
-    finished = list(raysim.rounds(experiment(client=CLIENT), dataset=dataset, objective=notes))
+    finished = list(raysim.rounds(experiment(client={**CLIENT, **more}), dataset=dataset, objective=notes))
     told = {(at, client, step) for at, client, step, *_ in seen}
     assert told >= {(one.index, client, step) for one in finished for client in one.cohort for step in range(3)}
     by_address: dict[Any, set[Any]] = {}
@@ -181,23 +185,42 @@ def test_mixup_has_the_same_bits_on_workers_and_in_other_chunks(
     dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
     def of(**engine: Any) -> list[Any]:
-        return all_bits(experiment(client=CLIENT, rounds=2, engine=engine), dataset=dataset, objective=mixed)
+        exp = experiment(client=CLIENT, rounds=2, engine=engine)
+        return list(raysim.rounds(exp, dataset=dataset, objective=mixed))
 
-    here = of(workers=0, chunk_size=2)
-    assert of(workers=2, cpus_per_worker=0.5, chunk_size=2) == here
-    assert [row[3] for row in of(workers=0, chunk_size=1)] == pytest.approx([row[3] for row in here])
+    here, there, alone = of(workers=0, chunk_size=2), of(**TWO_WORKERS, chunk_size=2), of(workers=0, chunk_size=1)
+    assert [bits(one) for one in there] == [bits(one) for one in here]
+    # Other chunks are added up in another order, of the same updates.
+    for one, other in zip(here, alone, strict=True):
+        for name, value in one.params.items():
+            torch.testing.assert_close(value, other.params[name], rtol=1e-5, atol=1e-7)
 
 
 def test_hits_are_counted_on_the_module_s_outputs_for_x_itself(
     dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
-    exp = experiment(client={**CLIENT, "batch_size": "full", "local_steps": 1}, rounds=1)
+    fast = {"optimizer": {"name": "sgd", "lr": 1.0}, "batch_size": "full", "local_steps": 2}
+    exp = experiment(client=fast, rounds=1)
     plain, teacher, mixup = (
         next(iter(raysim.rounds(exp, dataset=dataset, objective=given))).metrics for given in (None, distilled, mixed)
     )
-    # In the only local step the teacher is the model itself: only what comes after the teacher is counted.
+    # In the first local step the teacher is the model itself, in the second it is another; the first steps agree.
     assert teacher["accuracy"] == pytest.approx(plain["accuracy"])
     assert mixup.get("accuracy") is None
+
+
+def test_products_are_in_the_engine_s_precision(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    def needs_module(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
+        outputs = module(x)
+        assert outputs.dtype == next(iter(at.broadcast.values())).dtype
+        return F.cross_entropy(outputs, y, reduction="none")
+
+    made, engine = {}, {"workers": 0, "trainer": "one_by_one"}
+    for precision in ("float32", "bf16"):
+        exp = experiment(client=CLIENT, rounds=1, engine={**engine, "precision": precision})
+        made[precision] = all_bits(exp, dataset=dataset, objective=needs_module)
+        assert made[precision] == all_bits(exp, dataset=dataset)
+    assert made["float32"] != made["bf16"]
 
 
 def test_a_run_is_resumed_and_replayed_with_its_objective(
