@@ -19,7 +19,8 @@ from raysim.engine import failure
 from raysim.engine.job import Job, Outcome, UpdatesLost
 from raysim.engine.many.segment import job_of
 from raysim.engine.on_ray.cluster.cluster import Placement
-from raysim.engine.on_ray.executor import rules
+from raysim.engine.on_ray.executor import client_pool, rules
+from raysim.engine.on_ray.executor import shared as several
 from raysim.engine.on_ray.executor.shared import SharedOnRay
 from raysim.engine.on_ray.executor.shell import OnRay
 from raysim.errors import ClientError, RaysimError, ResourceError, WorkerLostError
@@ -422,6 +423,32 @@ def test_a_segment_that_fails_ends_no_other(raised: Exception, expected: str, ma
     assert advanced(on_ray, good) == ["1 from From(round=0)"]
     for ticket in [on_ray.submit(segment(run)) for run in (1, 2, 3)]:
         on_ray.result(ticket)
+
+
+def test_a_worker_that_starts_later_has_the_data_of_all_runs_before_its_first_segment(
+    make_ray: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = make_ray(here=2)
+    sent: list[Any] = []
+    received: list[tuple[int, Any]] = []
+
+    def send(data: Any) -> Any:
+        sent.append(data)
+        return data
+
+    monkeypatch.setattr(several, "send", send)
+    monkeypatch.setattr(several, "send_plan", lambda plan, data: (plan, data))
+    monkeypatch.setattr(client_pool, "receive", lambda data: received.append((len(ray.processes), data.fingerprint)))
+    on_ray = shared(ray)
+    for fingerprint in ("a", "b", "a"):
+        plan: Any = SimpleNamespace(dataset=SimpleNamespace(fingerprint=fingerprint))
+        on_ray.send(plan)
+    assert [data.fingerprint for data in sent] == ["a", "b"]
+    assert not received
+    ray.processes[0].die()
+    on_ray.result(on_ray.submit(segment(0)))
+    ray.let_pass(5)
+    assert received == [(3, "a"), (3, "b")]
 
 
 def test_segments_outlive_a_node_and_end_where_they_kill_every_worker(make_ray: Make) -> None:
