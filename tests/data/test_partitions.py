@@ -259,7 +259,7 @@ def test_a_holdout_divides_the_clients(num_clients: int, share: float, seed: int
         ({"holdout": 1.0}, "less than 1"),
         ({"mix": 1.5}, "less than or equal to 1"),
         ({"partition": {"name": "natural"}}, "needs a source with natural clients"),
-        ({"partition": {"name": "shuffled", "sizes_of": {"name": "natural"}}}, "clients of its own"),
+        ({"partition": {"name": "shuffled", "sizes_of": {"name": "natural"}}}, "a source with natural clients"),
         ({"partition": {"name": "iid", "alpha": 1.0}}, "alpha"),
         ({"partition": {"name": "dirichlet"}}, "alpha"),
         ({"partition": {"name": "dirichlet", "alpha": 0}}, "greater than 0"),
