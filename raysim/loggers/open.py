@@ -1,4 +1,4 @@
-"""Which loggers there are, whether they can be had, and rows handed to several of them."""
+"""Checks and opens loggers, and passes rows to them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _LOGGERS: dict[str, Logger] = {"tensorboard": tensorboard, "mlflow": mlflow, "wa
 
 
 def check(loggers: Sequence[LoggerName | Log]) -> None:
-    """See before a run begins that its loggers can be had.
+    """Check before a run that its loggers are available.
 
     Raises:
-        ExperimentError: there is no logger of that name, or its package is not installed.
+        ExperimentError: no logger has that name, or its package is not installed.
     """
     for name in loggers:
         if callable(name):
@@ -48,9 +48,9 @@ class _Open(NamedTuple):
 
 
 class Loggers(AbstractContextManager["Loggers"]):
-    """Hands rows to loggers. They open with the first row, when the run's folder is there; each closes at the end.
+    """Passes rows to loggers. They open with the first row, when the run's folder exists, and close at the end.
 
-    A logger that fails is warned of once and left out: the run, and the other loggers, go on.
+    A logger that fails is left out with one warning: the run and the other loggers continue.
     """
 
     def __init__(self, loggers: Sequence[LoggerName | Log], path: Path, experiment: Experiment) -> None:
@@ -90,7 +90,7 @@ def _opened(asked: LoggerName | Log, run: Logged) -> _Open | None:
 
 
 def _handed(opened: _Open, row: Row) -> bool:
-    """Whether the logger took the row; one that did not is closed."""
+    """Pass a row to a logger; return whether it succeeded. A logger that fails is closed."""
     try:
         opened.log(row)
     except Exception as error:
