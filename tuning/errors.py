@@ -1,6 +1,6 @@
 """Defines the errors of a study that are not errors of an experiment.
 
-StudyError                  a study that cannot go on, or that has nothing to say
+StudyError                  a study that cannot go on, or that has no result
 └── StorageError            a storage that cannot be reached or opened
 """
 

@@ -174,12 +174,12 @@ def open_study(
     """
     direction = StudyDirection.MAXIMIZE if is_maximised else StudyDirection.MINIMIZE
     study = optuna.create_study(study_name=name, storage=storage, direction=direction, load_if_exists=True)
-    asked = json.loads(json.dumps(identity))
+    wanted = json.loads(json.dumps(identity))
     if "identity" not in study.user_attrs:
         if study.trials:
             raise StudyError(f"{where} has a study {name!r} that raysim did not create: give this one another name.")
-        study.set_user_attr("identity", asked)
-    if found := differing(study.user_attrs["identity"], asked):
+        study.set_user_attr("identity", wanted)
+    if found := differing(study.user_attrs["identity"], wanted):
         raise StudyError(f"{where} has a study {name!r} with other settings: {'; '.join(found)}. {way_out}")
 
 

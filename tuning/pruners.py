@@ -47,7 +47,7 @@ class Hyperband(Section):
 
 
 class Wilcoxon(Section):
-    """Seeds are run one after the other; stop where the best trial is better, seed by seed."""
+    """Seeds are run one after the other; stop a trial if the best trial is better, seed by seed."""
 
     name: Literal["wilcoxon"] = "wilcoxon"
     p: float = Field(0.1, gt=0, lt=1, description="Level of the signed-rank test.")

@@ -36,7 +36,7 @@ class TuningSection(Section):
     vary: tuple[Literal["data", "model", "cohort"], ...] = Field(
         ("model", "cohort"),
         description=(
-            "What varies with the seeds beside the clients' draws. Data do not by default: where a source has no "
+            "What varies with the seeds beside the clients' draws. Data do not by default: if a source has no "
             "test set, another seed's training examples would be among the test examples."
         ),
     )

@@ -115,7 +115,7 @@ def check(space: Space, experiment: Experiment) -> None:
     for key in space.dimensions:
         if key.partition(".")[0] in PROTOCOL or key in PROTOCOL_KEYS:
             raise ExperimentError(
-                f"tuning.space.{key}: this key cannot vary within a study: it says how all of its trials are run or "
+                f"tuning.space.{key}: this key cannot vary within a study: it defines how all of its trials are run or "
                 f"measured ({', '.join((*PROTOCOL, *PROTOCOL_KEYS))})."
             )
     tried = {key: samples(dimension) for key, dimension in space.dimensions.items()}

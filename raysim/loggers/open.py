@@ -54,14 +54,14 @@ class Loggers(AbstractContextManager["Loggers"]):
     """
 
     def __init__(self, loggers: Sequence[LoggerName | Log], path: Path, experiment: Experiment) -> None:
-        self._asked, self._path, self._experiment = loggers, path, experiment
+        self._loggers, self._path, self._experiment = loggers, path, experiment
         self._open: list[_Open] | None = None
 
     def row(self, row: Row) -> None:
         """Log a finished round."""
         if self._open is None:
             run = Logged(self._path, self._experiment, row["round"])
-            self._open = [opened for asked in self._asked if (opened := _opened(asked, run)) is not None]
+            self._open = [opened for logger in self._loggers if (opened := _opened(logger, run)) is not None]
         self._open = [opened for opened in self._open if _handed(opened, row)]
 
     def __enter__(self) -> Self:
@@ -73,19 +73,19 @@ class Loggers(AbstractContextManager["Loggers"]):
         for name, _, stack in self._open or ():
             try:
                 stack.__exit__(kind, error, trace)
-            except Exception as own:
-                if own is not error:
-                    _warn(name, own)
+            except Exception as failure:
+                if failure is not error:
+                    _warn(name, failure)
 
 
-def _opened(asked: LoggerName | Log, run: Logged) -> _Open | None:
+def _opened(logger: LoggerName | Log, run: Logged) -> _Open | None:
     stack = ExitStack()
-    if callable(asked):
-        return _Open(getattr(asked, "__name__", "of your own"), asked, stack)
+    if callable(logger):
+        return _Open(getattr(logger, "__name__", "user-defined"), logger, stack)
     try:
-        return _Open(asked, stack.enter_context(_LOGGERS[asked](run)), stack)
+        return _Open(logger, stack.enter_context(_LOGGERS[logger](run)), stack)
     except Exception as error:
-        _warn(asked, error)
+        _warn(logger, error)
         return None
 
 

@@ -54,7 +54,7 @@ def make(section: Bilstm, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
         raise ModelError(f"bilstm takes texts (time,), but x has shape {x_shape}.")
     if section.vocabulary == "auto":
         raise ModelError(
-            "model.vocabulary = 'auto' is for data whose tokens are words, and of these data nothing says how many "
-            "numbers there are: give a number that all of x is below."
+            "model.vocabulary = 'auto' is for data whose tokens are words, which these are not: give a number that is "
+            "above all of x."
         )
     return BilstmModule(section, section.vocabulary, outputs)

@@ -36,7 +36,7 @@ class Lstm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of the last layer."""
-        return run(x, [[self.get_parameter(name) for name in own] for own in self.names], self.hidden)
+        return run(x, [[self.get_parameter(name) for name in names] for names in self.names], self.hidden)
 
     @property
     def names(self) -> list[list[str]]:
@@ -53,8 +53,8 @@ def run(x: Tensor, weights: list[list[Tensor]], hidden: int) -> Tensor:
     biased = len(weights[0]) > 2
     if len(weights[0]) == 3:
         none = x.new_zeros(4 * hidden)
-        weights = [[*own, none] for own in weights]
+        weights = [[*layer, none] for layer in weights]
     state = x.new_zeros(len(weights), x.shape[0], hidden)
-    flat = [weight for own in weights for weight in own]
+    flat = [weight for layer in weights for weight in layer]
     outputs: Tensor = torch.lstm(x, [state, state], flat, biased, len(weights), 0.0, False, False, True)[0]
     return outputs

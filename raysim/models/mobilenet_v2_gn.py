@@ -27,7 +27,7 @@ class MobilenetV2Gn(ModelChoice):
 
 
 class Inverted(nn.Module):
-    """1 x 1 convolution to more channels, 3 x 3 on each alone, 1 x 1 to fewer; x added where the shape stays."""
+    """1 x 1 convolution to more channels, 3 x 3 on each alone, 1 x 1 to fewer; plus x if the shape stays."""
 
     def __init__(self, channels_in: int, channels: int, expansion: int, stride: int, groups: int) -> None:
         super().__init__()

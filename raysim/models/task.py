@@ -82,9 +82,9 @@ def task_for(
     if num_classes is None:
         return Task(loss or squared_error, None)
     if padding is not None or uncounted:
-        own = cross_entropy if padding is None else MaskedCrossEntropy(padding)
+        default = cross_entropy if padding is None else MaskedCrossEntropy(padding)
         hits_that_count = MaskedHits(uncounted if padding is None else (padding, *uncounted))
-        return Task(loss or own, hits_that_count, hits_that_count.counted)
+        return Task(loss or default, hits_that_count, hits_that_count.counted)
     return Task(loss or cross_entropy, hits)
 
 

@@ -166,12 +166,12 @@ def _cautions(methods: Sequence[Method], test: Test) -> list[str]:
             notes.append(f"{method.label} shares no seeds with {methods[0].label}: nothing can be paired.")
     pairs = [method.difference.pairs for method in methods[1:] if method.difference is not None]
     if pairs and min(pairs) < 2:
-        notes.append("One pair says nothing about chance: run trials (--set trials=5).")
+        notes.append("One pair cannot show the effect of chance: run more trials (--set trials=5).")
     elif pairs and min(pairs) < FEW_PAIRS:
         weak = (
             f"Wilcoxon's p cannot be below {2 / 2 ** min(pairs):.2g}"
             if test == "wilcoxon"
             else "the t test assumes normal differences, which a few pairs cannot show"
         )
-        notes.append(f"With {min(pairs)} pairs p-values say little: {weak}.")
+        notes.append(f"With {min(pairs)} pairs p-values mean little: {weak}.")
     return notes

@@ -40,7 +40,7 @@ class Cifar10(Partitioned):
     train_files: tuple[str, ...] = Key(
         CIFAR10.train,
         description=(
-            "Names of unpacked binary files, where they are not the published ones. A departure: results with a "
+            "Names of unpacked binary files, if they are not the published ones. A departure: results with a "
             "part of the files are not results on CIFAR-10."
         ),
     )

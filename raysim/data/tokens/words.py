@@ -24,7 +24,7 @@ class Words(Section):
 
     name: Literal["words"] = "words"
     vocabulary: int = Key(
-        30_000, ge=1, description="Number of words with a number of their own, at most; ties are broken alphabetically."
+        30_000, ge=1, description="Largest number of words in the vocabulary; ties are broken alphabetically."
     )
     length: int = Key(128, ge=1, description="Tokens of an example: the first of the text, padded at the end.")
 

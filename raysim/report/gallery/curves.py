@@ -48,7 +48,7 @@ class Against(NamedTuple):
 
 
 ROUNDS = Against("rounds", "finished rounds")
-EXAMPLES = Against("examples", "training examples seen", "examples_so_far")
+EXAMPLES = Against("examples", "training examples processed", "examples_so_far")
 BYTES = Against("bytes", "bytes transferred, down and up", "bytes", True, ("bytes_down", "bytes_up"))
 SIMULATED_TIME = Against("simulated_time", "simulated time", "simulated_time_s", True)
 WALL_TIME = Against("wall_time", "wall time", "wall_time_s", True)

@@ -50,7 +50,7 @@ def pin(folder: Path, known: Mapping[str, Known], aside: Path) -> dict[str, tupl
     """Pin the changed files: return name -> an unchanging file in `aside`, and its content."""
     found = {}
     # A checkpoint is pinned before the rows: rows may be newer than the checkpoint, but not older.
-    for name, file in sorted(files(folder), key=lambda own: not needs_others(own[0])):
+    for name, file in sorted(files(folder), key=lambda item: not needs_others(item[0])):
         if changed(known.get(name), file):
             copy = aside / name
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def pin(folder: Path, known: Mapping[str, Known], aside: Path) -> dict[str, tupl
                 continue
             found[name] = copy, Known(content(copy), mtime_ns)
     # A checkpoint that was deleted while others were pinned may lack files that it needs.
-    return {name: own for name, own in found.items() if (folder / name).exists()}
+    return {name: pair for name, pair in found.items() if (folder / name).exists()}
 
 
 def _pin_one(name: str, file: Path, copy: Path) -> None:

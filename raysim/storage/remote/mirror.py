@@ -141,7 +141,7 @@ class Mirror:
             if content is None or content not in allowed:
                 if None in allowed and not self._remote.has(name):
                     continue
-                content = _fetch_file(self._remote, name, target, [own for own in allowed if own is not None])
+                content = _fetch_file(self._remote, name, target, [each for each in allowed if each is not None])
             files[name] = Known(content, target.stat().st_mtime_ns)
         for name, file in list(here.files(self.path)):
             if name not in files:
@@ -216,9 +216,9 @@ def _fetch_file(remote: Remote, name: str, target: Path, allowed: Sequence[Conte
             file.writelines(remote.read(name))
         found = here.content(aside)
         if found not in allowed:
-            expected = " or ".join(f"{own.num_bytes} bytes with blake2b {own.blake2b}" for own in allowed)
+            expected = " or ".join(f"{each.num_bytes} bytes with blake2b {each.blake2b}" for each in allowed)
             raise RemoteError(
-                f"{remote.uri}/{name} is damaged: expected {expected}, as {INDEX} there says, found "
+                f"{remote.uri}/{name} is damaged: expected {expected}, as in {INDEX} there, found "
                 f"{found.num_bytes} bytes with {found.blake2b}"
             )
     return found
