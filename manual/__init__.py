@@ -1,1 +1,1 @@
-"""What makes the documentation's site: reference pages from code, and the pages of docs/ as they stand."""
+"""Builds the documentation's site: reference pages from code, and the pages of docs/."""

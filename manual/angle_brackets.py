@@ -1,4 +1,4 @@
-"""An extension of Markdown for the site: angle brackets are text, as in `runs/<name>`, and never HTML."""
+"""Extends Markdown for the site: angle brackets are text, as in `runs/<name>`, and never HTML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from markdown import Extension
 
 
 class AngleBrackets(Extension):  # type: ignore[misc]  # Markdown has no types
-    """Takes out what would let HTML through."""
+    """Removes the rules that let HTML through."""
 
     def extendMarkdown(self, md: Any) -> None:  # noqa: N802, the name is Markdown's
         """Called once by Markdown."""

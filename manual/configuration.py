@@ -1,7 +1,7 @@
-"""The configuration reference, from the schema: every section, and of every key what it takes, its default and meaning.
+"""Generates the configuration reference from the schema: every section, and type, default and meaning of every key.
 
-One page for the experiment's own keys and one for each of its tables. Nothing is listed by hand: a section that the
-schema gains has its page.
+The experiment's top-level keys have one page, and each of its tables has one. Nothing is listed by hand: a new section
+of the schema gets a page.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from raysim import Section
 FOLDER = "reference/configuration/"
 
 ELSEWHERE: dict[str, type[Section]] = {"tuning": tuning.TuningSection}
-"""Tables of the experiment whose schema stands in another package."""
+"""Tables of the experiment whose schema is in another package."""
 
 HEAD = """# Configuration
 
-An experiment is a TOML file, read by `raysim.load` or given to a command. These are its keys; each table has a page.
+An experiment is a TOML file, read by `raysim.load` or passed to a command. These are its keys; each table has a page.
 `--set KEY=VALUE` changes any of them by its dotted name, such as `server.optimizer.lr`, and `--unset KEY` removes one.
-A key that does not exist, or that belongs to a choice that was not made, is an error that names the nearest one. A key
-whose default is *none* may be absent, and its meaning says what holds then. Editors complete and explain keys by the
+A key that does not exist, or that belongs to another choice, is an error that names the nearest key. A key whose
+default is *none* may be absent; its meaning states the effect. Editors complete and explain keys by the
 JSON schema: `python -c "import json, raysim; print(json.dumps(raysim.Experiment.model_json_schema()))" > raysim.json`.
 """
 
@@ -46,19 +46,19 @@ Homes = Mapping[type[Section], Table]
 
 
 def pages() -> dict[str, str]:
-    """Path in the site -> Markdown."""
+    """Return path in the site -> Markdown."""
     tables = list(described())
     homes = {section: table for table in tables for section in table.sections}
-    made = {f"{FOLDER}index.md": _written([HEAD, *_keys(raysim.Experiment, "", "", homes)])}
+    pages = {f"{FOLDER}index.md": _written([HEAD, *_keys(raysim.Experiment, "", "", homes)])}
     for page in dict.fromkeys(table.page for table in tables):
-        made[f"{FOLDER}{page}.md"] = _written(
+        pages[f"{FOLDER}{page}.md"] = _written(
             line for table in tables if table.page == page for line in _table(table, homes)
         )
-    return made
+    return pages
 
 
 def described() -> Iterator[Table]:
-    """Every table below the experiment; a section that several keys may hold stands at the first of them."""
+    """Yield every table below the experiment; a section that several keys may hold appears at the first key."""
     met: set[type[Section]] = set()
     for page, choices in _tables(raysim.Experiment):
         waiting = deque([(page, choices)])
@@ -71,8 +71,8 @@ def described() -> Iterator[Table]:
             waiting.extend((f"{path}.{key}", inner) for section in new for key, inner in _tables(section))
 
 
-def unsaid() -> list[str]:
-    """What the reference lacks: descriptions and examples of keys."""
+def missing() -> list[str]:
+    """Return the missing descriptions and examples of keys."""
     every: list[tuple[str, type[Section]]] = [("", raysim.Experiment)]
     every += [(table.path, section) for table in described() for section in table.sections]
     lacks = []
@@ -119,7 +119,7 @@ def _keys(section: type[Section], path: str, page: str, homes: Homes) -> Iterato
 
 
 def _fields(section: type[Section]) -> list[tuple[str, FieldInfo]]:
-    """The keys as a file has them, without the name that makes the choice."""
+    """Return the keys of a file, without the name that makes the choice."""
     fields = ((field.alias or name, field) for name, field in section.model_fields.items())
     return [(key, field) for key, field in fields if not (key == "name" and _name(section))]
 
@@ -131,7 +131,7 @@ def _tables(section: type[Section]) -> Iterator[tuple[str, tuple[type[Section], 
 
 
 def _inside(section: type[Section], key: str, field: FieldInfo) -> tuple[type[Section], ...]:
-    """The sections that a key may hold."""
+    """Return the sections that a key may hold."""
     if section is raysim.Experiment and key in ELSEWHERE:
         return (ELSEWHERE[key],)
     return kinds.sections(field.annotation)
@@ -148,14 +148,14 @@ def _default(field: FieldInfo) -> str:
 
 
 def _example(path: str, key: str, section: type[Section], field: FieldInfo) -> object:
-    """A value that is no table: those are shown key by key."""
+    """Return a value that is no table: a table is shown key by key."""
     dotted = f"{path}.{key}".removeprefix(".")
     value = examples.example(dotted, _name(section), field, examples.used_in_configs())
     return None if isinstance(value, Section) else value
 
 
 def _name(section: type[Section]) -> str | None:
-    """The name by which the section is chosen; None where it is no choice."""
+    """Return the name that chooses the section; None if it is no choice."""
     field = section.model_fields.get("name")
     if field is None or get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1:
         return None
@@ -187,7 +187,7 @@ def _link(section: type[Section], page: str, home: Table) -> str:
 
 
 def _head(section: type[Section]) -> str:
-    """What the head of the choice's file says first, such as its equation, where the file holds no other section."""
+    """Return the first paragraph of the choice's module docstring, if the module has no other section."""
     module = sys.modules[section.__module__]
     others = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Section)]
     mine = [value for value in others if value.__module__ == section.__module__]

@@ -1,7 +1,7 @@
-"""A value for each key, to show how it is written.
+"""Finds an example value for each key.
 
-The schema's own example or one of `BY_KEY`; else one that a file of configs/ uses; else another choice than the
-default, or the default; else a plain value that the key takes.
+It is the schema's example or one of `BY_KEY`; else a value from a file of configs/; else another choice than the
+default, or the default; else a plain value that the key accepts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from manual.pages import ROOT
 
 Used = Mapping[tuple[str, str | None], Any]
-"""(dotted key, name of the choice that it belongs to) -> a value that a file of configs/ gives it."""
+"""(dotted key, name of its choice) -> a value from a file of configs/."""
 
 BY_KEY = {
     "root": "data/published",
@@ -38,14 +38,14 @@ BY_KEY = {
     "storage": "sqlite:///study.db",
     "space": {"client.optimizer.lr": {"log": [0.001, 1.0]}},
 }
-"""What would say little otherwise."""
+"""Examples for keys whose other examples would not help."""
 
 PLAIN = (0.5, 3)
-"""Values to show where nothing else is known: the first that the key takes."""
+"""Values for keys without any other example: the first that the key accepts."""
 
 
 def example(path: str, choice: str | None, field: FieldInfo, used: Used) -> Any:
-    """A value of the key at the dotted `path`; None where none is known."""
+    """Return a value of the key at the dotted `path`; None if none is known."""
     if field.examples:
         return field.examples[0]
     by_key = BY_KEY.get(path.rpartition(".")[2])
@@ -66,8 +66,8 @@ def example(path: str, choice: str | None, field: FieldInfo, used: Used) -> Any:
 
 
 def takes(field: FieldInfo, value: Any) -> bool:
-    """Whether the key, by itself, takes the value as a file has it."""
-    # `None` says nothing, but something must be said.
+    """Return whether the key alone accepts the value from a file."""
+    # `None` is no example.
     wanted: Any = Annotated[field.annotation, *field.metadata, None]
     try:
         TypeAdapter(wanted).validate_python(value)
@@ -78,7 +78,7 @@ def takes(field: FieldInfo, value: Any) -> bool:
 
 @cache
 def used_in_configs() -> Used:
-    """What the files of configs/ say."""
+    """Return the values in the files of configs/."""
     found: dict[tuple[str, str | None], Any] = {}
     for file in sorted((ROOT / "configs").rglob("*.toml")):
         found = {**dict(_flat(tomllib.loads(file.read_text(encoding="utf-8")), "")), **found}

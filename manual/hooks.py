@@ -1,4 +1,4 @@
-"""What mkdocs calls while it builds the site (mkdocs.yml names this file)."""
+"""Defines the hooks that mkdocs calls while it builds the site (mkdocs.yml names this file)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from manual import configuration, pages, reference
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that do not lie in docs/, made ones among them, and order the contents."""
-    made = {
+    """Add the pages outside docs/, generated pages included, and order the contents."""
+    generated = {
         **configuration.pages(),
         reference.COMMANDS: reference.command_page(),
         reference.PYTHON: reference.python_page(),
     }
     for path, place in pages.OUTSIDE.items():
         files.append(File.generated(config, place, content=(pages.ROOT / path).read_text(encoding="utf-8")))
-    for place, text in made.items():
+    for place, text in generated.items():
         files.append(File.generated(config, place, content=text))
     config.nav = pages.navigation(file.src_uri for file in files.documentation_pages())
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links as they read in the site."""
+    """Convert a page's links to those of the site."""
     places = {place: path for path, place in pages.OUTSIDE.items()}
     place = page.file.src_uri
     if place.startswith(pages.REFERENCE):

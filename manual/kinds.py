@@ -1,4 +1,4 @@
-"""What a key takes, in words: the annotations of a section, as a person would say them."""
+"""Describes the values of a key in words, from the annotations of a section."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from raysim import Section
 
 PLAIN = {str: "a text", Any: "any value"}
 FEW = 3
-"""More words than this are parted by commas."""
+"""More words than this are separated by commas."""
 
 
 def toml(value: Any) -> str:
-    """The value as a file has it, in one line."""
+    """Return the value as TOML, in one line."""
     written: str = tomlkit.item(_inline(value)).as_string()
     return written.strip()
 
 
 def takes(annotation: Any, metadata: Iterable[Any] = ()) -> str:
-    """What values an annotation allows; `None`, which a file cannot say, is left out."""
+    """Return the values that an annotation allows, in words; `None`, which a file cannot write, is left out."""
     annotation, metadata = _opened(annotation, metadata)
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Literal:
@@ -49,7 +49,7 @@ def takes(annotation: Any, metadata: Iterable[Any] = ()) -> str:
 
 
 def sections(annotation: Any) -> tuple[type[Section], ...]:
-    """The sections that an annotation allows: one, the choices of a key, or none."""
+    """Return the sections that an annotation allows: one, the choices of a key, or none."""
     annotation, _ = _opened(annotation)
     if _is_section(annotation):
         return (annotation,)
@@ -61,13 +61,13 @@ def _is_section(annotation: Any) -> bool:
 
 
 def _opened(annotation: Any, metadata: Iterable[Any] = ()) -> tuple[Any, list[Any]]:
-    """The annotation without `Annotated`, and what that said."""
-    said = list(metadata)
+    """Return the annotation without `Annotated`, and its constraints."""
+    constraints = list(metadata)
     while get_origin(annotation) is Annotated:
         annotation, *more = get_args(annotation)
         for each in more:
-            said += each.metadata if isinstance(each, FieldInfo) else [each]
-    return annotation, said
+            constraints += each.metadata if isinstance(each, FieldInfo) else [each]
+    return annotation, constraints
 
 
 def _either(words: Iterable[str]) -> str:
@@ -80,7 +80,7 @@ def _either(words: Iterable[str]) -> str:
 def _list(args: tuple[Any, ...], metadata: list[Any]) -> str:
     if args[-1] is not Ellipsis:
         return f"a list: {', then '.join(takes(each) for each in args)}"
-    least = next((said.min_length for said in metadata if isinstance(said, annotated_types.MinLen)), 0)
+    least = next((each.min_length for each in metadata if isinstance(each, annotated_types.MinLen)), 0)
     return f"a list{f' of at least {least}' if least else ''}, each {takes(args[0])}"
 
 
@@ -88,8 +88,8 @@ def _number(kind: type, metadata: list[Any]) -> str:
     noun = "a whole number" if kind is int else "a number"
     low: tuple[Any, str, str] | None = None
     high: tuple[Any, str, str] | None = None
-    for said in metadata:
-        match said:
+    for constraint in metadata:
+        match constraint:
             case annotated_types.Ge(ge=bound):
                 low = bound, "[", "≥"
             case annotated_types.Gt(gt=0) if kind is int:
@@ -107,7 +107,7 @@ def _number(kind: type, metadata: list[Any]) -> str:
 
 
 def _inline(value: Any) -> Any:
-    """Plain values, tables in one line."""
+    """Return plain values, with tables in one line."""
     if isinstance(value, Section):
         value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The reference of Python names, from docstrings that mkdocstrings reads, and of commands, from their `--help`."""
+"""Generates the reference of Python names, from docstrings by mkdocstrings, and of commands, from their `--help`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from raysim.cli import app
 PYTHON = "reference/api.md"
 
 MODULES: tuple[ModuleType, ...] = (raysim, raysim.data, raysim.server, tuning)
-"""What people import from."""
+"""The public modules."""
 
 PYTHON_HEAD = """# Python
 
-What stands here is what scripts may rely on; all else may change from one version to the next.
+Scripts may rely on the names of this page; all others may change from one version to the next.
 """
 
 
 def python_page() -> str:
-    """Markdown, in which every public name is a place for mkdocstrings to fill in."""
+    """Return Markdown in which mkdocstrings fills in every public name."""
     return "\n".join([PYTHON_HEAD, *(line for module in MODULES for line in _module(module))])
 
 
@@ -47,15 +47,15 @@ COMMANDS = "reference/command-line.md"
 
 COMMANDS_HEAD = """# Command line
 
-This is what every command says with `--help`. Exit codes: 0, done; 1, something broke; 2, what was asked for cannot be
-done; 130, stopped by Ctrl-C.
+This page has the `--help` of every command. Exit codes: 0, done; 1, something broke; 2, the request cannot be carried
+out; 130, stopped by Ctrl-C.
 """
 
 COLUMNS = "90"
 
 
 def command_page() -> str:
-    """Markdown: every command, with its arguments and options."""
+    """Return Markdown with every command, its arguments and options."""
     return "\n".join([COMMANDS_HEAD, *_commands(get_command(app), [])])
 
 
@@ -65,5 +65,5 @@ def _commands(group: Any, above: list[str]) -> Iterator[str]:
         if hasattr(command, "commands"):
             yield from _commands(command, words)
             continue
-        said = CliRunner().invoke(app, [*words, "--help"], prog_name="raysim", env={"COLUMNS": COLUMNS})
-        yield f"## `raysim {' '.join(words)}`\n\n```text\n{said.output.strip()}\n```\n"
+        result = CliRunner().invoke(app, [*words, "--help"], prog_name="raysim", env={"COLUMNS": COLUMNS})
+        yield f"## `raysim {' '.join(words)}`\n\n```text\n{result.output.strip()}\n```\n"

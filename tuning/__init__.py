@@ -1,4 +1,4 @@
-"""Tuning of federated experiments on held-out clients. Uses the public names of raysim only."""
+"""Tunes federated experiments on held-out clients. Uses the public names of raysim only."""
 
 from tuning.closing import lines, preview
 from tuning.errors import StorageError, StudyError

@@ -1,4 +1,4 @@
-"""`best.toml`: the experiment with the best values, as a file of the same kind."""
+"""Writes `best.toml`: the experiment with the best values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from raysim.config.overrides import leaves
 
 
 def text(experiment: Experiment, source: str | None, heading: str) -> str:
-    """TOML that loads as the experiment.
+    """Return TOML that loads as the experiment.
 
     Args:
-        experiment: what the file is to mean.
-        source: the file it was tuned from, whose comments and order are kept; None: a complete record is written.
-        heading: comment lines that the file begins with.
+        experiment: the file's meaning.
+        source: the tuned file, whose comments and order are kept; None: a complete record is written.
+        heading: comment lines at the top of the file.
     """
     plain = json.loads(experiment.to_json())
     if source is not None:
@@ -30,20 +30,20 @@ def text(experiment: Experiment, source: str | None, heading: str) -> str:
 
 
 def _from(source: str, wanted: Mapping[str, Any]) -> str | None:
-    """The source with other values; None where that cannot be made to mean what is wanted."""
-    given = tomllib.loads(source)
-    given.pop("tuning", None)
+    """Return the source with other values; None if no such rewriting loads as `wanted`."""
+    table = tomllib.loads(source)
+    table.pop("tuning", None)
     try:
-        before = json.loads(Experiment.model_validate(given).to_json())
+        before = json.loads(Experiment.model_validate(table).to_json())
         old, new = dict(leaves(before)), dict(leaves(wanted))
         changed = {key: value for key, value in new.items() if old.get(key) != value}
         gone = [key for key in old if key not in new]
-        made = rewritten(source, changed, ["tuning", *gone])
-        meant = json.loads(Experiment.model_validate(tomllib.loads(made)).to_json())
+        text = rewritten(source, changed, ["tuning", *gone])
+        read_back = json.loads(Experiment.model_validate(tomllib.loads(text)).to_json())
     except ExperimentError:
-        # Keys that only mean something together are written out instead.
+        # Keys that are valid only together need the complete record.
         return None
-    return made if meant == wanted else None
+    return text if read_back == wanted else None
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a study would do, and what it came to, as the lines of a table: label and text."""
+"""Summarises a study before and after it runs, as the lines of a table: label and text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Line = tuple[str, str]
 
 
 def preview(experiment: Experiment, path: Path) -> list[Line]:
-    """What `raysim check` says of `[tuning]`, which it thereby checks.
+    """Return the lines of `raysim check` for `[tuning]`; this also checks the section.
 
     Args:
         experiment: with a `[tuning]` section.
@@ -44,15 +44,15 @@ def preview(experiment: Experiment, path: Path) -> list[Line]:
 
 
 def lines(study: Study) -> list[Line]:
-    """What `raysim tune` prints at the end."""
+    """Return the lines that `raysim tune` prints at the end."""
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in study.counts.items())
     best = study.path / "best.toml"
     return [
         ("study", study.name),
         ("trials", f"{study.trials.num_rows:,}: {outcomes}"),
-        ("best", _said(study, study.best)),
-        *([("second best", _said(study, study.second))] if study.second is not None else []),
-        *(("edge", said) for said in study.edges),
+        ("best", _settings(study, study.best)),
+        *([("second best", _settings(study, study.second))] if study.second is not None else []),
+        *(("edge", edge) for edge in study.edges),
         *_tested(study),
         ("folder", f"{study.path} (trials.parquet, a run's folder for each seed of each trial)"),
         *(("picture", str(picture)) for picture in sorted(study.path.glob("*.png"))),
@@ -60,13 +60,13 @@ def lines(study: Study) -> list[Line]:
     ]
 
 
-def _said(study: Study, one: Configuration) -> str:
+def _settings(study: Study, one: Configuration) -> str:
     value = with_error(study.objective, one.value, one.error)
     return f"{settings(one.values)}: {study.objective.label} {value} (trial {one.number})"
 
 
 def _tested(study: Study) -> Iterator[Line]:
-    """The headline of each split that the final runs were evaluated on."""
+    """Yield the headline of each split that the final runs were evaluated on."""
     for name in study.best.test:
         split, _, kind = name.removeprefix("eval/").rpartition("/")
         if kind != "accuracy" and not (kind == "loss" and f"eval/{split}/accuracy" not in study.best.test):
@@ -77,8 +77,8 @@ def _tested(study: Study) -> Iterator[Line]:
                 write = share if kind == "accuracy" else loss
                 mean, error = found["mean"], found["standard_error"]
                 assert mean is not None
-                said = write(mean) + ("" if error is None else f" +- {write(error)}")
-                yield f"{split}, {label}", f"{kind} {said}, after training on all training clients"
+                value = write(mean) + ("" if error is None else f" +- {write(error)}")
+                yield f"{split}, {label}", f"{kind} {value}, after training on all training clients"
 
 
 def _tried(tuning: TuningSection, key: str) -> str:

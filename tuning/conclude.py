@@ -1,4 +1,4 @@
-"""The end of a study: the best configurations on all training clients, evaluated on the test split, once."""
+"""Concludes a study: trains the best configurations on all training clients, and evaluates them once on test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from raysim import Experiment, RaysimError, Report, Runs
 from tuning import standard_error
-from tuning.folder import clear_half_made
+from tuning.folder import clear_unfinished
 from tuning.ledger import Ledger
 from tuning.objective import Row
 from tuning.progress import StudyProgress
@@ -19,16 +19,16 @@ from tuning.search import POLL_S
 from tuning.section import TuningSection
 
 PREFIX = "final/"
-"""How the study's attributes begin that hold what final runs came to."""
+"""Prefix of the study's attributes that hold the results of final runs."""
 
 
 def folder_of(folder: Path, number: int) -> Path:
-    """Where the final runs of a trial's configuration lie, a folder a seed."""
+    """Return the folder of the final runs of a trial's configuration, which has a folder per seed."""
     return folder / "final" / f"{number:04d}"
 
 
 def results(attributes: Mapping[str, Any]) -> dict[int, Mapping[str, Mapping[str, float | None]]]:
-    """Trial -> column of its last evaluation -> mean over the seeds, and its standard error."""
+    """Return trial -> column of its last evaluation -> mean over the seeds, and its standard error."""
     return {int(key.removeprefix(PREFIX)): value for key, value in attributes.items() if key.startswith(PREFIX)}
 
 
@@ -41,18 +41,19 @@ def conclude(
     folder: Path,
     progress: StudyProgress,
 ) -> None:
-    """Run what has not been run yet, in one process of the study, and wait for it in the others.
+    """Run the missing final runs, in one process of the study, and wait for them in the others.
 
     Args:
-        experiment: as the file has it. chosen: trial -> its values.
+        experiment: the file's. chosen: trial -> its values.
 
     Raises:
-        RaysimError: as a run; the command again goes on with it.
+        RaysimError: as a run; the same command resumes it.
     """
     while missing := [number for number in chosen if number not in results(ledger.study.user_attrs)]:
         mine = [number for number in missing if ledger.is_mine(f"{PREFIX}{number}")]
         if mine:
-            progress.say("on all training clients, and then on the test split: trial " + ", ".join(map(str, mine)))
+            trials = ", ".join(map(str, mine))
+            progress.print_line(f"on all training clients, and then on the test split: trial {trials}")
             begun = {number: _begun(experiment, tuning, chosen[number], folder_of(folder, number)) for number in mine}
             for number, last in _run(runs, begun, progress).items():
                 ledger.study.set_user_attr(f"{PREFIX}{number}", _summary(last))
@@ -63,7 +64,7 @@ def conclude(
 def _begun(
     experiment: Experiment, tuning: TuningSection, values: Mapping[str, Any], folder: Path
 ) -> list[tuple[Experiment, Path]]:
-    """The runs of a configuration, one for each seed, and their folders."""
+    """Return the runs of a configuration, one for each seed, and their folders."""
     seeds = seeded(concluding(experiment, values), tuning)
     return [(seed, folder / f"seed-{place}") for place, seed in enumerate(seeds)]
 
@@ -71,29 +72,29 @@ def _begun(
 def _run(
     runs: Runs, begun: Mapping[int, Sequence[tuple[Experiment, Path]]], progress: StudyProgress
 ) -> dict[int, list[Row]]:
-    """The last row of every run, by trial."""
+    """Return the last row of every run, by trial."""
     every = [(number, *run) for number, of_trial in begun.items() for run in of_trial]
     for _, _, path in every:
-        clear_half_made(path)
+        clear_unfinished(path)
     progress.expects(sum(seed.rounds for _, seed, _ in every))
     started = runs.start([(seed, path) for _, seed, path in every], resume=True)
     rows: dict[int, list[Row]] = {run: [] for run in started}
     for report in runs.reports():
-        _hear(report, rows, progress)
+        _receive(report, rows, progress)
     last: dict[int, list[Row]] = {number: [] for number in begun}
     for (number, _, _), found in zip(every, rows.values(), strict=True):
         last[number].append(found[-1])
     return last
 
 
-def _hear(report: Report, rows: dict[int, list[Row]], progress: StudyProgress) -> None:
+def _receive(report: Report, rows: dict[int, list[Row]], progress: StudyProgress) -> None:
     if report.error is not None:
-        raise _told(report.error, report.path)
+        raise _of_final_run(report.error, report.path)
     rows[report.run].extend(report.rows)
     progress.finished(len(report.rows))
 
 
-def _told(error: RaysimError, path: Path) -> RaysimError:
+def _of_final_run(error: RaysimError, path: Path) -> RaysimError:
     return type(error)(f"The final run in {path} failed: {error}")
 
 

@@ -1,4 +1,4 @@
-"""One key's values in a space: those of a list, or all between two ends."""
+"""Defines the values of one key in a space: a list, or a range between two ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANGES = ("log", "uniform", "int")
 KINDS = (*LISTS, *RANGES)
 
 _INSIDE = (5**0.5 - 1) / 2
-"""Where between two ends a range is tried as well: a key that takes whole numbers only takes none from there."""
+"""Point inside a range that is also checked: a key of whole numbers refuses it."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Listed:
 
     @property
     def labels(self) -> list[CategoricalChoiceType]:
-        """The values as Optuna keeps them: tables and lists as JSON."""
+        """Return the values in Optuna's form: tables and lists as JSON."""
         return [value if isinstance(value, str | int | float) else json.dumps(value) for value in self.values]
 
 
@@ -51,44 +51,44 @@ Dimension = Listed | Range
 
 
 def read(key: str, table: Mapping[str, Any]) -> Dimension:
-    """The dimension that a table such as { grid = [0.1, 1] } says; `key` is whose it is.
+    """Return the dimension of a table such as { grid = [0.1, 1] }, for the key `key`.
 
     >>> read("client.optimizer.lr", {"log": [0.001, 1]})
     Range(kind='log', low=0.001, high=1)
 
     Raises:
-        ExperimentError: the table says no kind of values, or several, or values that make none.
+        ExperimentError: the table has no kind of values, or several, or invalid values.
     """
     if len(table) > 1:
         raise ExperimentError(
             f"tuning.space.{key} must have one of {', '.join(KINDS)} and nothing else, but got {', '.join(table)}"
         )
-    ((kind, given),) = table.items()
-    if not isinstance(given, list | tuple):
-        raise ExperimentError(f"tuning.space.{key}.{kind} must be a list, but got {given!r}")
-    return _listed(key, kind, list(given)) if kind in LISTS else _range(key, kind, list(given))
+    ((kind, values),) = table.items()
+    if not isinstance(values, list | tuple):
+        raise ExperimentError(f"tuning.space.{key}.{kind} must be a list, but got {values!r}")
+    return _listed(key, kind, list(values)) if kind in LISTS else _range(key, kind, list(values))
 
 
-def _listed(key: str, kind: str, given: list[Any]) -> Listed:
-    numbers = all(_is_number(value) for value in given)
+def _listed(key: str, kind: str, values: list[Any]) -> Listed:
+    numbers = all(_is_number(value) for value in values)
     if kind == "grid" and not numbers:
-        raise ExperimentError(f"tuning.space.{key}.grid must be a list of numbers, but got {given!r}; or take choices")
-    if numbers and any(isinstance(value, float) for value in given):
-        given = [float(value) for value in given]
-    if not given or any(value in given[:place] for place, value in enumerate(given)):
-        raise ExperimentError(f"tuning.space.{key}.{kind} must be values that differ, but got {given!r}")
-    return Listed(tuple(given), ordered=kind == "grid")
+        raise ExperimentError(f"tuning.space.{key}.grid must be a list of numbers, but got {values!r}; or take choices")
+    if numbers and any(isinstance(value, float) for value in values):
+        values = [float(value) for value in values]
+    if not values or any(value in values[:place] for place, value in enumerate(values)):
+        raise ExperimentError(f"tuning.space.{key}.{kind} must be values that differ, but got {values!r}")
+    return Listed(tuple(values), ordered=kind == "grid")
 
 
-def _range(key: str, kind: str, given: list[Any]) -> Range:
+def _range(key: str, kind: str, values: list[Any]) -> Range:
     ends = f"tuning.space.{key}.{kind} must be [low, high] with low < high"
-    if len(given) != 2 or not all(_is_number(end) for end in given) or not given[0] < given[1]:
-        raise ExperimentError(f"{ends}, but got {given!r}")
-    low, high = given
+    if len(values) != 2 or not all(_is_number(end) for end in values) or not values[0] < values[1]:
+        raise ExperimentError(f"{ends}, but got {values!r}")
+    low, high = values
     if kind == "log" and not low > 0:
-        raise ExperimentError(f"{ends} and low > 0, but got {given!r}")
-    if kind == "int" and not all(isinstance(end, int) for end in given):
-        raise ExperimentError(f"{ends}, both whole numbers, but got {given!r}")
+        raise ExperimentError(f"{ends} and low > 0, but got {values!r}")
+    if kind == "int" and not all(isinstance(end, int) for end in values):
+        raise ExperimentError(f"{ends}, both whole numbers, but got {values!r}")
     return Range(kind, low, high)  # type: ignore[arg-type]
 
 
@@ -97,7 +97,7 @@ def _is_number(value: Any) -> bool:
 
 
 def distribution(dimension: Dimension) -> BaseDistribution:
-    """The dimension in Optuna's terms."""
+    """Return the dimension in Optuna's terms."""
     if isinstance(dimension, Listed):
         return CategoricalDistribution(dimension.labels)
     if dimension.kind == "int":
@@ -106,14 +106,14 @@ def distribution(dimension: Dimension) -> BaseDistribution:
 
 
 def value(dimension: Dimension, param: Any) -> Any:
-    """The experiment's value, from a parameter in Optuna's terms."""
+    """Return the experiment's value, from a parameter in Optuna's terms."""
     if isinstance(dimension, Listed):
         return dimension.values[dimension.labels.index(param)]
     return param
 
 
 def samples(dimension: Dimension) -> list[Any]:
-    """Every listed value; of a range both ends, and a number inside.
+    """Return every listed value; of a range both ends, and a number inside.
 
     >>> samples(Range("int", 5, 50)), samples(Listed((0.1, 1.0), ordered=True))
     ([5, 50], [0.1, 1.0])

@@ -1,6 +1,6 @@
-"""Every error of a study that is not one of the experiment's.
+"""Defines the errors of a study that are not errors of an experiment.
 
-StudyError                  a study that cannot go on, or that has nothing to say
+StudyError                  a study that cannot go on, or that has no result
 └── StorageError            a storage that cannot be reached or opened
 """
 
@@ -10,7 +10,7 @@ from raysim import RaysimError
 
 
 class StudyError(RaysimError):
-    """A study is another one than was meant, or has no result."""
+    """A study differs from the expected one, or has no result."""
 
 
 class StorageError(StudyError):

@@ -1,4 +1,4 @@
-"""Claims a study's folder by `study.json`, and clears folders of runs that were never finished being made."""
+"""Claims a study's folder by `study.json`, and clears unfinished folders of runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FILE = "study.json"
 
 
 def check(folder: Path, storage: str, name: str) -> None:
-    """See that the folder is of no other study.
+    """Check that the folder belongs to no other study.
 
     Args:
-        storage, name: the study's, as people read them; the storage is the same from every working directory.
+        storage, name: the study's, for people; the storage is the same from every working directory.
 
     Raises:
-        StudyError: it is another one's; says whose.
+        StudyError: the folder belongs to another study; names it.
     """
     file = folder / FILE
     if not file.exists():
@@ -33,17 +33,17 @@ def check(folder: Path, storage: str, name: str) -> None:
 
 
 def claim(folder: Path, storage: str, name: str) -> None:
-    """Say that the folder is this study's; arguments as for `check`."""
+    """Record that the folder belongs to this study; arguments as for `check`."""
     text = json.dumps(_identity(storage, name), indent=2)
     write_text(folder / FILE, text)
 
 
 def way_out(has_storage: bool, has_folder: bool) -> str:
-    """What to change where a study's storage has another one of its name, as a sentence.
+    """Return advice, a sentence, for a study whose storage has another study of the same name.
 
     Args:
-        has_storage: whether its storage was given; else it lies in its folder.
-        has_folder: whether its folder was given; else it goes by its name.
+        has_storage: whether the user chose the storage; else it is in the folder.
+        has_folder: whether the user chose the folder; else it follows from the name.
     """
     if not has_storage:
         return f"Give this one another {'' if has_folder else 'name or '}folder (--path, path=)."
@@ -54,7 +54,7 @@ def _identity(storage: str, name: str) -> dict[str, str]:
     return {"storage": storage, "name": name}
 
 
-def clear_half_made(run: Path) -> None:
-    """Remove a run's folder that was never finished being made: there is nothing in it to go on with."""
+def clear_unfinished(run: Path) -> None:
+    """Remove an unfinished folder of a run: it has nothing to resume."""
     if run.is_dir() and not (run / "experiment.json").exists():
         shutil.rmtree(run)

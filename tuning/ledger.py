@@ -1,8 +1,8 @@
-"""The study as its storage has it: which trials there are, whose they are, and what they came to.
+"""Keeps the trials of a study in its storage, with their processes and outcomes.
 
-Trial i of the study fills slot i of `processes`, and says so from its first moment on. A process that finds a slot its
-own, taken or inherited, makes the trial where there is none yet, and else goes on with it. So no trial is lost and none
-is counted twice, wherever a process is killed.
+Trial i of the study fills slot i of `processes`, and records its slot when it is created. A process that owns a slot,
+taken or inherited, creates its trial if there is none yet, and else resumes it. So no trial is lost or counted twice
+when a process is killed at any point.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tuning.processes import Log, Processes
 from tuning.space import Space
 
 FINISHED, DIVERGED, PRUNED, FAILED = "finished", "diverged", "pruned", "failed"
-"""What a trial came to: its attribute "outcome"."""
+"""Outcomes of a trial: its attribute "outcome"."""
 
 
 @dataclass(frozen=True)
 class Held:
     """A trial that this process works on.
 
-    values: the experiment's, by dotted key. resumed: it was begun before, here or elsewhere. reported: the steps of
-    which the storage has a value already.
+    values: the experiment's, by dotted key. resumed: it was begun before, in any process. reported: the steps whose
+    values the storage already has.
     """
 
     slot: int
@@ -44,7 +44,7 @@ class Held:
 
     @property
     def number(self) -> int:
-        """Its number in the study."""
+        """The trial's number in the study."""
         return self.trial.number
 
 
@@ -61,59 +61,59 @@ class Ledger:
         sampler: Callable[[int], BaseSampler],
         pruner: BasePruner,
     ) -> None:
-        """`sampler` makes the sampler of a slot; the study is there already, see `open_study`."""
+        """`sampler` makes the sampler of a slot; the study exists already, see `open_study`."""
         self._storage, self._name, self._processes = storage, name, processes
         self._space, self._total, self._sampler, self._pruner = space, total, sampler, pruner
         self._id = storage.get_study_id_from_name(name)
         self._begun: set[int] = set()
         self._dealt = False
         self.study = self._handle()
-        """Optuna's handle."""
+        """Optuna's handle of the study."""
 
     def by_slot(self) -> dict[int, FrozenTrial]:
-        """The study's trials so far, as many as there are to be at most."""
+        """Return the study's trials so far by slot, without slots beyond its number of trials."""
         trials = self.study.get_trials(deepcopy=False)
         found = {trial.user_attrs["slot"]: trial for trial in trials if "slot" in trial.user_attrs}
         return {slot: found[slot] for slot in sorted(found) if slot < self._total}
 
     def take(self, most: int) -> list[Held]:
-        """Up to so many trials for this process to work on: its own that are open, then new ones."""
+        """Return at most `most` trials for this process to work on: first its open trials, then new ones."""
         rows, trials = self._processes.read(), self.by_slot()
-        own = self._open(rows, trials)
-        more = min(most - len(own), self._total - len(rows.slots))
+        mine = self._open(rows, trials)
+        more = min(most - len(mine), self._total - len(rows.slots))
         if more > 0:
             self._processes.take_slots(more)
             rows = self._processes.read()
-            own = self._open(rows, trials)
-        chosen = own[:most]
-        self._dealt = len(chosen) == len(own) and len(rows.slots) >= self._total
+            mine = self._open(rows, trials)
+        chosen = mine[:most]
+        self._dealt = len(chosen) == len(mine) and len(rows.slots) >= self._total
         fresh = [slot for slot in chosen if slot not in trials]
         for slot in fresh:
             self._storage.create_new_trial(self._id, create_trial(state=TrialState.RUNNING, user_attrs={"slot": slot}))
         if fresh:
             trials = self.by_slot()
         self._begun.update(chosen)
-        # A new handle each time: Optuna's keeps what it read of other trials until it is told of one.
+        # A new handle each time, because Optuna's handle caches other trials.
         handle = self._handle()
         return [self._held(handle, slot, trials[slot], resumed=slot not in fresh) for slot in chosen]
 
     @property
     def is_dealt(self) -> bool:
-        """Whether every slot of the study is taken, and none of this process' waits to be begun."""
+        """True if every slot of the study is taken, and this process has no slot to begin."""
         return self._dealt
 
     def num_open(self) -> int:
-        """How many trials of the study are not finished yet, by whichever process."""
+        """Return the number of unfinished trials of the study, of all processes."""
         return self._total - sum(trial.state.is_finished() for trial in self.by_slot().values())
 
     def inherit(self) -> bool:
-        """Take over the open trials of processes that have ended; whether there were any."""
+        """Take over the open trials of processes that have ended; return whether there were any."""
         rows, trials = self._processes.read(), self.by_slot()
         open_slots = [slot for slot in range(min(self._total, len(rows.slots))) if not _is_finished(trials.get(slot))]
         return self._processes.inherit(rows, (rows.owner(rows.slots[slot]) for slot in open_slots))
 
-    def tell(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
-        """End a trial, and keep these facts with it, in its attribute "facts".
+    def end(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
+        """End a trial, and keep these facts in its attribute "facts".
 
         Raises:
             StudyError: another process has taken over this one's trials.
@@ -125,9 +125,9 @@ class Ledger:
         self.study.tell(held.number, value, state)
 
     def is_mine(self, what: str) -> bool:
-        """Take something by its name, once for the whole study; whether it is this process' to do.
+        """Claim a task by name, once for the whole study; return whether it is this process's task.
 
-        What an ended process had taken is inherited first.
+        Tasks of ended processes are inherited first.
         """
         rows = self._processes.read()
         if what in rows.taken:
@@ -138,7 +138,7 @@ class Ledger:
         return rows.owner(rows.taken[what]) == self._processes.number
 
     def _open(self, rows: Log, trials: Mapping[int, FrozenTrial]) -> list[int]:
-        """This process' slots that are neither finished nor begun in it."""
+        """Return this process's slots that are neither finished nor begun in it."""
         return [
             slot
             for slot, process in enumerate(rows.slots[: self._total])
@@ -163,23 +163,23 @@ class Ledger:
 def open_study(
     storage: BaseStorage, name: str, is_maximised: bool, identity: Mapping[str, Any], where: str, way_out: str
 ) -> None:
-    """Make the study, or see that the one that is there is the same.
+    """Create the study, or check that the existing one is the same.
 
     Args:
-        identity: all that its trials must have in common, as plain values.
-        where: the storage, as people read it. way_out: what to do where there is another study, a sentence.
+        identity: the common facts of its trials, as plain values.
+        where: the storage's name for people. way_out: advice if there is another study, a sentence.
 
     Raises:
-        StudyError: there is another study of that name; says what differs.
+        StudyError: there is another study of that name; states the differences.
     """
     direction = StudyDirection.MAXIMIZE if is_maximised else StudyDirection.MINIMIZE
     study = optuna.create_study(study_name=name, storage=storage, direction=direction, load_if_exists=True)
-    asked = json.loads(json.dumps(identity))
+    wanted = json.loads(json.dumps(identity))
     if "identity" not in study.user_attrs:
         if study.trials:
-            raise StudyError(f"{where} has a study {name!r} that was not made here: give this one another name.")
-        study.set_user_attr("identity", asked)
-    if found := differing(study.user_attrs["identity"], asked):
+            raise StudyError(f"{where} has a study {name!r} that raysim did not create: give this one another name.")
+        study.set_user_attr("identity", wanted)
+    if found := differing(study.user_attrs["identity"], wanted):
         raise StudyError(f"{where} has a study {name!r} with other settings: {'; '.join(found)}. {way_out}")
 
 

@@ -1,4 +1,4 @@
-"""What a study looks for: one number of a run, from the rows of its rounds."""
+"""Defines the objective of a study: one number of a run, from the rows of its rounds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from raysim import Section
 Row = Mapping[str, Any]
 
 VALIDATION = "eval/validation"
-"""How the columns begin that a study may look at."""
+"""Prefix of the columns that a study may use."""
 
 
 class Objective(Section):
-    """The mean, over some rounds, of a figure of each.
+    """The mean of a figure over some rounds.
 
     Source: Reddi et al. (2021) and Yang et al. (2023) tune by the training loss, averaged over a window of rounds.
     """
@@ -64,7 +64,7 @@ class Objective(Section):
 
     @property
     def column(self) -> str:
-        """Where a row has the figure."""
+        """The column of the figure."""
         match self.name:
             case "percentile":
                 return f"{VALIDATION}/p{self.percentile:g}"
@@ -76,22 +76,22 @@ class Objective(Section):
 
     @property
     def is_maximised(self) -> bool:
-        """Accuracies are, losses are not; of a metric the section says it."""
+        """True for accuracies, False for losses; the section decides for a metric."""
         return self.maximise if self.name == "metric" else self.is_share
 
     @property
     def worst(self) -> float:
-        """What no trial can be worse than."""
+        """A bound: no trial is worse."""
         return 0.0 if self.is_share else -math.inf if self.is_maximised else math.inf
 
     @property
     def is_share(self) -> bool:
-        """Whether it is written in percent."""
+        """True if values are written in percent."""
         return self.name in ("accuracy", "percentile")
 
     @property
     def label(self) -> str:
-        """What people read."""
+        """The objective's name for people."""
         match self.name:
             case "percentile":
                 return f"percentile {self.percentile:g} of validation accuracy by client"
@@ -102,27 +102,27 @@ class Objective(Section):
         return f"validation {self.name}"
 
     def rounds(self, total: int) -> range:
-        """The rounds that count, of a run of so many."""
+        """Return the rounds that count, of a run with `total` rounds."""
         if self.window is not None:
             return range(self.window[0], self.window[1] + 1)
         return range(max(0, total - (self.last or 1)), total)
 
     def value(self, rows: Iterable[Row], total: int) -> float | None:
-        """The figure of a run with `total` rounds, from its rows; None where no round that counts has it."""
+        """Return the figure of a run with `total` rounds, from its rows; None if no round that counts has it."""
         chosen = self.rounds(total)
         known = [row[self.column] for row in rows if row["round"] in chosen and self.is_known(row)]
         return _mean(known) if known else None
 
     def is_known(self, row: Row) -> bool:
-        """Whether the round has the figure; a metric may be undefined there."""
+        """Return whether the round has the figure; a metric may be undefined there."""
         value = row.get(self.column)
         return value is not None and not (self.name == "metric" and math.isnan(value))
 
 
 def reports(objective: Objective, runs: Sequence[Sequence[Row]]) -> dict[int, float]:
-    """What a trial's runs came to on the way: rounds behind them -> the figure's mean over the runs.
+    """Return a trial's intermediate values: finished rounds -> the figure's mean over the runs.
 
-    Only evaluated rounds that every run has behind it.
+    Only evaluated rounds that every run has finished count.
     """
     evaluated = [
         {row["round"]: row[objective.column] for row in rows if _is_evaluated(row) and objective.is_known(row)}
@@ -133,7 +133,7 @@ def reports(objective: Objective, runs: Sequence[Sequence[Row]]) -> dict[int, fl
 
 
 def divergence(rows: Iterable[Row]) -> str | None:
-    """Why a run has diverged by one of these rounds; None where it has not."""
+    """Return why a run has diverged in one of these rounds; None if it has not."""
     for row in rows:
         for column, what in (("loss", "the training loss"), (f"{VALIDATION}/loss", "the validation loss")):
             value = row.get(column)

@@ -1,12 +1,12 @@
-"""Which process works on what, where several share a storage, or one is killed and another goes on.
+"""Divides the work of a study among processes that share a storage, and replaces processes that end.
 
-Beside the study, the storage holds a second one, "<name>/processes", whose rows are a log: a process registers, takes
-the study's next slots, takes something by its name, or inherits from a process that has ended. A storage numbers rows
-one after the other, and so two processes always agree: slots are dealt in the order of the rows, and of several rows
-that take the same thing the first one counts. Nothing is ever decided by reading and then writing.
+Beside the study, the storage holds a second study, "<name>/processes", whose rows are a log. A process registers, takes
+the study's next slots, claims a task by name, or inherits from a process that has ended. A storage numbers rows one
+after the other, so two processes always agree: slots are dealt in the order of the rows, and of several claims of one
+task the first one counts. No decision depends on a read followed by a write.
 
-A process has ended when it has said so, when its machine is this one and it is not there, or, on another machine, when
-its beat has not changed for a minute of this process' own clock.
+A process has ended when it has logged its end, when it ran on this machine and no longer exists, or, on another
+machine, when its beat has not changed for a minute of this process's clock.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ BEAT_S, SILENT_S = 10.0, 60.0
 
 @dataclass(frozen=True)
 class Log:
-    """What the rows say.
+    """The content of the rows.
 
-    processes: number -> what it registered with. left: those that said that they end. beats: each one's newest.
-    slots: the process that took each slot, in order. taken: name -> the process that took it. heirs: ended -> heir.
+    processes: number -> its identity. left: the processes that logged their end. beats: the newest beat of each.
+    slots: the process that took each slot, in order. taken: task -> the process that claimed it. heirs: ended -> heir.
     """
 
     processes: Mapping[int, Mapping[str, Any]]
@@ -50,7 +50,7 @@ class Log:
 
     @classmethod
     def read(cls, rows: Iterable[FrozenTrial]) -> Log:
-        """From the rows of the storage, in any order."""
+        """Return the log of the storage's rows, in any order."""
         processes: dict[int, Mapping[str, Any]] = {}
         left: set[int] = set()
         slots: list[int] = []
@@ -58,24 +58,24 @@ class Log:
         taken: dict[str, int] = {}
         heirs: dict[int, int] = {}
         for row in sorted(rows, key=lambda row: row.number):
-            said = row.user_attrs
-            match said.get("kind"):
+            record = row.user_attrs
+            match record.get("kind"):
                 case "process":
-                    processes[row.number] = said["identity"]
-                    beats[row.number] = said.get("beat", 0)
+                    processes[row.number] = record["identity"]
+                    beats[row.number] = record.get("beat", 0)
                     if row.state.is_finished():
                         left.add(row.number)
                 case "slots":
-                    slots += [said["process"]] * said["count"]
+                    slots += [record["process"]] * record["count"]
                 case "take":
-                    taken.setdefault(said["what"], said["process"])
-                case "heir" if said["process"] not in heirs:
-                    # Of two that take each other for gone, the first one is right from then on.
-                    heirs.setdefault(said["of"], said["process"])
+                    taken.setdefault(record["what"], record["process"])
+                case "heir" if record["process"] not in heirs:
+                    # If two processes inherit from each other, only the first row counts.
+                    heirs.setdefault(record["of"], record["process"])
         return cls(processes, frozenset(left), beats, tuple(slots), taken, heirs)
 
     def owner(self, process: int) -> int:
-        """Who has what the process took: itself, or its heir, or that one's."""
+        """Return the present owner of a process's work: itself, its heir, or the heir's heir."""
         while process in self.heirs:
             process = self.heirs[process]
         return process
@@ -108,11 +108,11 @@ class Processes:
         try:
             self._storage.set_trial_state_values(self._id, TrialState.COMPLETE, [0.0])
         except Exception as failure:
-            # What ended the study is what should be heard of; others find out that this process is gone.
-            log.warning("this process could not say to the study's storage that it ends: %s", failure)
+            # The error that ended the study matters more; other processes detect the end of this one.
+            log.warning("this process could not record its end in the study's storage: %s", failure)
 
     def read(self) -> Log:
-        """What the log says now.
+        """Return the present log.
 
         Raises:
             StudyError: another process has inherited from this one.
@@ -120,26 +120,26 @@ class Processes:
         rows = Log.read(self._study.get_trials(deepcopy=False))
         if (heir := rows.owner(self.number)) != self.number:
             raise StudyError(
-                f"This process was not heard of for {self._silent_s:.0f} s, and another one has taken over its trials "
+                f"This process was silent for {self._silent_s:.0f} s, and another one has taken over its trials "
                 f"({rows.processes[heir]}): it stops here, and nothing is lost."
             )
         return rows
 
     def check(self) -> None:
-        """Raise StudyError where another process has inherited from this one; it is asked only if that can be."""
+        """Raise StudyError if another process has inherited from this one; read the log only if that is possible."""
         if abs(time.time() - self._beaten_s) > self._silent_s / 2:
             self.read()
 
     def take_slots(self, count: int) -> None:
-        """Take the next slots of the study, whatever their numbers."""
+        """Take the next slots of the study."""
         self._add({"kind": "slots", "count": count, "process": self.number})
 
     def take(self, what: str) -> None:
-        """Take something by its name; `read` says whether another process was first."""
+        """Claim a task by name; `read` shows whether another process was first."""
         self._add({"kind": "take", "what": what, "process": self.number})
 
     def inherit(self, rows: Log, owners: Iterable[int]) -> bool:
-        """Take over from those of these processes that have ended; whether there were any."""
+        """Take over the work of the ended ones among these processes; return whether there were any."""
         ended = [
             process for process in sorted(set(owners)) if process != self.number and self._has_ended(rows, process)
         ]
@@ -161,8 +161,8 @@ class Processes:
         self._heard[process] = (beat, since_s)
         return now_s - since_s > self._silent_s
 
-    def _add(self, said: dict[str, Any], state: TrialState = TrialState.COMPLETE) -> int:
-        row = create_trial(state=state, value=0.0 if state.is_finished() else None, user_attrs=said)
+    def _add(self, record: dict[str, Any], state: TrialState = TrialState.COMPLETE) -> int:
+        row = create_trial(state=state, value=0.0 if state.is_finished() else None, user_attrs=record)
         return self._storage.create_new_trial(self._study_id, row)
 
     def _beat(self) -> None:
@@ -173,34 +173,34 @@ class Processes:
                 self._storage.set_trial_user_attr(self._id, "beat", count)
                 self._beaten_s = time.time()
             except Exception as error:
-                # A storage that is away for long is met by whoever has something to write.
+                # The next write reports a storage that stays away.
                 log.debug("no beat: %s", error)
 
 
 _STARTED = 19
-"""Where /proc/PID/stat has the start time, counted after the command's name."""
+"""Index of the start time in /proc/PID/stat, counted after the command's name."""
 
 
 def here() -> str:
-    """The space that process ids are unique in: the machine, since its last start, and its namespace of ids."""
+    """Return the scope of process ids: the machine, its last start, and the namespace of ids."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{socket.gethostname()} {boot} {os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def this_process() -> dict[str, Any]:
-    """What others need to know of this process."""
+    """Return the identity of this process for others."""
     return {"machine": here(), "pid": os.getpid(), "started": _started(os.getpid())}
 
 
 def has_ended(identity: dict[str, Any]) -> bool | None:
-    """Whether that process has ended; None where that cannot be seen from here."""
+    """Return whether that process has ended; None if it runs in another scope."""
     if identity["machine"] != here():
         return None
     return bool(_started(identity["pid"]) != identity["started"])
 
 
 def _started(pid: int) -> str | None:
-    """When the process was started, in ticks since the machine was; None: there is none, or it is only waited for."""
+    """Return the start time of the process, in ticks since the machine's start; None: it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""What a study says while it goes on: a line for each trial that ends, and on a terminal a bar below them."""
+"""Shows the progress of a study: a line for each finished trial, and on a terminal a bar below."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tuning.writing import figure, settings
 
 
 class StudyProgress(AbstractContextManager["StudyProgress"]):
-    """Told of a study from its first trial to its last; says it on standard error."""
+    """Receives the events of a study and prints them to standard error."""
 
     def __init__(self, objective: Objective, console: Console, has_bar: bool) -> None:
         self._objective, self._best = objective, objective.worst
-        # A file has no width at which lines would have to be folded.
+        # A file has no width, so its lines are not folded.
         self._console = console
         self._bar = Bar(
             TextColumn("[bold]{task.description}"),
@@ -35,10 +35,10 @@ class StudyProgress(AbstractContextManager["StudyProgress"]):
 
     @classmethod
     def where_wanted(cls, progress: bool | None, objective: Objective) -> StudyProgress:
-        """With a bar, in lines, or silent; `objective` says how values are written."""
+        """Return progress with a bar, in lines, or silent; `objective` chooses the format of values."""
         where = place(progress)
         has_bar = where == "terminal"
-        # In a notebook these are lines below the cell, as in a file: rich would ask for widgets.
+        # A notebook shows lines below the cell, as a file: rich's bar would need widgets.
         console = Console(stderr=True, soft_wrap=not has_bar, force_jupyter=False, quiet=where == "nowhere")
         return cls(objective, console, has_bar)
 
@@ -50,21 +50,22 @@ class StudyProgress(AbstractContextManager["StudyProgress"]):
         self._bar.stop()
 
     def expects(self, rounds: int) -> None:
-        """So many rounds are to come, in all runs of all trials, beyond those said before."""
+        """Add rounds of new runs to the total."""
         self._bar.update(self._task, total=(self._bar.tasks[0].total or 0) + rounds)
 
     def finished(self, rounds: int) -> None:
-        """So many rounds are done, or will not be run."""
+        """Count rounds as finished, or as never to be run."""
         self._bar.advance(self._task, rounds)
 
     def ended(self, number: int, outcome: str, value: float | None, values: Mapping[str, Any]) -> None:
-        """A trial has ended. A line: what it came to, its settings, and whether it is the best so far."""
-        said = outcome if value is None else figure(self._objective, value)
+        """Print a line for an ended trial: its outcome, its settings, and whether it is the best so far."""
+        outcome_text = outcome if value is None else figure(self._objective, value)
         is_best = value is not None and (value > self._best if self._objective.is_maximised else value < self._best)
         if is_best and value is not None:
             self._best = value
-        self.say(f"trial {number:<4} {said:<9}  {settings(values)}{'  (best so far)' if is_best else ''}")
+        best = "  (best so far)" if is_best else ""
+        self.print_line(f"trial {number:<4} {outcome_text:<9}  {settings(values)}{best}")
 
-    def say(self, text: str) -> None:
-        """A line."""
+    def print_line(self, text: str) -> None:
+        """Print a line."""
         self._console.print(text, markup=False, highlight=False)

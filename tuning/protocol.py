@@ -1,7 +1,7 @@
-"""How a study measures: which experiments its trials are, and which the last one is that looks at the test split.
+"""Defines the protocol of a study: the experiments of its trials, and the final experiment on the test split.
 
-In a study the training clients are divided into training and validation clients, and only the latter are evaluated.
-At the end the best configuration is trained on all of them, and evaluated on the test split.
+A study divides the training clients into training and validation clients, and evaluates only the latter. At the end
+the best configuration is trained on all of them, and evaluated on the test split.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tuning.space import Space
 
 
 def divided(experiment: Experiment, tuning: TuningSection, dataset: FederatedDataset | None) -> FederatedDataset | None:
-    """The dataset that a script passed, with validation clients; None where the experiment has data of its own.
+    """Return the script's dataset, with validation clients; None if the experiment has a `[data]` section.
 
     Raises:
         DataError: the share leaves no client on one side.
@@ -28,7 +28,7 @@ def divided(experiment: Experiment, tuning: TuningSection, dataset: FederatedDat
 
 
 def measured(experiment: Experiment, tuning: TuningSection, dataset: FederatedDataset | None) -> Experiment:
-    """The experiment that every trial of the study changes: evaluated on validation clients, and on nothing else.
+    """Return the experiment that every trial of the study changes: evaluated on validation clients only.
 
     Raises:
         ExperimentError: the objective is not defined on the data, or holding out leaves no client on one side.
@@ -53,7 +53,7 @@ def measured(experiment: Experiment, tuning: TuningSection, dataset: FederatedDa
         )
     changed = experiment.model_copy(update={"tuning": None}).changed(changes)
     if dataset is None:
-        # What holding out leaves is known once the clients are: before the first trial, not in it.
+        # Checked here because the clients are known: before the first trial, not in it.
         dataset_of(changed)
     return changed
 
@@ -73,12 +73,12 @@ def check_metric(objective: Objective, experiment: Experiment, passed: Iterable[
 
 
 def runs_of(measured: Experiment, tuning: TuningSection, values: Mapping[str, Any]) -> tuple[Experiment, ...]:
-    """A trial's runs, one for each seed: the same seeds, and so the same cohorts, for every configuration."""
+    """Return a trial's runs, one for each seed: the same seeds, and so the same cohorts, for every configuration."""
     return seeded(measured.changed(values), tuning)
 
 
 def concluding(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
-    """A configuration on all training clients, evaluated where the file says, but never on validation clients."""
+    """Return a configuration on all training clients, evaluated as in the file, but never on validation clients."""
     changes: dict[str, Any] = dict(values)
     if experiment.data is not None:
         changes |= dict.fromkeys(("data.holdout", "data.holdout_examples"), 0.0)
@@ -90,17 +90,17 @@ def concluding(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
 
 
 def seeded(experiment: Experiment, tuning: TuningSection) -> tuple[Experiment, ...]:
-    """The experiment with each of the study's seeds."""
+    """Return the experiment with each of the study's seeds."""
     return trials_of(experiment.changed({"trials": {"count": tuning.seeds, "vary": list(tuning.vary)}}))
 
 
 def identity(
     measured: Experiment, tuning: TuningSection, space: Space, held: FederatedDataset | None
 ) -> dict[str, Any]:
-    """What all trials of a study have in common, as plain values: where one differs, it is another study.
+    """Return the common facts of all trials, as plain values; if one differs, it is another study.
 
     Args:
-        measured: see there. held: the dataset that a script passed, divided; None: the experiment's own.
+        measured: see `measured`. held: the script's dataset, divided; None: the experiment's.
     """
     kept = tuning.model_dump(mode="json", include={"objective", "seeds", "vary"})
     data = held if held is not None else dataset_of(measured)

@@ -1,4 +1,4 @@
-"""Who stops trials early: Optuna's pruners, by name. They are asked after every evaluated round; Wilcoxon by seed."""
+"""Defines the pruners, which stop trials early: Optuna's, by name. They decide after every evaluated round or seed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Hyperband(Section):
 
 
 class Wilcoxon(Section):
-    """Seeds are run one after the other; stop where the best trial is better, seed by seed."""
+    """Seeds are run one after the other; stop a trial if the best trial is better, seed by seed."""
 
     name: Literal["wilcoxon"] = "wilcoxon"
     p: float = Field(0.1, gt=0, lt=1, description="Level of the signed-rank test.")
@@ -57,9 +57,9 @@ Pruner = Annotated[NoPruner | MedianStop | Halving | Hyperband | Wilcoxon, Field
 
 
 def check(pruner: Pruner, seeds: int, rounds: int, every: int) -> None:
-    """Raise ExperimentError where the pruner could never stop a trial."""
+    """Raise ExperimentError if the pruner could never stop a trial."""
     if isinstance(pruner, Wilcoxon) and 2.0 ** -(seeds - 1) >= pruner.p:
-        # n pairs that all point one way have the one-sided p-value 2^-n; after the last seed there is nothing to stop.
+        # n pairs of one sign have the one-sided p-value 2^-n; after the last seed there is nothing to stop.
         raise ExperimentError(
             f"tuning.pruner: wilcoxon with p = {pruner.p:g} cannot stop a trial of {seeds} seeds, because before the "
             f"last of n the p-value is at least 2^-(n-1) = {2.0 ** -(seeds - 1):g}: raise tuning.seeds or p."
@@ -72,12 +72,12 @@ def check(pruner: Pruner, seeds: int, rounds: int, every: int) -> None:
 
 
 def looks_at_seeds(pruner: Pruner) -> bool:
-    """Whether seeds are compared, and not rounds."""
+    """Return whether the pruner compares seeds, not rounds."""
     return isinstance(pruner, Wilcoxon)
 
 
 def make(pruner: Pruner, rounds: int, every: int) -> BasePruner:
-    """Optuna's pruner for runs of so many rounds, evaluated `every` so many."""
+    """Return Optuna's pruner for runs of `rounds` rounds, evaluated every `every` rounds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         match pruner:

@@ -1,4 +1,4 @@
-"""The log while many runs go on at once: what is expected of some of them is no news, everything else is."""
+"""Filters the log while many runs are under way: messages about rounds are expected, all others are shown."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 import optuna
 
 _ROUND = "round "
-"""How the messages of a run's rounds begin, such as those about rejected updates: what a study tries goes wrong."""
+"""Prefix of messages about a run's rounds, such as rejected updates: a study tries values that fail."""
 
 
 @contextmanager
 def quiet_rounds() -> Iterator[None]:
-    """Keep raysim's log to what is not about a round, and Optuna's to warnings: `progress` has a line for a trial."""
+    """Drop raysim's messages about rounds, and Optuna's below warnings: `progress` has a line for each trial."""
     before, log = optuna.logging.get_verbosity(), logging.getLogger("raysim")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     log.addFilter(_is_no_round)
@@ -27,7 +27,7 @@ def quiet_rounds() -> Iterator[None]:
 
 @contextmanager
 def quiet_hosts() -> Iterator[None]:
-    """Around where runs are opened: the processes that they start there take over the log's level, but no filter."""
+    """Raise the log's level while runs open: the processes that they start inherit the level, but no filter."""
     log = logging.getLogger("raysim")
     level = log.level
     log.setLevel(max(log.getEffectiveLevel(), logging.ERROR))

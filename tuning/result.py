@@ -1,4 +1,4 @@
-"""What a study came to, read from its storage."""
+"""Reads the result of a study from its storage."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Configuration:
     """A finished trial.
 
     number: its place in the study. values: the experiment's, by dotted key. value: the objective, the mean over the
-    seeds. by_seed: of each. seeds_error, clients_error: standard errors over seeds, and over validation clients, where
-    they are defined. test: column -> mean and standard error over the seeds, after the final runs.
+    seeds. by_seed: the objective of each seed. seeds_error, clients_error: standard errors over seeds, and over
+    validation clients, if they are defined. test: column -> mean and standard error over the seeds, of the final runs.
     """
 
     number: int
@@ -44,11 +44,11 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Study:
-    """What a study leaves.
+    """The result of a study.
 
-    name: of the study in its storage. objective: what was looked for. best, second: the best two configurations.
-    trials: a row for each trial. counts: outcome -> trials. edges: the best values that lie on the edge of what was
-    tried, a sentence each. path: the study's folder, with best.toml, trials.parquet and the pictures.
+    name: of the study in its storage. objective: the optimised figure. best, second: the best two configurations.
+    trials: a row for each trial. counts: outcome -> trials. edges: a sentence for each best value at the edge of its
+    space. path: the study's folder, with best.toml, trials.parquet and the pictures.
     """
 
     name: str
@@ -64,10 +64,10 @@ class Study:
 def ranked(
     trials: Sequence[FrozenTrial], space: Space, objective: Objective, attributes: Mapping[str, Any] = {}
 ) -> list[Configuration]:
-    """The trials that finished, the best first; of equal ones the earlier.
+    """Return the finished trials, the best first, equal ones in order of number.
 
     Args:
-        trials: of the storage. attributes: the study's, which hold what the final runs came to.
+        trials: of the storage. attributes: the study's, which hold the results of the final runs.
     """
     finished = [trial for trial in trials if trial.user_attrs.get("outcome") == FINISHED]
     sign = -1 if objective.is_maximised else 1
@@ -88,10 +88,10 @@ def ranked(
 
 
 def table(trials: Sequence[FrozenTrial], space: Space) -> pa.Table:
-    """A row for each trial, in order.
+    """Return a row for each trial, in order.
 
-    Columns: trial, outcome, value (null unless finished), standard errors, the space's keys (as JSON where the values
-    of one are of several kinds), value/<i> of seed i, how many rounds its seeds ran, the mean figures of their last
+    Columns: trial, outcome, value (null unless finished), standard errors, the space's keys (as JSON if the values of a
+    key are of several kinds), value/<i> of seed i, the number of rounds of its seeds, the mean figures of their last
     rows, seconds, why it diverged or failed.
     """
     rows = [_row(trial, space) for trial in trials]
@@ -101,7 +101,7 @@ def table(trials: Sequence[FrozenTrial], space: Space) -> pa.Table:
 
 
 def counts(trials: Sequence[FrozenTrial]) -> dict[str, int]:
-    """Outcome -> how many trials came to it, the most first."""
+    """Return outcome -> number of trials, the most frequent first."""
     outcomes = [trial.user_attrs["outcome"] for trial in trials]
     return {
         outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes), key=lambda o: (-outcomes.count(o), o))
@@ -109,8 +109,8 @@ def counts(trials: Sequence[FrozenTrial]) -> dict[str, int]:
 
 
 def edges(best: Configuration, space: Space) -> tuple[str, ...]:
-    """A sentence for each key whose best value is the smallest or largest that was tried."""
-    said = []
+    """Return a sentence for each key whose best value is the smallest or largest one tried."""
+    sentences = []
     for key, dimension in space.dimensions.items():
         if isinstance(dimension, Listed):
             if not dimension.ordered or len(dimension.values) < 2:
@@ -120,12 +120,12 @@ def edges(best: Configuration, space: Space) -> tuple[str, ...]:
             low, high = dimension.low, dimension.high
         if best.values[key] in (low, high):
             which, way = ("smallest", "down") if best.values[key] == low else ("largest", "up")
-            said.append(f"{key} = {number(best.values[key])} is the {which} that was tried: extend it {way}")
-    return tuple(said)
+            sentences.append(f"{key} = {number(best.values[key])} is the {which} that was tried: extend it {way}")
+    return tuple(sentences)
 
 
 def no_result(trials: Sequence[FrozenTrial], space: Space) -> str:
-    """Why a study without a finished trial has none, and what to try."""
+    """Return why a study has no finished trial, with advice."""
     found = counts(trials)
     failed = next((t for t in trials if t.user_attrs["outcome"] == FAILED), None)
     if failed is not None:

@@ -1,7 +1,7 @@
-"""Who proposes configurations: Optuna's samplers, by name.
+"""Defines the samplers, which propose configurations: Optuna's samplers, by name.
 
-A sampler is made for every trial, seeded by the study's seed and the trial's place in it. So a proposal does not depend
-on which process asks, or on how often the study was interrupted, but only on what the storage knows by then.
+Every trial has a new sampler, seeded by the study's seed and the trial's place in it. So a proposal depends on neither
+the process nor the interruptions of the study, but only on the trials in the storage at that time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Sampler = Annotated[Grid | Random | Tpe | Gp | Cmaes, Field(discriminator="name"
 
 
 class _GridUnderAsk(GridSampler):
-    """Optuna's grid without its last act, which is to end the loop of `Study.optimize`: here there is none."""
+    """Optuna's grid, which does not end the loop of `Study.optimize`: raysim has no such loop."""
 
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
@@ -72,7 +72,7 @@ class _GridUnderAsk(GridSampler):
 
 
 def check(sampler: Sampler, space: Space) -> None:
-    """Raise ExperimentError unless the sampler is defined on the space and its packages are there."""
+    """Raise ExperimentError unless the sampler is defined on the space and its packages are installed."""
     if isinstance(sampler, Grid) and space.grid is None:
         endless = [key for key, d in space.dimensions.items() if not isinstance(d, Listed) and d.kind != "int"]
         raise ExperimentError(
@@ -91,31 +91,31 @@ def check(sampler: Sampler, space: Space) -> None:
 
 
 def asks_in_batches(sampler: Sampler) -> bool:
-    """Whether what it proposes does not depend on what other trials came to."""
+    """Return whether the proposals do not depend on the results of other trials."""
     return isinstance(sampler, Grid | Random)
 
 
 def learns_from_finished_only(sampler: Sampler) -> bool:
-    """Whether it takes no notice of pruned trials."""
+    """Return whether the sampler ignores pruned trials."""
     return isinstance(sampler, Gp | Cmaes)
 
 
 def make(sampler: Sampler, space: Space, seed: int, place: int) -> BaseSampler:
-    """Optuna's sampler for the trial at this place of the study, 0 for the first; `seed` where it has none itself."""
+    """Return Optuna's sampler for the trial at this place of the study, from 0; `seed` is the default seed."""
     seed = seed if sampler.seed is None else sampler.seed
-    own = int(np.random.SeedSequence([seed % 2**63, place]).generate_state(1)[0])
+    trial_seed = int(np.random.SeedSequence([seed % 2**63, place]).generate_state(1)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         match sampler:
             case Grid():
                 assert space.grid is not None
-                # The order of the grid is the study's: all of its trials must see the same.
+                # All trials of the study must have the same order of the grid.
                 return _GridUnderAsk(space.grid, seed=seed % 2**32)
             case Random():
-                return RandomSampler(seed=own)
+                return RandomSampler(seed=trial_seed)
             case Tpe():
-                return TPESampler(n_startup_trials=sampler.startup, seed=own, constant_liar=True)
+                return TPESampler(n_startup_trials=sampler.startup, seed=trial_seed, constant_liar=True)
             case Gp():
-                return GPSampler(n_startup_trials=sampler.startup, seed=own)
+                return GPSampler(n_startup_trials=sampler.startup, seed=trial_seed)
             case Cmaes():
-                return CmaEsSampler(seed=own, warn_independent_sampling=False)
+                return CmaEsSampler(seed=trial_seed, warn_independent_sampling=False)

@@ -1,4 +1,4 @@
-"""The study's loop: take trials, run their seeds, listen, and tell the storage what they came to."""
+"""Runs the study's loop: take trials, run their seeds, receive reports, and store the outcomes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 
 from raysim import ClientError, DataError, Experiment, ExperimentError, ModelError, Report, Runs
 from tuning import pruners, samplers
-from tuning.folder import clear_half_made
+from tuning.folder import clear_unfinished
 from tuning.ledger import DIVERGED, FAILED, FINISHED, PRUNED, Held, Ledger
 from tuning.objective import divergence
 from tuning.progress import StudyProgress
@@ -24,20 +24,20 @@ from tuning.pruners import NoPruner
 from tuning.section import TuningSection
 from tuning.under_way import TrialUnderWay
 
-OWN_FAULTS = (ClientError, ModelError, ExperimentError, DataError)
-"""Errors of a configuration or of a user's code: the trial fails. Any other ends the process, and no trial."""
+TRIAL_ERRORS = (ClientError, ModelError, ExperimentError, DataError)
+"""Errors of a configuration or of a user's code, which fail the trial. Any other error ends the process."""
 
 POLL_S, INHERIT_S = 1.0, 10.0
-"""How often a process asks after the others: with nothing to do, and while it works."""
+"""Seconds between checks of the other processes: without work, and during work."""
 
 
 def trial_folder(folder: Path, number: int) -> Path:
-    """Where a trial's runs lie, a folder a seed."""
+    """Return the folder of a trial's runs, which has a folder per seed."""
     return folder / "trials" / f"{number:04d}"
 
 
 class Search:
-    """One process' part in a study."""
+    """One process's part in a study."""
 
     def __init__(
         self,
@@ -52,15 +52,15 @@ class Search:
         self._folder, self._progress = folder, progress
         self._by_seed = pruners.looks_at_seeds(tuning.pruner)
         self._trials: dict[int, TrialUnderWay] = {}
-        """By the numbers of their runs."""
+        """Trials by the numbers of their runs."""
         self._inherited_s = -math.inf
         self._writing: deque[Future[None]] = deque()
 
     def run(self) -> None:
-        """Until every trial of the study is finished, here or by another process.
+        """Work until every trial of the study is finished, by any process.
 
         Raises:
-            RaysimError: what is no trial's own fault; what is under way goes on when the study is continued.
+            RaysimError: an error that no trial caused; trials under way resume with the study.
         """
         self._progress.expects(self._ledger.num_open() * self._tuning.seeds * self._measured.rounds)
         with ThreadPoolExecutor(1, thread_name_prefix="study") as self._writer:
@@ -70,7 +70,7 @@ class Search:
         self._fill()
         while True:
             for report in self._runs.reports():
-                if self._hear(report):
+                if self._receive(report):
                     self._fill()
             if not self._ledger.num_open():
                 return
@@ -79,7 +79,7 @@ class Search:
                 time.sleep(POLL_S)
 
     def _fill(self) -> bool:
-        """Begin trials, as many as there is room for; whether there were any."""
+        """Begin as many trials as there is room for; return whether there were any."""
         room = self._tuning.at_a_time(self._runs.workers) - len({id(trial) for trial in self._trials.values()})
         if room <= 0:
             return False
@@ -106,19 +106,19 @@ class Search:
         places = [(trial, place) for trial in trials for place in range(1 if self._by_seed else len(trial.runs))]
         try:
             self._start(places, resume)
-        except OWN_FAULTS:
-            # One of them cannot be run: by themselves they say which.
+        except TRIAL_ERRORS:
+            # One of them cannot be run: begun one by one, the faulty one shows.
             for trial in trials:
                 try:
                     self._start([pair for pair in places if pair[0] is trial], resume)
-                except OWN_FAULTS as error:
+                except TRIAL_ERRORS as error:
                     self._fail(trial, str(error))
 
     def _begin_seed(self, trial: TrialUnderWay, place: int) -> bool:
-        """Whether it could begin; else its trial has ended."""
+        """Begin one seed; return whether it could begin, else its trial has ended."""
         try:
             self._start([(trial, place)], resume=trial.held.resumed)
-        except OWN_FAULTS as error:
+        except TRIAL_ERRORS as error:
             self._fail(trial, str(error))
             return False
         return True
@@ -128,23 +128,23 @@ class Search:
             return
         if resume:
             for trial, place in places:
-                clear_half_made(trial.runs[place][1])
-        # The folder of a trial that is new belongs to no study that is still there.
+                clear_unfinished(trial.runs[place][1])
+        # An existing folder of a new trial belongs to a study that no longer exists.
         numbers = self._runs.start([trial.runs[place] for trial, place in places], resume=resume, overwrite=not resume)
         for number, (trial, place) in zip(numbers, places, strict=True):
             trial.numbers[number] = place
             self._trials[number] = trial
 
-    def _hear(self, report: Report) -> bool:
-        """Take in what a run says; whether its trial has ended by it."""
+    def _receive(self, report: Report) -> bool:
+        """Add a run's report; return whether its trial has ended by it."""
         trial = self._trials.get(report.run)
         if trial is None:
-            # It was done already when its trial was stopped.
+            # The run was finished already when its trial was stopped.
             return False
-        place = trial.hear(report)
+        place = trial.add(report)
         self._progress.finished(len(report.rows))
         if report.error is not None:
-            if not isinstance(report.error, OWN_FAULTS):
+            if not isinstance(report.error, TRIAL_ERRORS):
                 raise report.error
             self._fail(trial, str(report.error))
             return True
@@ -170,19 +170,19 @@ class Search:
         return False
 
     def _report(self, trial: TrialUnderWay, steps: Mapping[int, float]) -> None:
-        """Have the storage learn of steps, while the workers go on."""
+        """Store steps while the workers continue."""
         for step, value in steps.items():
             if step not in trial.known_steps:
                 self._writing.append(self._writer.submit(trial.held.trial.report, value, step))
 
     def _written(self) -> bool:
-        """Wait until the storage knows of every step; raises what it met."""
+        """Wait until every step is stored; raise the error of storing, if any."""
         while self._writing:
             self._writing.popleft().result()
         return True
 
     def _may_prune(self, trial: TrialUnderWay) -> bool:
-        """Whether a pruner is asked: not where nothing is left to spare."""
+        """Return whether to ask a pruner: not if no work is left to save."""
         return not isinstance(self._tuning.pruner, NoPruner) and (self._by_seed or not trial.has_all_rounds)
 
     def _diverged(self, trial: TrialUnderWay, why: str) -> None:
@@ -190,7 +190,7 @@ class Search:
         if samplers.learns_from_finished_only(self._tuning.chosen_sampler()):
             self._close(trial, DIVERGED, TrialState.COMPLETE, worst, why)
             return
-        # What Optuna takes for the value of a trial that was stopped is the last one reported.
+        # For Optuna the value of a stopped trial is its last reported value.
         self._report(trial, {1 + max((*trial.reported, *trial.known_steps), default=0): worst})
         self._close(trial, DIVERGED, TrialState.PRUNED, None, why)
 
@@ -209,5 +209,5 @@ class Search:
 
     def _end(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
         self._written()
-        self._ledger.tell(held, outcome, state, value, facts)
+        self._ledger.end(held, outcome, state, value, facts)
         self._progress.ended(held.number, outcome, value if outcome == FINISHED else None, held.values)

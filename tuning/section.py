@@ -1,4 +1,4 @@
-"""The section `[tuning]` of an experiment."""
+"""Defines the section `[tuning]` of an experiment."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tuning.samplers import Grid, Sampler, Tpe
 from tuning.space import Space
 
 BATCH = 64
-"""Trials under way at a time that are asked for in batches: enough to be trained together."""
+"""Trials under way at a time if proposals come in batches: enough to train in lockstep."""
 
 TRIALS = 50
-"""How many trials, where the space has no end and nobody says."""
+"""Default number of trials of an infinite space."""
 
 
 class TuningSection(Section):
-    """What a study tries, and how it measures."""
+    """The space of a study, and its protocol."""
 
     space: dict[str, Any] = Field(description="Dotted keys of the experiment, and their values (tuning/space.py).")
     sampler: Sampler | None = Field(
@@ -36,7 +36,7 @@ class TuningSection(Section):
     vary: tuple[Literal["data", "model", "cohort"], ...] = Field(
         ("model", "cohort"),
         description=(
-            "What varies with the seeds beside the clients' draws. Data do not by default: where a source has no "
+            "What varies with the seeds beside the clients' draws. Data do not by default: if a source has no "
             "test set, another seed's training examples would be among the test examples."
         ),
     )
@@ -61,23 +61,23 @@ class TuningSection(Section):
     )
 
     def parsed_space(self) -> Space:
-        """The space, read."""
+        """Return the parsed space."""
         return space.parse(self.space)
 
     def chosen_sampler(self) -> Sampler:
-        """The sampler, or the one that suits the space."""
+        """Return the sampler, or the one that suits the space."""
         if self.sampler is not None:
             return self.sampler
         return Tpe() if self.parsed_space().grid is None else Grid()
 
     def at_a_time(self, workers: int) -> int:
-        """Trials under way at once, where so many workers work."""
+        """Return the number of trials under way at once with this number of workers."""
         if self.concurrent != "auto":
             return self.concurrent
         return BATCH if samplers.asks_in_batches(self.chosen_sampler()) else max(1, workers)
 
     def num_trials(self) -> int:
-        """Trials of the whole study."""
+        """Return the number of trials of the whole study."""
         size = self.parsed_space().size
         if isinstance(self.chosen_sampler(), Grid) and size is not None:
             return min(size, self.trials or size)
@@ -85,10 +85,10 @@ class TuningSection(Section):
 
 
 def section_of(experiment: Experiment) -> TuningSection:
-    """The experiment's `[tuning]`, checked against the rest of it.
+    """Return the experiment's `[tuning]`, checked against the rest of it.
 
     Raises:
-        ExperimentError: there is none, or a key or value of it does not fit.
+        ExperimentError: the section is missing, or a key or value does not fit.
     """
     if experiment.tuning is None:
         raise ExperimentError(
@@ -98,9 +98,9 @@ def section_of(experiment: Experiment) -> TuningSection:
     return checked(experiment.tuning, experiment)
 
 
-def checked(given: Mapping[str, Any], experiment: Experiment) -> TuningSection:
-    """`[tuning]` from a mapping, checked against the rest of the experiment; see `section_of`."""
-    section = TuningSection.checked(given, at="tuning")
+def checked(table: Mapping[str, Any], experiment: Experiment) -> TuningSection:
+    """Return `[tuning]` from a mapping, checked against the rest of the experiment; see `section_of`."""
+    section = TuningSection.checked(table, at="tuning")
     read = section.parsed_space()
     space.check(read, experiment)
     samplers.check(section.chosen_sampler(), read)

@@ -1,4 +1,4 @@
-"""The space of a study as data: dotted keys of the experiment, and what values each may take.
+"""Defines the space of a study as data: dotted keys of the experiment, and the values of each.
 
 `client.optimizer.lr = { grid = [0.01, 0.1, 1] }`   values to go through, in this order
 `cohort.sampler = { choices = [{ name = "md" }, { name = "uniform" }] }`   likewise, for what has no order
@@ -26,7 +26,7 @@ from raysim import Experiment, ExperimentError
 from tuning.dimension import KINDS, Dimension, Listed, distribution, read, samples, value
 
 PROTOCOL = ("name", "seed", "trials", "tuning", "evaluation", "engine", "checkpoint")
-"""Sections that say how a study measures, or where it runs: no trial has its own."""
+"""Sections of the protocol or of the machine: they are the same for all trials."""
 PROTOCOL_KEYS = ("data.holdout", "data.holdout_examples", "data.seed", "model.seed", "cohort.seed")
 
 
@@ -38,7 +38,7 @@ class Space:
 
     @property
     def grid(self) -> dict[str, list[CategoricalChoiceType]] | None:
-        """Every key's values, where all of them can be gone through; else None."""
+        """Return every key's values if all keys have lists; else None."""
         found: dict[str, list[CategoricalChoiceType]] = {}
         for key, dimension in self.dimensions.items():
             if isinstance(dimension, Listed):
@@ -51,7 +51,7 @@ class Space:
 
     @property
     def size(self) -> int | None:
-        """How many configurations there are; None: no end of them."""
+        """Return the number of configurations; None: infinite."""
         if self.grid is None:
             return None
         size = 1
@@ -60,11 +60,11 @@ class Space:
         return size
 
     def distributions(self) -> dict[str, BaseDistribution]:
-        """The space in Optuna's terms, by the same keys."""
+        """Return the space in Optuna's terms, by the same keys."""
         return {key: distribution(dimension) for key, dimension in self.dimensions.items()}
 
     def suggest(self, trial: optuna.Trial) -> None:
-        """Have the trial's sampler choose a value for every key, but for those that it has already."""
+        """Have the trial's sampler choose a value for every key that has none yet."""
         for key, kind in self.distributions().items():
             match kind:
                 case CategoricalDistribution():
@@ -75,11 +75,11 @@ class Space:
                     trial.suggest_float(key, kind.low, kind.high, log=kind.log)
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The experiment's values by dotted key, from a trial's parameters in Optuna's terms."""
+        """Return the experiment's values by dotted key, from a trial's parameters in Optuna's terms."""
         return {key: value(self.dimensions[key], params[key]) for key in self.dimensions}
 
     def plain(self) -> dict[str, dict[str, list[Any]]]:
-        """The space as it would be written down, by dotted key: what makes two studies the same."""
+        """Return the space as plain values by dotted key, which identify a study."""
         return {
             key: {("grid" if d.ordered else "choices"): list(d.values)}
             if isinstance(d, Listed)
@@ -96,7 +96,7 @@ def parse(table: Mapping[str, Any]) -> Space:
     ({'client.optimizer.lr': [0.1, 1.0], 'cohort.size': [5, 6, 7]}, 6)
 
     Raises:
-        ExperimentError: a key says no kind of values, or values that make none.
+        ExperimentError: a key has no kind of values, or invalid values.
     """
     dimensions = dict(_dimensions(table, ""))
     if not dimensions:
@@ -105,17 +105,17 @@ def parse(table: Mapping[str, Any]) -> Space:
 
 
 def check(space: Space, experiment: Experiment) -> None:
-    """Put every listed value, and both ends and a point inside of every range, into the experiment.
+    """Check that the experiment accepts every listed value, and both ends and an inner point of every range.
 
-    A key's values are tried with the first value of every other key.
+    A key's values are checked with the first value of every other key.
 
     Raises:
-        ExperimentError: a key that does not exist or belongs to the study itself, or a value that does not fit.
+        ExperimentError: a key does not exist or belongs to the study itself, or a value does not fit.
     """
     for key in space.dimensions:
         if key.partition(".")[0] in PROTOCOL or key in PROTOCOL_KEYS:
             raise ExperimentError(
-                f"tuning.space.{key}: this key cannot vary within a study: it says how all of its trials are run or "
+                f"tuning.space.{key}: this key cannot vary within a study: it defines how all of its trials are run or "
                 f"measured ({', '.join((*PROTOCOL, *PROTOCOL_KEYS))})."
             )
     tried = {key: samples(dimension) for key, dimension in space.dimensions.items()}

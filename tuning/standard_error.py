@@ -1,13 +1,13 @@
-"""How sure a trial's figure is: standard errors over validation clients, and over seeds.
+"""Computes the standard errors of a trial's figure, over validation clients and over seeds.
 
-Over clients: those evaluated are taken for a simple random sample of many more. Accuracy and loss are ratios of sums
-over clients, R = sum_k a_k / sum_k n_k, and so
+Over clients: the evaluated clients are treated as a simple random sample of many more. Accuracy and loss are ratios of
+sums over clients, R = sum_k a_k / sum_k n_k, and so
 
     se = sqrt( K / (K - 1) * sum_k (a_k - R n_k)^2 ) / sum_k n_k
 
 with a_k the hits (or summed loss) and n_k the examples of client k, K clients. Source: Cochran, Sampling Techniques,
-1977, equation 6.13 without the correction for finite populations: also where all validation clients are evaluated it
-says how much other clients would have changed the figure.
+1977, equation 6.13 without the correction for finite populations: even if all validation clients are evaluated, the
+error measures how much other clients would have changed the figure.
 
 Over seeds: s / sqrt(R), with s the sample standard deviation of the R seeds' values.
 """
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 
 def over_clients(sums: Sequence[float], sizes: Sequence[int]) -> float | None:
-    """The standard error of sum(sums) / sum(sizes), a row a client; None for fewer than two clients.
+    """Return the standard error of sum(sums) / sum(sizes), one row per client; None for fewer than two clients.
 
     >>> over_clients([1.0, 0.0], [1, 1])
     0.5
@@ -37,7 +37,7 @@ def over_clients(sums: Sequence[float], sizes: Sequence[int]) -> float | None:
 
 
 def over_seeds(values: Sequence[float]) -> float | None:
-    """The standard error of the mean of the seeds' values; None for one seed.
+    """Return the standard error of the mean of the seeds' values; None for one seed.
 
     >>> over_seeds([1.0, 3.0]), over_seeds([1.0])
     (1.0, None)
@@ -46,7 +46,7 @@ def over_seeds(values: Sequence[float]) -> float | None:
 
 
 def of_run(run: Path, column: str) -> float | None:
-    """Over clients, of "accuracy" or "loss" at the last evaluation that the run's folder holds."""
+    """Return the error over clients of "accuracy" or "loss" at the last evaluation in the run's folder."""
     parts = sorted((run / "clients").glob("round-*.parquet"))
     if not parts:
         return None

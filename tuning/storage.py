@@ -1,4 +1,4 @@
-"""Where a study is kept: SQLite, a journal file, or any database that Optuna knows."""
+"""Opens a study's storage: SQLite, a journal file, or any database that Optuna supports."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tuning.errors import StorageError
 JOURNAL = "journal:"
 
 _WAITS_S = (0.1, 0.3, 1.0, 3.0)
-"""Between attempts, where two processes make the tables of a new database."""
+"""Seconds between attempts, when two processes create the tables of a new database."""
 _BUSY_S = 60
-"""How long a SQLite file may be busy with another process."""
+"""Seconds that a SQLite file may be busy with another process."""
 
 
 def default_url(folder: Path) -> str:
-    """The SQLite file of a study's folder."""
+    """Return the SQLite file of a study's folder."""
     return f"sqlite:///{folder / 'study.db'}"
 
 
 def shown(url: str) -> str:
-    """The URL without its password."""
+    """Return the URL without its password."""
     try:
         return make_url(url).render_as_string(hide_password=True)
     except ArgumentError:
@@ -40,9 +40,9 @@ def shown(url: str) -> str:
 
 
 def placed(url: str, folder: Path) -> str:
-    """The storage as the study's folder keeps it: the same from everywhere, without its password.
+    """Return the storage for the study's folder to record: the same from everywhere, without its password.
 
-    A file has its absolute path; but one in the folder has its path in there, as folders are moved.
+    A file has its absolute path; a file in the folder has its path relative to it, because folders are moved.
     """
     if url.startswith(JOURNAL):
         return JOURNAL + _path_from(folder, url.removeprefix(JOURNAL))
@@ -62,13 +62,13 @@ def _path_from(folder: Path, file: str) -> str:
 
 @contextmanager
 def opened(url: str) -> Iterator[BaseStorage]:
-    """Open, and where it is new make, a storage; close its connections at the end.
+    """Open a storage, or create it if it is new; close its connections at the end.
 
     Args:
         url: "journal:PATH", or a database's URL such as "sqlite:///study.db" or "postgresql://user@host/name".
 
     Raises:
-        StorageError: it cannot be reached, or its driver is missing; the message has no password.
+        StorageError: the storage cannot be reached, or its driver is missing; the message has no password.
     """
     if url.startswith(JOURNAL):
         yield _journal(url.removeprefix(JOURNAL))
@@ -82,7 +82,7 @@ def opened(url: str) -> Iterator[BaseStorage]:
 
 @contextmanager
 def answering(url: str) -> Iterator[None]:
-    """Around all that is done with a storage: where it goes away, StorageError names it, and says how to go on."""
+    """Raise StorageError if the storage stops answering during the block; it names the storage and how to resume."""
     try:
         yield
     except (StorageInternalError, SQLAlchemyError) as error:
@@ -104,10 +104,10 @@ def _database(url: str) -> RDBStorage:
         address = make_url(url)
         arguments = {"timeout": _BUSY_S} if address.get_backend_name() == "sqlite" else {}
         if address.drivername == "postgresql":
-            # Without a name this means another driver in every version of SQLAlchemy.
+            # Without a driver's name, each version of SQLAlchemy chooses another driver.
             address = address.set(drivername="postgresql+psycopg")
         full = address.render_as_string(hide_password=False)
-        # A connection that the database dropped meanwhile is opened anew, unseen.
+        # A connection that the database dropped meanwhile is opened again, without an error.
         _make_tables(full, {"connect_args": arguments})
         return RDBStorage(full, engine_kwargs={"connect_args": arguments, "pool_pre_ping": True})
     except ArgumentError:
@@ -125,10 +125,10 @@ def _database(url: str) -> RDBStorage:
 
 
 def _make_tables(url: str, engine: dict[str, Any]) -> None:
-    """Have Optuna make its tables where they are not there, which another process may be doing at this moment."""
+    """Have Optuna create its tables if they are missing; another process may do so at the same moment."""
     for wait_s in _WAITS_S:
         try:
-            # Without a pool: an attempt that fails leaves no connection behind.
+            # Without a pool, a failed attempt leaves no open connection.
             RDBStorage(url, engine_kwargs={**engine, "poolclass": NullPool})
             return
         except (IntegrityError, ProgrammingError, OperationalError) as error:
@@ -138,5 +138,5 @@ def _make_tables(url: str, engine: dict[str, Any]) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """What a database's error says before it goes into detail."""
+    """Return the first line of a database's error."""
     return str(error).strip().partition("\n")[0]

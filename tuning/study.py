@@ -1,4 +1,4 @@
-"""`tune`: a study from an experiment to its result."""
+"""Defines `tune`, which runs a study of an experiment to its result."""
 
 from __future__ import annotations
 
@@ -40,29 +40,28 @@ def tune(
     source: str | None = None,
     **parts_and_settings: Any,
 ) -> Study:
-    """Look for the best values of some of the experiment's keys on held-out clients; then evaluate them on test.
+    """Search the best values of some of the experiment's keys on held-out clients; then evaluate them on test.
 
-    Calling it again goes on with the study: finished trials are kept, and those under way go on from their
-    checkpoints. Several processes may work on one study at a time, with the same storage and the same folder.
+    A second call resumes the study: finished trials are kept, and trials under way resume from their checkpoints.
+    Several processes may work on one study at a time, with the same storage and the same folder.
 
     Args:
-        experiment: what is tuned; its `[tuning]` says how.
+        experiment: the experiment to tune, by its `[tuning]`.
         space: dotted key -> values, such as {"client.optimizer.lr": {"log": [1e-3, 1]}}; in place of `[tuning.space]`.
         executor, address: as for `raysim.run`.
         path: the study's folder, by default runs/<name>-tuning.
-        progress: a line for each trial, and a bar on a terminal; by default there and in a notebook.
-        source: the file that the experiment was read from: best.toml keeps its comments.
-        parts_and_settings: what is passed to `raysim.run` beside the experiment (`raysim.Parts`), the same for every
-            trial, where of a dataset without validation clients some training clients are held out; and keys of
-            `[tuning]`, such as trials=20 or storage="sqlite:///study.db". `sampler` as a table is the study's, as a
-            function that of the cohorts.
+        progress: a line for each trial, and a bar on a terminal; by default on a terminal and in a notebook.
+        source: the experiment's file, whose comments best.toml keeps.
+        parts_and_settings: the parts for `raysim.run` (`raysim.Parts`), the same for every trial; a dataset without
+            validation clients holds out some training clients. Also keys of `[tuning]`, such as trials=20 or
+            storage="sqlite:///study.db". `sampler` as a table is the study's, as a function that of the cohorts.
 
     Raises:
         ExperimentError: a key, a value, or a combination that is not defined, before anything runs.
         StorageError: the storage cannot be reached, or no longer answers.
         StudyError: the storage has another study of that name, or the folder is of another study; or no trial
             finished.
-        RaysimError: as `raysim.run`; what is under way goes on when it is called again.
+        RaysimError: as `raysim.run`; a second call resumes trials under way.
     """
     # A sampler of cohorts is a function, the study's a table.
     tables = {name for name, value in parts_and_settings.items() if isinstance(value, Mapping | Section)}
@@ -70,8 +69,8 @@ def tune(
     parts = cast("Parts", {name: part for name, part in parts_and_settings.items() if name in named})
     settings = {name: value for name, value in parts_and_settings.items() if name not in named}
     dataset = parts.get("dataset")
-    given = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
-    tuning = sections.checked(given, experiment) if given else sections.section_of(experiment)
+    keys = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
+    tuning = sections.checked(keys, experiment) if keys else sections.section_of(experiment)
     protocol.check_metric(tuning.objective, experiment, parts.get("metrics") or {})
     where = Path(path) if path is not None else default_folder(experiment)
     if ":/" in str(where):
@@ -118,14 +117,14 @@ def tune(
                 _conclude(experiment, tuning, ledger, runs, chosen, where, show)
         study = ledger.study
         found = result.ranked(trials, read, tuning.objective, study.user_attrs)
-        made = _result(name, tuning, read, trials, found, where)
-        _write_best(experiment, made, source)
-        pictures.draw_all(made, read, study)
-    return made
+        finished = _result(name, tuning, read, trials, found, where)
+        _write_best(experiment, finished, source)
+        pictures.draw_all(finished, read, study)
+    return finished
 
 
 def default_folder(experiment: Experiment) -> Path:
-    """Where a study of the experiment lies, unless said otherwise."""
+    """Return the default folder of a study of the experiment."""
     return Path("runs") / f"{experiment.name}-tuning"
 
 

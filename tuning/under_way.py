@@ -1,4 +1,4 @@
-"""A trial under way: its runs, one for each seed, and what they reported so far."""
+"""Defines a trial under way: its runs, one for each seed, and their reports so far."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tuning.objective import Objective, Row
 
 @dataclass
 class TrialUnderWay:
-    """What is known of a trial while it runs.
+    """The state of a trial while it runs.
 
-    runs: its experiments, a seed each, and the folders in which they are recorded.
-    rows: of each run. finished: the runs that are done. numbers: of those under way, run number -> seed's place.
-    reported: steps that `steps` gave. known_steps: those that the storage had before.
+    runs: its experiments, one per seed, and their folders.
+    rows: of each run. finished: the finished runs. numbers: of the runs under way, run number -> seed's place.
+    reported: steps that `steps` returned. known_steps: steps that the storage had before.
     """
 
     held: Held
@@ -32,7 +32,7 @@ class TrialUnderWay:
     known_steps: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        """Nothing has come in."""
+        """Begin with empty rows."""
         self.rows = [[] for _ in self.runs]
         self.known_steps = frozenset(self.held.reported)
 
@@ -43,16 +43,16 @@ class TrialUnderWay:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every seed is done."""
+        """True if every seed is finished."""
         return len(self.finished) == len(self.runs)
 
     @property
     def has_all_rounds(self) -> bool:
-        """Whether the last round of every seed is known."""
+        """True if the last round of every seed is known."""
         return all(len(rows) == self.total for rows in self.rows)
 
-    def hear(self, report: Report) -> int:
-        """Take in a report; the place of its seed."""
+    def add(self, report: Report) -> int:
+        """Add a report; return the place of its seed."""
         place = self.numbers[report.run]
         self.rows[place].extend(report.rows)
         if report.finished:
@@ -62,9 +62,9 @@ class TrialUnderWay:
         return place
 
     def steps(self, objective: Objective, by_seed: bool) -> dict[int, float]:
-        """What a pruner is to see and has not yet: rounds behind the runs -> mean figure; or seed's place -> value.
+        """Return the new steps for a pruner: finished rounds -> mean figure; or seed's place -> value.
 
-        Only where `lacks` says nothing.
+        Call it only if `lacks` returns None.
         """
         if by_seed:
             found = {place: self._value(objective, place) for place in sorted(self.finished)}
@@ -75,7 +75,7 @@ class TrialUnderWay:
         return fresh
 
     def lacks(self, objective: Objective) -> str | None:
-        """Why a seed that is done has no value, as where nobody trained in the rounds that count; None: all have."""
+        """Return why a finished seed has no value, for example if no client trained; None: all have a value."""
         chosen = objective.rounds(self.total)
         for place in sorted(self.finished):
             if objective.value(self.rows[place], self.total) is None:
@@ -86,11 +86,11 @@ class TrialUnderWay:
         return None
 
     def values(self, objective: Objective) -> list[float]:
-        """The objective of every seed, in order; once all are done, and `lacks` says nothing."""
+        """Return the objective of every seed, in order, when all are finished and `lacks` returns None."""
         return [self._value(objective, place) for place in range(len(self.runs))]
 
     def facts(self, objective: Objective) -> dict[str, Any]:
-        """What is kept with the trial: where its runs lie, how far they came, and the figures of their last rows."""
+        """Return the facts to keep with the trial: folders, rounds and last figures of its runs."""
         known: dict[str, Any] = {
             "seeds": [experiment.seed for experiment, _ in self.runs],
             "rounds": [len(rows) for rows in self.rows],
@@ -109,7 +109,7 @@ class TrialUnderWay:
         return value
 
     def _over_clients(self, objective: Objective) -> float | None:
-        """Root mean square over the seeds, of each last evaluation: their clients may be the same ones."""
+        """Return the root mean square over the seeds' last evaluations, whose clients may be the same."""
         if objective.name not in ("accuracy", "loss"):
             return None
         errors = [standard_error.of_run(path, objective.name) for _, path in self.runs]
@@ -118,7 +118,7 @@ class TrialUnderWay:
 
 
 def _means(rows: Sequence[Row]) -> Mapping[str, float]:
-    """Loss, accuracy and evaluations of the last rows, where all have them."""
+    """Return mean loss, accuracy and evaluations of the last rows, if all have them."""
     names = [name for name in (rows[0] if rows else ()) if name in ("loss", "accuracy") or name.startswith("eval/")]
     return {
         name: sum(row[name] for row in rows) / len(rows)

@@ -1,4 +1,4 @@
-"""How a study's values are written for people."""
+"""Formats a study's values for people."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tuning.objective import Objective
 
 
 def figure(objective: Objective, value: float) -> str:
-    """A value of the objective: a share in percent, or a loss."""
+    """Return a value of the objective: a share in percent, or a loss."""
     return figures.share(value) if objective.is_share else figures.loss(value)
 
 
 def with_error(objective: Objective, value: float, error: float | None) -> str:
-    """A value and its standard error, where it has one."""
+    """Return a value and its standard error, if it has one."""
     return figure(objective, value) + ("" if error is None else f" +- {figure(objective, error)}")
 
 
 def settings(values: Mapping[str, Any]) -> str:
-    """What a trial changed: "client.optimizer.lr = 0.1, server.optimizer.lr = 0.01"."""
+    """Return a trial's settings: "client.optimizer.lr = 0.1, server.optimizer.lr = 0.01"."""
     return ", ".join(f"{key} = {number(value)}" for key, value in values.items())
 
 
 def number(value: Any) -> str:
-    """A setting's value; numbers with four significant digits at most."""
+    """Return a setting's value; numbers with four significant digits at most."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

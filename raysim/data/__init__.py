@@ -1,6 +1,6 @@
-"""Federated datasets: clients of a train, validation and test split, in memory, on disk, or generated.
+"""Provides federated datasets: clients of a train, validation and test split, in memory, on disk, or generated.
 
-`prepare.prepare` makes the dataset that a `[data]` section asks for; `describe.describe` says what is in one.
+`prepare.prepare` prepares the dataset of a `[data]` section; `describe.describe` describes one as text.
 """
 
 from raysim.data.dataset import FederatedDataset, Split

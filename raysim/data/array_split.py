@@ -1,4 +1,4 @@
-"""Clients in memory: one x and one y for all of them, and where each client's rows begin."""
+"""Defines the split in memory: one x and one y for all clients, and the first row of each."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class ArraySplit:
         return len(self.ids)
 
     def sizes(self, positions: Int64s | None = None) -> Int64s:
-        """Examples per client, int64."""
+        """Return the number of examples per client, int64."""
         if positions is None:
             return np.diff(self.first_rows)
         return self.first_rows[positions + 1] - self.first_rows[positions]
 
     def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Read-only views of the client's rows."""
+        """Return read-only views of the client's rows."""
         check_position(position, len(self.ids))
         rows = slice(int(self.first_rows[position]), int(self.first_rows[position + 1]))
         x, y = self.x[rows], self.y[rows]
@@ -49,16 +49,16 @@ class ArraySplit:
         return x, y
 
     def arrays(self) -> Arrays:
-        """The split's own arrays."""
+        """Return the split's arrays."""
         return Arrays(self.x, self.y, self.first_rows[:-1])
 
     def id_of(self, position: int) -> str:
-        """The client's id."""
+        """Return the client's id."""
         check_position(position, len(self.ids))
         return self.ids[position]
 
     def position_of(self, client_id: str) -> int:
-        """The client's position; DataError with the nearest id if there is none."""
+        """Return the client's position; DataError with the nearest id if there is none."""
         return position_in(self._positions, client_id)
 
     @cached_property

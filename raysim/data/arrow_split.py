@@ -1,4 +1,4 @@
-"""Clients on disk: Arrow files, memory-mapped, so that opening is instant and processes share pages."""
+"""Defines the split on disk: memory-mapped Arrow files, which open instantly and whose pages processes share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from raysim.seeds import Int64s
 
 
 class SplitPlace(NamedTuple):
-    """Where a dataset lies: its folder on the machine that sent it, and the name of its copies elsewhere."""
+    """The place of a dataset: its folder on the machine that sent it, and the name of its copies elsewhere."""
 
     folder: str
     key: str
@@ -30,17 +30,17 @@ class SplitPlace(NamedTuple):
 class ArrowSplit:
     """A split in a dataset's folder.
 
-    A client's rows are a view of the mapped file; only a client that crosses a record batch's border is copied. It
-    pickles as its place and is mapped again where it arrives: that machine's own copy, where its cache has one, else
-    the folder; which fails if neither is there, or holds another dataset by then.
+    A client's rows are a view of the mapped file; only a client that crosses a record batch's border is copied. The
+    split pickles as its place. The receiving machine maps the copy in its cache if there is one, else the folder. It
+    fails if neither exists, or if the folder holds another dataset by then.
     """
 
     def __init__(self, folder: Path, name: str, manifest: Manifest, place: SplitPlace | None = None) -> None:
-        """Map the split's files; `manifest` is the folder's, already checked. `place` is what it came from."""
+        """Map the split's files; `manifest` is the folder's, already checked. `place` is the split's origin."""
         self._folder, self._name, self._manifest = folder, name, manifest
         key = folder.name if folder.parent == datasets().resolve() else manifest.fingerprint
         self.place = place or SplitPlace(str(folder), key, manifest.fingerprint)
-        """What it pickles as."""
+        """The split pickles as this place."""
         self._batch_rows = manifest.of(name).batch_rows
         self._reader = _open(folder / data_file(name), rows_schema(manifest.x, manifest.y))
         self._batches: dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
@@ -54,11 +54,11 @@ class ArrowSplit:
         return len(self._sizes)
 
     def sizes(self, positions: Int64s | None = None) -> Int64s:
-        """Examples per client, int64."""
+        """Return the number of examples per client, int64."""
         return self._sizes if positions is None else self._sizes[positions]
 
     def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Read-only rows of the client."""
+        """Return the client's rows, read-only."""
         check_position(position, len(self))
         row = int(self._first_rows[position])
         end = row + int(self._sizes[position])
@@ -79,16 +79,19 @@ class ArrowSplit:
         return x, y
 
     def arrays(self) -> Arrays | None:
-        """Views of the mapped file, where it is a single record batch."""
+        """Return views of the mapped file if it is a single record batch, else None."""
         return Arrays(*self._batch(0), self._first_rows) if self._reader.num_record_batches == 1 else None
 
     def id_of(self, position: int) -> str:
-        """The client's id."""
+        """Return the client's id."""
         check_position(position, len(self))
         return str(self._ids[position].as_py())
 
     def position_of(self, client_id: str) -> int:
-        """The client's position; DataError with the nearest id if there is none. The first call reads all ids."""
+        """Return the client's position; DataError with the nearest id if there is none.
+
+        The first call reads all ids.
+        """
         return position_in(self._positions, client_id)
 
     @cached_property
@@ -109,13 +112,13 @@ class ArrowSplit:
 
 
 def _reopen(folder: str, key: str, fingerprint: str, name: str) -> ArrowSplit:
-    place, own = SplitPlace(folder, key, fingerprint), datasets() / key
+    place, copy = SplitPlace(folder, key, fingerprint), datasets() / key
     try:
-        manifest = read_manifest(own)
+        manifest = read_manifest(copy)
         if manifest.fingerprint == fingerprint:
-            return ArrowSplit(own, name, manifest, place)
+            return ArrowSplit(copy, name, manifest, place)
     except DataError:
-        # Not here: it lies where it lay when it was sent.
+        # This machine has no copy: the sender's folder must be reachable.
         pass
     manifest = read_manifest(Path(folder))
     if manifest.fingerprint != fingerprint:

@@ -1,6 +1,6 @@
-"""Prepared datasets, kept by content address: the same sources and settings are prepared once per machine.
+"""Keeps prepared datasets by content address: each machine prepares the same sources and settings once.
 
-With a store ($RAYSIM_STORE), once for all machines: what one has prepared the others fetch.
+With a store ($RAYSIM_STORE), one machine prepares a dataset and the others fetch it.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ log = logging.getLogger("raysim")
 
 
 def prepared(address: dict[str, Any], build: Callable[[Path], None]) -> FederatedDataset:
-    """The dataset at an address: opened where it is already there, else fetched from the store, else built once.
+    """Open the dataset at an address if it exists, else fetch it from the store, else build it once.
 
-    Building happens in a hidden folder that is renamed when complete, so two processes may build at once: one's folder
-    stays, and both open that. An entry that does not open is replaced, with a warning.
+    The build goes to a hidden folder, which is renamed when complete. So two processes may build at once: one folder
+    stays, and both open it. An entry that does not open is replaced, with a warning.
 
     Args:
         address: JSON-able; everything that determines the content (the format's version is added here).
-        build: writes a dataset to the folder path it is given, which does not exist yet.
+        build: writes a dataset to a folder path, which does not exist yet.
 
     Raises:
-        DataError: from `build`, or if what it built does not open; or what the store has is damaged.
-        RemoteError: there is a store, and it does not answer.
+        DataError: from `build`, or if the result does not open, or if the store's copy is damaged.
+        RemoteError: the store does not answer.
     """
     entry = datasets() / address_digest({"format": FORMAT, **address})
     if entry.exists():
         try:
             return FederatedDataset.open(entry)
         except DataError as error:
-            log.warning("the cached dataset %s is damaged and is made again: %s", entry, error)
+            log.warning("the cached dataset %s is damaged and is prepared again: %s", entry, error)
     shared = store()
     if shared is not None and (copy := take(entry.name, None, shared)) is not None:
         return FederatedDataset.open(copy)
     staging = entry.parent / f".{entry.name}.{uuid.uuid4().hex}"
     try:
         build(staging)
-        made = _settle(staging, entry)
+        dataset = _settle(staging, entry)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     if shared is not None:
         offer(entry, shared)
-    return made
+    return dataset
 
 
 def _settle(staging: Path, entry: Path) -> FederatedDataset:

@@ -1,4 +1,4 @@
-"""Arrow columns as NumPy arrays and back, without copying."""
+"""Converts Arrow columns to NumPy arrays and back, without copying."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ INDEX_SCHEMA = pa.schema([("client", pa.large_string()), ("first_row", pa.int64(
 
 
 def rows_schema(x: Field, y: Field) -> pa.Schema:
-    """The schema of a split's rows."""
+    """Return the schema of a split's rows."""
     return pa.schema([("x", column_type(x)), ("y", column_type(y))])
 
 
 def column_type(field: Field) -> pa.DataType:
-    """A number, or for examples with a shape a fixed-size list of them, row-major.
+    """Return the type of a number, or for examples with a shape, of a fixed-size list of numbers, row-major.
 
-    Booleans are stored as bytes: Arrow packs its own eight to a byte, which NumPy cannot view.
+    Booleans are stored as bytes: Arrow packs eight booleans into a byte, which NumPy cannot view.
     """
     value = _value_type(field)
     return pa.list_(value, field.values) if field.shape else value
 
 
 def to_column(rows: npt.NDArray[Any], field: Field) -> pa.Array:
-    """A column over the memory of contiguous rows, (n, *field.shape)."""
+    """Return a column over the memory of contiguous rows, (n, *field.shape)."""
     flat = rows.reshape(-1)
     values = pa.Array.from_buffers(_value_type(field), len(flat), [None, pa.py_buffer(flat)])
     return pa.FixedSizeListArray.from_arrays(values, field.values) if field.shape else values
 
 
 def from_column(column: pa.Array, field: Field) -> npt.NDArray[Any]:
-    """A read-only view of a whole column, (n, *field.shape)."""
+    """Return a read-only view of a whole column, (n, *field.shape)."""
     values = column.values if field.shape else column
     count = len(column) * field.values
     buffer = values.buffers()[1]

@@ -1,4 +1,4 @@
-"""A machine's own copy of a prepared dataset: fetched once, checked by checksum, then mapped by all its processes."""
+"""Fetches a machine's copy of a prepared dataset: once, checked by checksum, mapped by all processes."""
 
 from __future__ import annotations
 
@@ -23,30 +23,32 @@ class CopySource(Protocol):
 
     @property
     def uri(self) -> str:
-        """How errors name it."""
+        """The source's name in errors."""
         ...
 
     def read(self, name: str) -> Iterator[bytes]:
-        """A file's content in pieces."""
+        """Yield a file's content in pieces."""
         ...
 
 
 def datasets() -> Path:
-    """This machine's folder of prepared datasets and of copies."""
+    """Return this machine's folder of prepared datasets and of copies."""
     return cache_root().absolute() / "datasets"
 
 
 def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
-    """The folder of this machine's copy; fetched where it is not there, or not whole. Others that ask wait meanwhile.
+    """Return the folder of this machine's copy; fetch the copy if it is missing or not whole.
+
+    Other processes that call this wait meanwhile.
 
     Args:
         key: the folder's name.
-        fingerprint: of the dataset; None: whichever the source has.
-        source: asked only where something is missing.
+        fingerprint: of the dataset; None: any.
+        source: read only if something is missing.
 
     Raises:
-        DataError: a file of the source has another size or checksum than its description says, or the dataset has
-            another fingerprint; names file, expected and found.
+        DataError: a file differs from the source's description in size or checksum, or the dataset has another
+            fingerprint; names file, expected and found.
     """
     entry = datasets() / key
     with lock.alone(entry.parent / f".{entry.name}.lock"):
@@ -69,7 +71,7 @@ def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
 
 
 def described(source: CopySource) -> tuple[bytes, Manifest]:
-    """The description of a source's dataset, as it is written and as it reads."""
+    """Return the description of a source's dataset, as bytes and parsed."""
     text = b"".join(source.read(FILE))
     return text, parsed(text, f"{source.uri}/{FILE}")
 

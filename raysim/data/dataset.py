@@ -1,4 +1,4 @@
-"""FederatedDataset: what every other part of raysim knows of data."""
+"""Defines FederatedDataset, the only form of data that the rest of raysim uses."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class FederatedDataset:
         x: the features' field.
         y: the targets' field.
         num_classes: labels are in 0..num_classes - 1; None: regression on floating targets.
-        fingerprint: content address in hex. It is the same for the same content (fields, num_classes, ids, order, x, y,
-            splits) in memory and on disk; a generated dataset is addressed by its parameters instead, and one with
-            clients held out by what it was before, share and seed.
+        fingerprint: content address in hex. The same content (fields, num_classes, ids, order, x, y, splits) has the
+            same address in memory and on disk. A generated dataset is addressed by its parameters, and one with
+            clients held out by the original's fingerprint, share and seed.
     """
 
     train: Split
@@ -55,13 +55,13 @@ class FederatedDataset:
         return {name: split for name, split in found.items() if split is not None}
 
     def split(self, name: str) -> Split:
-        """The split of that name; DataError naming those that exist if it does not."""
+        """Return the split of that name; DataError with the existing names if there is none."""
         if name not in self.splits:
             raise DataError(f"no split {name!r} in this dataset; it has: {', '.join(self.splits)}")
         return self.splits[name]
 
     def hold_out(self, share: float, seed: int = 0) -> FederatedDataset:
-        """Some training clients become the validation split, chosen as `data.holdout` would choose them.
+        """Return the dataset with some training clients as the validation split, chosen as by `data.holdout`.
 
         Args:
             share: of the training clients, in (0, 1).
@@ -92,31 +92,31 @@ class FederatedDataset:
     def from_clients(
         cls, train: Clients, test: Clients | None = None, validation: Clients | None = None
     ) -> FederatedDataset:
-        """A dataset of arrays, one pair (x, y) per client.
+        """Return a dataset of arrays, one pair (x, y) per client.
 
-        Integer targets make a classification task with 1 + the largest label over all splits classes, floating ones a
-        regression. Values are not looked at otherwise: NaN may be meant.
+        Integer targets mean classification, with 1 + the largest label over all splits as the number of classes;
+        floating targets mean regression. Values are not checked otherwise: NaN may be intended.
 
         Args:
             train: id (str or int) -> (x, y), anything `np.asarray` takes; the order is the order of positions.
-            test: likewise; clients may be empty. No mapping, or one without clients: no such split.
+            test: likewise; clients may be empty. None or an empty mapping: no such split.
             validation: likewise.
 
         Raises:
-            DataError: no training client, or a client that does not fit, named with its split.
+            DataError: no training client, or a client that does not fit; names client and split.
         """
         trained = gather("train", train)
         x, y = Field.of(trained.x), Field.of(trained.y)
-        given = {"train": trained}
+        splits = {"train": trained}
         for name, clients in (("validation", validation), ("test", test)):
             if clients:
-                given[name] = gather(name, clients, x, y)
-        num_classes = None if y.is_floating else 1 + max(_largest_label(*item) for item in given.items())
-        digests = {name: _digest(split) for name, split in given.items()}
+                splits[name] = gather(name, clients, x, y)
+        num_classes = None if y.is_floating else 1 + max(_largest_label(*item) for item in splits.items())
+        digests = {name: _digest(split) for name, split in splits.items()}
         return cls(
             train=trained,
-            validation=given.get("validation"),
-            test=given.get("test"),
+            validation=splits.get("validation"),
+            test=splits.get("test"),
             x=x,
             y=y,
             num_classes=num_classes,
@@ -125,13 +125,13 @@ class FederatedDataset:
 
     @classmethod
     def open(cls, path: str | Path) -> FederatedDataset:
-        """Open a folder made by `DatasetWriter`, by memory map: milliseconds, whatever its size.
+        """Map a folder that `DatasetWriter` wrote; this takes milliseconds at any size.
 
         Args:
-            path: the folder; or its URI, such as s3://bucket/digits: then it is copied to this machine's cache once.
+            path: the folder, or its URI, such as s3://bucket/digits; this machine's cache copies a URI once.
 
         Raises:
-            DataError: a file that is missing, truncated or of another version, or damaged at the URI; by name.
+            DataError: a file is missing, truncated, of another version, or damaged at the URI; names the file.
             RemoteError: nothing answers at the URI.
         """
         uri = uri_of(path)
@@ -150,7 +150,7 @@ class FederatedDataset:
 
 
 def _copy_of(remote: Remote) -> Path:
-    # What is there is looked at each time: the folder may hold another dataset by now.
+    # The description is read each time: the folder may hold another dataset by now.
     _, manifest = described(remote)
     return fetch_copy(manifest.fingerprint, manifest.fingerprint, remote)
 

@@ -1,4 +1,4 @@
-"""Dealing a common test set to the clients of a partition."""
+"""Deals a common test set to the clients of a partition."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from raysim.seeds import Int64s, key, permutation
 
 
 def deal_test(parts: list[Int64s], train_labels: Int64s, test_labels: Int64s, seed: int) -> list[Int64s]:
-    """Give each client the part of every class's test examples that it has of the class's training examples.
+    """Give each client the same share of a class's test examples as it has of the class's training examples.
 
-    By largest remainder, equal remainders in a random order of clients that differs by class; a class that has no
-    training example is dealt evenly. Each test example goes to exactly one client, and a client may get none.
+    Counts are rounded by largest remainder; clients with equal remainders are ordered at random, anew for each class.
+    A class without training examples is dealt evenly. Each test example goes to exactly one client. A client may get
+    none.
 
     >>> parts = [np.array([0, 1]), np.array([2, 3])]
     >>> [part.tolist() for part in deal_test(parts, np.array([0, 0, 1, 1]), np.array([1, 0, 0]), seed=0)]
     [[1, 2], [0]]
 
     Args:
-        parts: indices of each client's training examples; together all of them.
+        parts: indices of each client's training examples; together all examples.
         train_labels: (training examples,).
         test_labels: (test examples,).
         seed: the data's seed.

@@ -1,4 +1,4 @@
-"""What is in a dataset, as text."""
+"""Describes a dataset as text."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _READ_CLIENTS = 1_000
 
 
 def describe(dataset: FederatedDataset) -> str:
-    """Fields, fingerprint, and for every split: clients, examples, sizes and labels.
+    """Describe fields and fingerprint, and for every split its clients, examples, sizes and labels.
 
-    The cost is bounded: of more than 100,000 clients the sizes, and of more than 1,000 the labels, are those of so many
-    clients at even distances, and the text says so. Padding is no label.
+    The cost is bounded: sizes are those of at most 100,000 clients at even distances, labels those of at most 1,000.
+    The text states such a sample. Padding is no label.
     """
     lines = [*_heading(dataset), f"fingerprint  {dataset.fingerprint}"]
     for name, split in dataset.splits.items():
@@ -26,7 +26,7 @@ def describe(dataset: FederatedDataset) -> str:
 
 
 def summary(dataset: FederatedDataset) -> str:
-    """Fields, and a line for every split: clients, examples and sizes; at the cost of `describe`, without labels."""
+    """Describe fields, and in a line per split clients, examples and sizes; the cost is that of `describe`."""
     lines = _heading(dataset)
     for name, split in dataset.splits.items():
         sizes, about = _sizes(split)
@@ -63,13 +63,13 @@ def _split(split: Split, num_classes: int | None, padding: int | None) -> list[s
 
 
 def _sizes(split: Split) -> tuple[Int64s, str]:
-    """Examples of each client, and of how many clients these are, where it is a sample."""
+    """Return examples per client, and the sample's size as text if it is a sample."""
     sized = _evenly(len(split), _SIZED_CLIENTS)
     return split.sizes(sized), _of(sized, split)
 
 
 def _evenly(num_clients: int, at_most: int) -> Int64s:
-    """Up to `at_most` positions at even distances, in order."""
+    """Return up to `at_most` positions at even distances, in order."""
     step_count = min(num_clients, at_most)
     return np.arange(step_count, dtype=np.int64) * num_clients // step_count
 

@@ -1,4 +1,4 @@
-"""What can be downloaded for a source: its files as their publishers offer them, or out of the archives they are in."""
+"""Downloads a source's files from their publishers, directly or from archives."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ _TFF = "https://storage.googleapis.com/tff-datasets-public"
 
 
 class Offered(NamedTuple):
-    """What to fetch into a folder."""
+    """Files to fetch into a folder."""
 
     folder: Path
     files: tuple[Published | Packed, ...]
 
 
 def download(section: AnyData, missing: MissingFileError) -> list[Path]:
-    """Fetch a source's files into its folder, those that are not there yet.
+    """Fetch a source's missing files into its folder.
 
     Args:
         section: the source, with `root` or the first of its usual places.
-        missing: what `prepare` raised: a source whose files are there in another form than the one offered needs none.
+        missing: the error that `prepare` raised. A source whose files exist in another form needs no download.
 
     Returns:
-        What was fetched.
+        The fetched files.
 
     Raises:
-        DataError: the source's files are not offered in a form that is used, or an address does not answer.
+        DataError: nobody offers the source's files in a form that raysim reads, or an address does not answer.
     """
     wanted = offered(section)
     if not wanted:
@@ -64,7 +64,7 @@ def _fetched(file: Published | Packed, folder: Path) -> list[Path]:
 
 
 def offered(section: AnyData) -> list[Offered]:
-    """What `download` fetches for a source as it is set, into which folder; nothing where nobody offers it."""
+    """Return the files and folders of a source that `download` fetches; empty if nobody offers them."""
     match section:
         case Mnist() | FashionMnist():
             return [_into(section.root, section.name.replace("_", "-"), *mnist.FILES[section.name])]
@@ -110,7 +110,7 @@ def _names(files: Iterable[Published]) -> tuple[str, ...]:
 
 
 def _stackoverflow(section: Stackoverflow) -> Offered:
-    """The sentences as HDF5, unless SQLite has them, and the words' counts, which are a file of their own."""
+    """Return the sentences as HDF5, unless SQLite has them, and the word counts, a separate file."""
     counts = Packed(f"{_TFF}/{stackoverflow.WORD_COUNTS.name}.tar.bz2", (stackoverflow.WORD_COUNTS.name,))
     sentences = Packed(f"{_TFF}/stackoverflow.tar.bz2", _names(stackoverflow.HDF5.values()))
     alone = _into(section.root, "stackoverflow", counts)

@@ -1,4 +1,4 @@
-"""One stored column: the shape and dtype of an example, and the affine map to its floating value."""
+"""Defines a stored column: the shape and dtype of an example, and the affine map to its floating value."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ DTYPES = frozenset(
 
 @dataclass(frozen=True)
 class Field:
-    """What one example of a column is.
+    """The form of one example of a column.
 
     Attributes:
         shape: of one example; () for scalar labels. Every dimension is at least 1.
         dtype: NumPy dtype name as stored, one of `DTYPES`.
         scale: the floating value is `stored * scale + offset`; whoever loads the data applies it.
         offset: see `scale`.
-        padding: targets only: the label of places that are there to fill a row up; neither loss nor accuracy counts
-            them. None: every place counts.
+        padding: targets only: the label of places that fill a row up; neither loss nor accuracy counts them. None:
+            every place counts.
         uncounted: targets only: further labels that accuracy does not count, though the loss does.
 
     Raises:
-        DataError: a dimension below 1, a dtype that is not a number's, or marks on a single label.
+        DataError: a dimension below 1, a dtype that is not numeric, or marks on a single label.
     """
 
     shape: tuple[int, ...]
@@ -51,12 +51,12 @@ class Field:
 
     @classmethod
     def of(cls, array: npt.NDArray[Any]) -> Field:
-        """The field of an array whose first axis counts examples."""
+        """Return the field of an array whose first axis counts examples."""
         return cls(shape=tuple(array.shape[1:]), dtype=array.dtype.name)
 
     @property
     def is_floating(self) -> bool:
-        """Whether stored values are floating point."""
+        """True if stored values are floating point."""
         return self.dtype.startswith("float")
 
     @property
@@ -74,7 +74,7 @@ class Field:
 
 
 def label_counts(y: npt.NDArray[Any], num_classes: int, padding: int | None) -> Int64s:
-    """Counts (num_classes,) over all places of whole-number labels `y`, of any shape; `padding` is no label.
+    """Return counts (num_classes,) over all places of whole-number labels `y`, of any shape; `padding` is no label.
 
     >>> label_counts(np.array([2, 0, 2]), num_classes=3, padding=0).tolist()
     [0, 0, 2]

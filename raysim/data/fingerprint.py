@@ -1,4 +1,4 @@
-"""The content address of a dataset: equal exactly when fields, classes, splits, ids, order, x and y are equal."""
+"""Computes the content address of a dataset; it is equal if and only if fields, classes and splits are equal."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _add(hasher: hashlib.blake2b, rows: npt.NDArray[Any]) -> None:
 class SplitDigest:
     """Hashes one split as it streams by.
 
-    Rows and clients go to separate hashes, so that it does not matter how rows are cut into calls, nor whether a
-    client's size is known before or after its rows.
+    Rows and clients go to separate hashes. So the digest does not depend on how calls cut the rows, or on whether a
+    client's size is known before its rows.
     """
 
     def __init__(self) -> None:
@@ -47,12 +47,12 @@ class SplitDigest:
         self._clients.update(f"{len(encoded)} {num_rows} ".encode() + encoded)
 
     def hexdigest(self) -> str:
-        """The split's digest so far."""
+        """Return the split's digest so far."""
         return self._clients.hexdigest() + self._x.hexdigest() + self._y.hexdigest()
 
 
 def fingerprint(x: Field, y: Field, num_classes: int | None, splits: dict[str, SplitDigest]) -> str:
-    """The dataset's fingerprint: blake2b over the fields and the splits' digests, 32 hex digits.
+    """Return the dataset's fingerprint: blake2b over the fields and the splits' digests, 32 hex digits.
 
     Args:
         x: the features' field.
@@ -72,11 +72,11 @@ def fingerprint(x: Field, y: Field, num_classes: int | None, splits: dict[str, S
 
 
 def _marks(y: Field) -> list[Any]:
-    """What the labels mean beyond their number; nothing where each is a class like any other."""
+    """Return the meaning of labels beyond their number; empty if every label is a class."""
     return [] if y.padding is None and not y.uncounted else [y.padding, list(y.uncounted)]
 
 
 def address_digest(address: dict[str, Any]) -> str:
-    """Digest of a JSON-able description, 32 hex digits; independent of the order of its keys."""
+    """Return the digest of a JSON-able description, 32 hex digits; independent of the order of its keys."""
     text = json.dumps(address, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()

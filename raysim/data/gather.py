@@ -1,4 +1,4 @@
-"""From one pair of arrays per client to one checked ArraySplit."""
+"""Gathers one pair of arrays per client into one checked ArraySplit."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ Clients = Mapping[str, tuple[Any, Any]] | Mapping[int, tuple[Any, Any]]
 
 
 def gather(split: str, clients: Clients, x: Field | None = None, y: Field | None = None) -> ArraySplit:
-    """Check the clients of one split and put their rows side by side.
+    """Check the clients of one split and join their rows.
 
-    Nothing is copied when the arrays already lie behind each other in one buffer (slices of one array, in order), or
-    when there is only one client.
+    Nothing is copied if the arrays are consecutive slices of one buffer, or if there is only one client.
 
     Args:
         split: the split's name, for messages; only clients of "train" must have examples.
         clients: id -> (x, y), anything `np.asarray` takes; their order is the order of positions.
-        x: what x must be; None: as the first client has it.
-        y: what y must be; None: as the first client has it.
+        x: the required field of x; None: the first client's.
+        y: the required field of y; None: the first client's.
 
     Raises:
-        DataError: a client that does not fit, by name.
+        DataError: a client does not fit; names it.
     """
     ids: dict[str, None] = {}
     xs: list[npt.NDArray[Any]] = []

@@ -1,4 +1,4 @@
-"""Clients that are computed when they are asked for, so that a million of them cost nothing until sampled."""
+"""Defines the generated split: it computes a client on access, so a million clients cost nothing until sampled."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from raysim.seeds import Int64s
 
 
 class ClientSource(Protocol):
-    """What can compute any client from its number alone; small, immutable and picklable."""
+    """Computes any client from its number alone; small, immutable and picklable."""
 
     def sizes(self, clients: Int64s) -> Int64s:
-        """Examples of each of the numbered clients."""
+        """Return the number of examples of each numbered client."""
         ...
 
     def client(self, client: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """The client's (x, y)."""
+        """Return the client's (x, y)."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class GeneratedSplit:
-    """A split of numbered clients; the id of client 17 is "17", whichever position it has here.
+    """A split of numbered clients; the id of client 17 is "17" at any position.
 
     Attributes:
         source: computes a client.
         num_clients: of this split.
-        members: gives the sorted numbers of the clients of this split, int64, (num_clients,); it is called when first
-            needed, and pickled instead of what it returns. None: clients 0 to num_clients - 1.
+        members: returns the sorted numbers of the split's clients, int64, (num_clients,). It is called when first
+            needed, and pickled instead of its result. None: clients 0 to num_clients - 1.
     """
 
     source: ClientSource
@@ -46,7 +46,7 @@ class GeneratedSplit:
         return self.num_clients
 
     def sizes(self, positions: Int64s | None = None) -> Int64s:
-        """Examples per client, int64."""
+        """Return the number of examples per client, int64."""
         if positions is None:
             positions = np.arange(self.num_clients, dtype=np.int64)
         elif positions.size and not 0 <= positions.min() <= positions.max() < self.num_clients:
@@ -54,21 +54,21 @@ class GeneratedSplit:
         return self.source.sizes(positions if self._members is None else self._members[positions])
 
     def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """The client's rows, computed now; read-only like those of every split."""
+        """Compute the client's rows; read-only, as in every split."""
         x, y = self.source.client(self._number(position))
         x.flags.writeable = y.flags.writeable = False
         return x, y
 
     def arrays(self) -> Arrays | None:
-        """None: nothing lies anywhere."""
+        """Return None: no rows are stored."""
         return None
 
     def id_of(self, position: int) -> str:
-        """The client's number, as text."""
+        """Return the client's number, as text."""
         return str(self._number(position))
 
     def position_of(self, client_id: str) -> int:
-        """The client's position; DataError with the nearest id if there is none."""
+        """Return the client's position; DataError with the nearest id if there is none."""
         if not (client_id.isascii() and client_id.isdigit() and str(int(client_id)) == client_id):
             raise unknown_client(client_id, map(self.id_of, range(self.num_clients)), self.num_clients)
         number = int(client_id)

@@ -1,4 +1,4 @@
-"""Setting training clients, or a part of each one's examples, aside as the validation split."""
+"""Holds out training clients, or a part of each client's examples, as the validation split."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ClientsShare = Annotated[
 
 @dataclass(frozen=True)
 class Holdout:
-    """Which of the training clients are validation clients: floor(share * clients + 1/2) of them, at random."""
+    """A random choice of floor(share * clients + 1/2) training clients as validation clients."""
 
     num_clients: int
     share: float
@@ -30,20 +30,20 @@ class Holdout:
 
     @property
     def num_validation(self) -> int:
-        """How many clients are set aside."""
+        """Number of clients held out."""
         return _rounded(self.share, self.num_clients)
 
     @property
     def num_train(self) -> int:
-        """How many clients remain."""
+        """Number of clients that remain."""
         return self.num_clients - self.num_validation
 
     def validation(self) -> Int64s:
-        """Sorted numbers of the clients that are set aside."""
+        """Return the sorted numbers of the clients held out."""
         return np.sort(self._order()[: self.num_validation])
 
     def train(self) -> Int64s:
-        """Sorted numbers of the clients that remain."""
+        """Return the sorted numbers of the clients that remain."""
         return np.sort(self._order()[self.num_validation :])
 
     def _order(self) -> Int64s:
@@ -51,7 +51,7 @@ class Holdout:
 
 
 def check_holdout(num_clients: int, clients: float, examples: float) -> None:
-    """Raise ExperimentError unless at most one kind is asked for, and clients are left on both sides."""
+    """Raise ExperimentError unless at most one kind is set, and clients are left on both sides."""
     if clients and examples:
         raise ExperimentError(
             f"holdout (clients) and holdout_examples cannot both be set, but are {clients} and {examples}: "
@@ -65,7 +65,7 @@ def check_holdout(num_clients: int, clients: float, examples: float) -> None:
 
 
 def num_held_out(share: float, sizes: Int64s) -> Int64s:
-    """How many of each client's examples become validation examples; at least one always stays for training.
+    """Return the number of validation examples of each client; at least one example stays for training.
 
     >>> num_held_out(0.5, np.array([1, 4])).tolist()
     [0, 2]
@@ -74,7 +74,7 @@ def num_held_out(share: float, sizes: Int64s) -> Int64s:
 
 
 def hold_out_examples(part: Int64s, share: float, client: int, seed: int) -> tuple[Int64s, Int64s]:
-    """One client's sorted (train, validation) examples, chosen at random; see `num_held_out`."""
+    """Return one client's sorted (train, validation) examples, chosen at random; see `num_held_out`."""
     order = part[permutation(key(seed, "holdout/examples", client), len(part))]
     num_validation = int(num_held_out(share, np.array(len(part), np.int64)))
     return np.sort(order[num_validation:]), np.sort(order[:num_validation])

@@ -1,4 +1,4 @@
-"""`dataset.json`: what a dataset's folder holds, and how large its files must be."""
+"""Defines `dataset.json`, which lists the files of a dataset's folder and their sizes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ FORMAT: Literal[2] = 2
 
 
 def data_file(split: str) -> str:
-    """Name of the file with a split's rows, sorted by client."""
+    """Return the name of the file with a split's rows, sorted by client."""
     return f"{split}.arrow"
 
 
 def index_file(split: str) -> str:
-    """Name of the file with each client's id, first row and number of rows, in order of position."""
+    """Return the name of the file with each client's id, first row and number of rows, in order of position."""
     return f"{split}.index.arrow"
 
 
 class SplitFiles(Section):
     """One split's two files. Every record batch of the rows has `batch_rows` rows, the last one possibly fewer.
 
-    data_blake2b, index_blake2b: checksums in hex (storage/cache.py), looked at where a file has travelled.
+    data_blake2b, index_blake2b: checksums in hex (storage/cache.py), checked after a file was copied.
     """
 
     clients: int = Key(ge=1)
@@ -60,15 +60,15 @@ class Manifest(Section):
 
     @property
     def files(self) -> dict[str, tuple[int, str]]:
-        """Name -> size in bytes and checksum, of every file but the description itself."""
+        """Size in bytes and checksum by name, of every file except the description."""
         found = {}
-        for split, own in self.splits.items():
-            found[data_file(split)] = own.data_bytes, own.data_blake2b
-            found[index_file(split)] = own.index_bytes, own.index_blake2b
+        for split, files in self.splits.items():
+            found[data_file(split)] = files.data_bytes, files.data_blake2b
+            found[index_file(split)] = files.index_bytes, files.index_blake2b
         return found
 
     def of(self, split: str) -> SplitFiles:
-        """The files of a split that exists."""
+        """Return the files of an existing split."""
         return {str(name): files for name, files in self.splits.items()}[split]
 
 
@@ -94,7 +94,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def parsed(text: str | bytes, path: object) -> Manifest:
-    """A description's text, read; `path` says where it lay, for the DataError where it is none."""
+    """Parse a description; `path` names it in the DataError if it is not one."""
     try:
         return Manifest.model_validate_json(text)
     except ValidationError as error:

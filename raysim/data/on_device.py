@@ -1,7 +1,7 @@
-"""How clients' examples reach the device that trains and scores on them: the one way that every caller takes.
+"""Loads clients' examples onto the device that trains and evaluates; every caller uses this module.
 
-`Resident` is a split's rows in one x and one y on a device, as stored, of which any clients' are gathered by index.
-`joined` copies rows into memory that torch allocated, which fixes their alignment and so the bits.
+`Resident` is a split's rows as stored, in one x and one y on a device; clients' rows are gathered by index. `joined`
+copies rows into memory that torch allocated, which fixes their alignment and so the bits.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from raysim.data.split import Arrays
 from raysim.seeds import Int64s
 
 STORED: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPES}
-"""torch's dtype of each that is stored."""
+"""torch's dtype of each stored dtype."""
 
 
 def joined(pieces: Sequence[npt.NDArray[Any]], pinned: bool = False) -> Tensor:
-    """The rows of all pieces one behind the other, as stored, copied on the host.
+    """Copy the rows of all pieces, as stored, into one tensor on the host.
 
     Args:
         pieces: one or more (n, ...) arrays of one dtype; they may be read-only views of a file.
-        pinned: into memory that a card reads by itself.
+        pinned: into memory that a GPU reads directly.
     """
     num_rows = sum(len(piece) for piece in pieces)
     rows = torch.empty((num_rows, *pieces[0].shape[1:]), dtype=STORED[pieces[0].dtype.name], pin_memory=pinned)
@@ -38,8 +38,10 @@ def joined(pieces: Sequence[npt.NDArray[Any]], pinned: bool = False) -> Tensor:
 
 
 def converted(stored: Tensor, field: Field, dtype: torch.dtype) -> Tensor:
-    """Stored rows as models take them, where they are: integers as int64, floats as `dtype`; `stored * scale + offset`
-    as `dtype` where the field says so. The result may be `stored` itself, written to.
+    """Convert stored rows to a model's input, on their device: integers to int64, floats to `dtype`.
+
+    If the field has a scale or an offset, the result is `stored * scale + offset` as `dtype`. It may be `stored`
+    itself, overwritten.
     """
     if field.scale != 1.0 or field.offset != 0.0:
         return stored.to(dtype).mul_(field.scale).add_(field.offset)
@@ -47,18 +49,18 @@ def converted(stored: Tensor, field: Field, dtype: torch.dtype) -> Tensor:
 
 
 BLOCK_BYTES = 32 * 2**20
-"""Of a split that is uploaded, so much is on its way at a time."""
+"""An upload of a split sends this much at a time."""
 
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-"""torch has few kernels for these: their bits are gathered as those of signed numbers."""
+"""torch has few kernels for these dtypes: their bits are gathered as signed numbers."""
 
 Segment = tuple[int, int, int]
 """(client position, first example, one past the last)."""
 
 
 class Resident(NamedTuple):
-    """x: (rows, ...), y: (rows, ...), one of any stored dtype each, on one device; they are not written to.
-    first_rows: int64, (clients,), where each client's rows begin.
+    """x: (rows, ...), y: (rows, ...), each of any stored dtype, on one device; they are not written to.
+    first_rows: int64, (clients,), each client's first row.
     """
 
     x: Tensor
@@ -66,13 +68,13 @@ class Resident(NamedTuple):
     first_rows: Int64s
 
     def gather(self, segments: Sequence[Segment]) -> tuple[Tensor, Tensor]:
-        """The segments' rows one behind the other, on the same device, in memory of their own."""
+        """Return the segments' rows in order, on the same device, in new memory."""
         rows = torch.from_numpy(_rows(self.first_rows, np.array(segments, np.int64))).to(self.x.device)
         return _taken(self.x, rows), _taken(self.y, rows)
 
 
 def in_place(arrays: Arrays) -> Resident:
-    """On the host, over the arrays' own memory."""
+    """Return the rows on the host, over the arrays' memory."""
     with warnings.catch_warnings():
         # Arrays that processes share are read-only, which torch's tensors cannot be; nobody writes to these.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
@@ -80,10 +82,10 @@ def in_place(arrays: Arrays) -> Resident:
 
 
 def uploaded(dataset: FederatedDataset, split: Split, device: torch.device) -> Resident:
-    """A copy of all rows on the device. The split is read once, in order; the host holds a block at a time.
+    """Copy all rows to the device. The split is read once, in order; the host holds a block at a time.
 
     Raises:
-        torch.OutOfMemoryError: the device has not as much memory.
+        torch.OutOfMemoryError: the device has too little memory.
     """
     ends = np.cumsum(split.sizes())
     x, y = (
@@ -101,7 +103,7 @@ def uploaded(dataset: FederatedDataset, split: Split, device: torch.device) -> R
 
 
 def _rows(first_rows: Int64s, segments: Int64s) -> Int64s:
-    """The numbers of the segments' rows, of segments (n, 3)."""
+    """Return the row numbers of segments (n, 3)."""
     position, start, stop = segments.T
     lengths = stop - start
     ends = np.cumsum(lengths)
@@ -114,7 +116,7 @@ def _taken(whole: Tensor, rows: Tensor) -> Tensor:
 
 
 def _blocks(split: Split, most: int) -> Iterator[list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]]:
-    """All rows in order, as lists of pieces of clients with at most `most` rows together."""
+    """Yield all rows in order, as lists of clients' pieces with at most `most` rows in total."""
     block, room = [], most
     for position in range(len(split)):
         x, y = split.client(position)
@@ -132,10 +134,10 @@ def _blocks(split: Split, most: int) -> Iterator[list[tuple[npt.NDArray[Any], np
 
 
 class Examples:
-    """A dataset as one worker sees it. Where rows lie changes no bit of what `load` returns.
+    """A dataset on one worker. The place of the rows changes no bit of the result of `load`.
 
-    Rows of a split that was uploaded are gathered on its device. Those of a split in one array are gathered on the
-    host, any others read client by client, and sent there.
+    Rows of an uploaded split are gathered on its device. Rows of a split in one array are gathered on the host, all
+    others are read client by client; both are then sent to the device.
 
     Args:
         dataset: the run's.
@@ -147,21 +149,21 @@ class Examples:
         self._uploaded: dict[str, Resident] = {}
 
     def upload(self, name: str, device: torch.device) -> None:
-        """Keep a copy of a split on the device from here on.
+        """Copy a split to the device and keep it there.
 
         Raises:
-            torch.OutOfMemoryError: it does not fit; nothing of it stays there.
+            torch.OutOfMemoryError: the split does not fit; nothing of it stays on the device.
         """
         self._uploaded[name] = uploaded(self.dataset, self.dataset.split(name), device)
 
     def let_go(self) -> bool:
-        """Free what was uploaded; whether there was anything."""
+        """Free the uploaded splits; return whether there were any."""
         had = bool(self._uploaded)
         self._uploaded.clear()
         return had
 
     def load(self, name: str, segments: Sequence[Segment], like: Tensor) -> tuple[Tensor, Tensor]:
-        """The segments' (x, y), row behind row, on the device of `like`, floats in its dtype, as `converted` has them.
+        """Return the segments' (x, y), `converted` to the device and dtype of `like`, in order.
 
         Args:
             name: of the split.
@@ -184,7 +186,7 @@ class Examples:
         return x, y
 
     def _whole(self, name: str) -> Resident | None:
-        """The split as it lies on the host, where it is in one array. None is looked at before it is asked for."""
+        """Return the split on the host if it is in one array, else None; the first call looks it up."""
         if name not in self._in_place:
             arrays = self.dataset.split(name).arrays()
             self._in_place[name] = None if arrays is None else in_place(arrays)

@@ -1,4 +1,4 @@
-"""What the sections of sources without clients of their own have in common, and the division it asks for."""
+"""Defines the keys of sources without natural clients, and assigns their examples to clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Assignment = dict[str, list[tuple[str, Int64s]]]
 
 
 class Partitioned(Section):
-    """Keys of every source without clients of its own."""
+    """Keys of every source without natural clients."""
 
     clients: int = Key(ge=1, description='Number of clients, validation clients included; their ids are "0", "1", ...')
     partition: Partition = Key(Iid(), description="How training examples are divided among the clients.")
@@ -45,7 +45,7 @@ class Partitioned(Section):
         chosen = self.partition.sizes_of if isinstance(self.partition, Shuffled) else self.partition
         if isinstance(chosen, Natural):
             raise ValueError(
-                "partition 'natural' needs a source with clients of its own, and this one has none: "
+                "partition 'natural' needs a source with natural clients, and this one has none: "
                 "choose iid, shards, dirichlet, dirichlet_reassign, pachinko, quantity or shuffled"
             )
         return self
@@ -54,11 +54,11 @@ class Partitioned(Section):
 def assign(
     section: Partitioned, train_labels: Int64s, test_labels: Int64s, seed: int, coarse_of: Int64s | None = None
 ) -> Assignment:
-    """Which client of which split gets which examples, in order of position.
+    """Assign examples to the clients of each split, in order of position.
 
     Indices of "train" and "validation" are into the training examples, those of "test" into the test examples. Every
-    training example is in exactly one client of the first two, every test example in exactly one of the last.
-    `coarse_of`: the coarse label of every label, where the source has two levels.
+    training example belongs to exactly one client of the first two splits, every test example to one of "test".
+    `coarse_of`: the coarse label of every label, if the source has two levels.
     """
     parts = divide(section.partition, train_labels, section.clients, seed, coarse_of=coarse_of)
     parts = mix(parts, section.mix, seed)

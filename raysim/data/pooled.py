@@ -1,4 +1,4 @@
-"""All training clients as one: what centralised training looks at."""
+"""Pools all training clients into one, for centralised training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLIENT = "pooled"
 
 @dataclasses.dataclass(frozen=True)
 class PooledSplit:
-    """One client with the examples of all of `split`'s, in order of position."""
+    """One client with the examples of all clients of `split`, in order of position."""
 
     split: Split
 
@@ -26,12 +26,12 @@ class PooledSplit:
         return 1
 
     def sizes(self, positions: Int64s | None = None) -> Int64s:
-        """How many examples there are, int64, once for each position asked for."""
+        """Return the number of examples, int64, once for each position."""
         whole = np.array([self.split.sizes().sum()], np.int64)
         return whole if positions is None else whole[positions]
 
     def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """All examples, copied into memory."""
+        """Copy all examples into memory."""
         check_position(position, 1)
         pairs = [self.split.client(k) for k in range(len(self.split))]
         x, y = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
@@ -39,26 +39,26 @@ class PooledSplit:
         return x, y
 
     def arrays(self) -> Arrays | None:
-        """The split's own, where its clients' rows lie behind each other in order of position."""
+        """Return the split's arrays if its clients' rows are consecutive in order of position, else None."""
         whole = self.split.arrays()
         if whole is None or (np.diff(whole.first_rows) != self.split.sizes()[:-1]).any():
             return None
         return whole._replace(first_rows=whole.first_rows[:1])
 
     def id_of(self, position: int) -> str:
-        """The client's id."""
+        """Return the client's id."""
         check_position(position, 1)
         return CLIENT
 
     def position_of(self, client_id: str) -> int:
-        """0; DataError for another id."""
+        """Return 0; DataError for another id."""
         return position_in({CLIENT: 0}, client_id)
 
 
 def pooled(dataset: FederatedDataset) -> FederatedDataset:
-    """The dataset with its training clients as one; the other splits stay. Nothing is read yet.
+    """Return the dataset with its training clients as one; the other splits stay. Nothing is read yet.
 
-    Whoever trains on it holds all training examples in memory.
+    Training on it holds all training examples in memory.
     """
     return dataclasses.replace(
         dataset,

@@ -1,4 +1,4 @@
-"""What the sections of sources with clients of their own have in common, and the division they ask for."""
+"""Defines the keys of sources with natural clients, and divides their examples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from raysim.seeds import Int64s, key, permutation
 
 
 class Populated(Section):
-    """Keys of every source with clients of its own."""
+    """Keys of every source with natural clients."""
 
     partition: Partition = Key(
         Natural(),
@@ -66,7 +66,7 @@ class Populated(Section):
         natural = isinstance(self.partition, Natural)
         own_sizes = isinstance(self.partition, Shuffled) and isinstance(self.partition.sizes_of, Natural)
         if self.clients is None and not natural and not own_sizes:
-            raise ValueError(f"partition {self.partition.name!r} needs clients = how many there are to be")
+            raise ValueError(f"partition {self.partition.name!r} needs clients = their number")
         if self.clients is not None and own_sizes:
             raise ValueError(
                 "partition 'shuffled' with the sizes of 'natural' has the source's clients: remove clients"
@@ -83,11 +83,11 @@ class Populated(Section):
 
 
 def populate(section: Populated, population: Population, seed: int) -> Iterator[ClientRows]:
-    """The rows of the dataset that the section asks for, in the order in which they are written.
+    """Yield the rows of the section's dataset, in the order in which they are written.
 
     Raises:
-        DataError: from the source, or where no training client is left.
-        ExperimentError: a partition by label of examples that have no single label, or holdout where the source has
+        DataError: from the source, or if no training client is left.
+        ExperimentError: a partition by label of examples without a single label, or holdout from a source that has
             validation clients.
     """
     if isinstance(section.partition, Natural):
@@ -146,7 +146,7 @@ def _check_validation(section: Populated, split: str) -> None:
 
 
 def _whole_clients(stream: Iterator[ClientRows]) -> Iterator[ClientRows]:
-    """Pieces of a training client put together; what is only passed on stays as it comes."""
+    """Yield rows, the pieces of each training client joined; clients of other splits pass unchanged."""
     pieces: list[ClientRows] = []
     for rows in stream:
         if pieces and (rows.split, rows.client) != ("train", pieces[0].client):
@@ -169,7 +169,7 @@ def _joined(pieces: list[ClientRows]) -> ClientRows:
 
 @dataclass(frozen=True, eq=False)
 class _Pool:
-    """A split's examples, one client behind the other; `keys` says whose each is."""
+    """A split's examples, client by client; `keys` is the client of each."""
 
     rows: ClientRows
     keys: Int64s
@@ -213,7 +213,7 @@ def _anew(section: Populated, population: Population, seed: int) -> Iterator[Cli
 
 
 def _labels(section: Populated, population: Population, rows: ClientRows) -> Int64s:
-    """Each example's label; where examples have none, or many, all alike."""
+    """Return each example's label; all equal if examples have no label, or many."""
     if population.num_classes is not None and not population.y.shape:
         return rows.y.astype(np.int64, copy=False)
     chosen = section.partition.sizes_of if isinstance(section.partition, Shuffled) else section.partition

@@ -1,4 +1,4 @@
-"""From a `[data]` section to an opened dataset."""
+"""Prepares and opens the dataset of a `[data]` section."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from raysim.data.writer import DatasetWriter
 from raysim.errors import MissingFileError
 from raysim.seeds import Int64s
 
-# Changes whenever the same source, section and seed are divided otherwise, so that no cache answers with the old way.
+# Changes whenever the same source, section and seed give another division, so that no cache returns the old one.
 _DIVISION = 1
 
 _SOURCES: Mapping[type[Partitioned], Callable[[Any, int], Source]] = MappingProxyType(
@@ -64,16 +64,16 @@ _POPULATIONS: Mapping[type[Populated], Callable[[Any], Population]] = MappingPro
 
 
 def prepare(section: AnyData, seed: int) -> FederatedDataset:
-    """The dataset that a section asks for, made on first use and opened from the cache after that.
+    """Prepare a section's dataset on first use; open it from the cache after that.
 
     Args:
         section: source, partition and holdout.
-        seed: the experiment's; used where the section has none of its own.
+        seed: the experiment's; used if the section has none.
 
     Raises:
-        MissingFileError: a file of the source is not there; says where to get it.
+        MissingFileError: a file of the source is missing; states where to get it.
         DataError: one is damaged.
-        ExperimentError: the partition asked for does not exist for this source.
+        ExperimentError: this source does not have the section's partition.
     """
     seed = seed if section.seed is None else section.seed
     if isinstance(section, Synthetic):
@@ -131,7 +131,7 @@ def _write(path: Path, examples: SourceExamples, section: Partitioned, seed: int
 
 
 def _generated(section: Synthetic, seed: int) -> FederatedDataset:
-    """The section's clients, each computed when it is asked for."""
+    """Return the section's clients, each computed on access."""
 
     def part(name: Part, num_clients: int, members: Callable[[], Int64s] | None = None) -> GeneratedSplit:
         return GeneratedSplit(SyntheticClients(section, seed, name), num_clients, members)

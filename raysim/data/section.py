@@ -1,4 +1,4 @@
-"""The experiment's `[data]` section: which source, divided how."""
+"""Defines the experiment's `[data]` section: a source and its division."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ FORMS = {
     "noisyag": "ag_news with data.train = 'noisyag'",
     "tinyshakespeare": "shakespeare with data.form = 'tiny'",
 }
-"""Forms of sources that go by a name of their own, and how they are asked for."""
+"""Names of datasets that are a form of a source, and the keys that choose the form."""
 
 Data = Annotated[AnyData, Key(discriminator="name")]
 
 PATHS = ("root", "noisyag_root")
 PATHS_BY_SOURCE = {"arrow": ("train", "validation", "test")}
-"""Keys that are paths under one source only."""
+"""Keys that are paths for one source only."""
 
 
 def paths(section: Section) -> set[str]:
-    """The section's keys that are paths: they say nothing about content, fingerprints do."""
+    """Return the section's keys that are paths: the content's identity is its fingerprint, not its path."""
     name = getattr(section, "name", "")
     return {key for key in (*PATHS, *PATHS_BY_SOURCE.get(name, ())) if key in type(section).model_fields}

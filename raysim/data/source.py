@@ -1,4 +1,4 @@
-"""What a source hands over before it is divided: labelled examples, or clients of its own."""
+"""Defines the result of reading a source before its division: labelled examples, or natural clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SourceExamples:
     Attributes:
         x: the features' field; `train_x` is (training examples, *x.shape) and `test_x` (test examples, *x.shape).
         num_classes: labels are int64 in 0..num_classes - 1.
-        coarse_of: the coarse label of every label, (num_classes,), where there are two levels; else None.
+        coarse_of: the coarse label of every label, (num_classes,), if there are two levels; else None.
     """
 
     x: Field
@@ -51,7 +51,7 @@ class ClientRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Clients of a source: writers, users, roles; nothing but `address` and `train_ids` reads much of its files.
+    """Clients of a source: writers, users, roles; only `train_ids` and `stream` read much of its files.
 
     Attributes:
         address: JSON-able; everything that determines the content.

@@ -1,4 +1,4 @@
-"""A split: the protocol of its clients, its rows as arrays, and the errors for a client that it does not have."""
+"""Defines the split: the protocol of its clients, its rows as arrays, and the errors for an unknown client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMPARED = 5_000
 
 
 class Arrays(NamedTuple):
-    """All rows of a split in one x and one y, to be read only; they may hold rows of nobody as well.
+    """All rows of a split in one x and one y, read-only; some rows may belong to no client.
 
     Attributes:
         x: features, (rows, ...).
@@ -33,32 +33,32 @@ class Arrays(NamedTuple):
 class Split(Protocol):
     """Clients of one split, at positions 0 to len - 1.
 
-    Arrays are read-only and may be views of a mapped file or of shared memory: copy before changing. A position that
-    is not there is an IndexError.
+    Arrays are read-only and may be views of a mapped file or of shared memory: copy before changing. An unknown
+    position is an IndexError.
     """
 
     def __len__(self) -> int:
-        """How many clients."""
+        """Return the number of clients."""
         ...
 
     def sizes(self, positions: Int64s | None = None) -> Int64s:
-        """Examples of each client, int64; None: of all clients, in order of position."""
+        """Return the number of examples of each client, int64; None: of all clients, in order of position."""
         ...
 
     def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """The client's (x, y) as stored: (size, *x.shape) and (size, *y.shape)."""
+        """Return the client's (x, y) as stored: (size, *x.shape) and (size, *y.shape)."""
         ...
 
     def arrays(self) -> Arrays | None:
-        """All rows, where they lie in one x and one y; None where they do not, and nothing is joined for it."""
+        """Return all rows if they are stored in one x and one y, else None; nothing is joined."""
         ...
 
     def id_of(self, position: int) -> str:
-        """The client's id."""
+        """Return the client's id."""
         ...
 
     def position_of(self, client_id: str) -> int:
-        """The client's position; DataError with the nearest id if there is none."""
+        """Return the client's position; DataError with the nearest id if there is none."""
         ...
 
 
@@ -69,14 +69,14 @@ def check_position(position: int, num_clients: int) -> None:
 
 
 def unknown_client(client_id: str, ids: Iterable[str], num_clients: int) -> DataError:
-    """The error for an id that is not in a split; `ids` may be endless, only its beginning is compared."""
+    """Return the error for an id that is not in a split; only the beginning of `ids` is compared."""
     nearest = difflib.get_close_matches(client_id, itertools.islice(ids, _COMPARED), n=1, cutoff=0.0)
     hint = f"; the nearest is {nearest[0]!r}" if nearest else ""
     return DataError(f"no client {client_id!r} among the {num_clients} of this split{hint}")
 
 
 def position_in(positions: Mapping[str, int], client_id: str) -> int:
-    """The position of an id, or DataError with the nearest one that exists."""
+    """Return the position of an id, or DataError with the nearest one that exists."""
     position = positions.get(client_id)
     if position is None:
         raise unknown_client(client_id, positions, len(positions))

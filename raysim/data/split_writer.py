@@ -1,4 +1,4 @@
-"""One split of a dataset's folder, as it is written: a batch of rows in memory, the rest on disk."""
+"""Writes one split of a dataset's folder: a batch of rows is in memory, the rest on disk."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SplitWriter:
                 self._flush()
 
     def finish(self) -> SplitFiles:
-        """Write what is left and the index; close the files."""
+        """Write the remaining rows and the index; close the files."""
         self._end_client()
         if self._filled:
             self._flush()
@@ -92,7 +92,7 @@ class SplitWriter:
         )
 
     def close(self) -> None:
-        """Let go of the file, finished or not."""
+        """Close the file, finished or not."""
         self._file.close()
 
     def _end_client(self) -> None:
@@ -114,7 +114,7 @@ class SplitWriter:
 
 
 def _settle(file: BinaryIO) -> None:
-    """Bring a file to the disk and close it, so that the folder's rename cannot outlive its content."""
+    """Flush a file to the disk and close it, so that a crash cannot keep the folder's rename and lose its content."""
     file.flush()
     os.fsync(file.fileno())
     file.close()

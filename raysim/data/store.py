@@ -1,4 +1,4 @@
-"""A store of prepared datasets that many machines share: $RAYSIM_STORE, such as s3://bucket/raysim."""
+"""Reads and fills the store of prepared datasets that machines share: $RAYSIM_STORE, such as s3://bucket/raysim."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ log = logging.getLogger("raysim")
 
 
 def store_uri() -> str | None:
-    """What $RAYSIM_STORE says; None where it says nothing."""
+    """Return the value of $RAYSIM_STORE; None if it is empty or not set."""
     return os.environ.get("RAYSIM_STORE") or None
 
 
 def store() -> Remote | None:
-    """The folder that $RAYSIM_STORE names; None where it names none."""
+    """Return the folder that $RAYSIM_STORE names; None if it names none."""
     uri = store_uri()
     return None if uri is None else Remote(uri)
 
 
 def take(key: str, fingerprint: str | None, remote: Remote) -> Path | None:
-    """This machine's copy of a dataset in the store; None where the store does not hold it.
+    """Return this machine's copy of a dataset in the store; None if the store does not hold it.
 
     Raises:
         RemoteError: the store does not answer.
-        DataError: what it holds is damaged.
+        DataError: the store's files are damaged.
     """
     place = remote.below(f"datasets/{key}")
     if place.find(FILE) is None:
@@ -40,7 +40,7 @@ def take(key: str, fingerprint: str | None, remote: Remote) -> Path | None:
 
 
 def offer(entry: Path, remote: Remote) -> None:
-    """Put a prepared dataset into the store; the description last, so that nobody finds a part of it."""
+    """Put a prepared dataset into the store; the description last, so that no reader finds a part."""
     place = remote.below(f"datasets/{entry.name}")
     try:
         for name in (*read_manifest(entry).files, FILE):

@@ -1,4 +1,4 @@
-"""Some of a split's clients, as a split of their own."""
+"""Defines a subset of a split's clients as a split."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Subset:
     """A view: clients keep their ids and rows, and get new positions.
 
     Attributes:
-        whole: the split they are of.
-        members: their positions in it, rising, int64, (clients,).
+        whole: the clients' original split.
+        members: the clients' positions in `whole`, rising, int64, (clients,).
     """
 
     whole: Split
@@ -29,26 +29,26 @@ class Subset:
         return len(self.members)
 
     def sizes(self, positions: Int64s | None = None) -> Int64s:
-        """Examples per client, int64."""
+        """Return the number of examples per client, int64."""
         return self.whole.sizes(self.members if positions is None else self.members[positions])
 
     def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """The client's rows, as the whole split has them."""
+        """Return the client's rows, as in the whole split."""
         check_position(position, len(self))
         return self.whole.client(int(self.members[position]))
 
     def arrays(self) -> Arrays | None:
-        """The whole split's, from where the members' rows begin."""
+        """Return the whole split's arrays with the members' first rows."""
         whole = self.whole.arrays()
         return None if whole is None else whole._replace(first_rows=whole.first_rows[self.members])
 
     def id_of(self, position: int) -> str:
-        """The client's id."""
+        """Return the client's id."""
         check_position(position, len(self))
         return self.whole.id_of(int(self.members[position]))
 
     def position_of(self, client_id: str) -> int:
-        """The client's position, or DataError with the nearest id."""
+        """Return the client's position, or DataError with the nearest id."""
         try:
             member = self.whole.position_of(client_id)
         except DataError:

@@ -1,4 +1,4 @@
-"""DatasetWriter: stream clients into a folder that `FederatedDataset.open` maps."""
+"""Defines DatasetWriter, which streams clients into a folder that `FederatedDataset.open` maps."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ BATCH_BYTES = 64 * 2**20
 class DatasetWriter:
     """Writes a dataset's folder, client by client, in memory of one record batch per split plus the clients' ids.
 
-    A context manager. Everything goes to a hidden folder beside `path`, which is renamed to `path` when the block ends
-    well and removed when it raises: `path` is there whole or not at all.
+    A context manager. It writes to a hidden folder beside `path`, renames it to `path` when the block ends, and
+    removes it when the block raises: `path` exists whole or not at all.
 
         with DatasetWriter(path, x=Field((784,), "uint8"), y=Field((), "int64"), num_classes=10) as writer:
             writer.write("train", "alice", x, y)
@@ -45,7 +45,7 @@ class DatasetWriter:
         """Prepare to write.
 
         Args:
-            path: the folder to make; must not exist.
+            path: the folder to create; must not exist.
             x: the features' field.
             y: the targets' field: integer with `num_classes`, floating without.
             num_classes: labels are in 0..num_classes - 1; None: regression.
@@ -81,7 +81,7 @@ class DatasetWriter:
         return sum(split.buffered_rows for split in self._splits.values())
 
     def write(self, split: str, client_id: str, x: npt.ArrayLike, y: npt.ArrayLike) -> None:
-        """Add rows of a client; the next call may go on with the same client, or with the same split's next one.
+        """Add rows of a client; the next call may add to the same client, or begin the split's next client.
 
         Args:
             split: "train", "validation" or "test"; splits may alternate.
@@ -90,7 +90,7 @@ class DatasetWriter:
             y: (rows, *y.shape), of the field's dtype.
 
         Raises:
-            DataError: rows that do not fit, a label out of range, or a client that was already left; named.
+            DataError: rows do not fit, a label is out of range, or the client's rows were already finished; by name.
         """
         if split not in SPLITS:
             raise DataError(f"a split must be one of {', '.join(SPLITS)}, but got {split!r}")

@@ -1,7 +1,7 @@
-"""MLflow: a run in the MLflow experiment of the experiment's name; settings as parameters, figures as metrics by round.
+"""Logs to MLflow: a run in the MLflow experiment of that name, with settings as parameters, figures as metrics.
 
-It goes where `MLFLOW_TRACKING_URI` says, else to the SQLite file `mlflow.db` beside the run's folder: MLflow no longer
-keeps up its store of plain files.
+The target is `MLFLOW_TRACKING_URI`, else the SQLite file `mlflow.db` beside the run's folder: MLflow no longer
+maintains its store of plain files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SERVICE, FILE = "mlflow", "mlflow.db"
 MOST_PARAMS = 100
-"""In one call, by MLflow's rules."""
+"""MLflow's limit for one call."""
 
 
 @contextmanager
@@ -48,16 +48,16 @@ def mlflow(run: Logged) -> Iterator[Log]:
 
 
 def apart(figures: Mapping[str, float]) -> dict[str, float]:
-    """The figures; where parameter groups have one each (gsi/fc.weight), the model's own (gsi) is called gsi/model.
+    """Return the figures; if parameter groups have a figure (gsi/fc.weight), the model's (gsi) becomes gsi/model.
 
-    To MLflow's store of files a name is a path, which cannot be both a file and a folder.
+    In MLflow's store of files a name is a path, which cannot be both a file and a folder.
     """
     folders = {name[:place] for name in figures for place, sign in enumerate(name) if sign == "/"}
     return {f"{name}/model" if name in folders else name: value for name, value in figures.items()}
 
 
 def tracking_uri(path: Path) -> str:
-    """Where the run in this folder is tracked."""
+    """Return the tracking URI of the run in this folder."""
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{path.absolute().parent / FILE}"
 
 

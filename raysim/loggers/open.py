@@ -1,4 +1,4 @@
-"""Which loggers there are, whether they can be had, and rows handed to several of them."""
+"""Checks and opens loggers, and passes rows to them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _LOGGERS: dict[str, Logger] = {"tensorboard": tensorboard, "mlflow": mlflow, "wa
 
 
 def check(loggers: Sequence[LoggerName | Log]) -> None:
-    """See before a run begins that its loggers can be had.
+    """Check before a run that its loggers are available.
 
     Raises:
-        ExperimentError: there is no logger of that name, or its package is not installed.
+        ExperimentError: no logger has that name, or its package is not installed.
     """
     for name in loggers:
         if callable(name):
@@ -48,20 +48,20 @@ class _Open(NamedTuple):
 
 
 class Loggers(AbstractContextManager["Loggers"]):
-    """Hands rows to loggers. They open with the first row, when the run's folder is there; each closes at the end.
+    """Passes rows to loggers. They open with the first row, when the run's folder exists, and close at the end.
 
-    A logger that fails is warned of once and left out: the run, and the other loggers, go on.
+    A logger that fails is left out with one warning: the run and the other loggers continue.
     """
 
     def __init__(self, loggers: Sequence[LoggerName | Log], path: Path, experiment: Experiment) -> None:
-        self._asked, self._path, self._experiment = loggers, path, experiment
+        self._loggers, self._path, self._experiment = loggers, path, experiment
         self._open: list[_Open] | None = None
 
     def row(self, row: Row) -> None:
         """Log a finished round."""
         if self._open is None:
             run = Logged(self._path, self._experiment, row["round"])
-            self._open = [opened for asked in self._asked if (opened := _opened(asked, run)) is not None]
+            self._open = [opened for logger in self._loggers if (opened := _opened(logger, run)) is not None]
         self._open = [opened for opened in self._open if _handed(opened, row)]
 
     def __enter__(self) -> Self:
@@ -73,24 +73,24 @@ class Loggers(AbstractContextManager["Loggers"]):
         for name, _, stack in self._open or ():
             try:
                 stack.__exit__(kind, error, trace)
-            except Exception as own:
-                if own is not error:
-                    _warn(name, own)
+            except Exception as failure:
+                if failure is not error:
+                    _warn(name, failure)
 
 
-def _opened(asked: LoggerName | Log, run: Logged) -> _Open | None:
+def _opened(logger: LoggerName | Log, run: Logged) -> _Open | None:
     stack = ExitStack()
-    if callable(asked):
-        return _Open(getattr(asked, "__name__", "of your own"), asked, stack)
+    if callable(logger):
+        return _Open(getattr(logger, "__name__", "user-defined"), logger, stack)
     try:
-        return _Open(asked, stack.enter_context(_LOGGERS[asked](run)), stack)
+        return _Open(logger, stack.enter_context(_LOGGERS[logger](run)), stack)
     except Exception as error:
-        _warn(asked, error)
+        _warn(logger, error)
         return None
 
 
 def _handed(opened: _Open, row: Row) -> bool:
-    """Whether the logger took the row; one that did not is closed."""
+    """Pass a row to a logger; return whether it succeeded. A logger that fails is closed."""
     try:
         opened.log(row)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""TensorBoard: every figure as a scalar, in the folder `tensorboard` of the run; the step is the round."""
+"""Logs to TensorBoard: every figure as a scalar, in the folder `tensorboard` of the run; the step is the round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLDER = "tensorboard"
 
 @contextmanager
 def tensorboard(run: Logged) -> Iterator[Log]:
-    """Write event files; after a resume, what was logged of rounds that are run again is replaced."""
+    """Write event files; after a resume, the figures of repeated rounds are replaced."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(run.path / FOLDER, purge_step=run.first_round)

@@ -1,6 +1,6 @@
-"""Weights & Biases: a run of the project `raysim`, or what `WANDB_PROJECT` says; figures by round, settings as config.
+"""Logs to Weights & Biases: a run of the project `raysim`, or `WANDB_PROJECT`; figures by round, settings as config.
 
-`WANDB_MODE=offline` keeps it in the folder `wandb` of the run, for `wandb sync` to send later.
+`WANDB_MODE=offline` keeps it in the folder `wandb` of the run; `wandb sync` sends it later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SERVICE, PROJECT = "wandb", "raysim"
 
 @contextmanager
 def wandb(run: Logged) -> Iterator[Log]:
-    """Log to Weights & Biases; its own lines on the console stay off, because progress is shown there."""
+    """Log to Weights & Biases; its lines on the console are off, because progress is shown there."""
     import wandb as service
 
     known = stored_id(run.path, SERVICE)

@@ -1,4 +1,4 @@
-"""A bidirectional LSTM over words, for texts with one label (Yang et al. 2023: 300 hidden units)."""
+"""Defines a bidirectional LSTM over words, for texts with one label (Yang et al. 2023: 300 hidden units)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Bilstm(ModelChoice):
 
     0 is padding: its vector stays zero, and its outputs are left out of the maximum.
 
-    Departures: the paper's vectors are pretrained (GloVe), these are drawn and trained; it does not say how a text's
-    outputs become one, which is the maximum here.
+    Departures: the paper's vectors are pretrained (GloVe), these are drawn and trained; the paper does not state how it
+    pools a text's outputs, this model takes the maximum.
     """
 
     name: Literal["bilstm"] = "bilstm"
@@ -38,7 +38,7 @@ class BilstmModule(nn.Module):
         self.fc = nn.Linear(2 * section.hidden, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of each text."""
+        """Return the logits of each text."""
         places: Tensor = self.lstm(self.embedding(x))[0]
         real = (x != 0).unsqueeze(-1)
         # A text without a word keeps its first place.
@@ -49,12 +49,12 @@ class BilstmModule(nn.Module):
 
 
 def make(section: Bilstm, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for texts of shape (batch, time), integers below `section.vocabulary`."""
+    """Return a fresh module for texts of shape (batch, time), integers below `section.vocabulary`."""
     if len(x_shape) != 1:
         raise ModelError(f"bilstm takes texts (time,), but x has shape {x_shape}.")
     if section.vocabulary == "auto":
         raise ModelError(
-            "model.vocabulary = 'auto' is for data whose tokens are words, and of these data nothing says how many "
-            "numbers there are: give a number that all of x is below."
+            "model.vocabulary = 'auto' is for data whose tokens are words, which these are not: give a number that is "
+            "above all of x."
         )
     return BilstmModule(section, section.vocabulary, outputs)

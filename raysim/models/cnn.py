@@ -1,4 +1,4 @@
-"""The EMNIST network of Reddi et al., Adaptive Federated Optimization (2021), table 4: 1,206,590 parameters."""
+"""Defines the EMNIST network of Reddi et al., Adaptive Federated Optimization (2021), table 4: 1,206,590 parameters."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from raysim.models.model import ModelChoice
 class Cnn(ModelChoice):
     """Two 3 x 3 convolutions (32 and 64 channels, no padding), pooling, dropout .25, 128 hidden units, dropout .5.
 
-    The count is that of 28 x 28 grey images with 62 classes; with ten it is 1,199,882.
+    The count is for 28 x 28 grey images with 62 classes; with ten it is 1,199,882.
     """
 
     name: Literal["cnn"] = "cnn"
 
 
 def make(section: Cnn, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for images of shape (batch, channels, height, width)."""
+    """Return a fresh module for images of shape (batch, channels, height, width)."""
     if len(x_shape) != 3 or min(x_shape[1:]) < 6:
         raise ModelError(f"cnn takes images (channels, height >= 6, width >= 6), but x has shape {x_shape}.")
     channels, height, width = x_shape

@@ -1,4 +1,4 @@
-"""The CNN of McMahan et al. (2017): 1,663,370 parameters on 28 x 28 grey images with ten classes."""
+"""Defines the CNN of McMahan et al. (2017): 1,663,370 parameters on 28 x 28 grey images with ten classes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from raysim.models.model import ModelChoice
 class CnnMcmahan(ModelChoice):
     """Two 5 x 5 convolutions (32 and 64 channels, same padding), each with relu and 2 x 2 pooling; 512 hidden units.
 
-    Departure: the paper names the layers but not their padding; "same" is what gives its parameter count.
+    Departure: the paper names the layers but not their padding; "same" gives its parameter count.
     """
 
     name: Literal["cnn_mcmahan"] = "cnn_mcmahan"
 
 
 def make(section: CnnMcmahan, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for images of shape (batch, channels, height, width)."""
+    """Return a fresh module for images of shape (batch, channels, height, width)."""
     if len(x_shape) != 3 or min(x_shape[1:]) < 4:
         raise ModelError(f"cnn_mcmahan takes images (channels, height >= 4, width >= 4), but x has shape {x_shape}.")
     channels, height, width = x_shape

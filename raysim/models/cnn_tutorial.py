@@ -1,6 +1,6 @@
-"""The convolutional network of TensorFlow's tutorial for CIFAR-10, which McMahan et al. (2017) take.
+"""Defines the convolutional network of TensorFlow's tutorial for CIFAR-10, which McMahan et al. (2017) use.
 
-It has 1,068,298 parameters on 24 x 24 colour images; they call that about 10^6.
+It has 1,068,298 parameters on 24 x 24 colour images; the paper states about 10^6.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class CnnTutorial(ModelChoice):
     """Two 5 x 5 convolutions of 64 channels, each with relu, 3 x 3 pooling by 2 and local response normalisation (after
     the first pooling, before the second), then 384 and 192 hidden units.
 
-    Departures: the tutorial decays the weights of the hidden layers, a client's weight decay is for all weights; and
-    pooling windows of even sizes begin one pixel earlier than TensorFlow's.
+    Departures: the tutorial decays the weights of the hidden layers only, a client's weight decay applies to all
+    weights; and pooling windows of even sizes begin one pixel earlier than in TensorFlow.
     """
 
     name: Literal["cnn_tutorial"] = "cnn_tutorial"
 
 
 def make(section: CnnTutorial, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for images of shape (batch, channels, height, width)."""
+    """Return a fresh module for images of shape (batch, channels, height, width)."""
     if len(x_shape) != 3 or min(x_shape[1:]) < 4:
         raise ModelError(f"cnn_tutorial takes images (channels, height >= 4, width >= 4), but x has shape {x_shape}.")
     channels, height, width = x_shape
@@ -54,5 +54,5 @@ def make(section: CnnTutorial, x_shape: tuple[int, ...], outputs: int) -> nn.Mod
 
 
 def _response_norm() -> nn.Module:
-    """x / (1 + .001 / 9 * sum of squares over 4 channels on either side)^.75; torch's alpha is for the sum's mean."""
+    """Return the layer x / (1 + .001 / 9 * sum of squares over 4 channels either side)^.75; torch averages the sum."""
     return nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0)

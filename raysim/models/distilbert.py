@@ -1,4 +1,4 @@
-"""DistilBERT (Sanh et al. 2019) from a folder on this machine, for texts with one label."""
+"""Defines DistilBERT (Sanh et al. 2019) from a folder on this machine, for texts with one label."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Classifier(nn.Module):
         self.encoder = encoder
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of each text."""
+        """Return the logits of each text."""
         logits: Tensor = self.encoder(input_ids=x, attention_mask=(x != 0).long()).logits
         return logits
 
 
 def make(section: Distilbert, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for texts of shape (batch, time)."""
+    """Return a fresh module for texts of shape (batch, time)."""
     if len(x_shape) != 1:
         raise ModelError(f"distilbert takes texts (time,), but x has shape {x_shape}.")
     try:

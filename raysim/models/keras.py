@@ -1,6 +1,6 @@
-"""How Keras draws initial weights, for models whose papers used it: they differ from torch's by much.
+"""Draws initial weights as Keras does, for models whose papers used it; torch's differ much.
 
-A kernel is a matrix of weights; its fans are its inputs and its outputs. Biases are zero unless said otherwise.
+A kernel is a matrix of weights; its fans are its inputs and its outputs. Biases are zero unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import math
 from torch import Tensor, nn
 
 TRUNCATED_STD = 0.87962566103423978
-"""Standard deviation of a standard normal number that is drawn again while it is beyond 2."""
+"""Standard deviation of a standard normal number truncated at 2."""
 
 
 def embedding(module: nn.Embedding) -> nn.Embedding:
-    """Uniform on [-0.05, 0.05]."""
+    """Draw weights uniformly on [-0.05, 0.05]."""
     nn.init.uniform_(module.weight, -0.05, 0.05)
     return module
 
 
 def dense(module: nn.Linear, normal: bool = False) -> nn.Linear:
-    """Variance 2 / (fan in + fan out), Glorot and Bengio (2010): uniform, or normal cut at two deviations."""
+    """Draw weights of variance 2 / (fan in + fan out), Glorot and Bengio (2010): uniform, or truncated normal."""
     nn.init.zeros_(module.bias)
     if normal:
         truncated_normal(module.weight, math.sqrt(2 / sum(module.weight.shape)))
@@ -30,6 +30,6 @@ def dense(module: nn.Linear, normal: bool = False) -> nn.Linear:
 
 
 def truncated_normal(kernel: Tensor, std: float) -> None:
-    """Normal numbers within two deviations, scaled so that `std` is what they have after the cut."""
+    """Draw normal numbers truncated at two deviations, with standard deviation `std` after the truncation."""
     wide = std / TRUNCATED_STD
     nn.init.trunc_normal_(kernel, 0.0, wide, -2 * wide, 2 * wide)

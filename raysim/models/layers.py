@@ -1,4 +1,4 @@
-"""Layers of sequences, as plain modules: causal self-attention, positions, a residual sequence, tied ends."""
+"""Defines layers of sequences as plain modules: causal self-attention, positions, a residual sequence, tied ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn import functional
 
 
 class CausalSelfAttention(nn.Module):
-    """(batch, time, width) -> (batch, time, width); a place attends to itself and to what is before it.
+    """(batch, time, width) -> (batch, time, width); a place attends to itself and to earlier places.
 
     Per head of d = width / heads numbers, with q, k, v the head's shares of x Q^T + b_Q and so on:
     P = softmax(q k^T / sqrt(d) over the places allowed), z = P v; the heads' z side by side go through `out`.
@@ -29,7 +29,7 @@ class CausalSelfAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Products written out: torch's fused attention has no deterministic backward on cards."""
+        """Compute attention by explicit products: torch's fused attention has no deterministic backward on GPUs."""
         q, k, v = (split_heads(project(x), self.heads) for project in (self.query, self.key, self.value))
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + causal_mask(x.shape[-2], q)
         outputs: Tensor = self.out(join_heads(torch.softmax(scores, -1) @ v))
@@ -37,17 +37,17 @@ class CausalSelfAttention(nn.Module):
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(..., time, width) -> (..., heads, time, width / heads)."""
+    """Reshape (..., time, width) -> (..., heads, time, width / heads)."""
     return x.view(*x.shape[:-1], heads, -1).transpose(-2, -3)
 
 
 def join_heads(x: Tensor) -> Tensor:
-    """(..., heads, time, d) -> (..., time, heads * d), contiguous."""
+    """Reshape (..., heads, time, d) -> (..., time, heads * d), contiguous."""
     return x.transpose(-2, -3).flatten(-2)
 
 
 def causal_mask(time: int, like: Tensor) -> Tensor:
-    """(time, time): 0 where the column's place is not after the row's, else -infinity."""
+    """Return the mask (time, time): 0 where the column's place is not after the row's, else -infinity."""
     return torch.full((time, time), -torch.inf, dtype=like.dtype, device=like.device).triu_(1)
 
 
@@ -62,16 +62,16 @@ class Positions(nn.Module):
         self.scale = scale
 
     def forward(self, x: Tensor) -> Tensor:
-        """In the shape of x."""
+        """Return y in the shape of x."""
         return waves(x.shape[-2], x.shape[-1], x) + self.scale * x
 
     def extra_repr(self) -> str:
-        """For print(module)."""
+        """Describe the module for print(module)."""
         return f"scale={self.scale}"
 
 
 def waves(time: int, width: int, like: Tensor) -> Tensor:
-    """(time, width): sin(t / 10000^(2j / width)) in column 2j, the cosine of the same in column 2j + 1."""
+    """Return (time, width): sin(t / 10000^(2j / width)) in column 2j, the cosine of the same in column 2j + 1."""
     column = torch.arange(width, device=like.device)
     rate = 10_000.0 ** (-2 * (column // 2).double() / width)
     angle = torch.arange(time, device=like.device).double().unsqueeze(1) * rate
@@ -86,7 +86,7 @@ class Residual(nn.Module):
         self.body = body
 
     def forward(self, x: Tensor) -> Tensor:
-        """In the shape of x, which the body must keep."""
+        """Return y in the shape of x, which the body must keep."""
         around: Tensor = x + self.body(x)
         return around
 
@@ -103,5 +103,5 @@ class Tied(nn.Module):
         self.body = body
 
     def forward(self, words: Tensor) -> Tensor:
-        """A score for every word at every place."""
+        """Return a score for every word at every place."""
         return functional.linear(self.body(self.embedding(words)), self.embedding.weight)

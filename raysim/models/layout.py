@@ -1,7 +1,7 @@
-"""Where each named tensor lies in one flat vector.
+"""Defines the place of each named tensor in one flat vector.
 
 The engine holds a model as one vector: loading it is one copy, an update is one fused operation, a sum is one addition.
-Every tensor starts at a multiple of 64 bytes, whatever the dtype: fused products into unaligned destinations gave
+Every tensor starts at a multiple of 64 bytes in any dtype: fused products into unaligned destinations gave
 other bits for odd rows (see docs/architecture.md, "What the same bits take"). The gaps hold zeros and stay zero.
 """
 
@@ -39,7 +39,7 @@ class Layout:
 
     @classmethod
     def of(cls, named: Iterable[tuple[str, Tensor]]) -> Layout:
-        """Lay the tensors out in the order given."""
+        """Lay the tensors out in this order."""
         names, shapes, offsets, end = [], [], [], 0
         for name, tensor in named:
             names.append(name)
@@ -50,17 +50,17 @@ class Layout:
 
     @property
     def num_values(self) -> int:
-        """Numbers that belong to a tensor: the gaps left out."""
+        """Numbers of all tensors, without the gaps."""
         return sum(math.prod(shape) for shape in self.shapes)
 
     def pieces(self, flat: Tensor) -> list[Tensor]:
-        """One-dimensional views of the tensors, in layout order, of a (..., size) vector or stack of vectors."""
+        """Return one-dimensional views of the tensors, in layout order, of a (..., size) vector or stack of vectors."""
         return [
             flat.narrow(-1, offset, math.prod(shape)) for offset, shape in zip(self.offsets, self.shapes, strict=True)
         ]
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """Shaped views by name; writing to a view writes to `flat`. A leading client axis is kept."""
+        """Return shaped views by name; writing to a view writes to `flat`. A leading client axis is kept."""
         lead = tuple(flat.shape[:-1])
         return {
             name: piece.view(lead + shape)
@@ -108,14 +108,14 @@ class Layout:
         return within == int(flat.count_nonzero())
 
     def flatten(self, named: Mapping[str, Tensor], dtype: torch.dtype) -> Tensor:
-        """A new vector of shape (size,) with the named tensors in place and zeros in the gaps."""
+        """Return a new vector of shape (size,) with the named tensors in place and zeros in the gaps."""
         flat = torch.zeros(self.size, dtype=dtype)
         for name, view in self.views(flat).items():
             view.copy_(named[name])
         return flat
 
     def flatten_arrays(self, named: Mapping[str, npt.ArrayLike], dtype: torch.dtype) -> Tensor:
-        """As `flatten`, from arrays that a user passed; ModelError names what is missing, unknown or misshapen."""
+        """Flatten a user's arrays; ModelError names a missing, unknown or misshapen tensor."""
         if unknown := sorted(set(named) - set(self.names)):
             raise ModelError(f"params= may only name the model's tensors {list(self.names)}, but got {unknown}.")
         tensors = {}

@@ -1,4 +1,4 @@
-"""Linear model: multinomial logistic regression, or least squares where targets are real."""
+"""Defines the linear model: multinomial logistic regression, or least squares for real targets."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ class Linear(ModelChoice):
 
 
 def make(section: Linear, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for inputs of shape (batch, *x_shape)."""
+    """Return a fresh module for inputs of shape (batch, *x_shape)."""
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), fc=nn.Linear(math.prod(x_shape), outputs)))

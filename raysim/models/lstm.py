@@ -1,4 +1,4 @@
-"""An LSTM as a layer of a sequence: (batch, time, features) -> (batch, time, hidden), from a state of zeros."""
+"""Defines an LSTM as a layer of a sequence: (batch, time, features) -> (batch, time, hidden), from a zero state."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Lstm(nn.Module):
         a_t = W x_t + b + U h_(t-1) + b';  c_t = s(f) c_(t-1) + s(i) tanh(g);  h_t = s(o) tanh(c_t)
 
     with s(z) = 1 / (1 + e^-z). Initial weights and names of parameters are those of nn.LSTM. Departures from it: the
-    final state is dropped, and there may be one bias a layer, as in Keras, where torch has two that learn alike.
+    final state is dropped, and a layer may have one bias, as in Keras; torch has two, which learn alike.
 
     Args:
         features, hidden, layers: widths and depth.
-        biases: 2 as torch has it, 1 leaves out b', 0 both.
+        biases: 2 as in torch, 1 leaves out b', 0 leaves out both.
     """
 
     def __init__(self, features: int, hidden: int, layers: int, biases: Literal[0, 1, 2] = 2) -> None:
@@ -35,17 +35,17 @@ class Lstm(nn.Module):
                 self.register_parameter(f"{name}_l{layer}", nn.Parameter(torch.empty(shape).uniform_(-bound, bound)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The outputs of the last layer."""
-        return run(x, [[self.get_parameter(name) for name in own] for own in self.names], self.hidden)
+        """Return the outputs of the last layer."""
+        return run(x, [[self.get_parameter(name) for name in names] for names in self.names], self.hidden)
 
     @property
     def names(self) -> list[list[str]]:
-        """Of each layer's parameters, in the order of `WEIGHTS`."""
+        """Names of each layer's parameters, in the order of `WEIGHTS`."""
         return [[f"{name}_l{layer}" for name in WEIGHTS[: 2 + self.biases]] for layer in range(self.layers)]
 
 
 def run(x: Tensor, weights: list[list[Tensor]], hidden: int) -> Tensor:
-    """torch's own LSTM over the weights of each layer, `WEIGHTS` less what is left out.
+    """Run torch's LSTM over the weights of each layer, `WEIGHTS` without absent biases.
 
     Args:
         x: (batch, time, features).
@@ -53,8 +53,8 @@ def run(x: Tensor, weights: list[list[Tensor]], hidden: int) -> Tensor:
     biased = len(weights[0]) > 2
     if len(weights[0]) == 3:
         none = x.new_zeros(4 * hidden)
-        weights = [[*own, none] for own in weights]
+        weights = [[*layer, none] for layer in weights]
     state = x.new_zeros(len(weights), x.shape[0], hidden)
-    flat = [weight for own in weights for weight in own]
+    flat = [weight for layer in weights for weight in layer]
     outputs: Tensor = torch.lstm(x, [state, state], flat, biased, len(weights), 0.0, False, False, True)[0]
     return outputs

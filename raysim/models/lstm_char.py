@@ -1,4 +1,4 @@
-"""The next-character network of McMahan et al. (2017) and Reddi et al. (2021): two layers of 256 units."""
+"""Defines the next-character network of McMahan et al. (2017) and Reddi et al. (2021): two layers of 256 units."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class LstmChar(ModelChoice):
     The vocabulary is the data's classes: inputs must be labels too, as each character is the target of the one before.
 
     With e = embedding, h = hidden, V characters and two layers: V e + 4 h (e + h + 2) + 4 h (2 h + 2) + (h + 1) V
-    parameters, 822,570 at 90 characters. Departures: a gate has torch's two biases, which learn alike, where Keras and
-    the papers have one, so Reddi et al. state 820,522 (4 h less a layer). McMahan et al. state 866,578, which is 258
-    characters, one bias a gate, and peepholes from an LSTM's cell to its gates (3 h more a layer); there are none here.
+    parameters, 822,570 at 90 characters. Departures: a gate has torch's two biases, which learn alike; Keras and the
+    papers have one, so Reddi et al. state 820,522 (4 h less per layer). McMahan et al. state 866,578: 258 characters,
+    one bias per gate, and peepholes from an LSTM's cell to its gates (3 h more per layer), which this model lacks.
     """
 
     name: Literal["lstm_char"] = "lstm_char"
@@ -31,7 +31,7 @@ class LstmChar(ModelChoice):
 
 
 def make(section: LstmChar, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for texts of shape (batch, time), integers below `outputs`."""
+    """Return a fresh module for texts of shape (batch, time), integers below `outputs`."""
     if len(x_shape) != 1:
         raise ModelError(f"lstm_char takes texts (time,), but x has shape {x_shape}.")
     return nn.Sequential(

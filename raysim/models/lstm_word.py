@@ -1,4 +1,4 @@
-"""The next-word network of Reddi et al. (2021), appendix C: 4,050,748 parameters at 10,004 words."""
+"""Defines the next-word network of Reddi et al. (2021), appendix C: 4,050,748 parameters at 10,004 words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LstmWord(ModelChoice):
 
 
 def make(section: LstmWord, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for texts of shape (batch, time), integers below `outputs`."""
+    """Return a fresh module for texts of shape (batch, time), integers below `outputs`."""
     if len(x_shape) != 1:
         raise ModelError(f"lstm_word takes texts (time,), but x has shape {x_shape}.")
     embedding, hidden = section.embedding, section.hidden
@@ -54,7 +54,7 @@ def make(section: LstmWord, x_shape: tuple[int, ...], outputs: int) -> nn.Module
 
 @torch.no_grad()
 def _initialised(lstm: Lstm) -> Lstm:
-    """Inputs normal with variance 2 / features (He et al. 2015), states orthogonal, bias 1 where the state is kept."""
+    """Draw input weights with variance 2 / features (He et al. 2015), orthogonal state weights; forget bias 1."""
     from_input, from_state, bias = (lstm.get_parameter(name) for name in lstm.names[0])
     keras.truncated_normal(from_input, math.sqrt(2 / from_input.shape[1]))
     nn.init.orthogonal_(from_state)

@@ -1,8 +1,8 @@
-"""Cross entropy and hits where some places of a row do not count: texts padded to one length.
+"""Computes cross entropy and hits of rows with places that do not count: texts padded to one length.
 
-An example's loss is the sum over its places that are not padding, divided by all of its T places: so every real place
-of a batch weighs alike, and a place of padding changes nothing. Hits are counted where the label is neither padding nor
-one of the `uncounted`, and accuracy is hits over such places (Charles et al. 2021, A.1).
+An example's loss is the sum over its places that are not padding, divided by all its T places. So every real place of a
+batch has the same weight, and padding changes nothing. Hits are counted at labels that are neither padding nor in
+`uncounted`; accuracy is hits over such places (Charles et al. 2021, A.1).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class MaskedCrossEntropy:
     padding: int
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """See the module's head."""
+        """Compute the losses; see the module's docstring."""
         flat = softmax.cross_entropy(outputs.flatten(0, -2), targets.flatten())
         # Not a product: a place of padding may have any loss, infinities included.
         real = torch.where(targets == self.padding, 0.0, flat.view(targets.shape))
@@ -36,17 +36,17 @@ class MaskedHits:
     uncounted: tuple[int, ...]
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """See the module's head."""
+        """Compute the hits; see the module's docstring."""
         right = (outputs.argmax(-1) == targets) & self.counts(targets)
         return right.to(outputs.dtype).flatten(1).mean(1)
 
     def counts(self, targets: Tensor) -> Tensor:
-        """Whether accuracy counts a place; bool, in the shape of targets."""
+        """Return whether accuracy counts a place; bool, in the shape of targets."""
         found = torch.ones_like(targets, dtype=torch.bool)
         for label in self.uncounted:
             found &= targets != label
         return found
 
     def counted(self, targets: Tensor) -> Tensor:
-        """Places that count over all T places; float64 (batch,)."""
+        """Return the places that count over all T places; float64 (batch,)."""
         return self.counts(targets).double().flatten(1).mean(1)

@@ -1,4 +1,7 @@
-"""Multi-layer perceptron. McMahan et al.'s 2NN is `hidden = [200, 200]` on 784 inputs: 199,210 parameters."""
+"""Defines the multi-layer perceptron.
+
+McMahan et al.'s 2NN is `hidden = [200, 200]` on 784 inputs: 199,210 parameters.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class Mlp(ModelChoice):
 
 
 def make(section: Mlp, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for inputs of shape (batch, *x_shape)."""
+    """Return a fresh module for inputs of shape (batch, *x_shape)."""
     widths = [math.prod(x_shape), *section.hidden]
     activation = {"relu": nn.ReLU, "tanh": nn.Tanh}[section.activation]
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())

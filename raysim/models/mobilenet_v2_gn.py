@@ -1,4 +1,4 @@
-"""MobileNetV2 (Sandler et al. 2018) with group norm, as Hsu, Qi and Brown (2020) and Wang et al. (2021) use it."""
+"""Defines MobileNetV2 (Sandler et al. 2018) with group norm, as in Hsu, Qi and Brown (2020) and Wang et al. (2021)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MobilenetV2Gn(ModelChoice):
 
 
 class Inverted(nn.Module):
-    """1 x 1 convolution to more channels, 3 x 3 on each alone, 1 x 1 to fewer; x added where the shape stays."""
+    """1 x 1 convolution to more channels, 3 x 3 on each alone, 1 x 1 to fewer; plus x if the shape stays."""
 
     def __init__(self, channels_in: int, channels: int, expansion: int, stride: int, groups: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Inverted(nn.Module):
         self.layers = nn.Sequential(*layers, *_normed(wide, channels, 1, 1, 1, groups))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, channels_in, h, w) -> (batch, channels, h / stride, w / stride)."""
+        """Map (batch, channels_in, h, w) -> (batch, channels, h / stride, w / stride)."""
         h: Tensor = self.layers(x)
         return h + x if self._residual else h
 
@@ -49,7 +49,7 @@ def _normed(channels_in: int, channels: int, size: int, stride: int, alone: int,
 
 
 def make(section: MobilenetV2Gn, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for images of shape (batch, channels, height, width)."""
+    """Return a fresh module for images of shape (batch, channels, height, width)."""
     if len(x_shape) != 3:
         raise ModelError(f"mobilenet_v2_gn takes images (channels, height, width), but x has shape {x_shape}.")
     if 8 % section.groups:

@@ -1,4 +1,4 @@
-"""What the engine knows of a module: how to make it, and where its tensors lie.
+"""Defines the engine's view of a module: its factory, and the layouts of its tensors.
 
 Trainable parameters, floating buffers, integer buffers and frozen parameters are kept apart by construction: only the
 first enter norms and the server step; floating buffers are averaged, integer buffers take the maximum, frozen
@@ -25,7 +25,7 @@ ModuleFactory = Callable[[], nn.Module]
 
 @dataclass(frozen=True)
 class Model:
-    """A module factory and the layouts of what it makes.
+    """A module factory and the layouts of its modules.
 
     `constants` are the frozen parameters by name: every worker's module gets these values.
     """
@@ -46,7 +46,7 @@ class Weights:
     counters: Tensor
 
     def to_named(self, model: Model) -> dict[str, Tensor]:
-        """Copies by name, parameters first: what users see as `params`."""
+        """Return copies by name, parameters first: the `params` of users."""
         named = model.params.views(self.params) | model.buffers.views(self.buffers)
         named |= model.counters.views(self.counters)
         return {name: tensor.clone() for name, tensor in named.items()}
@@ -56,10 +56,10 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype) -> tuple[Model
     """Make the module once, with initial weights addressed by the seed, and read its layouts.
 
     Args:
-        factory: returns a new module; it may draw from torch's global generator, which is seeded for the call and put
-            back after it.
+        factory: returns a new module; it may draw from torch's global generator, which is seeded for the call and
+            restored after it.
         seed: the model's seed.
-        dtype: what weights are kept in.
+        dtype: of the weights.
     """
     if isinstance(factory, nn.Module):
         raise ModelError("model= must be a function that returns a new module, but got a module: pass `lambda: ...`.")
@@ -75,7 +75,7 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype) -> tuple[Model
         raise ModelError("The module has no trainable parameter (requires_grad), so there is nothing to learn.")
     constants = {n: p.detach().clone() for n, p in module.named_parameters() if not p.requires_grad}
     floating = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
-    # Boolean buffers are masks that the factory makes: nothing about them is learnt, so they stay with the module.
+    # Boolean buffers are masks that the factory makes: they are not learnt, so they stay with the module.
     integer = [(n, b) for n, b in module.named_buffers() if not b.is_floating_point() and b.dtype != torch.bool]
     model = Model(factory, Layout.of(trainable), Layout.of(floating), Layout.of(integer), constants)
     weights = Weights(
@@ -87,7 +87,7 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype) -> tuple[Model
 
 
 def replace_params(model: Model, weights: Weights, named: Mapping[str, npt.ArrayLike]) -> Weights:
-    """The weights with the user's initial values: every trainable parameter, and buffers where they are named."""
+    """Return the weights with the user's initial values: every trainable parameter, and any named buffers."""
     buffers = model.buffers.views(weights.buffers) | {n: named[n] for n in named if n in model.buffers.names}
     counters = model.counters.views(weights.counters) | {n: named[n] for n in named if n in model.counters.names}
     others = set(model.buffers.names) | set(model.counters.names)
@@ -101,7 +101,7 @@ def replace_params(model: Model, weights: Weights, named: Mapping[str, npt.Array
 
 
 def bind(model: Model, weights: Weights, device: torch.device) -> nn.Module:
-    """A module whose parameters and buffers *are* views of `weights`: writing the vectors is loading the model."""
+    """Return a module whose parameters and buffers *are* views of `weights`: writing the vectors loads the model."""
     with torch.random.fork_rng(devices=[]):
         module = model.factory()
     module.to(device=device, dtype=weights.params.dtype)

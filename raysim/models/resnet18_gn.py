@@ -1,4 +1,4 @@
-"""ResNet-18 with group norm, for small images (Hsieh et al. 2020; Reddi et al. 2021).
+"""Defines ResNet-18 with group norm, for small images (Hsieh et al. 2020; Reddi et al. 2021).
 
 It has 11,220,132 parameters at 100 classes.
 """
@@ -42,13 +42,13 @@ class GroupNormBlock(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, channels_in, h, w) -> (batch, channels, h / stride, w / stride)."""
+        """Map (batch, channels_in, h, w) -> (batch, channels, h / stride, w / stride)."""
         h = relu(self.norm1(self.conv1(x)))
         return relu(self.norm2(self.conv2(h)) + self.shortcut(x))
 
 
 def make(section: Resnet18Gn, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for images of shape (batch, channels, height, width)."""
+    """Return a fresh module for images of shape (batch, channels, height, width)."""
     if len(x_shape) != 3:
         raise ModelError(f"resnet18_gn takes images (channels, height, width), but x has shape {x_shape}.")
     if 64 % section.groups:

@@ -1,4 +1,4 @@
-"""ResNet-56 for CIFAR (He et al. 2016, section 4.2), with batch or group norm: 853,018 parameters at ten classes."""
+"""Defines ResNet-56 for CIFAR (He et al. 2016, section 4.2), with batch or group norm: 853,018 parameters."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ _BLOCKS = 9
 class Resnet56(ModelChoice):
     """A 3 x 3 convolution, three stages of nine blocks with 16, 32 and 64 channels, and a linear layer: 56 layers.
 
-    A shortcut that changes the shape takes every other pixel and fills up with zero channels (option A), without
-    parameters.
+    A shortcut that changes the shape takes every other pixel and adds zero channels (option A), without parameters.
     """
 
     name: Literal["resnet56"] = "resnet56"
@@ -30,7 +29,7 @@ class Resnet56(ModelChoice):
 
 
 class BatchNormBlock(nn.Module):
-    """relu(norm(conv(relu(norm(conv(x))))) + x), x subsampled and filled up where the shape changes."""
+    """relu(norm(conv(relu(norm(conv(x))))) + x), with x subsampled and padded if the shape changes."""
 
     def __init__(self, channels_in: int, channels: int, section: Resnet56) -> None:
         super().__init__()
@@ -42,7 +41,7 @@ class BatchNormBlock(nn.Module):
         self.norm2 = norm(section, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, channels_in, h, w) -> (batch, channels, h, w), or half the height and width."""
+        """Map (batch, channels_in, h, w) -> (batch, channels, h, w), or half the height and width."""
         h = self.norm2(self.conv2(relu(self.norm1(self.conv1(x)))))
         if self._added:
             x = pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self._added // 2, self._added - self._added // 2))
@@ -50,12 +49,12 @@ class BatchNormBlock(nn.Module):
 
 
 def norm(section: Resnet56, channels: int) -> nn.Module:
-    """The section's norm over that many channels."""
+    """Return the section's norm over this number of channels."""
     return nn.BatchNorm2d(channels) if section.norm == "batch" else nn.GroupNorm(section.groups, channels)
 
 
 def make(section: Resnet56, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for images of shape (batch, channels, height, width)."""
+    """Return a fresh module for images of shape (batch, channels, height, width)."""
     if len(x_shape) != 3:
         raise ModelError(f"resnet56 takes images (channels, height, width), but x has shape {x_shape}.")
     if section.norm == "group" and 16 % section.groups:

@@ -1,4 +1,4 @@
-"""The `[model]` section: a choice of family, and the factory that the choice means."""
+"""Defines the `[model]` section: the choice of a model, and its factory."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ _MAKERS: Mapping[type[ModelChoice], Callable[[Any, tuple[int, ...], int], Any]] 
 
 
 def factory(section: ModelSection, x_shape: tuple[int, ...], outputs: int) -> ModuleFactory:
-    """A picklable function that makes the module for inputs (batch, *x_shape) and that many outputs."""
+    """Return a picklable function that makes the module for inputs (batch, *x_shape) and that many outputs."""
     return partial(_MAKERS[type(section)], section, x_shape, outputs)

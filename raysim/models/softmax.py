@@ -1,8 +1,8 @@
-"""Softmax over the last axis, fast where that axis is short, and with the same bits for a row wherever it stands.
+"""Computes softmax over the last axis, fast for a short axis, and with the same bits for a row at any place.
 
-torch's kernels go along the last axis in vectors, which ten classes do not fill: they then go number by number, and 640
-rows of them take 135 us. Filled up with minus infinity to a whole vector, whose shares are 0, they take 40 us. Going
-along the first axis would be as fast, but there the rows that do not fill the last vector have other bits.
+torch's kernels process the last axis in vectors. Ten classes do not fill a vector, so torch processes them number by
+number: 640 such rows take 135 us. Padded with minus infinity to a whole vector, whose shares are 0, they take 40 us.
+The first axis would be as fast, but there the rows that do not fill the last vector have other bits.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ VECTOR = 16
 """Numbers that fill a vector."""
 
 MANY = 64
-"""Rows from which filling them up pays."""
+"""Number of rows from which padding pays."""
 
 
 class Softmax:
     """exp(x) / sum of exp(x) over the last axis of x (..., classes); keeps memory from call to call.
 
     Args:
-        many: rows from which short ones are filled up; 0 makes a row's bits a function of the row alone.
+        many: number of rows from which short rows are padded; 0 makes a row's bits a function of the row alone.
     """
 
     def __init__(self, many: int = MANY) -> None:
@@ -32,7 +32,7 @@ class Softmax:
         self._filled = torch.empty(0, 0)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Fresh memory, in which rows may lie a vector apart."""
+        """Compute into new memory, in which rows may lie a vector apart."""
         if not _is_flat_and_short(x, self._many):
             return torch.softmax(x, -1)
         rows, classes = x.shape
@@ -44,9 +44,9 @@ class Softmax:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log softmax(logits)[label] per row: logits (rows, classes), labels (rows,).
+    """Return -log softmax(logits)[label] per row: logits (rows, classes), labels (rows,).
 
-    Where no gradient is wanted, rows are scored many at a time, and a row's bits are a function of the row alone.
+    Without a gradient, many rows are scored at a time, and a row's bits are a function of the row alone.
     """
     if _is_flat_and_short(logits, MANY if logits.requires_grad else 0):
         filled = pad(logits, (0, VECTOR - logits.shape[1]), value=-math.inf)
@@ -55,5 +55,5 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _is_flat_and_short(x: Tensor, many: int) -> bool:
-    # On cards one kernel is a launch, and fewer launches win.
+    # On GPUs each kernel is a launch, and fewer launches are faster.
     return x.dim() == 2 and x.shape[1] < VECTOR and x.shape[0] >= many and x.device.type == "cpu"

@@ -1,8 +1,8 @@
-"""Tasks: what is minimised and what is counted, given outputs and targets.
+"""Defines tasks: the loss to minimise and the predictions to count, from outputs and targets.
 
-classification: integer targets. Loss is the cross entropy, a prediction is correct where the largest logit is the
-label. Outputs (batch, classes) with targets (batch,), or (batch, time, classes) with (batch, time): then an example's
-loss and correctness are means over time; where labels mark padding, see masked.py.
+classification: integer targets. Loss is the cross entropy, a prediction is correct if the largest logit is the label.
+Outputs (batch, classes) with targets (batch,), or (batch, time, classes) with (batch, time): then an example's loss and
+correctness are means over time; for labels that mark padding see masked.py.
 regression: real targets. Loss is the squared error, averaged over an example's outputs; nothing is counted.
 """
 
@@ -36,7 +36,7 @@ class Task:
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy per example, averaged over time where there is a time axis.
+    """Return the cross entropy per example, averaged over a time axis if there is one.
 
     >>> cross_entropy(torch.zeros(1, 4), torch.tensor([2])).exp().round(decimals=4).tolist()
     [4.0]
@@ -48,7 +48,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def hits(outputs: Tensor, targets: Tensor) -> Tensor:
-    """1 where the largest logit is the target, else 0; averaged over time where there is a time axis.
+    """Return 1 if the largest logit is the target, else 0; averaged over a time axis if there is one.
 
     >>> hits(torch.tensor([[0.0, 9.0], [9.0, 0.0]]), torch.tensor([1, 1])).tolist()
     [1.0, 0.0]
@@ -58,12 +58,12 @@ def hits(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """(output - target)^2 averaged over an example's outputs.
+    """Return (output - target)^2 averaged over an example's outputs.
 
     >>> squared_error(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0, 1.0])).tolist()
     [0.0, 4.0]
     """
-    # A module ending in one output gives (batch, 1): left alone it would broadcast against (batch,) to (batch, batch).
+    # A module with one output gives (batch, 1), which would broadcast against (batch,) to (batch, batch).
     squares = (outputs.reshape(targets.shape) - targets) ** 2
     return squares.flatten(1).mean(1) if squares.dim() > 1 else squares
 
@@ -71,7 +71,7 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 def task_for(
     num_classes: int | None, loss: Loss | None, padding: int | None = None, uncounted: tuple[int, ...] = ()
 ) -> Task:
-    """The data's own task, with the user's loss in place of the default where one is given.
+    """Return the data's task, with the user's loss in place of the default, if any.
 
     Args:
         num_classes: None: regression.
@@ -82,14 +82,14 @@ def task_for(
     if num_classes is None:
         return Task(loss or squared_error, None)
     if padding is not None or uncounted:
-        own = cross_entropy if padding is None else MaskedCrossEntropy(padding)
+        default = cross_entropy if padding is None else MaskedCrossEntropy(padding)
         hits_that_count = MaskedHits(uncounted if padding is None else (padding, *uncounted))
-        return Task(loss or own, hits_that_count, hits_that_count.counted)
+        return Task(loss or default, hits_that_count, hits_that_count.counted)
     return Task(loss or cross_entropy, hits)
 
 
 def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | None, own_loss: bool) -> None:
-    """ModelError unless outputs and losses have the shapes that the task is defined for."""
+    """Raise ModelError unless outputs and losses have the shapes that the task is defined for."""
     if not isinstance(outputs, Tensor):
         raise ModelError(f"The module must return one tensor, but it returned {type(outputs).__name__}.")
     batch = targets.shape[0]

@@ -1,4 +1,4 @@
-"""The next-word transformer of A Field Guide to Federated Optimization (Wang et al. 2021): three layers of width 96."""
+"""Defines the next-word transformer of A Field Guide to Federated Optimization (Wang et al. 2021)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from raysim.models.model import ModelChoice
 
 
 class TransformerWord(ModelChoice):
-    """Words to `embedding` numbers, times sqrt(embedding), plus waves of place; to `width` and dropout; then `layers`
-    times causal self-attention and a network of one `hidden` relu layer, each with dropout, a way around it, and
-    layer normalisation behind; back to `embedding`, and scores against the words' own embeddings.
+    """Word embeddings, times sqrt(embedding), plus sinusoidal positions; a linear layer to `width` and dropout; then
+    `layers` times causal self-attention and a network of one `hidden` relu layer, each with dropout, a residual
+    connection and layer normalisation after it; back to `embedding`, and scores against the word embeddings.
 
     With d = embedding, m = width, h = hidden, V words: V d + 2 d m + m + d + layers (4 m^2 + 2 m h + 9 m + h)
     parameters. The vocabulary is the data's classes. Structure and initial weights are those of the paper's code, sizes
@@ -41,7 +41,7 @@ class TransformerWord(ModelChoice):
 
 
 def make(section: TransformerWord, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """A fresh module for texts of shape (batch, time), integers below `outputs`."""
+    """Return a fresh module for texts of shape (batch, time), integers below `outputs`."""
     if len(x_shape) != 1:
         raise ModelError(f"transformer_word takes texts (time,), but x has shape {x_shape}.")
     parts: OrderedDict[str, nn.Module] = OrderedDict(

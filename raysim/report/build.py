@@ -1,4 +1,4 @@
-"""`raysim report`: from folders of runs to a page, with every picture as PNG and SVG and its data as CSV."""
+"""Builds the page of `raysim report` from folders of runs, with each picture as PNG and SVG and its data as CSV."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE, PICTURES = "index.html", "figures"
 
 
 class Built(NamedTuple):
-    """Where the page lies, how many figures it has, and what its reader is warned of."""
+    """The page's path, its number of figures, and its warnings."""
 
     page: Path
     figures: int
@@ -28,43 +28,43 @@ class Built(NamedTuple):
 
 
 def build(folders: Sequence[Path], out: Path, target: float | None = None) -> Built:
-    """Write `out`/index.html and `out`/figures/; an older report there is replaced, other files are left alone.
+    """Write `out`/index.html and `out`/figures/; an older report there is replaced, other files stay.
 
     Args:
-        folders: of runs, trials, sweeps, or folders that hold such.
+        folders: of runs, trials or sweeps, or folders that contain them.
         out: the report's folder.
-        target: the accuracy, from 0 to 1, of rounds to target; None for one that the runs suggest.
+        target: the accuracy, from 0 to 1, of rounds to target; None for a share of the best.
 
     Raises:
-        RunFolderError: a folder is not there, or holds no run that can be read.
+        RunFolderError: a folder is missing, or contains no readable run.
     """
     runs, unread = read_all(folders)
     groups, careful = grouped(runs)
-    made = [(kind, list(kind.make(groups))) for kind in kinds(target)]
+    by_kind = [(kind, list(kind.make(groups))) for kind in kinds(target)]
     pictures = out / PICTURES
     pictures.mkdir(parents=True, exist_ok=True)
     _clear(out)
     sections: dict[str, list[Picture]] = {}
-    for kind, figures in made:
+    for kind, figures in by_kind:
         for figure in figures:
             drawn = render(figure)
             (pictures / f"{figure.name}.png").write_bytes(drawn.png)
             (pictures / f"{figure.name}.svg").write_text(drawn.svg, encoding="utf-8")
             csv.write_csv(figure.data, pictures / f"{figure.name}.csv")
             sections.setdefault(kind.section, []).append(Picture(figure, drawn.svg))
-    absent = [f"{kind.title} ({kind.needs})" for kind, figures in made if not figures]
+    absent = [f"{kind.title} ({kind.needs})" for kind, figures in by_kind if not figures]
     text = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES)
     atomic.write_text(out / PAGE, text)
     return Built(out / PAGE, sum(map(len, sections.values())), (*unread, *careful))
 
 
 def default_folder(folders: Sequence[Path]) -> Path:
-    """Inside the folder that is reported on; for several, or for one elsewhere, in the working folder."""
+    """Return a folder inside the reported folder; for several, or for a URI, one in the working folder."""
     return folders[0] / "report" if len(folders) == 1 and uri_of(folders[0]) is None else Path("report")
 
 
 def _clear(out: Path) -> None:
-    """Drop the pictures of an older report: some of its figures may not be made again."""
+    """Remove the pictures of an older report: the new report may lack some of them."""
     older = out / PAGE
     if older.is_file() and GENERATOR in older.read_text(encoding="utf-8", errors="replace"):
         for kind in ("png", "svg", "csv"):

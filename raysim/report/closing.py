@@ -1,4 +1,4 @@
-"""What a run, its trials or a sweep came to, as a table: the last thing that `raysim run` prints."""
+"""Summarises a run, its trials or a sweep as a table, which `raysim run` prints last."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 Line = tuple[str, str]
 
 Columns = Mapping[str, tuple[int, Any]]
-"""Column -> the index of the newest round that has a value, and that value; (0, None) where none has."""
+"""Column -> the index and the value of the newest round that has a value; (0, None) if none has."""
 
 
 def table(lines: Sequence[Line]) -> Table:
-    """The lines, laid out."""
+    """Return the lines as a table."""
     from rich.table import Table
     from rich.text import Text
 
@@ -34,17 +34,17 @@ def table(lines: Sequence[Line]) -> Table:
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in lines:
-        # Text, not str: a path with brackets is no markup.
+        # Text, not str: a path may contain brackets, which are no markup.
         grid.add_row(label, Text(text))
     return grid
 
 
 def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
-    """The table's rows, label and text.
+    """Return the table's rows, label and text.
 
     Args:
-        experiment: what was run.
-        rounds: its records, one row per finished round, those before a resume included.
+        experiment: the run's.
+        rounds: its records, one row per finished round, rounds before a resume included.
         path: the run's folder.
     """
     return [
@@ -56,7 +56,7 @@ def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
 
 
 def lines_of(run: UnderWay, rounds: pa.Table) -> list[Line]:
-    """Likewise of a run that was followed: its folder may be on another machine."""
+    """Return the rows of an attached run: its folder may be on another machine."""
     if run.is_here:
         return lines(run.experiment, rounds, run.path)
     again = f"on {run.host}: {_resume(run.experiment, rounds, run.folder)}"
@@ -78,13 +78,13 @@ def _figures(experiment: Experiment, rounds: pa.Table) -> list[Line]:
 
 
 def _workers(columns: Columns) -> str:
-    """How many trained clients in the last round."""
+    """Return the number of workers that trained clients in the last round."""
     _, count = columns.get("workers", (0, None))
     return "unknown" if count is None else f"{count:,}"
 
 
 def _resume(experiment: Experiment, rounds: pa.Table, folder: str) -> str:
-    """The command worth trying next: the rest of the rounds, or as many again."""
+    """Return a command for the next step: the remaining rounds, or the same number again."""
     done = rounds.num_rows
     return f"raysim resume {folder}" + (f" --rounds {2 * done}" if done >= experiment.rounds else "")
 
@@ -97,10 +97,10 @@ def _rounds(experiment: Experiment, rounds: pa.Table) -> str:
 def _training(columns: Columns) -> Iterator[Line]:
     _, loss = columns.get("loss", (0, None))
     _, accuracy = columns.get("accuracy", (0, None))
-    said = [f"accuracy {figures.share(accuracy)}"] if accuracy is not None else []
-    said += [f"loss {figures.loss(loss)}"] if loss is not None else []
-    if said:
-        yield "training", ", ".join(said)
+    parts = [f"accuracy {figures.share(accuracy)}"] if accuracy is not None else []
+    parts += [f"loss {figures.loss(loss)}"] if loss is not None else []
+    if parts:
+        yield "training", ", ".join(parts)
 
 
 def _evaluation(columns: Columns) -> Iterator[Line]:
@@ -109,9 +109,9 @@ def _evaluation(columns: Columns) -> Iterator[Line]:
         if value is None:
             continue
         _, loss = columns.get(f"eval/{split}/loss", (0, None))
-        said = [f"accuracy {figures.share(value)}"] if headline.endswith("/accuracy") else []
-        said += [f"loss {figures.loss(loss)}"] if loss is not None else []
-        yield split, f"{', '.join(said)} (after round {index + 1:,})"
+        parts = [f"accuracy {figures.share(value)}"] if headline.endswith("/accuracy") else []
+        parts += [f"loss {figures.loss(loss)}"] if loss is not None else []
+        yield split, f"{', '.join(parts)} (after round {index + 1:,})"
         spread = {p: columns[name][1] for p, name in percentiles(columns, split).items()}
         if len(set(spread.values())) > 1:  # one pooled client has no spread
             among = "   ".join(f"p{p:g} {figures.share(v)}" for p, v in spread.items() if v is not None)
@@ -129,8 +129,8 @@ def _simulated(rounds: pa.Table) -> Iterator[Line]:
     time_s = _sum(rounds, "simulated_time_s")
     if time_s > 0:
         left_out = int(sum(_sum(rounds, name) for name in ("dropped", "late", "discarded")))
-        said = f", {figures.counted(left_out, 'client')} of {_sum(rounds, 'asked'):,.0f} did not count"
-        yield "simulated", f"{figures.duration(time_s)}{said if left_out else ''}"
+        left_out_text = f", {figures.counted(left_out, 'client')} of {_sum(rounds, 'asked'):,.0f} did not count"
+        yield "simulated", f"{figures.duration(time_s)}{left_out_text if left_out else ''}"
 
 
 def _trouble(rounds: pa.Table) -> Iterator[Line]:
@@ -141,13 +141,13 @@ def _trouble(rounds: pa.Table) -> Iterator[Line]:
 
 
 def pictures(path: Path) -> Iterator[Line]:
-    """The pictures that lie in the folder."""
+    """Yield the pictures in the folder."""
     for picture in sorted(path.glob("*.png")):
         yield "picture", str(picture)
 
 
 def newest(rounds: pa.Table, name: str) -> tuple[int, Any]:
-    """The newest value of a column that is not null, and its round's index; (0, None) where there is none."""
+    """Return the newest value of a column that is not null, and its round's index; (0, None) if there is none."""
     pairs = zip(rounds["round"].to_pylist(), rounds[name].to_pylist(), strict=True)
     return next(((index, value) for index, value in reversed(list(pairs)) if value is not None), (0, None))
 
@@ -158,10 +158,10 @@ def _sum(rounds: pa.Table, name: str) -> float:
 
 
 def lines_of_trials(experiment: Experiment, summary: pa.Table, path: Path) -> list[Line]:
-    """Likewise of several trials.
+    """Return the rows of several trials.
 
     Args:
-        experiment: what was run, with its trials.
+        experiment: of the trials.
         summary: mean and standard deviation of every figure, one row per round.
         path: the folder of all trials.
     """
@@ -178,7 +178,7 @@ def lines_of_trials(experiment: Experiment, summary: pa.Table, path: Path) -> li
 
 
 def headlined(summary: pa.Table) -> Iterator[Line]:
-    """The newest figures of training and of each evaluated split: mean, and deviation where several trials have it."""
+    """Yield the newest figures of training and of each evaluated split: mean, and deviation of several trials."""
     means, deviations = _newest(part(summary, MEAN)), _newest(part(summary, DEVIATION))
     named = {"training": "accuracy" if "accuracy" in means else "loss", **headlines(means)}
     for label, name in named.items():
@@ -196,11 +196,11 @@ def _newest(table: pa.Table) -> Columns:
 
 
 def lines_of_sweep(experiment: Experiment, points: Sequence[tuple[str, pa.Table]], path: Path) -> list[Line]:
-    """Likewise of a sweep.
+    """Return the rows of a sweep.
 
     Args:
-        experiment: what was swept.
-        points: each one's label and rounds; those of several trials have a column `trial`.
+        experiment: of the sweep.
+        points: label and rounds of each point; rounds of several trials have a column `trial`.
         path: the folder of the sweep.
     """
     count = experiment.trials.count

@@ -1,7 +1,8 @@
-"""Methods compared on one figure: mean and deviation of each, and the difference of trials with the same seeds, tested.
+"""Compares methods on one figure: mean and deviation of each, and a paired test of trials with the same seeds.
 
-Trials with the same seeds meet the same data and cohorts, so what they differ in is the method: the difference is taken
-pair by pair, and its mean tested against 0. p-values of several methods beside one are corrected by Holm's procedure.
+Trials with the same seeds have the same data and cohorts, so they differ only in the method. The difference is computed
+pair by pair, and its mean is tested against 0. If several methods are compared with the first, Holm's procedure
+corrects the p-values.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from raysim.report.groups import Group, headline
 from raysim.report.series import over_trials
 
 Test = Literal["t", "wilcoxon"]
-"""Student's t of the differences, which takes them to be normal; or Wilcoxon's signed ranks, which does not."""
+"""Student's t, which assumes normal differences; or Wilcoxon's signed ranks, which does not."""
 
 FEW_PAIRS = 6
-"""With fewer, Wilcoxon's p cannot fall below 0.05, and whether differences are normal cannot be seen."""
+"""With fewer pairs Wilcoxon's p cannot fall below 0.05, and nobody can check whether differences are normal."""
 
 
 class Difference(NamedTuple):
-    """Of a method from the first, over `pairs` trials with the same seeds.
+    """The difference of a method from the first, over `pairs` trials with the same seeds.
 
-    deviation: that of a sample; None with one pair. p: two-sided, corrected; None where no test is defined: fewer than
-    two pairs, or differences that are all the same.
+    deviation: of a sample; None with one pair. p: two-sided, corrected; None if no test is defined: fewer than two
+    pairs, or equal differences.
     """
 
     mean: float
@@ -39,7 +40,7 @@ class Difference(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A group's figure over its trials; `difference` is None for the first, and where no seeds are shared."""
+    """A group's figure over its trials; `difference` is None for the first group, or without shared seeds."""
 
     label: str
     trials: int
@@ -49,7 +50,7 @@ class Method(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """`after`: the finished rounds at which all were measured; None where they have no such round in common."""
+    """`after`: the finished rounds at which all were measured; None if there is no common round."""
 
     metric: str
     after: int | None
@@ -59,10 +60,10 @@ class Comparison(NamedTuple):
 
 
 def compare(groups: Sequence[Group], metric: str, test: Test = "t") -> Comparison:
-    """Compare the groups on a column of the records, each with the first.
+    """Compare each group with the first, on a column of the records.
 
     Raises:
-        RunFolderError: there are fewer than two groups with the figure.
+        RunFolderError: fewer than two groups have the figure.
     """
     measured: dict[str, dict[tuple[int, ...], dict[int, float]]] = {}
     for group in groups:
@@ -92,12 +93,12 @@ def compare(groups: Sequence[Group], metric: str, test: Test = "t") -> Compariso
 
 
 def default_metrics(groups: Sequence[Group]) -> list[str]:
-    """The accuracy, or loss, of every evaluated split; that of training where none was evaluated."""
+    """Return the accuracy, or loss, of every evaluated split, or of training if no split was evaluated."""
     return list(headlines(_columns(groups)).values()) or [headline(groups)]
 
 
 def p_value(differences: Sequence[float], test: Test) -> float | None:
-    """Two-sided p of the paired test that the differences' mean, or median, is 0; None where it is not defined."""
+    """Return the two-sided p of the paired test that the differences' mean, or median, is 0; None if undefined."""
     if len(differences) < 2 or np.allclose(differences, differences[0], rtol=1e-9, atol=0):
         return None
     from scipy import stats  # slow to import
@@ -107,7 +108,7 @@ def p_value(differences: Sequence[float], test: Test) -> float | None:
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """p-values corrected for their number m: the i-th smallest times m - i + 1, at most 1, and never falling.
+    """Return p-values corrected for their number m: the i-th smallest times m - i + 1, at most 1, never falling.
 
     Source: Holm (1979), A simple sequentially rejective multiple test procedure.
     """
@@ -131,14 +132,14 @@ def _hint(groups: Sequence[Group], metric: str) -> str:
 
 
 def _common_round(trials: Sequence[Mapping[int, float]]) -> tuple[int | None, list[str]]:
-    """The last round that all have measured, and what there is to say of it."""
+    """Return the last round that was measured in all trials, and notes on it."""
     common = set(trials[0]).intersection(*trials[1:])
     if not common:
-        return None, ["No round was measured in all runs: each one's newest value is compared."]
+        return None, ["No round was measured in all runs: the newest value of each run is compared."]
     after = max(common)
     longer = sum(max(rounds) > after for rounds in trials)
-    said = f"{longer} of {len(trials)} runs went on after round {after:,}: that is the last one measured in all."
-    return after, [said] if longer else []
+    note = f"{longer} of {len(trials)} runs went on after round {after:,}: that is the last one measured in all."
+    return after, [note] if longer else []
 
 
 def _differences(reference: Mapping[tuple[int, ...], float], trials: Mapping[tuple[int, ...], float]) -> list[float]:
@@ -159,18 +160,18 @@ def _deviation(values: Sequence[float]) -> float | None:
 
 
 def _cautions(methods: Sequence[Method], test: Test) -> list[str]:
-    said = []
+    notes = []
     for method in methods[1:]:
         if method.difference is None:
-            said.append(f"{method.label} shares no seeds with {methods[0].label}: nothing can be paired.")
+            notes.append(f"{method.label} shares no seeds with {methods[0].label}: nothing can be paired.")
     pairs = [method.difference.pairs for method in methods[1:] if method.difference is not None]
     if pairs and min(pairs) < 2:
-        said.append("One pair says nothing about chance: run trials (--set trials=5).")
+        notes.append("One pair cannot show the effect of chance: run more trials (--set trials=5).")
     elif pairs and min(pairs) < FEW_PAIRS:
         weak = (
             f"Wilcoxon's p cannot be below {2 / 2 ** min(pairs):.2g}"
             if test == "wilcoxon"
-            else "the t test takes differences to be normal, which so few cannot show"
+            else "the t test assumes normal differences, which a few pairs cannot show"
         )
-        said.append(f"With {min(pairs)} pairs p-values say little: {weak}.")
-    return said
+        notes.append(f"With {min(pairs)} pairs p-values mean little: {weak}.")
+    return notes

@@ -1,4 +1,4 @@
-"""A comparison as text, Markdown or LaTeX."""
+"""Writes a comparison as text, Markdown or LaTeX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasci
 
 
 def written(comparison: Comparison, form: Format) -> str:
-    """The comparison's heading, table and notes."""
+    """Return the comparison's heading, table and notes."""
     after = "newest values" if comparison.after is None else f"after round {comparison.after:,}"
     heading = f"{comparison.metric}, {after}"
     corrected = ", Holm" if len(comparison.methods) > 2 else ""
@@ -49,7 +49,7 @@ def _text(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]], note
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    """Labels to the left, numbers to the right."""
+    """Return a row with labels aligned left and numbers aligned right."""
     first, *others = zip(row, widths, strict=True)
     cells = [f"{first[0]:<{first[1]}}", *(f"{cell:>{width}}" for cell, width in others)]
     return "  ".join(cells).rstrip()
@@ -62,7 +62,7 @@ def _markdown(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]], 
 
 
 def _latex(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
-    """A `tabular` for the package booktabs; heading and notes as comments, so that it can be \\input as it is."""
+    """Return a `tabular` for the package booktabs, ready for \\input; heading and notes are comments."""
     lines = [" & ".join(map(_escaped, row)) + r" \\" for row in (head, *rows)]
     begin = rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}"
     body = [begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]

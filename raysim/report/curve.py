@@ -1,4 +1,4 @@
-"""The learning curve as a picture: evaluation and training accuracy, or loss, against rounds."""
+"""Draws the learning curve: evaluation and training accuracy, or loss, against rounds."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ log = logging.getLogger("raysim")
 TRAINING = "training"
 MARKERS = "osD^vP"
 MARKED_POINTS = 40
-"""More points than this, and markers would run together."""
+"""With more points markers would merge."""
 THICK_POINTS = 300
-"""More rounds than this, and the training line is drawn thin: it would hide the others."""
+"""With more rounds the training line is drawn thin, because it would hide the others."""
 LABEL_GAP = 0.055
-"""Least distance of two labels, as a share of the axis' height."""
+"""Least distance of two labels, as a share of the axis's height."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Curve:
 
 
 def curves(rounds: pa.Table, deviations: pa.Table | None = None) -> tuple[list[Curve], bool]:
-    """The lines that the records hold, training first, and whether they are accuracies (else losses).
+    """Return the lines in the records, training first, and whether they are accuracies (else losses).
 
     Args:
         rounds: columns by their fixed names.
@@ -57,7 +57,7 @@ def curves(rounds: pa.Table, deviations: pa.Table | None = None) -> tuple[list[C
     is_accuracy = "accuracy" in names or any(name.endswith("/accuracy") for name in found.values())
     metric = "accuracy" if is_accuracy else "loss"
     wanted = {TRAINING: metric} | {split: name for split, name in found.items() if name.endswith(f"/{metric}")}
-    # A row's index counts from 0; what it holds is known after one round more.
+    # A row's index counts from 0; its values are known after one round more.
     after = [index + 1 for index in rounds["round"].to_pylist()] if "round" in names else []
     lines = []
     for label, name in wanted.items():
@@ -71,11 +71,11 @@ def curves(rounds: pa.Table, deviations: pa.Table | None = None) -> tuple[list[C
 
 
 def figure(rounds: pa.Table, title: str, deviations: pa.Table | None = None) -> Figure | None:
-    """The picture, 1,280 x 720 pixels; None where there is nothing to draw. Bands are one standard deviation wide.
+    """Return the picture, 1,280 x 720 pixels; None if there is nothing to draw. Bands are one standard deviation wide.
 
-    A Figure of its own on the Agg canvas: pyplot, its windows and its open figures are not touched.
+    It is a separate Figure on the Agg canvas: pyplot, its windows and its open figures do not change.
     """
-    # matplotlib takes a good part of a second to import, and only pictures need it.
+    # matplotlib is slow to import, and only pictures need it.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -116,21 +116,21 @@ def figure(rounds: pa.Table, title: str, deviations: pa.Table | None = None) -> 
 
 
 def draw(rounds: pa.Table, path: Path, title: str, deviations: pa.Table | None = None) -> None:
-    """Write the learning curve as a PNG; no file where no round has a figure to draw."""
+    """Write the learning curve as a PNG; no file if no round has a figure to draw."""
     picture = figure(rounds, title, deviations)
     if picture is not None:
         save(picture, path)
 
 
 def of_run(path: Path, experiment: Experiment) -> None:
-    """Write the picture of a run's folder, from what is on record there."""
+    """Write the picture of a run's folder, from its records."""
     draw(records.read_rounds(path), path / "curve.png", experiment.name)
 
 
 def save(picture: Figure, path: Path) -> None:
     """Write a picture as a PNG, whole or not at all.
 
-    One that cannot be written is a warning in the log: the run that it shows is not in question.
+    A failure is a warning in the log, because the run itself is not affected.
     """
     try:
         atomic.write(path, partial(picture.savefig, format="png"))
@@ -139,7 +139,7 @@ def save(picture: Figure, path: Path) -> None:
 
 
 def frame(axes: Axes, lines: Sequence[Curve]) -> None:
-    """Plain axes, with rounds from the first to the last."""
+    """Set up plain axes, with rounds from the first to the last."""
     plain(axes)
     last = max(line.rounds[-1] for line in lines)
     first = min(line.rounds[0] for line in lines)
@@ -149,7 +149,7 @@ def frame(axes: Axes, lines: Sequence[Curve]) -> None:
 
 
 def _label_ends(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
-    """Name every line at its end, with its last value: no legend to look up."""
+    """Label every line at its end with its name and last value, instead of a legend."""
     low, high = axes.get_ylim()
     ends = [(line.values[-1] - low) / (high - low) for line in lines]
     for line, artist, height in zip(lines, axes.get_lines(), spread(ends, LABEL_GAP), strict=True):
@@ -161,23 +161,23 @@ def _label_ends(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
 
 
 def accuracy_limits(lines: Sequence[Curve]) -> tuple[float, float]:
-    """An axis around the values, at least ten points high so that noise does not look like news, within 0 to 100 %."""
+    """Return an axis around the values, within 0 to 100 %; at least ten points high, so that noise looks small."""
     values = [value for line in lines for value in line.values]
     bands = [(v, d) for line in lines for v, d in zip(line.values, line.deviations, strict=False)]
     values += [v + sign * d for v, d in bands for sign in (-1, 1)]
     middle, half = (min(values) + max(values)) / 2, max(0.05, 0.55 * (max(values) - min(values)))
-    # Lines and markers at 100 % keep their upper half.
+    # The margin shows the upper half of lines and markers at 100 %.
     return max(0.0, middle - half), min(1.01, middle + half)
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """The heights moved apart, in their order, until neighbours are at least `gap` apart; lone ones stay."""
+    """Move heights apart, in their order, until neighbours are at least `gap` apart; the others stay."""
     placed: list[list[int]] = []
     centres: list[float] = []
     for index in sorted(range(len(heights)), key=lambda i: heights[i]):
         placed.append([index])
         centres.append(heights[index])
-        # Two groups that touch become one, centred on the mean of where its members want to be.
+        # Two groups that touch become one, centred on the mean of its members' heights.
         while len(placed) > 1 and centres[-1] - centres[-2] < gap * (len(placed[-1]) + len(placed[-2])) / 2:
             group = placed.pop()
             centres.pop()

@@ -1,4 +1,4 @@
-"""How figures of the records are named and written for people: shares, losses, durations, sizes and counts."""
+"""Formats figures of the records for people: shares, losses, durations, sizes and counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 
 
 def share(fraction: float) -> str:
-    """A fraction in percent.
+    """Return a fraction in percent.
 
     >>> share(0.8712)
     '87.1 %'
@@ -18,7 +18,7 @@ def share(fraction: float) -> str:
 
 
 def loss(value: float) -> str:
-    """Four significant digits.
+    """Return a loss with four significant digits.
 
     >>> loss(0.53217)
     '0.5322'
@@ -27,7 +27,7 @@ def loss(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """The two largest units; below ten seconds, a tenth.
+    """Return a duration in its two largest units; below ten seconds, in tenths.
 
     >>> duration(4.2), duration(42), duration(3725), duration(90_000)
     ('4.2 s', '42 s', '1 h 02 min', '1 d 01 h')
@@ -45,14 +45,14 @@ def duration(seconds: float) -> str:
 
 
 def size(num_bytes: float) -> str:
-    """Decimal units, three digits.
+    """Return a size in decimal units with three digits.
 
     >>> size(999), size(26_000), size(999_600)
     ('999 B', '26 kB', '1 MB')
     """
     value, unit = float(num_bytes), "B"
     for larger in ("kB", "MB", "GB", "TB", "PB"):
-        # 999.5 would be written as 1e+03: it is one of the next unit.
+        # 999.5 would be written as 1e+03, so it takes the next unit.
         if value < 999.5:
             break
         value, unit = value / 1000, larger
@@ -60,7 +60,7 @@ def size(num_bytes: float) -> str:
 
 
 def rate(per_s: float) -> str:
-    """A rate without its unit: whole above ten, else two digits.
+    """Return a rate without its unit: whole above ten, else two digits.
 
     >>> rate(1234.5), rate(0.123)
     ('1,234', '0.12')
@@ -69,7 +69,7 @@ def rate(per_s: float) -> str:
 
 
 def counted(count: int, thing: str) -> str:
-    """A count with its noun.
+    """Return a count with its noun.
 
     >>> counted(1, "client"), counted(1200, "client")
     ('1 client', '1,200 clients')
@@ -82,7 +82,7 @@ _PERCENTILE = re.compile(r"eval/(?P<split>.+)/p(?P<percentile>[0-9.]+)")
 
 
 def headlines(names: Iterable[str]) -> dict[str, str]:
-    """Split -> the one column to look at: its accuracy, or its loss where nothing is counted (regression)."""
+    """Return the main column of each split: its accuracy, or its loss for regression."""
     found: dict[str, str] = {}
     for name in names:
         match = _HEADLINE.fullmatch(name)
@@ -92,16 +92,16 @@ def headlines(names: Iterable[str]) -> dict[str, str]:
 
 
 def percentiles(names: Iterable[str], split: str) -> dict[float, str]:
-    """Percentile -> the column with that percentile of the split's clients, in rising order."""
+    """Return the column of each percentile over the split's clients, in rising order."""
     matches = [match for name in names if (match := _PERCENTILE.fullmatch(name)) and match["split"] == split]
     return dict(sorted((float(match["percentile"]), match[0]) for match in matches))
 
 
 def is_share(column: str) -> bool:
-    """Whether a column holds fractions of 1, which are written in percent."""
+    """Return whether a column holds fractions of 1, which are written in percent."""
     return column.endswith(("accuracy", "_fraction")) or _PERCENTILE.fullmatch(column) is not None
 
 
 def spoken(column: str) -> str:
-    """A column's name for people: "eval/test/accuracy" is "test accuracy"."""
+    """Return a column's name for people: "eval/test/accuracy" is "test accuracy"."""
     return column.removeprefix("eval/").replace("/", " ").replace("_", " ")

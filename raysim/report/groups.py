@@ -1,4 +1,4 @@
-"""Runs put together by what they are: same settings with other seeds are one group, the trials of one method."""
+"""Groups runs by method: runs with the same settings and other seeds are the trials of one method."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from raysim.report.runs import Run
 from raysim.report.series import Series, last_of, over_trials
 
 LISTED = 24
-"""More groups than this would make a picture too high."""
+"""With more groups a picture would be too high."""
 SHOWN_KEYS = 3
-"""Groups that differ in more keys are called by their runs' names: so many would fit no legend."""
+"""Groups that differ in more keys are labelled by their runs' names: the keys would fit no legend."""
 
 
 @dataclass(frozen=True)
 class Group:
     """The trials of one method.
 
-    label: what tells it from the others, for legends. keys: the keys in which groups differ, with this one's values.
-    runs: one for each choice of seeds, in order of appearance. look: its colour and dashes, the same in every picture.
+    label: its name in legends. keys: the keys in which groups differ, with this group's values. runs: one for each
+    choice of seeds, in order of appearance. look: its colour and dashes, the same in every picture.
     """
 
     label: str
@@ -35,21 +35,21 @@ class Group:
 
     @property
     def legend(self) -> str | None:
-        """The label where the group is named in pictures."""
+        """The label if the group is named in pictures, else None."""
         return self.label if self.look.is_named else None
 
     def series(self, column: str, cumulated: bool = False) -> Series | None:
-        """Mean and deviation of a column by round; None where no trial has it."""
+        """Return mean and deviation of a column by round; None if no trial has it."""
         return over_trials([run.rounds for run in self.runs], column, cumulated)
 
     def finals(self, column: str) -> list[float]:
-        """Each trial's newest value, of those that have one."""
+        """Return the newest value of each trial that has one."""
         values = (last_of(run.rounds, column) for run in self.runs)
         return [value for value in values if value is not None]
 
 
 def grouped(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
-    """The groups in order of their first run, and notes on what to be careful about."""
+    """Return the groups in order of their first run, and notes of caution."""
     methods: dict[str, dict[tuple[int, ...], Run]] = {}
     notes = []
     for run in runs:
@@ -60,22 +60,22 @@ def grouped(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
             of_method[run.seeds] = kept
             notes.append(f"{dropped.path} has the settings and seeds of {kept.path}, so it is not counted again.")
     members = [tuple(of_method.values()) for of_method in methods.values()]
-    told = differences.distinguishing([_method(of_method[0].experiment) for of_method in members])
-    labels = _labels(members, told)
+    differing = differences.distinguishing([_method(of_method[0].experiment) for of_method in members])
+    labels = _labels(members, differing)
     drawn = looks(_score(of_method) for of_method in members)
-    groups = [Group(*given) for given in zip(labels, told, members, drawn, strict=True)]
+    groups = [Group(*fields) for fields in zip(labels, differing, members, drawn, strict=True)]
     return groups, [*notes, *_different_data(groups)]
 
 
 def listed(groups: Sequence[Group]) -> list[Group]:
-    """Those that are shown one below the other: all, or where they are too many those that are named."""
+    """Return the groups to list in rows: all, or only the named ones if they are too many."""
     return [group for group in groups if len(groups) <= LISTED or group.look.is_named]
 
 
 def headline(groups: Sequence[Group]) -> str:
-    """The column that says best how good a model is: the test split's accuracy where there is one.
+    """Return the column that best measures a model: the test split's accuracy if there is one.
 
-    Else another evaluation's, an accuracy rather than a loss; else the training's.
+    Else that of another evaluation, an accuracy rather than a loss; else that of training.
     """
     names = dict.fromkeys(name for group in groups for run in group.runs for name in run.rounds.column_names)
     found = list(headlines(names).values())
@@ -84,16 +84,16 @@ def headline(groups: Sequence[Group]) -> str:
 
 
 def written(value: Any) -> str:
-    """A setting's value for people: null is "none", a whole number has no decimal point."""
+    """Return a setting's value for people: null is "none", a whole number has no decimal point."""
     if value is None:
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _method(experiment: Experiment) -> dict[str, Any]:
-    """What a run does, whatever its seeds, and however closely it was watched.
+    """Return the settings that define a method: without seeds, evaluation and diagnostics.
 
-    Where data or model came from a script the name is all that tells one from another.
+    If data or model came from a script, only the run's name distinguishes methods.
     """
     record = experiment.determining()
     for key in ("seed", "evaluation"):
@@ -107,18 +107,18 @@ def _method(experiment: Experiment) -> dict[str, Any]:
     return record
 
 
-def _labels(members: Sequence[Sequence[Run]], told: Sequence[Mapping[str, Any]]) -> list[str]:
+def _labels(members: Sequence[Sequence[Run]], differing: Sequence[Mapping[str, Any]]) -> list[str]:
     names = [runs[0].experiment.name for runs in members]
-    if len({key for keys in told for key in keys}) <= SHOWN_KEYS and len(members) > 1:
-        labels = [", ".join(f"{key} = {written(value)}" for key, value in keys.items()) for keys in told]
+    if len({key for keys in differing for key in keys}) <= SHOWN_KEYS and len(members) > 1:
+        labels = [", ".join(f"{key} = {written(value)}" for key, value in keys.items()) for keys in differing]
     else:
         labels = names
-    # Runs of one name with many differences are numbered; the page's table says what they are.
+    # Runs of one name with many differences are numbered; the page's table lists the differences.
     return [f"{label} ({i + 1})" if labels.count(label) > 1 else label for i, label in enumerate(labels)]
 
 
 def _score(runs: Sequence[Run]) -> float:
-    """How good the method is, the larger the better; minus infinity where nothing is known."""
+    """Return the method's score, larger is better; minus infinity if nothing is known."""
     for column in (*headlines(runs[0].rounds.column_names).values(), "accuracy", "loss"):
         values = [value for run in runs if (value := last_of(run.rounds, column)) is not None]
         if values:
@@ -128,15 +128,15 @@ def _score(runs: Sequence[Run]) -> float:
 
 
 def _different_data(groups: Sequence[Group]) -> Iterator[str]:
-    """Warnings where what is compared was not measured on the same data."""
+    """Yield a warning if the compared runs were not measured on the same data."""
     for key in dict.fromkeys(key for group in groups for key in group.keys if key.partition(".")[0] == "data"):
         values = dict.fromkeys(written(group.keys[key]) for group in groups if key in group.keys)
         yield f"Runs of different data are compared: {key} is {', '.join(values)}."
-    seen: dict[tuple[object, ...], Run] = {}
+    first: dict[tuple[object, ...], Run] = {}
     for run in (run for group in groups for run in group.runs):
         data = run.experiment.data
         settings = "script" if data is None else json.dumps(_method(run.experiment)["data"], sort_keys=True)
-        other = seen.setdefault((settings, run.seeds[1] if data is not None else None), run)
+        other = first.setdefault((settings, run.seeds[1] if data is not None else None), run)
         if (
             None not in (run.data_fingerprint, other.data_fingerprint)
             and run.data_fingerprint != other.data_fingerprint

@@ -1,4 +1,4 @@
-"""The labels of a dataset's clients as a picture: a column a client, a row a label, darker where there are more."""
+"""Draws the labels of a dataset's clients: a column per client, a row per label, darker for more examples."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from raysim.seeds import Int64s
 
 SHOWN_CLIENTS = 200
 SHOWN_LABELS = 100
-"""More than this, and columns or rows are thinner than a pixel: so many at even distances, or the most frequent."""
+"""With more, columns or rows would be thinner than a pixel; then clients at even distances or frequent labels show."""
 
 
 def shown_counts(dataset: FederatedDataset, split: str) -> tuple[Int64s, list[str], Int64s]:
-    """Counts (labels, clients), the clients' ids, and which labels the rows are; of so many as are shown.
+    """Return counts (labels, clients), the clients' ids, and the rows' labels, of the shown clients and labels.
 
     Padding is no label.
 
@@ -41,7 +41,7 @@ def shown_counts(dataset: FederatedDataset, split: str) -> tuple[Int64s, list[st
 
 
 def draw(dataset: FederatedDataset, split: str, path: Path) -> None:
-    """Write the picture; each client's shares, so that sizes do not hide labels, and sizes above them."""
+    """Write the picture of each client's label shares, with the clients' sizes above."""
     from matplotlib.figure import Figure  # slow to import
 
     counts, ids, labels = shown_counts(dataset, split)

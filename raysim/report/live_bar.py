@@ -1,4 +1,4 @@
-"""Progress on a terminal: a bar that is drawn again in place, above it whatever else is printed meanwhile."""
+"""Draws progress on a terminal: a bar that is redrawn in place, below all other output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LiveBar:
             get_renderable=self.render,
             console=console,
             refresh_per_second=REFRESHES_PER_S,
-            # What user code prints goes above the bar; where standard output is a file, it stays there.
+            # Output of user code goes above the bar, unless standard output is a file.
             redirect_stdout=sys.stdout.isatty(),
         )
 
@@ -42,16 +42,16 @@ class LiveBar:
     ) -> None:
         self._live.stop()
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line above the bar."""
         self._console.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)
 
     def show(self, standing: Standing) -> None:
-        """Draw this from now on."""
+        """Draw this standing from now on."""
         self._standing = standing
 
     def render(self) -> RenderableType:
-        """What stands on the screen now."""
+        """Return the present content of the screen."""
         standing = self._standing
         if standing is None:
             return Text("starting ...", style="dim")
@@ -76,6 +76,6 @@ class LiveBar:
 
 def _figures(standing: Standing) -> Text:
     text = Text("   ".join(standing.quality()), no_wrap=True, overflow="ellipsis")
-    for said in standing.trouble():
-        text.append(f"   {said}", style="yellow")
+    for part in standing.trouble():
+        text.append(f"   {part}", style="yellow")
     return text

@@ -1,4 +1,4 @@
-"""Progress for a log file: whole lines, one a minute, no control codes."""
+"""Writes progress to a log file: whole lines, one per minute, no control codes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self, TextIO
 from raysim.report.standing import Standing
 
 EVERY_S = 60.0
-"""At most one line in so many seconds, but for the first and the last round."""
+"""Least seconds between two lines; the first and the last round are always written."""
 
 
 class LogLines:
-    """A display for streams that are no terminal. The last round seen is always written."""
+    """A display for streams that are no terminal. The last round is always written."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -28,12 +28,12 @@ class LogLines:
         if self._unwritten is not None:
             self._write(self._unwritten)
 
-    def say(self, text: str) -> None:
-        """Write a line as it is."""
+    def print_line(self, text: str) -> None:
+        """Write a line."""
         print(text, file=self._stream, flush=True)
 
     def show(self, standing: Standing) -> None:
-        """Write the standing if it is time."""
+        """Write the standing if enough time has passed."""
         now_s = standing.finishes[-1].at_s
         is_last = standing.done >= standing.total
         if self._written_s is None or is_last or now_s - self._written_s >= EVERY_S:
@@ -43,6 +43,6 @@ class LogLines:
 
     def _write(self, standing: Standing) -> None:
         now_s = standing.finishes[-1].at_s
-        said = [*standing.quality(), *standing.trouble(), *standing.pace()]
-        self.say(f"round {standing.done:,}/{standing.total:,}: {', '.join(said)}")
+        parts = [*standing.quality(), *standing.trouble(), *standing.pace()]
+        self.print_line(f"round {standing.done:,}/{standing.total:,}: {', '.join(parts)}")
         self._written_s, self._unwritten = now_s, None

@@ -1,4 +1,4 @@
-"""Colours, dashes and plain axes of all pictures, and what each colour becomes on a dark page."""
+"""Defines colours, dashes and plain axes of all pictures, and the replacement of each colour on a dark page."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 INK, QUIET, FAINT, GREY, PAPER = "#222222", "#555555", "#DDDDDD", "#ABABAB", "#FFFFFF"
 ON_DARK, ON_LIGHT = "#FDFDFD", "#111111"
-"""Letters on a coloured ground, which stays as it is on a dark page."""
+"""Letters on a coloured ground, which does not change on a dark page."""
 
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's palette, which colour-blind people can tell apart; dashes or markers differ too."""
+"""Okabe and Ito's palette, which colour-blind people can distinguish; dashes or markers differ too."""
 
 DARK = {
     INK: "#E6E6E6",
@@ -29,28 +29,28 @@ DARK = {
     "#E69F00": "#F2BC45",
     "#56B4E9": "#9ADBFF",
 }
-"""Colour of a picture -> the colour that takes its place on a dark page."""
+"""Colour of a picture -> its replacement on a dark page."""
 
 HEAT = "cividis"
 """matplotlib's colour map for heat maps: readable by colour-blind people, and in grey."""
 
 
 def readable_on(red: float, green: float, blue: float) -> str:
-    """The colour of letters on a ground whose parts are in 0..1."""
+    """Return the colour of letters on a ground with parts in 0..1."""
     return ON_LIGHT if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else ON_DARK
 
 
 def variable(colour: str) -> str:
-    """The CSS variable that holds a colour: "#0072B2" is "--c-0072b2"."""
+    """Return the CSS variable that holds a colour: "#0072B2" is "--c-0072b2"."""
     return f"--c-{colour.removeprefix('#').lower()}"
 
 
 NAMED = 2 * len(SERIES)
-"""More groups than this cannot be told apart: then only the best are coloured and named."""
+"""More groups than this cannot be distinguished: then only the best are coloured and named."""
 
 
 class CurveStyle(NamedTuple):
-    """`is_named`: in legends, and with a band of deviations; the others are thin and grey, to show the field."""
+    """`is_named`: in legends, and with a band of deviations; the others are thin and grey."""
 
     colour: str
     dash: Literal["-", "--"] = "-"
@@ -63,16 +63,18 @@ class CurveStyle(NamedTuple):
 
 
 def looks(scores: Iterable[float]) -> list[CurveStyle]:
-    """A look for each group, by how good it is (the larger the better)."""
-    given = list(scores)
-    if len(given) <= NAMED:
-        return [CurveStyle(SERIES[i % len(SERIES)], "-" if i < len(SERIES) else "--") for i in range(len(given))]
-    best = sorted(range(len(given)), key=lambda i: -given[i])[: len(SERIES)]
-    return [CurveStyle(SERIES[best.index(i)]) if i in best else CurveStyle(GREY, "-", False) for i in range(len(given))]
+    """Return a look for each group, by its score (larger is better)."""
+    values = list(scores)
+    if len(values) <= NAMED:
+        return [CurveStyle(SERIES[i % len(SERIES)], "-" if i < len(SERIES) else "--") for i in range(len(values))]
+    best = sorted(range(len(values)), key=lambda i: -values[i])[: len(SERIES)]
+    return [
+        CurveStyle(SERIES[best.index(i)]) if i in best else CurveStyle(GREY, "-", False) for i in range(len(values))
+    ]
 
 
 def plain(axes: Axes, grid: Literal["x", "y"] | None = "y") -> None:
-    """No frame but the line below; faint lines across for the values."""
+    """Remove the frame except the line below; draw faint lines for the values."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(INK)

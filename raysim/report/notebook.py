@@ -1,4 +1,4 @@
-"""How runs show themselves in a notebook: progress below a cell, then the closing table and the learning curve."""
+"""Shows runs in a notebook: progress below a cell, then the closing table and the learning curve."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ DPI = 80
 
 
 def html(lines: Sequence[Line], rounds: pa.Table, title: str, deviations: pa.Table | None = None) -> str:
-    """An HTML fragment that needs nothing beside itself.
+    """Return an HTML fragment without external resources.
 
     Args:
         lines: of the closing table.
         rounds, title, deviations: as for the learning curve; without a figure to draw there is no picture.
     """
     rows = "".join(
-        f'<tr><th style="text-align:left">{escape(label)}</th><td style="text-align:left">{escape(said)}</td></tr>'
-        for label, said in lines
+        f'<tr><th style="text-align:left">{escape(label)}</th><td style="text-align:left">{escape(text)}</td></tr>'
+        for label, text in lines
     )
     return f"<table>{rows}</table>{_picture(rounds, title, deviations)}"
 
@@ -43,14 +43,14 @@ def _picture(rounds: pa.Table, title: str, deviations: pa.Table | None) -> str:
 
 
 EVERY_S = 0.25
-"""A notebook keeps every message, so a display is not replaced more often than this."""
+"""Least seconds between two updates, because a notebook keeps every message."""
 
 
 class NotebookBar:
-    """A display for kernels. Where HTML is not shown, such as in a console, its text stands in."""
+    """A display for kernels. A console, which shows no HTML, shows its text."""
 
     def __init__(self) -> None:
-        self._said: list[str] = []
+        self._lines: list[str] = []
         self._handle: Any = None
         self._shown_s: float | None = None
         self._unshown: Standing | None = None
@@ -67,13 +67,13 @@ class NotebookBar:
         if self._unshown is not None:
             self._update(self._unshown)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Show a line above the bar from now on."""
-        self._said.append(text)
+        self._lines.append(text)
         self._handle.update(self._content(None), raw=True)
 
     def show(self, standing: Standing) -> None:
-        """Show the standing, if it is time, or else with the next one."""
+        """Show the standing if enough time has passed, else with the next one."""
         now_s = standing.finishes[-1].at_s
         if self._shown_s is None or now_s - self._shown_s >= EVERY_S or standing.done >= standing.total:
             self._update(standing)
@@ -85,7 +85,7 @@ class NotebookBar:
         self._shown_s, self._unshown = standing.finishes[-1].at_s, None
 
     def _content(self, standing: Standing | None) -> dict[str, str]:
-        above = "".join(f"{line}\n" for line in self._said)
+        above = "".join(f"{line}\n" for line in self._lines)
         if standing is None:
             return {"text/plain": f"{above}starting ...", "text/html": f"<pre>{escape(above)}starting ...</pre>"}
         rounds = f"round {standing.done:,}/{standing.total:,}"

@@ -18,7 +18,7 @@ from raysim.report.groups import Group, written
 from raysim.report.looks import DARK, variable
 
 GENERATOR = '<meta name="generator" content="raysim report">'
-"""By which a page is known to be one of ours."""
+"""It marks a page as a report of raysim."""
 
 
 class Picture(NamedTuple):
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 
 class PageTable(NamedTuple):
-    """Headings of the columns that hold text and of those that hold numbers; a row per method."""
+    """Headings of the text columns and of the number columns; a row per method."""
 
     texts: Sequence[str]
     numbers: Sequence[str]
@@ -53,14 +53,14 @@ def page(
     absent: Sequence[str],
     files: str,
 ) -> str:
-    """The page.
+    """Return the report as one HTML page.
 
     Args:
-        title: what is reported on.
-        groups: in order; what the table lists.
-        notes: what a reader must know first, each a sentence.
-        sections: heading -> its pictures; those without any are left out.
-        absent: kinds of figures that are not there, each with what it would need.
+        title: of the page.
+        groups: the table's rows, in order.
+        notes: sentences that a reader must know first.
+        sections: heading -> its pictures; a section without pictures is left out.
+        absent: kinds of figures that are missing, each with its requirement.
         files: the folder, relative to the page's, with PNG, SVG and CSV of each figure under the figure's name.
     """
     environment = Environment(autoescape=True, trim_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True)
@@ -97,11 +97,11 @@ def _style() -> str:
 def _counted(groups: Sequence[Group]) -> str:
     runs = sum(len(group.runs) for group in groups)
     methods = "with the same settings" if len(groups) == 1 else f"with {len(groups):,} different settings"
-    said = f"{figures.counted(runs, 'run')} {methods}." if runs > 1 else "One run."
+    text = f"{figures.counted(runs, 'run')} {methods}." if runs > 1 else "One run."
     named = sum(group.look.is_named for group in groups)
     if named < len(groups):
-        said += f" The {named} that ended best have a colour and a name in the pictures; the others are grey."
-    return said
+        text += f" The {named} that ended best have a colour and a name in the pictures; the others are grey."
+    return text
 
 
 def _table(groups: Sequence[Group]) -> PageTable:
@@ -125,7 +125,7 @@ def _row(group: Group, keys: Sequence[str], columns: Sequence[str]) -> Row:
 
 
 def _final(group: Group, column: str) -> str:
-    """Mean and standard deviation of the trials' newest values."""
+    """Return mean and standard deviation of the trials' newest values, as text."""
     values = group.finals(column)
     if not values:
         return ""

@@ -1,4 +1,4 @@
-"""What an experiment would do, as text: `raysim check`. Nothing is trained, and no Ray is started."""
+"""Previews an experiment as text, for `raysim check`. It trains nothing and does not start Ray."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from raysim.engine.rounds.calibrate import Timing
 
 SIZED_CLIENTS = 100_000
-"""Of larger splits, the sizes of so many clients at even distances are looked at."""
+"""For larger splits the preview reads the sizes of this number of clients, at even distances."""
 
 Line = tuple[str, str]
 
 
 def text(plan: Plan, path: Path) -> str:
-    """The preview of a resolved run that would write to `path`."""
+    """Return the preview of a resolved run that would write to `path`."""
     lines = [*_data(plan), *_model(plan), *_round(plan), *_schedule(plan), *_engine(plan), *_folder(plan, path)]
     return aligned(lines)
 
 
 def aligned(lines: Sequence[Line]) -> str:
-    """Labels in a column, and what is said beside them."""
+    """Return labels in a column, with their texts beside them."""
     width = max(len(label) for label, _ in lines)
-    return "\n".join(f"{label:<{width}}  {said}".rstrip() for label, said in lines)
+    return "\n".join(f"{label:<{width}}  {text}".rstrip() for label, text in lines)
 
 
 def _data(plan: Plan) -> Iterator[Line]:
@@ -65,7 +65,7 @@ def _model(plan: Plan) -> Iterator[Line]:
 def _round(plan: Plan) -> Iterator[Line]:
     experiment, train = plan.experiment, plan.dataset.train
     cohorts, algorithm = plan.cohorts(), plan.algorithm()
-    # The first round stands for all: later cohorts have the same size, and clients of the same population.
+    # The first round represents all: later cohorts have the same size, and clients of the same population.
     selected = select(plan, algorithm, cohorts.sample(cohorts.init(), 0), 0)
     steps = plan.local_steps(selected.positions, 0).tolist()
     chunks, _ = plan.chunks(selected.positions, 0)
@@ -116,29 +116,29 @@ def _weighting(chosen: Section | str) -> str:
 
 
 def _choice(section: Section) -> str:
-    """A choice and its keys: "sgd (lr = 0.1)"."""
-    name, said = dict(section)["name"], _keys(section)
-    return f"{name} ({said})" if said else str(name)
+    """Return a choice and its keys: "sgd (lr = 0.1)"."""
+    name, keys = dict(section)["name"], _keys(section)
+    return f"{name} ({keys})" if keys else str(name)
 
 
 def _keys(section: Section) -> str:
-    """The keys of a section but for its name: "lr = 0.1, momentum = 0.0"."""
+    """Return the keys of a section without its name: "lr = 0.1, momentum = 0.0"."""
     return _written(section.model_dump(by_alias=True))
 
 
 def _written(keys: Mapping[str, Any]) -> str:
-    said = {
+    shown = {
         key: f"{value['name']} ({_written(value)})" if isinstance(value, Mapping) and "name" in value else value
         for key, value in keys.items()
     }
-    return ", ".join(f"{key} = {value}" for key, value in said.items() if key != "name" and value is not None)
+    return ", ".join(f"{key} = {value}" for key, value in shown.items() if key != "name" and value is not None)
 
 
 def _schedule(plan: Plan) -> Iterator[Line]:
     experiment = plan.experiment
     if experiment.trials.count > 1:
         first, last = experiment.seed, experiment.seed + experiment.trials.count - 1
-        yield "trials", f"{experiment.trials.count:,}, seeds {first} to {last}: what follows is said of the first"
+        yield "trials", f"{experiment.trials.count:,}, seeds {first} to {last}: the lines below describe the first"
     yield "rounds", f"{experiment.rounds:,}, a checkpoint every {experiment.checkpoint.every:,}"
     splits = evaluated_splits(plan)
     most = experiment.evaluation.clients
@@ -172,7 +172,7 @@ def _folder(plan: Plan, path: Path) -> Iterator[Line]:
 
 
 def calibrated(timings: Sequence[Timing], chosen: Timing) -> str:
-    """A calibration: a line per trainer and chunk size, fastest first, with the median of a round and its spread."""
+    """Return a calibration: a line per trainer and chunk size, fastest first, with a round's median time and spread."""
     lines = []
     for timing in timings:
         low, high = min(timing.round_s), max(timing.round_s)

@@ -1,4 +1,4 @@
-"""What a run says while it goes on. The engine reports to a Progress; what is shown, and where, is decided here."""
+"""Shows the progress of a run. The engine reports to a Progress, which chooses what to show and where."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Place = Literal["notebook", "terminal", "lines", "nowhere"]
 
 
 def place(progress: bool | None) -> Place:
-    """Where progress is shown.
+    """Return the place of the progress display.
 
     Args:
-        progress: False: nowhere. True: somewhere, in lines where there is neither notebook nor terminal. None: only
-            where there is one of them.
+        progress: False: nowhere. True: always, as log lines without notebook and terminal. None: only in a notebook or
+            on a terminal.
     """
     if progress is False:
         return "nowhere"
@@ -33,13 +33,13 @@ def place(progress: bool | None) -> Place:
 
 
 def is_terminal() -> bool:
-    """Whether standard error is a terminal that can draw a bar again in place: a dumb one cannot move its cursor."""
+    """Return whether standard error is a terminal that can redraw a bar in place: a dumb one cannot move its cursor."""
     return sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
 
 
 def is_notebook() -> bool:
-    """Whether this process is a kernel, whose output is shown below a cell; IPython in a terminal is none."""
-    # A kernel has imported it; nobody else need have it.
+    """Return whether this process is a kernel, whose output appears below a cell; IPython in a terminal is none."""
+    # A kernel has imported it; without a kernel it may not be installed.
     loaded = sys.modules.get("IPython")
     return loaded is not None and hasattr(loaded.get_ipython(), "kernel")
 
@@ -49,23 +49,23 @@ LISTED_WORKERS = 8
 
 
 class Progress(AbstractContextManager[Any], Protocol):
-    """Told of a run from its start to its end, whatever that is; a context manager around the run."""
+    """Receives the events of a run; a context manager around the run."""
 
     def started(self, workers: list[str]) -> None:
-        """The workers are there; each says where it runs."""
+        """Receive the places of the workers, which have started."""
         ...
 
     def joined(self, row: Mapping[str, Any]) -> None:
-        """The newest round of a run that is under way already."""
+        """Receive the newest round of a run that is already under way."""
         ...
 
     def row(self, row: Mapping[str, Any]) -> None:
-        """A round is finished: its row of the records, keys absent where a figure is undefined."""
+        """Receive the row of a finished round; undefined figures have no key."""
         ...
 
 
 class Silent:
-    """Says nothing."""
+    """Shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -76,29 +76,29 @@ class Silent:
         pass
 
     def started(self, workers: list[str]) -> None:
-        """Nothing is said."""
+        """Show nothing."""
 
     def joined(self, row: Mapping[str, Any]) -> None:
-        """Nothing is said."""
+        """Show nothing."""
 
     def row(self, row: Mapping[str, Any]) -> None:
-        """Nothing is said."""
+        """Show nothing."""
 
 
 class Display(AbstractContextManager[Any], Protocol):
-    """Where a standing is shown: a live bar, a notebook's display, or log lines."""
+    """Shows a standing: a live bar, a notebook's display, or log lines."""
 
-    def say(self, text: str) -> None:
-        """Show a line that stays."""
+    def print_line(self, text: str) -> None:
+        """Print a line that stays."""
         ...
 
     def show(self, standing: Standing) -> None:
-        """Show how the run stands."""
+        """Show the run's standing."""
         ...
 
 
 class Terminal:
-    """Progress for people: a live bar on a terminal or below a notebook's cell, a line a minute in a log file."""
+    """Progress for people: a live bar on a terminal or below a notebook's cell, a line per minute in a log file."""
 
     def __init__(self, display: Display, total_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._display, self._clock = display, clock
@@ -106,7 +106,7 @@ class Terminal:
 
     @classmethod
     def where_wanted(cls, progress: bool | None, total_rounds: int) -> Terminal | None:
-        """The progress, or None where nothing is to be shown; see `place` for `progress`."""
+        """Return the progress, or None if nothing is to be shown; see `place` for `progress`."""
         match place(progress):
             case "nowhere":
                 return None
@@ -119,7 +119,7 @@ class Terminal:
 
                 return cls(NotebookBar(), total_rounds)
             case "terminal":
-                # rich is imported only where something is drawn with it.
+                # rich is imported only when it is used.
                 from rich.console import Console
 
                 from raysim.report.live_bar import LiveBar
@@ -136,20 +136,20 @@ class Terminal:
         self._display.__exit__(kind, error, trace)
 
     def started(self, workers: list[str]) -> None:
-        """Say where the workers run, and start the clock: what came before is no measure of a round."""
+        """List the workers' places, and start the clock: the time before does not belong to a round."""
         listed = workers[:LISTED_WORKERS]
         if more := len(workers) - len(listed):
             listed.append(f"... and {more:,} more")
         for label, line in zip_longest(["placement"], listed, fillvalue=""):
-            self._display.say(f"{label:<9}  {line}")
+            self._display.print_line(f"{label:<9}  {line}")
         self._standing = Standing.at_start(self._standing.total, self._clock())
 
     def joined(self, row: Mapping[str, Any]) -> None:
-        """Show the run as it stands; its pace is measured from now on."""
+        """Show the run's standing; its pace is measured from now on."""
         self._standing = self._standing.after(row, self._clock()).unmeasured()
         self._display.show(self._standing)
 
     def row(self, row: Mapping[str, Any]) -> None:
-        """Show the run as it stands now."""
+        """Show the run's new standing."""
         self._standing = self._standing.after(row, self._clock())
         self._display.show(self._standing)

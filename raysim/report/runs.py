@@ -1,4 +1,4 @@
-"""Runs found below a folder and read as far as they go: what reports and comparisons are made from."""
+"""Finds runs below a folder and reads their records, for reports and comparisons."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from raysim.storage.remote.folder import read_only_copy
 
 _RECORD = "experiment.json"
 _PARTS = frozenset({"checkpoints", "clients", records.STATES})
-"""Folders of a run in which no other run lies; they may hold very many files."""
+"""A run's folders that contain no other run; they may hold very many files."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run as it is recorded now.
+    """The present record of one run.
 
     rounds: a row per finished round. clients: a row per client of the newest evaluation. data_fingerprint: of its
-    dataset, None where an older raysim did not record it. notes: what a reader must know of it, each a sentence.
+    dataset, None if an older raysim did not record it. notes: sentences that a reader must know.
     """
 
     path: Path
@@ -40,26 +40,26 @@ class Run:
 
     @property
     def seeds(self) -> tuple[int, int, int, int]:
-        """What trials vary: the seeds of run, data, model and cohort."""
+        """The seeds of run, data, model and cohort, which trials vary."""
         e = self.experiment
         of_sections = (None if section is None else section.seed for section in (e.data, e.model, e.cohort))
         data, model, cohort = (e.seed if seed is None else seed for seed in of_sections)
         return e.seed, data, model, cohort
 
     def spans(self) -> list[Span]:
-        """What driver and workers did, where the run was profiled."""
+        """Return the timeline of driver and workers if the run was profiled, else an empty list."""
         file = self.path / "timeline.json"
         return timeline.read(file) if file.exists() else []
 
 
 def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """The runs in these folders, in order, each once, and notes on what could not be read.
+    """Return the runs in these folders, in order, each once, and notes on unreadable ones.
 
     A folder is a run's, or holds any number of them at any depth: trials, the points of a sweep, a `runs` folder. It
     may be the URI of a run, of trials or of a sweep.
 
     Raises:
-        RunFolderError: a folder is not there, no run lies in it, or none of all can be read.
+        RunFolderError: a folder is missing or contains no run, or no run can be read.
     """
     runs, notes = [], []
     for path in dict.fromkeys(path.resolve() for folder in folders for path in find(read_only_copy(folder))):
@@ -77,7 +77,7 @@ def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
 
 
 def find(folder: Path) -> list[Path]:
-    """The folders of single runs at or below `folder`; numbers in their names sort as numbers.
+    """Return the folders of single runs at or below `folder`; numbers in their names sort as numbers.
 
     Raises:
         RunFolderError: there is no such folder, or no run in it.
@@ -91,7 +91,7 @@ def find(folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> Run:
-    """One run; what of it is damaged is left out, and its notes say so.
+    """Read one run; damaged parts are left out, with a note.
 
     Raises:
         RunFolderError, ExperimentError: its experiment.json is damaged, or not of this version.
@@ -125,7 +125,7 @@ def read(path: Path) -> Run:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Folders with a record and none below them: the folder of trials, or of a sweep, has one of its own."""
+    """Yield folders with a record and no record below: the folder of trials, or of a sweep, also has a record."""
     has_record = (folder / _RECORD).exists()
     below = [e.name for e in os.scandir(folder) if e.is_dir() and not (has_record and e.name in _PARTS)]
     inner = [run for name in below for run in _walk(folder / name)]
@@ -141,6 +141,6 @@ def _natural(path: Path) -> list[tuple[float, str]]:
 
 
 def _short(path: Path) -> Path:
-    """From here, where it lies below."""
+    """Return the path relative to the working folder if it lies below it."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) and path != here else path

@@ -1,4 +1,4 @@
-"""The runs that go on on a cluster, as a table."""
+"""Lists the runs under way on a cluster as a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEADINGS = ("name", "round", "for", "host", "folder")
 
 
 def text(runs: Sequence[UnderWay], now_s: float) -> str:
-    """A line a run, oldest first.
+    """Return one line per run, oldest first.
 
     Args:
         runs: as `raysim.under_way` lists them.
@@ -22,12 +22,12 @@ def text(runs: Sequence[UnderWay], now_s: float) -> str:
     lines = [HEADINGS, *(_line(run, now_s) for run in runs)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
     return "\n".join(
-        "  ".join(f"{said:<{width}}" for said, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
 
 
 def ended(run: UnderWay) -> str:
-    """What became of a run that was told to stop."""
+    """Return the outcome of a request to stop a run."""
     behind = "" if run.behind is None else f"\non {run.host}: {run.behind}"
     if run.stage == "done":
         rounds = f"{run.experiment.rounds:,}"

@@ -1,4 +1,4 @@
-"""A figure of the records over several trials: mean and standard deviation, round by round."""
+"""Computes mean and standard deviation of a recorded figure over several trials, round by round."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Ints = npt.NDArray[np.int64]
 
 
 class Series(NamedTuple):
-    """Row i is known after `rounds[i]` finished rounds, in rising order; all arrays have one shape, (rows,).
+    """Row i belongs to `rounds[i]` finished rounds, in rising order; all arrays have one shape, (rows,).
 
-    mean: over the trials that have the figure in that round. deviation: that of a sample (divisor n - 1), NaN where
-    fewer than two trials have it. trials: how many have it, at least 1.
+    mean: over the trials that have the figure in that round. deviation: of a sample (divisor n - 1), NaN if fewer than
+    two trials have the figure. trials: the number of trials that have it, at least 1.
     """
 
     rounds: Ints
@@ -27,17 +27,17 @@ class Series(NamedTuple):
     trials: Ints
 
     def at(self, rows: Ints) -> Series:
-        """These rows only."""
+        """Return these rows only."""
         return Series(self.rounds[rows], self.mean[rows], self.deviation[rows], self.trials[rows])
 
 
 def over_trials(trials: Sequence[pa.Table], column: str, cumulated: bool = False) -> Series | None:
-    """The column's series; None where no trial has a value.
+    """Return the column's series; None if no trial has a value.
 
     Args:
-        trials: each one's rounds, as `Result.rounds`.
-        column: of numbers; null where a figure is not defined.
-        cumulated: sum each trial's values up first, undefined ones counting 0.
+        trials: the rounds of each trial, as `Result.rounds`.
+        column: of numbers; null if a figure is undefined.
+        cumulated: first cumulate each trial's values; undefined values count 0.
     """
     parts = [_finite(rounds, column, cumulated) for rounds in trials if column in rounds.column_names]
     parts = [part for part in parts if len(part[0])]
@@ -56,7 +56,7 @@ def over_trials(trials: Sequence[pa.Table], column: str, cumulated: bool = False
 
 
 def last_of(rounds: pa.Table, column: str) -> float | None:
-    """One trial's newest value; None where it has none."""
+    """Return one trial's newest value; None if it has none."""
     if column not in rounds.column_names:
         return None
     _, values = _finite(rounds, column, cumulated=False)
@@ -64,12 +64,12 @@ def last_of(rounds: pa.Table, column: str) -> float | None:
 
 
 def thinned(count: int, most: int) -> Ints:
-    """Which of `count` points are drawn where at most `most` shall be: at even distances, the first and last always."""
+    """Return the indices of at most `most` of `count` points at even distances, the first and last included."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
 
 
 def _finite(rounds: pa.Table, column: str, cumulated: bool) -> tuple[Ints, Floats]:
-    """(finished rounds, values) of the rows whose value is a finite number; a row's index counts from 0."""
+    """Return (finished rounds, values) of the rows with a finite value; a row's index counts from 0."""
     values = pc.cast(rounds[column], pa.float64()).to_numpy().astype(np.float64)
     after = rounds["round"].to_numpy().astype(np.int64) + 1
     if cumulated:

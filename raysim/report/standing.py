@@ -1,4 +1,4 @@
-"""How a run stands: the newest figures, and at what pace rounds are finished."""
+"""Defines the standing of a run: its newest figures, and its pace."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from raysim.report import figures
 from raysim.report.figures import headlines
 
 WINDOW = 50
-"""The pace is that of the last so many rounds: it follows a change, and covers rounds with and without evaluation."""
+"""Number of last rounds that give the pace: it follows a change, and covers rounds with and without evaluation."""
 
 
 @dataclass(frozen=True)
 class Finish:
-    """When a round was finished (seconds of a monotonic clock), and how many clients it had trained."""
+    """The time when a round finished (seconds of a monotonic clock), and its number of trained clients."""
 
     at_s: float
     clients: int
@@ -23,7 +23,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known after a row. Replaced by `after`, never changed.
+    """The facts known after a row. `after` returns a new standing.
 
     total: rounds when the run is complete. done: finished rounds, those before a resume included.
     finishes: the start of this session, then its newest rounds, at most WINDOW of them.
@@ -43,11 +43,11 @@ class Standing:
 
     @classmethod
     def at_start(cls, total: int, now_s: float) -> Standing:
-        """Nothing finished in this session."""
+        """Return the standing at the start of a session."""
         return cls(total, (Finish(now_s, 0),))
 
     def after(self, row: Mapping[str, Any], now_s: float) -> Standing:
-        """The standing once a row, the record of one finished round, has come in."""
+        """Return the standing after a row, the record of one finished round."""
         rejected = int(row.get("rejected") or 0)
         finish = Finish(now_s, int(row.get("clients") or 0) + rejected)
         newest = {name: row[name] for name in headlines(row).values() if row[name] is not None}
@@ -63,7 +63,7 @@ class Standing:
         )
 
     def unmeasured(self) -> Standing:
-        """The same, with a pace that is measured from its newest round on."""
+        """Return the same standing, with a pace measured from its newest round on."""
         return replace(self, finishes=(replace(self.finishes[-1], clients=0),))
 
     @property
@@ -79,7 +79,7 @@ class Standing:
         return sum(finish.clients for finish in self.finishes[1:]) / self._span_s
 
     def left_s(self, now_s: float) -> float | None:
-        """Seconds until the last round at this pace; it goes on falling while a round is under way."""
+        """Return the seconds until the last round at this pace; they also fall while a round is under way."""
         if self.round_s is None:
             return None
         return max(0.0, (self.total - self.done) * self.round_s - (now_s - self.finishes[-1].at_s))
@@ -89,25 +89,25 @@ class Standing:
         return self.finishes[-1].at_s - self.finishes[0].at_s
 
     def quality(self) -> list[str]:
-        """The newest figures of the model, as people read them."""
-        said = (
+        """Return the newest figures of the model, as text."""
+        parts = (
             [f"loss {figures.loss(self.loss)}"] if self.loss is not None else ["no update accepted"] * bool(self.done)
         )
         if self.accuracy is not None:
-            said.append(f"accuracy {figures.share(self.accuracy)}")
+            parts.append(f"accuracy {figures.share(self.accuracy)}")
         for split, name in headlines(self.evaluations).items():
             value = self.evaluations[name]
             is_share = name.endswith("/accuracy")
-            said.append(f"{split} {figures.share(value)}" if is_share else f"{split} loss {figures.loss(value)}")
-        return said
+            parts.append(f"{split} {figures.share(value)}" if is_share else f"{split} loss {figures.loss(value)}")
+        return parts
 
     def pace(self) -> list[str]:
-        """How fast it goes, and how long it will take at that, as of the newest round."""
-        said = [f"{figures.rate(self.clients_per_s)} clients/s"] if self.clients_per_s is not None else []
+        """Return the pace and the remaining time, as of the newest round."""
+        parts = [f"{figures.rate(self.clients_per_s)} clients/s"] if self.clients_per_s is not None else []
         left_s = self.left_s(self.finishes[-1].at_s)
-        return said + ([f"{figures.duration(left_s)} left"] if left_s else [])
+        return parts + ([f"{figures.duration(left_s)} left"] if left_s else [])
 
     def trouble(self) -> list[str]:
-        """Rejected updates and retried work, where there are any."""
-        said = [figures.counted(self.rejected, "update") + " rejected"] if self.rejected else []
-        return said + ([f"{self.retries:,} retried"] if self.retries else [])
+        """Return rejected updates and retried work, if any."""
+        parts = [figures.counted(self.rejected, "update") + " rejected"] if self.rejected else []
+        return parts + ([f"{self.retries:,} retried"] if self.retries else [])

@@ -1,4 +1,4 @@
-"""A sweep as a picture: on the left a curve for each point, on the right where each ended, against the swept value."""
+"""Draws a sweep: on the left a curve for each point, on the right its final value against the swept value."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE = 8.0
-"""Values whose largest is at least so many times the smallest go on a logarithmic axis."""
+"""Values whose ratio of largest to smallest is at least this go on a logarithmic axis."""
 
 Tagged = tuple[Mapping[str, Any], pa.Table]
-"""A point's swept values, and its rounds; those of several trials have a column `trial`."""
+"""A point's swept values, and its rounds; rounds of several trials have a column `trial`."""
 
 
 def draw(points: Sequence[Tagged], path: Path, title: str) -> None:
-    """Write the picture as a PNG; no file where no round has a figure to draw."""
+    """Write the picture as a PNG; no file if no round has a figure to draw."""
     picture = figure(points, title)
     if picture is not None:
         curve.save(picture, path)
 
 
 def figure(points: Sequence[Tagged], title: str) -> Figure | None:
-    """The picture, 1,920 x 720 pixels; None where there is nothing to draw.
+    """Return the picture, 1,920 x 720 pixels; None if there is nothing to draw.
 
-    A point's line is that of the first evaluated split, or of training where nothing is evaluated; of several trials
-    the mean, with bands and bars of one standard deviation.
+    A point's line shows the first evaluated split, or training if nothing is evaluated. Several trials are shown by
+    their mean, with bands and bars of one standard deviation.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -70,7 +70,7 @@ def figure(points: Sequence[Tagged], title: str) -> Figure | None:
 
 
 def _line(rounds: pa.Table) -> tuple[Curve | None, bool]:
-    """The line of a point that matters most, and whether it is an accuracy."""
+    """Return the main line of a point, and whether it is an accuracy."""
     trials = by_trial(rounds)
     table = summarise(trials)
     lines, is_accuracy = curve.curves(part(table, MEAN), part(table, DEVIATION) if len(trials) > 1 else None)
@@ -93,7 +93,7 @@ def _curves(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
     bottom, top = axes.get_ylim()
     gap = min(curve.LABEL_GAP, 1 / len(lines))
     heights = curve.spread([(line.values[-1] - bottom) / (top - bottom) for line in lines], gap)
-    # Labels of many points that end well are moved apart below the picture's top.
+    # Labels of many points with high final values are moved apart below the picture's top.
     above = max(0.0, max(heights) - 1)
     for line, colour, height in zip(lines, colours, heights, strict=True):
         value = figures.share(line.values[-1]) if is_accuracy else figures.loss(line.values[-1])
@@ -109,7 +109,7 @@ def _curves(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
 
 
 def _ends(axes: Axes, drawn: Sequence[tuple[Mapping[str, Any], Curve]]) -> None:
-    """Where each point ended, against the first key's value; a line for each combination of the others."""
+    """Draw final values against the first key's value; a line for each combination of the other keys."""
     first, *others = drawn[0][0]
     at = [values[first] for values, _ in drawn]
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in at)
@@ -148,7 +148,7 @@ def _ends(axes: Axes, drawn: Sequence[tuple[Mapping[str, Any], Curve]]) -> None:
 
 
 def _colours(count: int) -> list[Any]:
-    """Colours that can be told apart; of many, a scale from dark to light."""
+    """Return distinct colours; for many, a scale from dark to light."""
     if count <= len(SERIES):
         return list(SERIES[:count])
     from matplotlib import colormaps

@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all: written beside their place, then renamed."""
+"""Writes files whole or not at all: beside their place, then renamed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def beside(path: Path) -> Path:
-    """Where a file is written first: hidden, on the same disk, and nobody else's, on whatever machine.
+    """Return a temporary path for a file: hidden, on the same disk, unique over machines.
 
     >>> first = beside(Path("runs/digits/rounds.parquet"))
     >>> first.parent.as_posix(), first.name.startswith(".rounds.parquet.")
@@ -21,11 +21,11 @@ def beside(path: Path) -> Path:
 
 @contextmanager
 def aside(path: Path, flushed: bool = False) -> Iterator[Path]:
-    """A path to write to, which is renamed to `path` at the end of the block; an error leaves what was there.
+    """Yield a temporary path, which is renamed to `path` at the end of the block; an error keeps the old file.
 
     Args:
-        path: where the file will lie.
-        flushed: it is on the disk before it has its name: a power cut leaves the old file or the new one.
+        path: the file's place.
+        flushed: write to the disk before the rename: after a power cut the file is the old or the new one.
     """
     temporary = beside(path)
     try:
@@ -39,11 +39,11 @@ def aside(path: Path, flushed: bool = False) -> Iterator[Path]:
 
 
 def write(path: Path, by: Callable[[Path], object], flushed: bool = False) -> None:
-    """Write a file by a function of the path that it is written to first; see `aside`."""
+    """Write a file by a function of its temporary path; see `aside`."""
     with aside(path, flushed) as temporary:
         by(temporary)
 
 
 def write_text(path: Path, text: str, flushed: bool = False) -> None:
-    """Likewise a text, in UTF-8."""
+    """Write a text in UTF-8; see `aside`."""
     write(path, lambda file: file.write_text(text, encoding="utf-8"), flushed)

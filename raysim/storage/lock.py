@@ -1,9 +1,8 @@
-"""One writer at a time: a run's folder is locked by the process that writes to it, a copy in the cache likewise.
+"""Locks a run's folder, or a copy in the cache, for the one process that writes to it.
 
-The locks are the kernel's (`flock`), on a file in a run's folder or beside a copy: they go with their process, however
-that ends, so none is ever stale. What is written in a run's `.lock` only says who holds it. Machines that share a disk
-see each other's locks where the disk passes them on, as NFS does; where it knows no locks at all, a warning says so and
-a run's folder is open to all.
+The locks are the kernel's (`flock`), on a file in a run's folder or beside a copy. They end with their process, so no
+lock is ever stale. The content of a run's `.lock` only names the holder. Machines that share a disk see each other's
+locks if the disk supports it, as NFS does. If the disk has no locks, raysim warns and does not lock the folder.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from raysim.errors import RunFolderError
 log = logging.getLogger("raysim")
 
 FILE = ".lock"
-"""It stays in the folder: who removed it could remove a file that another process has just locked."""
+"""It stays in the folder: a process that removed it could remove a file that another process has just locked."""
 
 PATIENCE_S = 2.0
-"""How long a lock is waited for: a process that was ended holds its own for a moment more."""
+"""Seconds to wait for a lock: a killed process holds its lock for a moment longer."""
 
 POLL_S = 0.1
 
 DEPTH = 3
-"""A run's folder lies at most so deep in a folder of several: sweep, point, trial."""
+"""Largest depth of a run's folder in a folder of several: sweep, point, trial."""
 
 
 @contextmanager
 def locked(folder: Path, run: str | None = None) -> Iterator[None]:
-    """Be the only one inside who writes to the folder, which is made if it is not there.
+    """Lock the folder for this process during the block; create it if it is missing.
 
     Args:
         folder: a run's.
-        run: by which name the run can be attached to.
+        run: the name by which one can attach to the run.
 
     Raises:
-        RunFolderError: another process writes to it; says which one.
+        RunFolderError: another process writes to it; names the process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / FILE).open("a+", encoding="utf-8") as file:
@@ -63,10 +62,10 @@ def locked(folder: Path, run: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def alone(file: Path) -> Iterator[None]:
-    """Be the only one inside who has locked the file, which is made if it is not there; others wait their turn.
+    """Lock the file during the block; create it if it is missing. Other processes wait.
 
     Raises:
-        OSError: the disk, which is this machine's own, knows no locks.
+        OSError: this machine's disk has no locks.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w") as opened:
@@ -75,10 +74,10 @@ def alone(file: Path) -> Iterator[None]:
 
 
 def check_free(folder: Path) -> None:
-    """Touch nothing, but see whether anybody writes to the folder, or to one of the runs in it.
+    """Check that no process writes to the folder, or to a run in it; change nothing.
 
     Raises:
-        RunFolderError: another process does; says which one.
+        RunFolderError: another process writes; names the process.
     """
     for depth in range(DEPTH):
         for file in sorted(folder.glob("*/" * depth + FILE)):
@@ -88,7 +87,7 @@ def check_free(folder: Path) -> None:
 
 
 def _acquired(file: TextIO) -> bool:
-    """Whether the lock was to be had; the file lets go of it when it is closed."""
+    """Try to lock the file; return whether it succeeded. Closing the file releases the lock."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -108,7 +107,7 @@ def _refusal(folder: Path) -> str:
     try:
         holder = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):
-        # It is being written just now.
+        # The holder is writing it at this moment.
         holder = {}
     who = f"process {holder['process']} on {holder['host']} since {holder['since']}" if holder else "another process"
     advice = "Wait for it, end it, or give the run another folder (--path, path=)."

@@ -1,7 +1,7 @@
-"""What devices differ in: one number for all of them, or a distribution over them.
+"""Defines a property of devices: one number for all devices, or a distribution over them.
 
-A draw is addressed by (seed, key, client): a device keeps its own through the run, whoever else is asked. With
-`per = "round"` it is addressed by (seed, key, round, client), and is another one in every round.
+A draw is addressed by (seed, key, client): a device keeps its value through the run in any cohort. With
+`per = "round"` it is addressed by (seed, key, round, client), and a device draws anew in every round.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ Distribution = Annotated[LogNormal | UniformQuantity | ExponentialQuantity, Fiel
 
 
 def drawn(quantity: float | Distribution, seed: int, key: str, round_index: int, positions: Int64s) -> Floats:
-    """The quantity of each client, float64 (clients,); positive where it is drawn.
+    """Return the quantity of each client, float64 (clients,); positive if it is drawn.
 
     Args:
-        quantity: as the experiment has it.
+        quantity: the experiment's value.
         seed: the experiment's.
-        key: the quantity's own dotted key: different ones are independent.
+        key: the quantity's dotted key: draws of different keys are independent.
         round_index: finished rounds.
         positions: of the clients.
     """
     if isinstance(quantity, int | float):
         return np.full(len(positions), float(quantity))
-    # One address for both, so that a round of its own never meets the run's draw.
+    # One address for both, so that a draw of a round never equals the run's draw.
     when = -1 if quantity.per == "run" else round_index
     uniform = seeds.uniforms(seeds.keys(seed, key, when, positions))
     match quantity:

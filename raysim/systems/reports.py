@@ -1,8 +1,8 @@
-"""Whose reports count in a round, and when it closes: a pure function of the times, known before anybody is trained.
+"""Computes the reports that count in a round, and its closing time: a pure function of the times, before any training.
 
-The server waits for as many reports as it wants, or for all clients that it asked where they are fewer, at most until
-the deadline. The reports that count are a prefix of the order in which they come; ties go to who was drawn first.
-Without a deadline the server learns who has left, and closes with the last report that comes.
+The server waits for the wanted number of reports, or for all clients that it asked if they are fewer, at most until
+the deadline. The first reports count; of equal times, the client drawn first comes first. Without a deadline the
+server learns which clients have left, and closes with the last report.
 
 Source: over-selection, deadline and abandoned rounds are those of Bonawitz et al. (2019), section 2.2.
 """
@@ -18,10 +18,10 @@ from raysim.systems.quantity import Floats
 
 
 class Closed(NamedTuple):
-    """counts: (clients,) bool, whose reports count. time_s: from asking to closing.
+    """counts: (clients,) bool, the clients whose reports count. time_s: from the request to the close of the round.
 
-    Of the others, `dropped` left before they reported, `late` ones would have reported after the deadline, and
-    `discarded` ones reported when no more reports were wanted, or in a round that was abandoned.
+    Of the other clients, `dropped` ones left before they reported, `late` ones would have reported after the deadline,
+    and `discarded` ones reported after the last wanted report, or in a round that was abandoned.
     """
 
     counts: npt.NDArray[np.bool_]
@@ -36,10 +36,10 @@ def close(times_s: Floats, wanted: int, deadline_s: float | None = None, min_rep
     """Close the round.
 
     Args:
-        times_s: when each client that was asked would report, (clients,); infinite for one that never does.
-        wanted: reports that are waited for.
+        times_s: report time of each client that was asked, (clients,); infinite for a client that never reports.
+        wanted: number of reports that the server waits for.
         deadline_s: the latest report that counts; None waits for all.
-        min_reports: with fewer the round is abandoned.
+        min_reports: with fewer reports the round is abandoned.
     """
     reports = np.isfinite(times_s)
     in_time = reports if deadline_s is None else reports & (times_s <= deadline_s)

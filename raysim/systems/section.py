@@ -1,4 +1,4 @@
-"""The `[systems]` section: what the simulated devices would have experienced, and whose reports a round waits for."""
+"""Defines the `[systems]` section: the simulated devices, and the reports that a round waits for."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from raysim.systems.times import Load, RoundTime, Straggler, round_times, stragg
 
 
 class SystemsSection(Section):
-    """Simulated devices. With `time` alone all clients are waited for."""
+    """Simulated devices. With `time` alone a round waits for all clients."""
 
     time: Annotated[Straggler | RoundTime, Field(discriminator="name")] = Field(
-        description="Seconds that a client takes from being asked to its report."
+        description="Seconds from a client's request to its report."
     )
     over_selection: float = Field(
         1.0, ge=1, description="Clients asked, times `cohort.size`, rounded up; the first `cohort.size` reports count."
@@ -38,12 +38,12 @@ class SystemsSection(Section):
     )
 
     def asked(self, size: int, population: int) -> int:
-        """How many clients are asked where `size` shall report; all of them where they are fewer."""
-        # Rounded first: 1.1 times 10 is a little more than 11, and asks 11.
+        """Return the number of clients to ask for `size` reports; at most the population."""
+        # Rounded first: 1.1 times 10 is a little more than 11, but means 11.
         return min(math.ceil(round(self.over_selection * size, 6)), population)
 
     def times(self, seed: int, round_index: int, positions: Int64s, load: Load) -> Floats:
-        """Seconds until each of these clients reports, (clients,); infinite for one that does not stay so long."""
+        """Return the seconds until each of these clients reports, (clients,); infinite for one that leaves before."""
         match self.time:
             case Straggler():
                 times_s = straggler_times(self.time, seed, round_index, positions, load)
@@ -56,5 +56,5 @@ class SystemsSection(Section):
 
     @property
     def server_s(self) -> float:
-        """What a round takes beside its clients, in seconds."""
+        """Seconds of a round in addition to its clients' time."""
         return self.time.server_s if isinstance(self.time, RoundTime) else 0.0

@@ -1,4 +1,4 @@
-"""Computes how long simulated clients take: stragglers, or the properties of devices and networks.
+"""Computes the times of simulated clients: stragglers, or the properties of devices and networks.
 
 Stragglers: X_k = alpha N_k + E_k, E_k exponential with mean lambda N_k; a round takes as long as its slowest client.
 
@@ -32,9 +32,9 @@ from raysim.systems.quantity import Distribution, Floats, drawn
 
 
 class Load(NamedTuple):
-    """What a round asks of a simulated client, from which its time follows.
+    """The work of a simulated client in a round, which determines its time.
 
-    examples: N_k of each client, (clients,): those that it processes, each as often as it does.
+    examples: N_k of each client, (clients,): the number it processes, with repetitions.
     bytes_down, bytes_up: what one client receives and sends.
     """
 
@@ -70,13 +70,13 @@ class RoundTime(Section):
 
 
 def straggler_times(section: Straggler, seed: int, round_index: int, positions: Int64s, load: Load) -> Floats:
-    """X_k of the clients at these positions, in seconds, (clients,)."""
+    """Return X_k of the clients at these positions, in seconds, (clients,)."""
     waits = -np.log(seeds.uniforms(seeds.keys(seed, "systems.time.lambda", round_index, positions)))
     return load.examples * (section.alpha + section.delay * waits)
 
 
 def round_times(section: RoundTime, seed: int, round_index: int, positions: Int64s, load: Load) -> Floats:
-    """t_j of the clients at these positions, in seconds, (clients,)."""
+    """Return t_j of the clients at these positions, in seconds, (clients,)."""
 
     def of(name: str) -> Floats:
         return drawn(getattr(section, name), seed, f"systems.time.{name}", round_index, positions)

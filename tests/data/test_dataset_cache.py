@@ -46,7 +46,7 @@ def test_a_damaged_entry_is_made_again_with_a_warning(cache: Path, name: str, ca
     [entry] = entries(cache)
     (entry / name).write_bytes(b"x")
     assert prepared({"source": "a"}, build).train.sizes().tolist() == [3]
-    assert re.search(f"is damaged and is made again: .*{name}", caplog.text)
+    assert re.search(f"is damaged and is prepared again: .*{name}", caplog.text)
     assert entries(cache) == [entry]
     prepared({"source": "a"}, never)
 

@@ -143,7 +143,7 @@ def test_natural_keeps_the_sources_clients() -> None:
     keys = np.array(["bo", "al", "bo", "cy", "al"])
     parts = divide(Natural(), np.zeros(5, np.int64), 0, 0, client_keys=keys)
     assert [part.tolist() for part in parts] == [[1, 4], [0, 2], [3]]
-    with pytest.raises(ExperimentError, match="needs a source with clients of its own"):
+    with pytest.raises(ExperimentError, match="needs a source with natural clients"):
         divide(Natural(), np.zeros(5, np.int64), 2, 0)
 
 
@@ -258,8 +258,8 @@ def test_a_holdout_divides_the_clients(num_clients: int, share: float, seed: int
         ({"holdout": 0.96}, "0.96 of 10 clients is 10"),
         ({"holdout": 1.0}, "less than 1"),
         ({"mix": 1.5}, "less than or equal to 1"),
-        ({"partition": {"name": "natural"}}, "needs a source with clients of its own"),
-        ({"partition": {"name": "shuffled", "sizes_of": {"name": "natural"}}}, "clients of its own"),
+        ({"partition": {"name": "natural"}}, "needs a source with natural clients"),
+        ({"partition": {"name": "shuffled", "sizes_of": {"name": "natural"}}}, "a source with natural clients"),
         ({"partition": {"name": "iid", "alpha": 1.0}}, "alpha"),
         ({"partition": {"name": "dirichlet"}}, "alpha"),
         ({"partition": {"name": "dirichlet", "alpha": 0}}, "greater than 0"),

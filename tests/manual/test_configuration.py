@@ -17,7 +17,7 @@ from raysim import Section
 
 def test_every_key_has_a_description_and_an_example() -> None:
     # Write Field(description="..."), and Field(examples=[...]) where no value is found.
-    assert configuration.unsaid() == []
+    assert configuration.missing() == []
 
 
 @pytest.mark.parametrize("record", [raysim.Experiment, tuning.TuningSection])

@@ -54,7 +54,7 @@ def test_no_shared_seeds_is_no_difference_and_is_said(tmp_path: Path) -> None:
 
 def test_few_pairs_are_said(tmp_path: Path) -> None:
     found = made(tmp_path, {0.1: [0.5, 0.6, 0.7], 0.2: [0.6, 0.6, 0.9]})
-    assert any("With 3 pairs p-values say little" in note for note in found.notes)
+    assert any("With 3 pairs p-values mean little" in note for note in found.notes)
 
 
 def test_values_are_those_of_the_last_round_that_all_have(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_the_display_is_replaced_four_times_a_second_at_most_and_at_the_end(kern
 
 def test_what_workers_are_called_is_text(kernel: Display) -> None:
     with NotebookBar() as bar:
-        bar.say("<b>worker</b>")
+        bar.print_line("<b>worker</b>")
     assert "&lt;b&gt;worker" in kernel.shown[-1]["text/html"]
 
 

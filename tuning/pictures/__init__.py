@@ -1,4 +1,4 @@
-"""Draws the pictures of a study, a file each."""
+"""Draws the pictures of a study, one file per picture."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["draw_all"]
 
 
 def draw_all(study: Study, space: Space, optuna_study: optuna.Study) -> None:
-    """Write heat_map.png, gap.png, curves.png and importance.png into the study's folder, where they are defined."""
-    made: dict[str, Figure | None] = {
+    """Write heat_map.png, gap.png, curves.png and importance.png into the study's folder, if they are defined."""
+    figures: dict[str, Figure | None] = {
         "heat_map": heat_map.figure(study, space),
         "gap": gap.figure(study),
         "curves": curves.figure(study),
         "importance": importance.figure(study, optuna_study),
     }
-    for name, picture in made.items():
+    for name, picture in figures.items():
         if picture is not None:
             curve.save(picture, study.path / f"{name}.png")

@@ -1,4 +1,4 @@
-"""Learning curves of all trials: the best ones in colour, the others behind them."""
+"""Draws the learning curves of all trials: the best ones in colour, the others behind them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 _NAMED = 3
-"""So many of the best trials that finished have a colour and a label."""
+"""Number of the best finished trials that have a colour and a label."""
 _GAP = 0.06
 
 
 def figure(study: Study) -> Figure | None:
-    """The picture of the objective's figure by round, the mean over the seeds.
+    """Return the picture of the objective's figure by round, the mean over the seeds.
 
-    None where no trial that finished has two points.
+    None if no finished trial has two points.
     """
     rows = study.trials.to_pylist()
     sign = -1 if study.objective.is_maximised else 1
@@ -55,15 +55,15 @@ def figure(study: Study) -> Figure | None:
     for (_, curve), colour in reversed(list(zip(named, SERIES, strict=False))):
         axes.plot(curve.rounds, curve.mean, color=colour, linewidth=2)
     if not study.objective.is_share:
-        # Trials on their way out would leave no room for the others.
+        # Diverging trials would leave no room for the others.
         shown = [value for _, curve in named for value in curve.mean]
         low, high = min(shown), max(shown)
         axes.set_ylim(low - 0.05 * (high - low), high + 0.3 * (high - low))
     low, high = axes.get_ylim()
     heights = spread([(curve.mean[-1] - low) / (high - low) for _, curve in named], _GAP)
     for (trial, curve), colour, height in zip(named, SERIES, heights, strict=False):
-        said = f"{written(study.objective, curve.mean[-1])}  trial {trial}"
-        axes.text(1.02, height, said, transform=axes.transAxes, va="center", fontsize=10, color=colour, weight="bold")
+        label = f"{written(study.objective, curve.mean[-1])}  trial {trial}"
+        axes.text(1.02, height, label, transform=axes.transAxes, va="center", fontsize=10, color=colour, weight="bold")
     write_values(axes.yaxis, study.objective)
     over_rounds(axes)
     axes.set_title(
@@ -73,9 +73,9 @@ def figure(study: Study) -> Figure | None:
 
 
 def mean_curve(folder: Path, column: str) -> Series | None:
-    """Of a trial's folder, or of one of final runs: the rounds that all seeds have.
+    """Return the mean of a trial's runs, or of final runs, at the rounds that all seeds have.
 
-    None where there is none, or the folder is elsewhere.
+    None if there is no such round, or the folder is on another machine.
     """
     seeds = [pq.read_table(file) for file in sorted(folder.glob("seed-*/rounds.parquet"))]
     found = over_trials(seeds, column)

@@ -1,6 +1,6 @@
 """Draws the best configuration against the second best, the gap between them shaded (the Field Guide's figure 1).
 
-It shows how much depends on the choice."""
+It shows the effect of the choice."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GAP = 0.12
-"""Least distance of the two labels, as a share of the axis' height."""
+"""Least distance of the two labels, as a share of the axis's height."""
 
 
 def figure(study: Study) -> Figure | None:
-    """The picture, of the final runs on test, or where there are none of the study's own on validation clients."""
+    """Return the picture of the final runs on test, or if there are none, of the trials on validation clients."""
     if study.second is None:
         return None
     numbers = (study.best.number, study.second.number)
@@ -61,12 +61,12 @@ def _drawn(study: Study, best: Series, second: Series, column: str) -> Figure:
         axes.plot(curve.rounds, curve.mean, color=colour, linewidth=2)
     low, high = axes.get_ylim()
     ends = spread([(curve.mean[-1] - low) / (high - low) for curve in (best, second)], _GAP)
-    # Labels of two lines must not reach into the title.
+    # Labels of two lines must not overlap the title.
     heights = [end - max(0.0, max(ends) - 1 + _GAP / 2) for end in ends]
     named = (("best", best, study.best.values), ("second best", second, study.second.values))
     for (name, curve, values), colour, height in zip(named, SERIES, heights, strict=False):
-        said = f"{write(curve.mean[-1])}  {name}\n{_short(values)}"
-        axes.text(1.02, height, said, transform=axes.transAxes, va="center", fontsize=9, color=colour, weight="bold")
+        label = f"{write(curve.mean[-1])}  {name}\n{_short(values)}"
+        axes.text(1.02, height, label, transform=axes.transAxes, va="center", fontsize=9, color=colour, weight="bold")
     write_values(axes.yaxis, Objective() if in_percent else Objective(name="loss"))
     over_rounds(axes)
     gap = float(np.abs(first - other).mean())
@@ -77,5 +77,5 @@ def _drawn(study: Study, best: Series, second: Series, column: str) -> Figure:
 
 
 def _short(values: Mapping[str, Any]) -> str:
-    """Settings in few words: "client 0.1, server 0.01" where they are learning rates."""
+    """Return settings in short: "client 0.1, server 0.01" for learning rates."""
     return ", ".join(f"{key.removesuffix('.optimizer.lr')} {number(value)}" for key, value in values.items())

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def figure(study: Study, space: Space) -> Figure | None:
-    """The picture, or None where there are no two keys with numbers.
+    """Return the picture; None if there are no two keys with numbers.
 
-    Of more than two keys the first two are shown, each cell with the best of its trials.
+    Of more than two keys it shows the first two, each cell with the best of its trials.
     """
     keys = [key for key, d in space.dimensions.items() if not isinstance(d, Listed) or d.ordered]
     if len(keys) < 2:
@@ -83,7 +83,7 @@ def _cells(axes: Axes, study: Study, keys: tuple[str, str], values: tuple[Sequen
 
 
 def _frame(axes: Axes, x: int, y: int) -> None:
-    """Around the best cell."""
+    """Frame the best cell."""
     from matplotlib.patches import Rectangle
 
     axes.add_patch(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, fill=False, edgecolor=BEST, linewidth=3))

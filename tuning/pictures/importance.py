@@ -1,4 +1,4 @@
-"""How much of the trials' variance each key explains by itself, by Optuna's functional ANOVA."""
+"""Draws the share of the trials' variance that each key explains alone, by Optuna's functional ANOVA."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("raysim")
 
 
 def figure(study: Study, optuna_study: optuna.Study) -> Figure | None:
-    """The picture, or None where there is one key only, or the trials do not tell: too few finished, or all alike."""
+    """Return the picture; None if there is only one key, or if too few trials finished, or all have one value."""
     if len(study.best.values) < 2:
         return None
     try:

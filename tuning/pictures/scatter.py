@@ -1,4 +1,4 @@
-"""Trials as points over two keys, coloured by the objective: for spaces without a grid."""
+"""Draws trials as points over two keys, coloured by the objective, for spaces without a grid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def scatter(
     picture: Figure, axes: Axes, study: Study, keys: tuple[str, str], dimensions: tuple[Dimension, Dimension]
 ) -> None:
-    """Draw them; trials without a value are crosses, the best one has a ring."""
+    """Draw the trials; trials without a value are crosses, the best one has a ring."""
     rows = study.trials.to_pylist()
     done = [row for row in rows if row["value"] is not None]
     rest = [row for row in rows if row["value"] is None]

@@ -1,4 +1,4 @@
-"""How the values of an objective are shown in pictures: ticks of axes, and colours in which light is good."""
+"""Formats the values of an objective in pictures: ticks of axes, and colours in which light is good."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def over_rounds(axes: Axes) -> None:
-    """Rounds from left to right, in whole numbers."""
+    """Set up an x axis of whole rounds."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -26,7 +26,7 @@ def over_rounds(axes: Axes) -> None:
 
 
 def write_values(axis: object, objective: Objective) -> None:
-    """Ticks of a matplotlib axis as the objective's values are written."""
+    """Format the ticks of a matplotlib axis as the objective's values."""
     from matplotlib.ticker import FuncFormatter, PercentFormatter
 
     if objective.is_share:
@@ -36,7 +36,7 @@ def write_values(axis: object, objective: Objective) -> None:
 
 
 BEST = SERIES[1]
-"""What marks the best; it is no colour of the map."""
+"""Colour of the mark at the best value; it is no colour of the map."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Colours:
 
     @classmethod
     def of(cls, values: Sequence[float], objective: Objective) -> Colours:
-        """The better half of the values has all the colours: what is far off must not make all others alike."""
+        """Return colours that span the better half of the values, so that bad outliers do not hide differences."""
         middle = float(np.median(values))
         if objective.is_maximised:
             return cls(HEAT, min(middle, max(values) - 0.05), max(values))
         return cls(f"{HEAT}_r", min(values), max(middle, 1.05 * min(values) + 1e-9))
 
     def ink(self, value: float) -> str:
-        """What can be read on a value's colour."""
+        """Return a text colour that is readable on a value's colour."""
         import matplotlib
 
         red, green, blue, _ = matplotlib.colormaps[self.name]((value - self.low) / (self.high - self.low))

@@ -1,5 +1,5 @@
-"""Ways to divide one labelled set among clients; every example goes to exactly one client.
+"""Divides one labelled set among clients; every example goes to exactly one client.
 
-Each is a pure function returning one sorted int64 index array per client, beside the record that configures it.
-`partition.divide` chooses among them.
+Each partition is a pure function that returns one sorted int64 index array per client; its section is beside it.
+`partition.divide` chooses the function.
 """

@@ -1,4 +1,4 @@
-"""Sizes of parts, and cutting a sequence into them."""
+"""Computes the sizes of parts, and cuts a sequence into them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raysim.seeds import Int64s
 
 
 def even_sizes(total: int, num_parts: int) -> Int64s:
-    """Sizes that differ by at most one and sum to `total`, the larger ones first.
+    """Return sizes that differ by at most one and sum to `total`, larger sizes first.
 
     >>> even_sizes(7, 3).tolist()
     [3, 2, 2]
@@ -18,7 +18,7 @@ def even_sizes(total: int, num_parts: int) -> Int64s:
 
 
 def cut(sequence: Int64s, sizes: Int64s) -> list[Int64s]:
-    """Consecutive parts of the given sizes.
+    """Cut a sequence into consecutive parts of these sizes.
 
     >>> [part.tolist() for part in cut(np.arange(5), np.array([2, 3]))]
     [[0, 1], [2, 3, 4]]
@@ -27,7 +27,7 @@ def cut(sequence: Int64s, sizes: Int64s) -> list[Int64s]:
 
 
 def apportion(total: int, weights: npt.NDArray[np.float64], priority: Int64s) -> Int64s:
-    """Whole numbers in proportion to weights, by largest remainder.
+    """Return whole numbers in proportion to weights, by largest remainder.
 
     Part k gets floor(total * weights[k] / sum(weights)), and the parts with the largest remainders one more each.
 
@@ -37,10 +37,10 @@ def apportion(total: int, weights: npt.NDArray[np.float64], priority: Int64s) ->
     Args:
         total: what the numbers sum to.
         weights: nonnegative, with a positive sum.
-        priority: among equal remainders the lower value goes first.
+        priority: orders equal remainders, lower values first.
     """
     quotas = total * (weights / weights.sum())
-    # A quota that is whole on paper may lie a rounding error below; without this it would lose its unit to a neighbour.
+    # A quota that is exactly whole may be a rounding error below; without this it would lose its unit to a neighbour.
     floors: Int64s = np.floor(quotas + 1e-9).astype(np.int64)
     remainders = np.round(quotas - floors, 9)
     order = np.lexsort((priority, -remainders))

@@ -1,4 +1,4 @@
-"""Label skew by a Dirichlet distribution, labels drawn at random."""
+"""Defines label skew by a Dirichlet distribution, with labels drawn at random."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Dirichlet(Section):
 
 
 def dirichlet(labels: Int64s, num_clients: int, seed: int, alpha: float, prior: Prior = "uniform") -> list[Int64s]:
-    """See `Dirichlet`.
+    """Divide examples; see `Dirichlet`.
 
     >>> [len(part) for part in dirichlet(np.array([0, 0, 1, 1, 2]), 2, seed=0, alpha=0.1)]
     [3, 2]
@@ -38,8 +38,8 @@ def dirichlet(labels: Int64s, num_clients: int, seed: int, alpha: float, prior: 
         draws = generator(key(seed, "partition/dirichlet/client", client))
         weights = draws.dirichlet(parameter)
         wanted = np.zeros(len(parameter), np.int64)
-        # Drawing one by one and renormalising when a class runs out is the same law as drawing all at once, dropping
-        # what a class does not have, and drawing the dropped ones again from the classes that remain.
+        # Two methods have the same law: to draw one by one and renormalise when a class runs out, and to draw all at
+        # once, drop the draws beyond a class's examples, and draw these again from the classes that remain.
         while (missing := size - int(wanted.sum())) > 0:
             weights = renormalise(weights, piles.remaining - wanted, parameter, draws)
             wanted = np.minimum(wanted + draws.multinomial(missing, weights), piles.remaining)

@@ -1,4 +1,4 @@
-"""Label skew by a Dirichlet distribution, in exact proportions and equal sizes."""
+"""Defines label skew by a Dirichlet distribution, in exact proportions and equal sizes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DirichletReassign(Section):
 def dirichlet_reassign(
     labels: Int64s, num_clients: int, seed: int, alpha: float, prior: Prior = "empirical"
 ) -> list[Int64s]:
-    """See `DirichletReassign`.
+    """Divide examples; see `DirichletReassign`.
 
     >>> parts = dirichlet_reassign(np.array([0, 0, 1, 1]), 2, seed=0, alpha=1e9)
     >>> [sorted(part // 2) == [0, 1] for part in parts]

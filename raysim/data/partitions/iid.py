@@ -1,4 +1,4 @@
-"""Equal random parts."""
+"""Defines the partition into equal random parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Iid(Section):
 
 
 def iid(labels: Int64s, num_clients: int, seed: int) -> list[Int64s]:
-    """See `Iid`; the labels only say how many examples there are.
+    """Divide examples; see `Iid`. Only the number of labels matters.
 
     >>> sorted(len(part) for part in iid(np.zeros(7), 3, seed=0))
     [2, 2, 3]

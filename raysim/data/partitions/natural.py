@@ -1,4 +1,4 @@
-"""Clients as the source has them: writers, users, roles."""
+"""Defines the partition by the source's clients: writers, users, roles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Natural(Section):
 
 
 def natural(client_keys: npt.NDArray[Any]) -> list[Int64s]:
-    """See `Natural`; the id of part k is `numpy.unique(client_keys)[k]`.
+    """Divide examples; see `Natural`. The id of part k is `numpy.unique(client_keys)[k]`.
 
     >>> [part.tolist() for part in natural(np.array(["ann", "bob", "ann"]))]
     [[0, 2], [1]]

@@ -1,4 +1,4 @@
-"""Pachinko allocation: clients that prefer some coarse labels, and in each of them some fine ones."""
+"""Defines Pachinko allocation: clients prefer some coarse labels, and some fine labels in each of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from raysim.seeds import Int64s, generator, key
 
 
 class Pachinko(Section):
-    """Every client draws a multinomial over the coarse labels, ~ Dir(alpha), and for each of them one over its fine
-    labels, ~ Dir(beta); each example falls through both, without replacement.
+    """Every client draws a multinomial over the coarse labels, ~ Dir(alpha), and for each coarse label one over its
+    fine labels, ~ Dir(beta); each example draws a coarse label, then a fine one, without replacement.
 
-    A fine label without examples left is taken out of its multinomial, which is renormalised, and likewise a coarse
-    label all of whose fine labels ran out. Sizes differ by at most one: CIFAR-100's 50,000 examples give 500 clients
-    100 each. Source: Reddi et al. 2021 (Adaptive Federated Optimization), appendix F, algorithm 8; after Li and
-    McCallum 2006.
+    A fine label without examples left is removed from its multinomial, which is renormalised. A coarse label is
+    removed likewise when all its fine labels ran out. Sizes differ by at most one: CIFAR-100's 50,000 examples give
+    500 clients 100 each. Source: Reddi et al. 2021 (Adaptive Federated Optimization), appendix F, algorithm 8; after
+    Li and McCallum 2006.
     """
 
     name: Literal["pachinko"] = "pachinko"
@@ -33,17 +33,17 @@ class Pachinko(Section):
 def pachinko(
     labels: Int64s, num_clients: int, seed: int, alpha: float, beta: float, coarse_of: Int64s | None
 ) -> list[Int64s]:
-    """See `Pachinko`.
+    """Divide examples; see `Pachinko`.
 
     Args:
         labels: fine labels, (examples,).
-        num_clients: how many.
+        num_clients: number of clients.
         seed: the data's seed.
         alpha, beta: see `Pachinko`.
         coarse_of: the coarse label of every fine one, (classes,).
 
     Raises:
-        ExperimentError: a source whose labels have no hierarchy.
+        ExperimentError: the source's labels have no hierarchy.
     """
     if coarse_of is None:
         raise ExperimentError(
@@ -60,8 +60,7 @@ def pachinko(
         below = [draws.dirichlet(np.full(int((parent == c).sum()), beta)) for c in range(num_coarse)]
         wanted = np.zeros(len(fine), np.int64)
         while (missing := size - int(wanted.sum())) > 0:
-            # Drawing all at once, dropping what a class does not have and drawing the dropped again is the same law as
-            # one by one: see dirichlet.
+            # To draw all at once and draw the excess again has the same law as to draw one by one: see dirichlet.
             weights = _leaves(top, below, parent, piles.remaining - wanted, alpha, beta, draws)
             wanted = np.minimum(wanted + draws.multinomial(missing, weights), piles.remaining)
         parts.append(piles.take(wanted))
@@ -77,7 +76,7 @@ def _leaves(
     beta: float,
     draws: np.random.Generator,
 ) -> npt.NDArray[np.float64]:
-    """The probability of each fine label, of those with examples left, (fine labels,)."""
+    """Return the probability of each fine label with examples left, (fine labels,)."""
     open_coarse = np.bincount(parent, weights=left > 0, minlength=len(top)) > 0
     upper = _renormalised(top, open_coarse, alpha, draws)
     leaves = np.zeros(len(left))
@@ -91,7 +90,7 @@ def _leaves(
 def _renormalised(
     weights: npt.NDArray[np.float64], there: npt.NDArray[np.bool_], parameter: float, draws: np.random.Generator
 ) -> npt.NDArray[np.float64]:
-    """Weights over what is there; drawn anew where all weight fell on what is not (see prior.renormalise)."""
+    """Renormalise weights over labels with examples left; see prior.renormalise."""
     kept: npt.NDArray[np.float64] = np.where(there, weights, 0.0)
     if kept.sum() < np.finfo(np.float64).tiny:
         kept[there] = draws.dirichlet(np.full(int(there.sum()), parameter))

@@ -1,4 +1,4 @@
-"""The choice of a partition."""
+"""Chooses and applies a partition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raysim.seeds import Int64s
 Partition = Annotated[Unshuffled | Shuffled, Key(discriminator="name")]
 
 LABEL_FREE = (Iid, Quantity, Natural)
-"""Partitions that do not look at labels."""
+"""Partitions that do not use labels."""
 
 
 def divide(
@@ -35,12 +35,12 @@ def divide(
     """Give every example to exactly one client, and every client at least one.
 
     Args:
-        partition: which way.
+        partition: the section of the partition.
         labels: int64, (examples,).
         num_clients: at most as many as examples; not used by a natural partition.
         seed: the data's seed.
-        client_keys: the source's own clients, (examples,), where it has them.
-        coarse_of: the coarse label of every label, (classes,), where the source has two levels of them.
+        client_keys: the source's natural clients, (examples,), if it has any.
+        coarse_of: the coarse label of every label, (classes,), if the source has two levels.
 
     Returns:
         The sorted indices of each client's examples, int64.
@@ -66,7 +66,7 @@ def divide(
             return quantity(labels, num_clients, seed, partition.sigma)
         case Natural():
             if client_keys is None:
-                raise ExperimentError("data.partition 'natural' needs a source with clients of its own; this has none")
+                raise ExperimentError("data.partition 'natural' needs a source with natural clients; this has none")
             return natural(client_keys)
         case Shuffled():
             return shuffled(divide(partition.sizes_of, labels, num_clients, seed, client_keys, coarse_of), seed)

@@ -1,4 +1,4 @@
-"""Labels as classes 0..C-1, and the Dirichlet parameter over them."""
+"""Defines the Dirichlet parameter over classes, and the piles of examples per class."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def renormalise(
     parameter: npt.NDArray[np.float64],
     draws: np.random.Generator,
 ) -> npt.NDArray[np.float64]:
-    """A client's weights over the classes that have examples left, 0 elsewhere, summing to 1.
+    """Return a client's weights over the classes that have examples left, 0 elsewhere, summing to 1.
 
-    A draw of Dir(parameter) without some of its classes, renormalised, is a draw of the Dirichlet distribution over the
-    others, and independent of what was taken out. So where nothing is left to renormalise (small alpha: all weight fell
-    on classes that ran out), the others are drawn anew: the same law, without dividing zero by zero.
+    A draw of Dir(parameter), renormalised after some classes are removed, is a draw of the Dirichlet distribution over
+    the other classes, independent of the removed ones. With a small alpha all weight may fall on classes that ran
+    out. Then the other classes are drawn again: the law is the same, and zero is not divided by zero.
 
     Args:
         weights: the client's draw, (classes,).
@@ -47,7 +47,7 @@ def renormalise(
 
 
 def concentration(counts: Int64s, alpha: float, prior: Prior) -> npt.NDArray[np.float64]:
-    """The parameter of the clients' Dirichlet distribution, (classes,).
+    """Return the parameter of the clients' Dirichlet distribution, (classes,).
 
     "uniform": (alpha, ..., alpha). "empirical": alpha * p, p being the label distribution of the whole set.
 
@@ -61,7 +61,7 @@ def concentration(counts: Int64s, alpha: float, prior: Prior) -> npt.NDArray[np.
 
 
 class ClassPiles:
-    """The examples of each class that occurs, in random order, to be taken without replacement.
+    """The examples of each class that occurs, in random order, taken without replacement.
 
     >>> piles = ClassPiles(np.array([5, 7, 5]), seed=0, purpose="example")
     >>> piles.take(np.array([2, 0])).tolist(), piles.remaining.tolist()
@@ -69,7 +69,7 @@ class ClassPiles:
     """
 
     def __init__(self, labels: Int64s, seed: int, purpose: str) -> None:
-        """Shuffle each class by its own address, so that piles do not depend on the other classes."""
+        """Shuffle each class by a separate address, so that a pile does not depend on other classes."""
         _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
         self.counts: Int64s = counts.astype(np.int64)
         by_class = np.split(np.argsort(classes, kind="stable"), np.cumsum(self.counts)[:-1])
@@ -77,7 +77,7 @@ class ClassPiles:
         self.remaining = self.counts.copy()
 
     def take(self, wanted: Int64s) -> Int64s:
-        """Remove `wanted[c]` examples of each class c, at most what remains; sorted indices."""
+        """Remove `wanted[c]` examples of each class c, at most all that remain; return sorted indices."""
         taken = []
         for c in np.flatnonzero(wanted):
             start = int(self.counts[c] - self.remaining[c])

@@ -1,4 +1,4 @@
-"""Unequal sizes without label skew."""
+"""Defines the partition into unequal sizes without label skew."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from raysim.seeds import Int64s, generator, key, permutation
 
 
 class Quantity(Section):
-    """Client k gets a share of the examples in proportion to exp(sigma z_k), z_k ~ N(0, 1); which ones is random.
+    """Client k gets a random part of the examples, of a size in proportion to exp(sigma z_k), z_k ~ N(0, 1).
 
-    Every client gets one example first; what is left is dealt in proportion, by largest remainder. After the "quantity
+    Every client gets one example first; the others are dealt in proportion, by largest remainder. After the "quantity
     skew" of Li et al. 2022 (Federated Learning on Non-IID Data Silos); a departure: the shares are log-normal, theirs
     are a draw of a Dirichlet distribution.
     """
@@ -25,13 +25,13 @@ class Quantity(Section):
 
 
 def quantity(labels: Int64s, num_clients: int, seed: int, sigma: float) -> list[Int64s]:
-    """See `Quantity`; the labels have no part in it.
+    """Divide examples; see `Quantity`. Only the number of labels matters.
 
     >>> [len(part) for part in quantity(np.zeros(6), 3, seed=0, sigma=0.0)]
     [2, 2, 2]
     """
     normal = generator(key(seed, "partition/quantity/sizes")).standard_normal(num_clients)
-    # Shifted by the largest, so that no exponential overflows whatever sigma is.
+    # Shifted by the largest, so that no exponential overflows at any sigma.
     weights = np.exp(sigma * (normal - normal.max()))
     ties = np.arange(num_clients, dtype=np.int64)
     sizes = 1 + apportion(len(labels) - num_clients, weights, ties)

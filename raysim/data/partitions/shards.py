@@ -1,4 +1,4 @@
-"""Shards of label-sorted examples: few labels per client."""
+"""Defines the partition into shards of label-sorted examples: few labels per client."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from raysim.seeds import Int64s, key, permutation
 
 
 class Shards(Section):
-    """Sort the examples by label, cut them into shards of equal size, and deal each client as many at random.
+    """Sort the examples by label, cut them into shards of equal size, and deal each client the same number at random.
 
-    Source: McMahan et al. 2017, section 3 (200 shards of 300 examples for 100 clients). Where the numbers do not
-    divide, of which the paper does not speak, shards differ by at most one example and clients by at most one shard, so
-    that no example is lost.
+    Source: McMahan et al. 2017, section 3 (200 shards of 300 examples for 100 clients). If the numbers do not divide
+    (the paper does not treat this), shards differ by at most one example and clients by at most one shard, so no
+    example is lost.
     """
 
     name: Literal["shards"] = "shards"
@@ -26,7 +26,7 @@ class Shards(Section):
 
 
 def shards(labels: Int64s, num_clients: int, seed: int, num_shards: int | None = None) -> list[Int64s]:
-    """See `Shards`.
+    """Divide examples; see `Shards`.
 
     >>> labels = np.array([1, 0, 1, 0])
     >>> sorted(part.tolist() for part in shards(labels, 2, seed=0, num_shards=2))

@@ -1,4 +1,4 @@
-"""The sizes of another partition, without its skew or with a part of it."""
+"""Defines the partition with the sizes of another, without its skew or with a part of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Unshuffled = Iid | Shards | Dirichlet | DirichletReassign | Pachinko | Quantity 
 
 
 class Shuffled(Section):
-    """Client k gets as many examples as in another partition, drawn at random from all without replacement.
+    """Client k gets as many examples as in another partition, drawn at random without replacement from all.
 
     Source: Wang et al. 2021, section 4.3.3.
     """
@@ -32,7 +32,7 @@ class Shuffled(Section):
 
 
 def shuffled(parts: list[Int64s], seed: int) -> list[Int64s]:
-    """See `Shuffled`; `parts` is the partition `sizes_of`.
+    """Divide examples; see `Shuffled`. `parts` is the partition `sizes_of`.
 
     >>> [len(part) for part in shuffled([np.arange(3), np.arange(3, 4)], seed=0)]
     [3, 1]
@@ -43,7 +43,7 @@ def shuffled(parts: list[Int64s], seed: int) -> list[Int64s]:
 
 
 def mix(parts: list[Int64s], share: float, seed: int) -> list[Int64s]:
-    """Every client gives up a share of its examples, chosen at random, for as many from all that was given up.
+    """Pool a random share of every client's examples, and deal each client as many from the pool.
 
     Sizes never change. Share 0 is the partition itself, share 1 has the law of `shuffled` with its sizes. Source: Wang
     et al. 2021, section 4.3.3.
@@ -54,18 +54,18 @@ def mix(parts: list[Int64s], share: float, seed: int) -> list[Int64s]:
 
     Args:
         parts: the partition.
-        share: in [0, 1]; of n examples, floor(share * n + 1/2) are given up.
+        share: in [0, 1]; a client with n examples gives floor(share * n + 1/2) to the pool.
         seed: the data's seed.
     """
     if share == 0:
         return parts
-    kept, given = [], []
+    kept, pooled = [], []
     for client, part in enumerate(parts):
         order = part[permutation(key(seed, "partition/mix/client", client), len(part))]
-        num_given = int(share * len(part) + 0.5)
-        given.append(order[:num_given])
-        kept.append(order[num_given:])
-    pool = np.concatenate(given)
+        num_pooled = int(share * len(part) + 0.5)
+        pooled.append(order[:num_pooled])
+        kept.append(order[num_pooled:])
+    pool = np.concatenate(pooled)
     pool = pool[permutation(key(seed, "partition/mix/pool"), len(pool))]
-    received = cut(pool, np.array([len(part) for part in given], np.int64))
+    received = cut(pool, np.array([len(part) for part in pooled], np.int64))
     return [np.sort(np.concatenate(pair)) for pair in zip(kept, received, strict=True)]

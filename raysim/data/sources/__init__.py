@@ -1,1 +1,1 @@
-"""Where data comes from: one file per source, its section beside what reads or generates it."""
+"""Contains the data sources: one file per source, with its section and the code that reads or generates it."""

@@ -1,4 +1,4 @@
-"""AG News: 120,000 headlines with their first lines for training and 7,600 for test, four classes."""
+"""Reads AG News: 120,000 headlines with their first lines for training and 7,600 for test, four classes."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def open_source(section: AgNews) -> Source:
 
 
 def read(file: SourceFile) -> tuple[list[str], Int64s]:
-    """Texts and labels of rows `"class 1-4","title","description"`.
+    """Return texts and labels of rows `"class 1-4","title","description"`.
 
     Raises:
-        DataError: a row that is not such a row, by number.
+        DataError: a row has another form; names its number.
     """
     found, labels = [], []
     for number, row in _rows(file):
@@ -102,7 +102,7 @@ def read(file: SourceFile) -> tuple[list[str], Int64s]:
 
 
 def read_noisyag(file: SourceFile) -> tuple[list[str], Int64s]:
-    """Texts and original classes of rows `label,gt,text,group` below a header; see `read`."""
+    """Return texts and original classes of rows `label,gt,text,group` below a header; see `read`."""
     found, labels = [], []
     for number, row in _rows(file):
         if number == 1 and row == ["label", "gt", "text", "group"]:
@@ -134,7 +134,7 @@ def _rows(file: SourceFile) -> list[tuple[int, list[str]]]:
             rows.append((len(rows) + 1, row))
             first_line = reader.line_num + 1
     except csv.Error as error:
-        # A quote that is not closed takes in all that follows, so the row's first line says more than its last.
+        # A quote that is not closed includes all later lines, so the row's first line helps more than its last.
         raise DataError(
             f"{file.path}, row {len(rows) + 1}, which begins in line {first_line}: expected quoted fields: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""Pickles of plain values and NumPy arrays, read without running anything else that a file asks for."""
+"""Reads pickles of plain values and NumPy arrays, and runs no other code that a file names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-# What pickles of arrays, Python 2's included, name by themselves.
+# The functions that pickles of arrays name, Python 2's included.
 _ALLOWED: Mapping[tuple[str, str], Any] = MappingProxyType(
     {
         ("numpy", "ndarray"): np.ndarray,
@@ -46,10 +46,10 @@ class _Restricted(pickle.Unpickler):
 
 
 def loads(content: bytes, where: str) -> Any:
-    """Dictionaries, lists, numbers, texts and arrays of numbers; Python 2's texts come as bytes.
+    """Read dictionaries, lists, numbers, texts and arrays of numbers; Python 2's texts become bytes.
 
     Raises:
-        DataError: truncated, or anything else in it; nothing of that was called.
+        DataError: the pickle is truncated, or names anything else; that is not called.
     """
     try:
         return _Restricted(io.BytesIO(content), encoding="bytes").load()

@@ -1,4 +1,4 @@
-"""Texts as windows of characters, each the target of the one before."""
+"""Cuts texts into windows of characters; each character is the target of the one before."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _NUMBERS[[ord(character) for character in CHARACTERS]] = np.arange(1, len(CHARAC
 
 
 def numbers(text: str) -> npt.NDArray[np.uint8]:
-    """The number of each character; UNKNOWN for those that are not among the 86."""
+    """Return the number of each character; UNKNOWN for characters outside the 86."""
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     return np.where(codes < len(_NUMBERS), _NUMBERS[np.minimum(codes, len(_NUMBERS) - 1)], UNKNOWN).astype(np.uint8)
 
 
 def known(text: str, where: str) -> npt.NDArray[np.uint8]:
-    """As `numbers`, where every character must be known; DataError naming the one that is not."""
+    """Return the number of each character; DataError naming one outside the 86."""
     found = numbers(text)
     unknown = np.flatnonzero(found == UNKNOWN)
     if len(unknown):
@@ -35,23 +35,23 @@ def known(text: str, where: str) -> npt.NDArray[np.uint8]:
 
 
 def continuous(text: npt.NDArray[np.uint8], length: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """x and y (windows, length) of begin, text, end: y is the stream one place on, and every place of it occurs once.
+    """Return x and y (windows, length) of the stream begin, text, end.
 
-    The last window is padded.
+    y is the stream shifted by one place, and every place of it occurs once. The last window is padded.
     """
     stream = np.concatenate([[BEGIN], text, [END]]).astype(np.uint8)
     num_windows = -(-(len(stream) - 1) // length)
     padded = np.full(num_windows * length + 1, PADDING, np.uint8)
     padded[: len(stream)] = stream
     x, y = padded[:-1].reshape(-1, length).copy(), padded[1:].reshape(-1, length)
-    x[y == PADDING] = PADDING  # the end mark is nobody's input
+    x[y == PADDING] = PADDING  # the end mark is no input
     return x, y
 
 
 def separate(text: npt.NDArray[np.uint8], length: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """x and y (windows, length) as TensorFlow Federated's: begin, text, end, padded and cut into length + 1 each.
+    """Return x and y (windows, length) as in TensorFlow Federated: begin, text, end, padded, cut every length + 1.
 
-    The first character of every window but the first is thus never a target.
+    So the first character of every window except the first is never a target.
     """
     stream = np.concatenate([[BEGIN], text, [END]]).astype(np.uint8)
     num_windows = -(-len(stream) // (length + 1))

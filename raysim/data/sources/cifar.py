@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: 50,000 small colour images for training and 10,000 for test (Krizhevsky 2009)."""
+"""Reads CIFAR-10 and CIFAR-100: 50,000 small colour images for training and 10,000 for test (Krizhevsky 2009)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cifar10(Partitioned):
     train_files: tuple[str, ...] = Key(
         CIFAR10.train,
         description=(
-            "Names of unpacked binary files, where they are not the published ones. A departure: results with a "
+            "Names of unpacked binary files, if they are not the published ones. A departure: results with a "
             "part of the files are not results on CIFAR-10."
         ),
     )
@@ -48,7 +48,7 @@ class Cifar10(Partitioned):
 
 
 class Cifar100(Partitioned):
-    """A hundred classes in twenty coarse ones; what partition "pachinko" is for."""
+    """A hundred classes in twenty coarse classes, which partition "pachinko" needs."""
 
     name: Literal["cifar100"] = "cifar100"
     root: str | None = Key(
@@ -68,14 +68,14 @@ class Cifar100(Partitioned):
 
 
 def is_whole(section: Cifar10) -> bool:
-    """Whether the published files are asked for, and not some of somebody's own."""
+    """Return whether the section names the published files, not user-defined ones."""
     return (section.train_files, section.test_files) == (CIFAR10.train, CIFAR10.test)
 
 
 def open_cifar10(section: Cifar10) -> Source:
     """Find the files; DataError if they are missing."""
-    own = tuple(map(CIFAR10.unpacked, (*section.train_files, *section.test_files)))
-    folder = locate(section.root, "cifar10", (CIFAR10.binary,) if is_whole(section) else own)
+    unpacked = tuple(map(CIFAR10.unpacked, (*section.train_files, *section.test_files)))
+    folder = locate(section.root, "cifar10", (CIFAR10.binary,) if is_whole(section) else unpacked)
     files = CifarFiles.find(folder, CIFAR10, section.train_files, section.test_files)
 
     def load() -> SourceExamples:
@@ -105,10 +105,10 @@ def open_cifar100(section: Cifar100) -> Source:
 
 
 def hierarchy(labels: Int64s, where: str) -> Int64s:
-    """The coarse label of each of the 100 fine ones, from pairs (coarse, fine); -1 for those without an image.
+    """Return the coarse label of each of the 100 fine ones, from pairs (coarse, fine); -1 for those without an image.
 
     Raises:
-        DataError: a fine label below two coarse ones.
+        DataError: a fine label belongs to two coarse ones.
     """
     coarse_of = np.full(100, -1, np.int64)
     coarse_of[labels[:, 1]] = labels[:, 0]
@@ -154,20 +154,22 @@ def _examples(
 
 
 def central_crop(x: npt.NDArray[np.uint8], side: int) -> npt.NDArray[np.uint8]:
-    """The middle `side` rows and columns of images (n, channels, height, width); of an odd rest the lower half is
-    cut off above and left, as TensorFlow's resize_with_crop_or_pad does."""
+    """Return the middle `side` rows and columns of images (n, channels, height, width).
+
+    An odd margin is smaller above and left, as in TensorFlow's resize_with_crop_or_pad.
+    """
     top, left = (x.shape[2] - side) // 2, (x.shape[3] - side) // 2
     return np.ascontiguousarray(x[:, :, top : top + side, left : left + side])
 
 
 def standardised(x: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    """(x - mean) / max(std, 1 / sqrt(numbers)) of each image on its own: tf.image.per_image_standardization.
+    """Return (x - mean) / max(std, 1 / sqrt(n)) of each image: tf.image.per_image_standardization.
 
-    Mean and standard deviation are over all numbers of an image, n of them; the bound keeps an even image finite.
+    Mean and standard deviation are over all n numbers of an image; the bound keeps a constant image finite.
     """
     pixels = x.astype(np.float32)
     axes = (1, 2, 3)
     mean, std = pixels.mean(axes, keepdims=True), pixels.std(axes, keepdims=True)
     lowest = np.float32(1 / np.sqrt(np.prod(x.shape[1:])))
-    made: npt.NDArray[np.float32] = (pixels - mean) / np.maximum(std, lowest)
-    return made
+    scaled: npt.NDArray[np.float32] = (pixels - mean) / np.maximum(std, lowest)
+    return scaled

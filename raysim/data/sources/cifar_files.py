@@ -1,4 +1,4 @@
-"""CIFAR's archives: the binary and the python version, packed or unpacked."""
+"""Reads CIFAR's archives: the binary and the python version, packed or unpacked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Distribution:
         binary, python: the archives.
         train, test: members of the binary archive; a record is `label_bytes` labels and 3,072 pixels.
         python_train, python_test: members of the python archive.
-        label_bytes: 1, or 2 where a coarse label stands before the fine one.
+        label_bytes: 1, or 2 if a coarse label precedes the fine one.
         label_keys: of the python members, in the order of the labels of a binary record.
         num_images: of each member of the binary archive.
     """
@@ -42,7 +42,7 @@ class Distribution:
     num_images: dict[str, int]
 
     def unpacked(self, name: str) -> Published:
-        """A file of binary records, as it lies in the binary archive or, under another name, as somebody made it."""
+        """Return a file of binary records: a member of the binary archive, or a user's file under another name."""
         num_images = self.num_images.get(name)
         size_bytes = None if num_images is None else num_images * (self.label_bytes + _PIXELS)
         return Published(name, f"{self.binary.address} (unpack it)", size_bytes=size_bytes)
@@ -90,7 +90,7 @@ class CifarImages:
 
 @dataclass(frozen=True, eq=False)
 class CifarFiles:
-    """What of a distribution lies in a folder: an archive, or the unpacked files of the binary version."""
+    """The files of a distribution in a folder: an archive, or the unpacked files of the binary version."""
 
     distribution: Distribution
     files: tuple[SourceFile, ...]
@@ -99,19 +99,19 @@ class CifarFiles:
     def find(
         cls, folder: Path, distribution: Distribution, train: tuple[str, ...], test: tuple[str, ...]
     ) -> CifarFiles:
-        """The binary archive, else its unpacked members `train` and `test`, else the python archive.
+        """Find the binary archive, else its unpacked members `train` and `test`, else the python archive.
 
-        Where `train` and `test` are not the published members, no archive holds what is meant by them.
+        If `train` and `test` are not the published members, no archive holds them: only unpacked files count.
 
         Raises:
-            MissingFileError: none of them is there.
+            MissingFileError: none of them exists.
         """
         unpacked = tuple(map(distribution.unpacked, (*train, *test)))
-        own = (train, test) != (distribution.train, distribution.test)
-        for version in (unpacked,) if own else ((distribution.binary,), unpacked, (distribution.python,)):
+        user_defined = (train, test) != (distribution.train, distribution.test)
+        for version in (unpacked,) if user_defined else ((distribution.binary,), unpacked, (distribution.python,)):
             if all((folder / file.name).is_file() for file in version):
                 return cls(distribution, tuple(file.find(folder) for file in version))
-        if own:
+        if user_defined:
             raise MissingFileError(
                 f"{folder} must hold {', '.join((*train, *test))}, which data.train_files and data.test_files name"
             )
@@ -121,7 +121,7 @@ class CifarFiles:
         )
 
     def load(self, train: tuple[str, ...], test: tuple[str, ...]) -> tuple[CifarImages, CifarImages]:
-        """The training and the test images; DataError naming what is wrong with which file."""
+        """Return the training and the test images; DataError naming a damaged file and its defect."""
         if len(self.files) > 1 or self.files[0].path.suffix == ".bin":
             content = {file.path.name: file.path.read_bytes() for file in self.files}
             where = str(self.files[0].path.parent)
@@ -160,18 +160,19 @@ class CifarFiles:
             if not isinstance(batch, dict) or not all(key in batch for key in wanted):
                 raise DataError(f"{where}, {name}: expected the keys {[key.decode() for key in wanted]}")
             x = np.asarray(batch[b"data"])
-            own = np.array([batch[key] for key in self.distribution.label_keys], np.int64).T
-            if x.dtype != np.uint8 or x.shape != (len(own), _PIXELS):
+            batch_labels = np.array([batch[key] for key in self.distribution.label_keys], np.int64).T
+            if x.dtype != np.uint8 or x.shape != (len(batch_labels), _PIXELS):
                 raise DataError(
-                    f"{where}, {name}: expected uint8 data of shape ({len(own)}, {_PIXELS}), found {x.dtype} {x.shape}"
+                    f"{where}, {name}: expected uint8 data of shape ({len(batch_labels)}, {_PIXELS}), "
+                    f"found {x.dtype} {x.shape}"
                 )
             xs.append(x.reshape(-1, 3, SIDE, SIDE))
-            labels.append(own)
+            labels.append(batch_labels)
         return CifarImages(np.concatenate(xs), np.concatenate(labels))
 
 
 def _members(path: Path, names: set[str]) -> dict[str, bytes]:
-    """The content of an archive's members by their last name; DataError if one is missing or the archive is broken."""
+    """Return the content of an archive's members by file name; DataError if one is missing or damaged."""
     found = {Path(name).name: content for name, content in packed.members(path, lambda name: Path(name).name in names)}
     if missing := sorted(names - set(found)):
         raise DataError(

@@ -1,4 +1,4 @@
-"""The 1,797 handwritten digits that come with scikit-learn: nothing to download."""
+"""Reads the 1,797 handwritten digits of scikit-learn, which need no download."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Digits(Partitioned):
 
 
 def open_source(seed: int) -> Source:
-    """The digits; scikit-learn has shipped the same file since 2010. `seed` is the data's."""
+    """Return the digits; scikit-learn has shipped the same file since 2010. `seed` is the data's."""
     return Source({"name": "digits", "package": "scikit-learn", "shape": list(SHAPE)}, lambda: load_digits(seed))
 
 
@@ -33,7 +33,7 @@ def load_digits(seed: int) -> SourceExamples:
     """Read the digits and choose the test examples.
 
     Returns:
-        uint8 images of shape (1, 8, 8), to be scaled by 1/16.
+        uint8 images of shape (1, 8, 8); their scale is 1/16.
     """
     from sklearn import datasets  # slow to import, and only digits need it
 
@@ -55,7 +55,7 @@ def load_digits(seed: int) -> SourceExamples:
 
 
 def stratified_fifth(labels: Int64s, seed: int) -> Int64s:
-    """Indices of a random fifth of each class, (n + 2) // 5 of n examples; sorted."""
+    """Return indices of a random fifth of each class, (n + 2) // 5 of n examples; sorted."""
     chosen = []
     for label in np.unique(labels).tolist():
         examples = np.flatnonzero(labels == label)

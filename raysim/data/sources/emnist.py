@@ -1,4 +1,4 @@
-"""EMNIST by writer: digits and letters with the hand they are from, in the forms of TensorFlow Federated and LEAF."""
+"""Reads EMNIST by writer: digits and letters, in the forms of TensorFlow Federated and LEAF."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HDF5 = {
 
 
 class Emnist(Populated):
-    """28 x 28 grey images as the form has them, ink dark on white; 62 classes: digits, capitals, small letters."""
+    """28 x 28 grey images in the form's orientation, dark on white; 62 classes: digits, capitals, small letters."""
 
     name: Literal["emnist"] = "emnist"
     root: str | None = Key(None, description="Folder of the form's files. Absent: $RAYSIM_DATA/emnist or data/emnist.")
@@ -113,7 +113,7 @@ def _from_leaf(section: Emnist, sides: dict[str, list[SourceFile]]) -> Iterator[
 def _rows(
     section: Emnist, split: str, client: str, pixels: npt.NDArray[Any], labels: npt.NDArray[Any], path: Path
 ) -> ClientRows:
-    """Images of 784 values in 0..1 as bytes: they were bytes once, so this loses nothing."""
+    """Convert images of 784 values in 0..1 to bytes. The values come from bytes, so this loses nothing."""
     where = f"{path}, client {client!r}"
     y: Int64s = labels.reshape(-1).astype(np.int64)
     if pixels.size != len(y) * _SIDE * _SIDE:

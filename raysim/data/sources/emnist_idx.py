@@ -1,4 +1,4 @@
-"""EMNIST without writers: NIST's idx files of one of its splits."""
+"""Reads EMNIST without writers: NIST's idx files of one of its splits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raysim.seeds import Int64s
 
 ARCHIVE = "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip"
 _SIDE = 28
-# The number of classes, and the label of the first: letters are counted from 1.
+# The number of classes, and the first label: letters are counted from 1.
 _SPLITS = {
     "balanced": (47, 0),
     "byclass": (62, 0),
@@ -30,7 +30,7 @@ _SPLITS = {
 
 
 class EmnistIdx(Partitioned):
-    """Images in the format of MNIST, upright as there: the files hold them transposed (Cohen et al. 2017)."""
+    """Images in the format and orientation of MNIST; the files hold them transposed (Cohen et al. 2017)."""
 
     name: Literal["emnist_idx"] = "emnist_idx"
     root: str | None = Key(
@@ -46,7 +46,7 @@ class EmnistIdx(Partitioned):
 
 
 def published(section: EmnistIdx) -> tuple[Published, ...]:
-    """A split's images and labels for training, then for test."""
+    """Return a split's images and labels for training, then for test."""
     stems = [
         f"emnist-{section.split}-{side}-{kind}-ubyte"
         for side in ("train", "test")

@@ -1,4 +1,4 @@
-"""Google Landmarks by photographer: GLD-23k and GLD-160k (Hsu, Qi and Brown 2020)."""
+"""Reads Google Landmarks by photographer: GLD-23k and GLD-160k (Hsu, Qi and Brown 2020)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Gld(Populated):
     """Photographs of landmarks, a client for every photographer, resized to size x size; three channels.
 
     The shorter side is scaled to `size` and the middle kept. The test images have no photographer: one client "test".
-    The cache goes by the mapping files: images under the same ids are taken to be the published ones.
+    Only the mapping files determine the cache's address: the images are assumed to be the published ones.
     """
 
     name: Literal["gld"] = "gld"
@@ -87,10 +87,10 @@ def open_source(section: Gld) -> Population:
 
 
 def mapping(file: SourceFile, columns: tuple[str | None, str, str], num_classes: int) -> Iterator[tuple[str, str, int]]:
-    """(user, image, class) of every row; the user is "" where there is no such column.
+    """Yield (user, image, class) of every row; the user is "" if there is no such column.
 
     Raises:
-        DataError: a missing column, or a row whose class is none; by row.
+        DataError: a column is missing, or a row has no valid class; names the row.
     """
     user, image_id, label = columns
     with file.path.open(encoding="utf-8", newline="") as stream:
@@ -99,20 +99,20 @@ def mapping(file: SourceFile, columns: tuple[str | None, str, str], num_classes:
         if missing:
             raise DataError(f"{file.path}: expected the columns {', '.join(missing)}, found {reader.fieldnames}")
         for number, row in enumerate(reader, start=2):
-            given = row[label]
-            if not (row[image_id] and given and given.isdigit() and int(given) < num_classes):
+            number_text = row[label]
+            if not (row[image_id] and number_text and number_text.isdigit() and int(number_text) < num_classes):
                 raise DataError(
                     f"{file.path}, row {number}: expected an image and a class in 0..{num_classes - 1}, "
-                    f"found {row[image_id]!r} and {given!r}"
+                    f"found {row[image_id]!r} and {number_text!r}"
                 )
-            yield (row[user] or "" if user else ""), row[image_id], int(given)
+            yield (row[user] or "" if user else ""), row[image_id], int(number_text)
 
 
 def image(path: Path, size: int) -> npt.NDArray[np.uint8]:
-    """The middle square of an image, (3, size, size).
+    """Return the middle square of an image, (3, size, size).
 
     Raises:
-        DataError: no image there, or Pillow is not installed.
+        DataError: the file is no image, or Pillow is not installed.
     """
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError  # optional

@@ -1,4 +1,4 @@
-"""The Complete Works of William Shakespeare (Project Gutenberg etext 100, or tinyshakespeare), parsed into roles."""
+"""Parses the Complete Works of Shakespeare (Project Gutenberg etext 100, or tinyshakespeare) into roles."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ _SPEECH_AT_MARGIN = re.compile(r"([a-zA-Z][a-zA-Z ]*)\. (.*)")
 
 @dataclass(frozen=True)
 class Role:
-    """A speaker and the lines spoken, in order; the same name in two plays is two roles."""
+    """A speaker and its lines, in order; the same name in two plays is two roles."""
 
     name: str
     lines: tuple[str, ...]
 
 
 def roles(file: SourceFile) -> list[Role]:
-    """Every role of every play, in order of first speech; the name is "PLAY_ROLE" with underscores.
+    """Return every role of every play, in order of first speech; the name is "PLAY_ROLE" with underscores.
 
-    Editions of 1994 to 2011 are read, in which a play begins two to seven lines above "by William Shakespeare", a
-    speech with two blanks, the speaker in letters and a full stop, and goes on after four blanks; The Comedy of Errors
-    is not indented. The rules, and upper case for all names, are those of LEAF's script (by McMahan and others).
+    It reads editions of 1994 to 2011. There a play begins two to seven lines above "by William Shakespeare". A speech
+    begins with two blanks, the speaker in letters and a full stop; its further lines begin with four blanks. The Comedy
+    of Errors is not indented. The rules, and upper case for all names, are those of LEAF's script (by McMahan and
+    others).
 
     Raises:
-        DataError: not UTF-8, no play in it, or not its end.
+        DataError: the text is not UTF-8, has no play, or has no end.
     """
     try:
         lines = file.path.read_text(encoding="utf-8-sig").splitlines()
@@ -61,7 +62,7 @@ def roles(file: SourceFile) -> list[Role]:
 
 
 def _plays(lines: list[str]) -> list[tuple[str, dict[str, list[str]]]]:
-    """(title, lines by speaker), works without speakers included."""
+    """Return (title, lines by speaker) of every work, including those without speakers."""
     plays: list[tuple[str, dict[str, list[str]]]] = []
     speaker: str | None = None
     at_margin = False
@@ -92,7 +93,7 @@ def _plays(lines: list[str]) -> list[tuple[str, dict[str, list[str]]]]:
 
 
 def _title(lines: list[str], number: int) -> str:
-    """The nearest line with text, two to seven lines above."""
+    """Return the nearest line with text, two to seven lines above."""
     for above in range(2, _TITLE_WITHIN + 1):
         if number >= above and lines[number - above].strip():
             return lines[number - above].strip()
@@ -100,12 +101,12 @@ def _title(lines: list[str], number: int) -> str:
 
 
 def tiny_roles(file: SourceFile) -> list[Role]:
-    """The roles of tinyshakespeare, whose 40,000 lines are `NAME:`, the speech, an empty line.
+    """Return the roles of tinyshakespeare, whose 40,000 lines are `NAME:`, the speech, an empty line.
 
-    One per speaker's name, over all plays: the file does not say where one ends.
+    A role is a speaker's name over all plays: the file does not mark the end of a play.
 
     Raises:
-        DataError: a speech without a speaker, by line.
+        DataError: a speech has no speaker; names the line.
     """
     spoken: dict[str, list[str]] = {}
     speaker: str | None = None

@@ -1,4 +1,4 @@
-"""TensorFlow Federated's HDF5: `examples/<client>/<column>`, a row an example."""
+"""Reads TensorFlow Federated's HDF5: `examples/<client>/<column>`, one row per example."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class ClientColumns(NamedTuple):
 
 
 def ids(file: SourceFile) -> list[str]:
-    """The clients, in the file's order of names."""
+    """Return the clients, in the file's order of names."""
     with _opened(file) as examples:
         return list(examples)
 
 
 def clients(file: SourceFile, columns: Sequence[str]) -> Iterator[ClientColumns]:
-    """Each client's columns, one client in memory at a time.
+    """Yield each client's columns, one client in memory at a time.
 
     Raises:
-        DataError: not such a file, a missing column, or columns of different lengths; by client.
+        DataError: another kind of file, a missing column, or columns of different lengths; names the client.
     """
     with _opened(file) as examples:
         for client in examples:

@@ -1,4 +1,4 @@
-"""Idx files, the format of MNIST: a big-endian header, then unsigned bytes; as published (gzip) or unpacked."""
+"""Reads idx files, the format of MNIST: a big-endian header, then unsigned bytes; packed (gzip) or unpacked."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class IdxFile:
         """Read the file in `folder`.
 
         Raises:
-            MissingFileError: it is not there; says where it is published.
-            DataError: it cannot be read.
+            MissingFileError: the file is missing; states where it is published.
+            DataError: the file cannot be read.
         """
         path = published.find(folder).path
         try:
@@ -50,7 +50,7 @@ class IdxFile:
         """Decode: labels have 1 dimension, images 3 (examples, rows, columns).
 
         Raises:
-            DataError: truncated, of another kind, or not as long as its header says.
+            DataError: the file is truncated, of another kind, or differs in length from its header.
         """
         content = self._unpacked()
         header_bytes = 4 * (1 + num_dimensions)

@@ -1,4 +1,4 @@
-"""LEAF's json of numbers: the released synthetic(alpha, beta) files and others like them."""
+"""Reads LEAF's json of numbers: the released synthetic(alpha, beta) files and others of this form."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Leaf(Populated):
 
 
 def open_source(section: Leaf) -> Population:
-    """Find the files, and read the shape of x from the first user; DataError naming what is missing or wrong."""
+    """Find the files, and read the shape of x from the first user; DataError naming the missing or damaged file."""
     folder = locate(section.root, "leaf", leaf_json.published(_PUBLISHED_AT))
     sides = {side: leaf_json.find(folder, side, _PUBLISHED_AT) for side in ("train", "test")}
     first = next(leaf_json.users(sides["train"][0]))

@@ -1,4 +1,4 @@
-"""LEAF's json: files of users, each with x and y."""
+"""Reads LEAF's json: files of users, each with x and y."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raysim.seeds import Int64s
 
 
 class LeafUser(NamedTuple):
-    """A user as the file has it."""
+    """A user of a file."""
 
     name: str
     x: list[Any]
@@ -24,12 +24,12 @@ class LeafUser(NamedTuple):
 
 
 def published(address: str) -> tuple[Published, ...]:
-    """What a folder has to hold: the files' names are for LEAF's scripts to choose."""
+    """Return the files that a folder must hold; LEAF's scripts choose their names."""
     return tuple(Published(f"data/{side}/*.json", address) for side in ("train", "test"))
 
 
 def find(folder: Path, side: str, published_at: str) -> list[SourceFile]:
-    """The json files of `folder`/`side` in order of name; MissingFileError if there is none."""
+    """Return the json files of `folder`/`side` in order of name; MissingFileError if there is none."""
     for place in (folder / "data" / side, folder / side):
         files = sorted(place.glob("*.json"))
         if files:
@@ -41,12 +41,12 @@ def find(folder: Path, side: str, published_at: str) -> list[SourceFile]:
 
 
 def users(file: SourceFile) -> Iterator[LeafUser]:
-    """The users of one file, checked against its own list and counts.
+    """Yield the users of one file, checked against its list and counts.
 
-    A file is read whole: LEAF's have a hundred users each.
+    A file is read whole: LEAF's files have a hundred users each.
 
     Raises:
-        DataError: truncated, or users, counts and data do not agree; by name.
+        DataError: the file is truncated, or users, counts and data do not agree; names the user.
     """
     try:
         with file.path.open(encoding="utf-8") as stream:
@@ -70,25 +70,25 @@ def users(file: SourceFile) -> Iterator[LeafUser]:
 
 
 def names(files: list[SourceFile]) -> list[str]:
-    """The users of all files."""
+    """Return the users of all files."""
     return [user.name for file in files for user in users(file)]
 
 
 def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:
-    """Rows of numbers as float32; DataError where they are ragged, or hold null or what is no number."""
+    """Return rows of numbers as float32; DataError if they are ragged or not finite numbers."""
     try:
-        made = np.array(rows, np.float32)
+        array = np.array(rows, np.float32)
     except (ValueError, TypeError) as error:
         raise DataError(f"{where}: expected rows of equally many numbers: {error}") from error
-    if not np.isfinite(made).all():
+    if not np.isfinite(array).all():
         raise DataError(f"{where}: expected finite numbers as x, found null, NaN or an infinity")
-    return made
+    return array
 
 
-def labels(given: list[Any], num_classes: int, where: str) -> Int64s:
-    """Labels, which some scripts write as 3.0; DataError where one is no whole number in 0..num_classes - 1."""
-    for label in given:
-        # What is not a number leaves a remainder that is not 0 either.
+def labels(values: list[Any], num_classes: int, where: str) -> Int64s:
+    """Return labels, which some scripts write as 3.0; DataError if one is not a whole number in 0..num_classes - 1."""
+    for label in values:
+        # NaN and infinity leave a remainder that is not 0 either.
         if type(label) not in (int, float) or label % 1 != 0 or not 0 <= label < num_classes:
             raise DataError(f"{where}: expected whole numbers in 0..{num_classes - 1} as labels, found {label!r:.40}")
-    return np.array(given, np.int64)
+    return np.array(values, np.int64)

@@ -1,4 +1,4 @@
-"""MNIST and Fashion-MNIST: the same four files, from two publishers."""
+"""Reads MNIST and Fashion-MNIST: the same four files, from two publishers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def open_source(section: Mnist | FashionMnist) -> Source:
 
 @dataclass(frozen=True)
 class MnistFiles:
-    """The four files, read but not yet decoded: enough to know whether the dataset was prepared before."""
+    """The four files, not yet decoded: enough to find the prepared dataset in the cache."""
 
     name: str
     train_images: IdxFile
@@ -96,7 +96,7 @@ class MnistFiles:
         return cls(section.name, *(IdxFile.find(folder, file) for file in files))
 
     def address(self) -> dict[str, Any]:
-        """What determines the source's content: the bytes of the files, wherever they lie."""
+        """Return the facts that determine the source's content: the digests of the files."""
         files = (self.train_images, self.train_labels, self.test_images, self.test_labels)
         return {"name": self.name, "files": [file.digest for file in files]}
 
@@ -104,10 +104,10 @@ class MnistFiles:
         """Decode and check the files.
 
         Returns:
-            uint8 images of shape (1, 28, 28), to be scaled by 1/255.
+            uint8 images of shape (1, 28, 28); their scale is 1/255.
 
         Raises:
-            DataError: a file that is damaged, or images and labels that do not fit; by name.
+            DataError: a file is damaged, or images and labels do not fit; names the file.
         """
         train_x, train_y = _pair(self.train_images, self.train_labels)
         test_x, test_y = _pair(self.test_images, self.test_labels)

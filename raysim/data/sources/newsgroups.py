@@ -1,4 +1,4 @@
-"""20 Newsgroups, by date: 11,314 messages for training and 7,532 later ones for test."""
+"""Reads 20 Newsgroups, by date: 11,314 messages for training and 7,532 later ones for test."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _QUOTED = re.compile(r"^\s*[>|:]|writes:\s*$|wrote:\s*$|^In article\b", re.IGNOR
 
 
 class Newsgroups(Partitioned):
-    """Twenty groups, one message a file (Lang 1995; the version by date of Rennie). Classes are the groups in order of
-    the alphabet.
+    """Twenty groups, one message per file (Lang 1995; the version by date of Rennie). Classes are the groups in
+    alphabetical order.
     """
 
     name: Literal["newsgroups"] = "newsgroups"
@@ -52,10 +52,10 @@ def open_source(section: Newsgroups) -> Source:
 
 
 def read(file: SourceFile, headers: bool = True, quotes: bool = True) -> Texts:
-    """All messages, Latin-1, in the archive's order.
+    """Return all messages, Latin-1, in the archive's order.
 
     Raises:
-        DataError: not a whole archive, or one without twenty groups on both sides.
+        DataError: the archive is not whole, or one side lacks a group.
     """
     messages: dict[str, list[tuple[str, str]]] = {"train": [], "test": []}
     for name, content in packed.members(file.path, lambda name: _side_and_group(name) is not None):
@@ -79,7 +79,7 @@ def read(file: SourceFile, headers: bool = True, quotes: bool = True) -> Texts:
 
 
 def _side_and_group(name: str) -> tuple[str, str] | None:
-    """Of a message's path; None for what is no message."""
+    """Return the side and the group of a message's path; None for any other path."""
     match name.split("/"):
         case [folder, group, _] if folder in _SIDES:
             return _SIDES[folder], group

@@ -1,4 +1,4 @@
-"""Archives as their publishers offer them: fetched and unpacked, or read member by member."""
+"""Fetches and unpacks published archives, or reads them member by member."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Packed:
 
     Attributes:
         address: where its publisher offers the archive, a .zip, .tar.gz or .tar.bz2.
-        names: the files wanted, by their last name wherever they are in the archive.
+        names: the wanted files, by file name in any folder of the archive.
         checksum: of the archive, as for `Published`.
     """
 
@@ -36,7 +36,7 @@ class Packed:
     checksum: str | None = None
 
     def fetch(self, folder: Path) -> list[Path]:
-        """Download the archive and unpack what is wanted into `folder`, each file whole; [] where all are there.
+        """Download the archive and unpack the wanted files into `folder`, each file whole; [] if all exist.
 
         Raises:
             DataError: the address does not answer, or the archive is damaged or holds other files.
@@ -44,7 +44,7 @@ class Packed:
         if all((folder / name).is_file() for name in self.names):
             return []
         folder.mkdir(parents=True, exist_ok=True)
-        # Within the folder, because only there a rename is one step.
+        # Within the folder, because a rename is atomic only there.
         with tempfile.TemporaryDirectory(dir=folder, prefix=".unpacking-") as scratch:
             place = Path(scratch)
             archive = Published(self.address.rpartition("/")[2], self.address, self.checksum).fetch(place)
@@ -85,12 +85,12 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of the files of a tar.gz whose name is wanted, in the archive's order.
+    """Yield (name, content) of the wanted files of a tar.gz, in the archive's order.
 
-    It is read to its end: only there does gzip say whether the content is what was packed.
+    The archive is read to its end, because gzip's checksum stands there.
 
     Raises:
-        DataError: truncated or damaged; where that shows at the end only, after the last member.
+        DataError: the archive is truncated or damaged; it may come after the last member.
     """
     try:
         with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
@@ -98,7 +98,7 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
                 content = archive.extractfile(member) if member.isfile() and wanted(member.name) else None
                 if content is not None:
                     yield member.name, content.read()
-            # To tarfile a damaged header is the end of the archive, and nobody would read on to the checksum.
+            # For tarfile a damaged header is the end of the archive, so it does not read on to the checksum.
             while stream.read(_PIECE_BYTES):
                 pass
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""Files as their publishers offer them: found where they lie, checked, and fetched where that is asked for."""
+"""Finds, checks and downloads published files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Published:
         name: of the file in the source's folder.
         address: where its publisher offers it.
         checksum: "md5:<hex>" or "sha256:<hex>" as published; None: the publisher states none.
-        others: names under which it may lie there too. Of these only `name`.gz is compared with checksum and size.
+        others: other accepted names. Of these only `name`.gz is compared with checksum and size.
         size_bytes: as published; None: not known.
     """
 
@@ -44,7 +44,7 @@ class Published:
     size_bytes: int | None = None
 
     def find(self, folder: Path) -> SourceFile:
-        """The file in `folder`, as `here`; MissingFileError naming where to get it if it is not there."""
+        """Return the file in `folder`, as `here`; MissingFileError with its address if it is missing."""
         if (file := self.here(folder)) is not None:
             return file
         also = f" (nor is {' or '.join(self.others)})" if self.others else ""
@@ -53,9 +53,10 @@ class Published:
         )
 
     def here(self, folder: Path) -> SourceFile | None:
-        """The file in `folder`; None where it is not there.
+        """Return the file in `folder`; None if it is missing.
 
-        Another content than the published one is warned of and taken: it may be a part on purpose, or another edition.
+        Content that differs from the published one is accepted with a warning: it may be a part on purpose, or another
+        edition.
         """
         for name in (self.name, *self.others):
             path = folder / name
@@ -70,10 +71,10 @@ class Published:
         return None
 
     def fetch(self, folder: Path) -> Path | None:
-        """Download into `folder`, whole and with the right checksum or not at all; None where it is there already.
+        """Download into `folder`, whole and with the right checksum or not at all; None if the file exists.
 
         Raises:
-            DataError: the address does not answer, or with other content.
+            DataError: the address does not answer, or sends other content.
         """
         if any((folder / name).is_file() for name in (self.name, *self.others)):
             return None
@@ -91,7 +92,7 @@ class Published:
         return folder / self.name
 
     def check(self, path: Path) -> None:
-        """DataError unless the file has the published size and checksum, where they are known."""
+        """Raise DataError unless the file has the published size and checksum, as far as they are known."""
         if (problem := self._unlike(path, packed=False)) is not None:
             raise DataError(f"{self.name} from {self.address}: {problem}")
 
@@ -102,10 +103,10 @@ class Published:
         try:
             return self._unlike(path, packed)
         except (OSError, EOFError, zlib.error):
-            return None  # whoever reads the content says what is damaged
+            return None  # the reader of the content reports the damage
 
     def _unlike(self, path: Path, packed: bool) -> str | None:
-        """What is expected and what is found, where they differ; a file without size and checksum is not read."""
+        """Return the difference from the published file, if any; without size and checksum the file is not read."""
         if self.size_bytes is not None:
             size = sum(map(len, _pieces(path, packed))) if packed else path.stat().st_size
             if size != self.size_bytes:
@@ -128,7 +129,7 @@ def _pieces(path: Path, packed: bool) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of a source as it lies on disk."""
+    """A file of a source on disk."""
 
     path: Path
 
@@ -136,8 +137,8 @@ class SourceFile:
     def digest(self) -> str:
         """Digest of the content, in hex.
 
-        Of more than 1 GiB only the length and 256 pieces of 1 MiB at even distances are read: tens of gigabytes would
-        take minutes before every run.
+        Of a file above 1 GiB only the length and 256 pieces of 1 MiB at even distances are read: tens of gigabytes
+        would take minutes before every run.
         """
         hasher = hashlib.blake2b(digest_size=_DIGEST_BYTES)
         size = self.path.stat().st_size

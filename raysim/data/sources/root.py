@@ -1,4 +1,4 @@
-"""Where a source's public files lie."""
+"""Locates the folder of a source's public files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from raysim.storage.remote.uri import uri_of
 
 
 def places(root: str | None, folder: str, key: str = "root") -> list[Path]:
-    """Where a source's files may lie, the first one first: `root` alone where it is given, else
-    `$RAYSIM_DATA/<folder>` and `data/<folder>`; `key` names it in the error."""
+    """Return the possible folders of a source's files, in order of search.
+
+    These are `root` alone if it is set, else `$RAYSIM_DATA/<folder>` and `data/<folder>`; `key` names it in the error.
+    """
     if root is not None:
         if (uri := uri_of(root)) is not None:
             raise DataError(
                 f"data.{key} must be a folder of this machine for this source, but is {uri}: only data.name = 'arrow' "
-                f"reads from a URI. What was prepared here, others fetch where RAYSIM_STORE names a URI"
+                f"reads from a URI. Set RAYSIM_STORE to a URI to share prepared datasets between machines"
             )
         return [Path(root).expanduser()]
     beside = os.environ.get("RAYSIM_DATA")
@@ -26,7 +28,7 @@ def places(root: str | None, folder: str, key: str = "root") -> list[Path]:
 
 
 def locate(root: str | None, folder: str, wanted: Sequence[Published], key: str = "root") -> Path:
-    """The folder of a source's files: the first of its `places` that is there.
+    """Return the folder of a source's files: the first of its `places` that exists.
 
     Args:
         root: the section's key.
@@ -35,7 +37,7 @@ def locate(root: str | None, folder: str, wanted: Sequence[Published], key: str 
         key: the name of the section's key.
 
     Raises:
-        MissingFileError: no such folder; says where it was looked for, what belongs there and where it is published.
+        MissingFileError: no such folder; states the places searched, the files and where they are published.
     """
     looked_at = places(root, folder, key)
     for place in looked_at:
@@ -54,7 +56,7 @@ def _listed(wanted: Sequence[Published]) -> str:
 
 
 def _address(wanted: Sequence[Published]) -> str:
-    """Of one file or archive, or the folders above those of several."""
+    """Return the address of one file or archive, or the folders above those of several."""
     addresses = dict.fromkeys(file.address for file in wanted)
     if len(addresses) > 1:
         addresses = dict.fromkeys(address.rpartition("/")[0] for address in addresses)

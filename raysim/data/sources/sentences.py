@@ -1,4 +1,4 @@
-"""Sentences as rows of word numbers, each the target of the one before."""
+"""Converts sentences to rows of word numbers; each word is the target of the one before."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Sentences:
 
     @property
     def dtype(self) -> str:
-        """The smallest that holds all numbers and that torch computes with."""
+        """The smallest dtype that holds all numbers and that torch supports."""
         return "int16" if self.num_classes <= np.iinfo(np.int16).max else "int32"
 
     @property
@@ -53,7 +53,7 @@ class Sentences:
         return Field((self.length,), self.dtype, padding=PADDING, uncounted=marks)
 
     def rows(self, texts: Sequence[str]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """x and y (texts, length): begin, the first `length` words, and end where a place is left for it."""
+        """Return x and y (texts, length): begin, the first `length` words, and end if there is a place for it."""
         unknown, begin, end = self.unknown, self.unknown + 1, self.unknown + 2
         stream = np.full((len(texts), self.length + 1), PADDING, self.dtype)
         get = self.numbers.get
@@ -64,5 +64,5 @@ class Sentences:
             row[0] = begin
             row[1 : len(words) + 1] = words
         x, y = stream[:, :-1].copy(), stream[:, 1:]
-        x[y == PADDING] = PADDING  # the end mark is nobody's input
+        x[y == PADDING] = PADDING  # the end mark is no input
         return x, y

@@ -1,4 +1,4 @@
-"""Shakespeare by role: the next character, in the forms of McMahan et al., TensorFlow Federated and LEAF."""
+"""Reads Shakespeare by role, for the next character: in the forms of McMahan et al., TensorFlow Federated and LEAF."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _LEAF = "https://github.com/TalwalkarLab/leaf, data/shakespeare"
 
 
 class Shakespeare(Populated):
-    """x: `length` characters; y: at each place the one that follows. With padding, unknown, begin and end 90 classes.
+    """x: `length` characters; y: the next character at each place. 90 classes with padding, unknown, begin and end.
 
-    Accuracy counts neither padding nor those three marks (Charles et al. 2021, A.1).
+    Accuracy counts neither padding nor the other three marks (Charles et al. 2021, A.1).
     """
 
     name: Literal["shakespeare"] = "shakespeare"
@@ -139,7 +139,7 @@ def _by_role(section: Shakespeare, file: SourceFile, read: Callable[[SourceFile]
 
 
 def num_train(role: Role) -> int:
-    """How many of the first lines are for training: all but a fifth, rounded down, of at least one."""
+    """Return the number of training lines: all but a fifth, which is rounded down and at least one."""
     return len(role.lines) - max(len(role.lines) // 5, 1)
 
 
@@ -170,9 +170,9 @@ def _leaf(section: Shakespeare, folder: Path) -> Population:
 
 
 def joined_windows(user: LeafUser, where: str) -> list[str]:
-    """The texts that a user's windows were cut from: x is any number of characters and y the one after it.
+    """Join a user's windows to texts: x is any number of characters and y the next one.
 
-    A window that does not go on from the one before begins a new text.
+    A window that does not continue the one before begins a new text.
     """
     texts: list[list[str]] = []
     expected = None

@@ -1,4 +1,4 @@
-"""Stack Overflow: the next word, a client for every user (TensorFlow Federated's files)."""
+"""Reads Stack Overflow, for the next word: a client for every user (TensorFlow Federated's files)."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ WORD_COUNTS = Published("stackoverflow.word_count", f"{_TFF}/stackoverflow.word_
 
 
 class Stackoverflow(Populated):
-    """Questions and answers, a sentence an example, cut to `length` words; 342,477 training users.
+    """Questions and answers, one sentence per example, cut to `length` words; 342,477 training users.
 
-    x is begin and the words, y the word that follows at each place. The source's held-out users are the validation
-    split. Sources: Reddi et al. 2021 and Charles et al. 2021, A.1, which counts 1,000 sentences a client at most.
+    x is begin and the words, y the next word at each place. The source's held-out users are the validation split.
+    Sources: Reddi et al. 2021 and Charles et al. 2021, A.1, which counts at most 1,000 sentences per client.
     """
 
     name: Literal["stackoverflow"] = "stackoverflow"
@@ -47,7 +47,7 @@ class Stackoverflow(Populated):
             "$RAYSIM_DATA/stackoverflow or data/stackoverflow."
         ),
     )
-    vocabulary: int = Key(10_000, ge=1, description="Number of most frequent words that have a number of their own.")
+    vocabulary: int = Key(10_000, ge=1, description="Number of most frequent words in the vocabulary.")
     length: int = Key(20, ge=1, description="Words of a sentence; longer ones are cut.")
     max_examples: int | None = Key(
         1000, ge=1, description="A training client keeps this many of its first sentences. Absent: all."
@@ -70,10 +70,10 @@ def open_source(section: Stackoverflow) -> Population:
 
 
 def vocabulary(file: SourceFile, size: int) -> dict[str, int]:
-    """The numbers of the most frequent words, from a json object of counts in falling order.
+    """Return the numbers of the most frequent words, from a json object of counts in falling order.
 
     Raises:
-        DataError: no such object, or fewer words than asked for.
+        DataError: the file holds no such object, or fewer than `size` words.
     """
     try:
         counts = json.loads(file.path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""FedProx's synthetic(alpha, beta): softmax regression clients whose models and features differ by chosen amounts."""
+"""Generates FedProx's synthetic(alpha, beta): softmax regression clients with chosen differences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from raysim.seeds import Int64s, UInt64s, generator, key, keys
 DIMENSION = 60
 CLASSES = 10
 FEATURES = Field((DIMENSION,), "float32")
-# Changes whenever the same section and seed give other examples, and with it the fingerprint.
+# Changes, and with it the fingerprint, whenever the same section and seed give other examples.
 VERSION = 1
 
 _FEATURE_STD = np.arange(1, DIMENSION + 1) ** -0.6
@@ -27,11 +27,11 @@ Part = Literal["train", "validation", "test"]
 
 
 class Synthetic(Section):
-    """Clients drawn from a population, each from its own address: client k is the same in a population of any size.
+    """Clients drawn from a population, each from a separate address: client k is the same in a population of any size.
 
     Client k draws u_k ~ N(0, alpha), B_k ~ N(0, beta), a feature mean v_k with v_kj ~ N(B_k, 1), a model W_k of
     (60, 10) and b_k of (10,), all ~ N(u_k, 1); its examples are x ~ N(v_k, diag(j^-1.2)) and y = argmax(x W_k + b_k).
-    int(lognormal(4, 2)) + 50 examples, the last tenth of them (rounded up) its test examples.
+    It has int(lognormal(4, 2)) + 50 examples; the last tenth (rounded up) are its test examples.
 
     Source: Li et al. 2020 (Federated Optimization in Heterogeneous Networks) and its released generator, which this
     follows where the two differ: alpha and beta are *standard deviations*, and one u_k serves W_k and b_k. Departures:
@@ -58,10 +58,10 @@ class Synthetic(Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_holdout(self.clients, self.holdout, self.holdout_examples)
-        given = self.model_fields_set
-        if self.iid and given & {"alpha", "beta"}:
+        keys = self.model_fields_set
+        if self.iid and keys & {"alpha", "beta"}:
             raise ValueError("alpha and beta have no part in iid = true: leave them out")
-        if self.sizes != "lognormal" and "max_examples" in given:
+        if self.sizes != "lognormal" and "max_examples" in keys:
             raise ValueError("max_examples caps lognormal sizes: leave it out where sizes is a number")
         return self
 
@@ -75,12 +75,12 @@ class SyntheticClients:
     part: Part
 
     def sizes(self, clients: Int64s) -> Int64s:
-        """Examples of the part, without computing them."""
+        """Return the number of examples of the part, without computing them."""
         start, stop = self._bounds(sizes(self.section, self.seed, clients))
         return stop - start
 
     def client(self, client: int) -> tuple[npt.NDArray[np.float32], Int64s]:
-        """The part's examples: x (n, 60), y (n,)."""
+        """Return the part's examples: x (n, 60), y (n,)."""
         size = sizes(self.section, self.seed, np.array([client], np.int64))
         start, stop = self._bounds(size)
         x, y = examples(self.section, self.seed, client, int(size[0]))
@@ -88,7 +88,7 @@ class SyntheticClients:
         return x[rows], y[rows]
 
     def _bounds(self, size: Int64s) -> tuple[Int64s, Int64s]:
-        """First row of the part and the row after its last, for clients of these sizes: train, validation, test."""
+        """Return the part's first row and the row after its last, for clients of these sizes."""
         num_kept = size * 9 // 10
         num_train = num_kept - num_held_out(self.section.holdout_examples, num_kept)
         match self.part:
@@ -101,7 +101,7 @@ class SyntheticClients:
 
 
 def sizes(section: Synthetic, seed: int, clients: Int64s) -> Int64s:
-    """All examples of each client, test examples included."""
+    """Return the number of examples of each client, test examples included."""
     if section.sizes != "lognormal":
         return np.full(len(clients), section.sizes, np.int64)
     # Box and Muller on two keys per client, so that a million sizes are a few array operations.
@@ -112,7 +112,7 @@ def sizes(section: Synthetic, seed: int, clients: Int64s) -> Int64s:
 
 
 def examples(section: Synthetic, seed: int, client: int, size: int) -> tuple[npt.NDArray[np.float32], Int64s]:
-    """One client's examples, in the order drawn: x (size, 60) float32, y (size,) int64."""
+    """Return one client's examples, in the order drawn: x (size, 60) float32, y (size,) int64."""
     draws = generator(key(seed, "synthetic/client", client))
     if section.iid:
         shared = generator(key(seed, "synthetic/model"))
@@ -128,10 +128,10 @@ def examples(section: Synthetic, seed: int, client: int, size: int) -> tuple[npt
 
 
 def synthetic_address(section: Synthetic, seed: int) -> dict[str, Any]:
-    """What determines the dataset's content."""
+    """Return the facts that determine the dataset's content."""
     return {"name": "synthetic", "version": VERSION, "section": section.model_dump(exclude={"seed"}), "seed": seed}
 
 
 def _uniform(bits: UInt64s) -> npt.NDArray[np.float64]:
-    """Uniform in (0, 1], from the upper 53 bits."""
+    """Return uniform numbers in (0, 1], from the upper 53 bits."""
     return ((bits >> np.uint64(11)) + np.uint64(1)).astype(np.float64) * 2.0**-53

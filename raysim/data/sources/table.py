@@ -1,4 +1,4 @@
-"""Tables of the user's own: Arrow or Parquet files with a column that says whose row it is."""
+"""Reads user-defined tables: Arrow or Parquet files with a column of client ids."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SPLITS = ("train", "validation", "test")
 class Table(Populated):
     """Files of one table per split; every value of the client column is a client, in order of the values.
 
-    Numbers, and lists of equally many of them, are taken as they are; x may be several columns of numbers, which then
-    stand side by side as float32.
+    Numbers, and lists of numbers of one length, are used unchanged. x may be several columns of numbers, which are
+    joined as float32.
     """
 
     name: Literal["arrow"] = "arrow"
@@ -58,7 +58,7 @@ def open_source(section: Table) -> Population:
     """Read the tables' heads and the labels' range.
 
     Raises:
-        DataError: a file, a column or a value that does not fit, by name.
+        DataError: a file, a column or a value does not fit; names it.
     """
     named = {"train": section.train, "validation": section.validation, "test": section.test}
     uri = uri_of(section.root or ".")
@@ -154,24 +154,24 @@ class _ClientTable:
             )
 
     def check_like(self, x: Field, y: Field) -> None:
-        """DataError unless the columns are as those of the training table."""
+        """Raise DataError unless the columns match those of the training table."""
         for name, mine, theirs in (("x", self.x.field, x), ("y", self.y.field, y)):
             if mine != theirs:
                 raise DataError(f"{self.path}: expected {name} as in the training table, {theirs}, found {mine}")
 
     def largest_label(self) -> int:
-        """Of all rows; DataError where one is negative."""
+        """Return the largest label of all rows; DataError if one is negative."""
         labels = self.y.rows
         if labels.size and labels.min() < 0:
             raise DataError(f"{self.path}: expected labels of at least 0, found {labels.min()}")
         return int(labels.max()) if labels.size else 0
 
     def ids(self) -> list[str]:
-        """The clients, in order of their values."""
+        """Return the clients, in order of their values."""
         return [str(value) for value in self._values.tolist()]
 
     def stream(self, split: str) -> Iterator[ClientRows]:
-        """Rows by client, in the table's order."""
+        """Yield rows by client; a client's rows are in the table's order."""
         order = np.argsort(self._of_row, kind="stable")
         ends = np.cumsum(np.bincount(self._of_row, minlength=len(self._values)))
         for name, rows in zip(self.ids(), np.split(order, ends[:-1]), strict=True):
@@ -203,10 +203,10 @@ def _read(path: Path) -> pa.Table:
 
 
 def _fetched(uri: str, names: Iterable[str]) -> Path:
-    """The folder in this machine's cache with these files of the URI's, fetched again where they have changed there.
+    """Fetch the URI's files that have changed into this machine's cache; return the folder.
 
     Raises:
-        DataError: one of them is not there.
+        DataError: one of the files is missing.
         RemoteError: nothing answers.
     """
     remote, digest = Remote(uri), hasher()
@@ -223,7 +223,7 @@ def _fetched(uri: str, names: Iterable[str]) -> Path:
             with atomic.aside(target) as aside:
                 with aside.open("wb") as file:
                     file.writelines(remote.read(name))
-                # Another process may do the same; whoever is last has what is there now.
+                # Another process may do the same; the last write has the URI's present content.
                 known.unlink(missing_ok=True)
             known.write_text(stamp)
     return folder

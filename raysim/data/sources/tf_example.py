@@ -1,4 +1,4 @@
-"""tf.train.Example messages, read without TensorFlow.
+"""Parses tf.train.Example messages without TensorFlow.
 
 Example {Features features = 1}; Features {map<string, Feature> feature = 1}; Feature is one of BytesList = 1,
 FloatList = 2 (packed or not), Int64List = 3 (packed or not), each with its values in field 1.
@@ -16,10 +16,10 @@ Values = list[bytes] | list[float] | list[int]
 
 
 def parse(message: bytes) -> dict[str, Values]:
-    """The features by name.
+    """Return the features by name.
 
     Raises:
-        ValueError: not such a message; says at which byte of which part.
+        ValueError: not such a message; states the byte and the part.
     """
     features: dict[str, Values] = {}
     for number, content in _fields(message):
@@ -57,7 +57,7 @@ def _values(feature: bytes) -> Values:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """(field number, content) in order; content of length-delimited fields is bytes, of the others an integer."""
+    """Yield (field number, content) in order; content is bytes for length-delimited fields, else an integer."""
     place = 0
     while place < len(message):
         key, place = _varint(message, place)

@@ -1,4 +1,4 @@
-"""TensorFlow Federated's SQLite: tables `examples` (split, client, message) and `client_metadata`."""
+"""Reads TensorFlow Federated's SQLite: tables `examples` (split, client, message) and `client_metadata`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raysim.errors import DataError
 _MAGIC, _HEADER_BYTES = b"SQLite format 3\0", 100
 
 PIECE = 4096
-"""Examples of a client that are in memory together."""
+"""Number of a client's examples in memory at a time."""
 
 
 class ClientExamples(NamedTuple):
@@ -27,7 +27,7 @@ class ClientExamples(NamedTuple):
 
 
 def ids(file: SourceFile, split: str) -> list[str]:
-    """The clients of a split, in order of name."""
+    """Return the clients of a split, in order of name."""
     query = "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ? ORDER BY client_id"
     try:
         with closing(_connected(file)) as database:
@@ -37,10 +37,10 @@ def ids(file: SourceFile, split: str) -> list[str]:
 
 
 def clients(file: SourceFile, split: str) -> Iterator[ClientExamples]:
-    """A split's examples in the order of `ids`, a client's in pieces of PIECE.
+    """Yield a split's examples in the order of `ids`, a client's in pieces of PIECE.
 
     Raises:
-        DataError: not such a file, or a message that is none; by client.
+        DataError: another kind of file, or an invalid message; names the client.
     """
     # The published files index (split_name, client_id), which makes this order free.
     query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY client_id, rowid"
@@ -63,7 +63,7 @@ def clients(file: SourceFile, split: str) -> Iterator[ClientExamples]:
 
 
 def _check_whole(file: SourceFile) -> None:
-    """DataError where the file has not as many pages as its header says: SQLite reads a part without complaint."""
+    """Raise DataError unless the file has its header's number of pages: SQLite reads a part without an error."""
     found = file.path.stat().st_size
     with file.path.open("rb") as opened:
         header = opened.read(_HEADER_BYTES)

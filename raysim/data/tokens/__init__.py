@@ -1,1 +1,1 @@
-"""Ways to make rows of numbers from texts; a source's `tokens` key chooses one."""
+"""Converts texts to rows of numbers; a source's `tokens` key chooses the way."""

@@ -1,4 +1,4 @@
-"""The tokens of a pretrained model, by the tokeniser in its folder."""
+"""Defines the tokens of a pretrained model, by the tokeniser in its folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_token
 
 
 class Pretrained(Section):
-    """What `transformers.AutoTokenizer` makes of a text, cut to `length` and padded at the end with 0."""
+    """Tokens of a text by `transformers.AutoTokenizer`, cut to `length` and padded at the end with 0."""
 
     name: Literal["pretrained"] = "pretrained"
     path: str = Key(
@@ -28,7 +28,7 @@ class Pretrained(Section):
 
 
 def address(section: Pretrained) -> list[str]:
-    """Digests of the tokeniser's files: what determines the tokens, wherever they lie."""
+    """Return digests of the tokeniser's files: they determine the tokens in any folder."""
     found = [Path(section.path).expanduser() / name for name in _FILES]
     digests = [f"{f.name} {hashlib.blake2b(f.read_bytes(), digest_size=16).hexdigest()}" for f in found if f.is_file()]
     if not digests:
@@ -37,10 +37,10 @@ def address(section: Pretrained) -> list[str]:
 
 
 def encode(section: Pretrained, texts: Sequence[str]) -> npt.NDArray[np.int32]:
-    """Rows of `length` numbers, (texts, length).
+    """Return rows of `length` numbers, (texts, length).
 
     Raises:
-        DataError: transformers is not installed, or cannot read the folder; or padding is another token than 0.
+        DataError: transformers is not installed, cannot read the folder, or pads with another token than 0.
     """
     try:
         from transformers import AutoTokenizer  # optional, and takes seconds to import
@@ -54,5 +54,5 @@ def encode(section: Pretrained, texts: Sequence[str]) -> npt.NDArray[np.int32]:
         raise DataError(f"{section.path} must hold a tokeniser that transformers reads: {error}") from error
     if tokeniser.pad_token_id != 0:
         raise DataError(f"{section.path} must pad with token 0, but pads with {tokeniser.pad_token_id}")
-    made = tokeniser(list(texts), padding="max_length", truncation=True, max_length=section.length)
-    return np.asarray(made["input_ids"], np.int32)
+    encoded = tokeniser(list(texts), padding="max_length", truncation=True, max_length=section.length)
+    return np.asarray(encoded["input_ids"], np.int32)

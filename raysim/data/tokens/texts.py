@@ -1,4 +1,4 @@
-"""From labelled texts to examples."""
+"""Converts labelled texts to examples."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Texts:
 
 
 def address(section: Words | Pretrained) -> dict[str, Any]:
-    """What of the choice determines the tokens, beyond the section's own keys."""
+    """Return the facts beyond the section's keys that determine the tokens."""
     return {"tokeniser": pretrained.address(section)} if isinstance(section, Pretrained) else {}
 
 
 def tokenise(texts: Texts, section: Words | Pretrained) -> SourceExamples:
-    """x: int32 (length,). A vocabulary of words is that of the training texts."""
+    """Return x: int32 (length,). A vocabulary of words is that of the training texts."""
     if isinstance(section, Pretrained):
         train, test = pretrained.encode(section, texts.train), pretrained.encode(section, texts.test)
     else:

@@ -1,4 +1,4 @@
-"""Words: the most frequent ones of the training texts, and one number for all others."""
+"""Defines word tokens: the most frequent words of the training texts, and one number for all others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import Field as Key
 from raysim.config.section import Section
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
-"""Numbers of what fills a row up, of a word outside the vocabulary, and of the most frequent word."""
+"""Numbers of padding, of a word outside the vocabulary, and of the most frequent word."""
 
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[^\sa-z0-9]")
 
@@ -24,7 +24,7 @@ class Words(Section):
 
     name: Literal["words"] = "words"
     vocabulary: int = Key(
-        30_000, ge=1, description="Number of words with a number of their own, at most; ties are broken alphabetically."
+        30_000, ge=1, description="Largest number of words in the vocabulary; ties are broken alphabetically."
     )
     length: int = Key(128, ge=1, description="Tokens of an example: the first of the text, padded at the end.")
 
@@ -35,12 +35,12 @@ class Words(Section):
 
 
 def split(text: str) -> list[str]:
-    """The words of a text, in order: runs of letters and digits, with an apostrophe's ending, and single marks."""
+    """Split a text into words, in order: runs of letters and digits (with `'s` and the like), and single marks."""
     return _WORD.findall(text.lower())
 
 
 def most_frequent(texts: Iterable[str], vocabulary: int) -> dict[str, int]:
-    """The number of each word of the vocabulary."""
+    """Return the number of each word of the vocabulary."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(split(text))
@@ -49,7 +49,7 @@ def most_frequent(texts: Iterable[str], vocabulary: int) -> dict[str, int]:
 
 
 def encode(texts: Sequence[str], numbers: dict[str, int], length: int) -> npt.NDArray[np.int32]:
-    """Rows of `length` numbers, (texts, length)."""
+    """Return rows of `length` numbers, (texts, length)."""
     rows = np.full((len(texts), length), PADDING, np.int32)
     for row, text in zip(rows, texts, strict=True):
         tokens = [numbers.get(word, UNKNOWN) for word in split(text)[:length]]

@@ -1,4 +1,4 @@
-"""What the axes of all figures have in common: how shares, times and counts are written on them."""
+"""Formats the axes of all figures: shares, times and counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOGARITHMIC_ABOVE = 100.0
 
 
 def shares(axes: Axes, which: str = "y") -> None:
-    """Write an axis' ticks in percent."""
+    """Write an axis's ticks in percent."""
     from matplotlib.ticker import PercentFormatter
 
     axis = axes.yaxis if which == "y" else axes.xaxis
@@ -45,7 +45,7 @@ def counts(axes: Axes) -> None:
 
 
 def sizes(axes: Axes, values: Sequence[float]) -> None:
-    """A logarithmic x axis with a tick at each of a few sizes."""
+    """Make the x axis logarithmic, with a tick at each of a few sizes."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
     axes.set_xscale("log")
@@ -55,13 +55,13 @@ def sizes(axes: Axes, values: Sequence[float]) -> None:
 
 
 def fitting_scale(axes: Axes, values: Floats) -> None:
-    """A logarithmic y axis where the values call for one."""
+    """Make the y axis logarithmic if the values span a large factor."""
     if len(values) and np.min(values) > 0 and np.max(values) / np.min(values) > LOGARITHMIC_ABOVE:
         axes.set_yscale("log")
 
 
 def time_unit(longest_s: float) -> tuple[float, str]:
-    """Seconds per unit, and the unit in which a time axis of this length is read best."""
+    """Return the seconds per unit, and the best unit for a time axis of this length."""
     for unit_s, unit in ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min")):
         if longest_s >= 2 * unit_s:
             return unit_s, unit
@@ -69,7 +69,7 @@ def time_unit(longest_s: float) -> tuple[float, str]:
 
 
 def dashed(axes: Axes, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> None:
-    """A thin grey line that others are compared with: a prediction, an ideal, a bound."""
+    """Draw a thin grey reference line: a prediction, an ideal, a bound."""
     axes.plot(x, y, color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
 
 

@@ -1,4 +1,4 @@
-"""The distribution of accuracy over clients, as cumulative curves."""
+"""Draws the distribution of accuracy over clients, as cumulative curves."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def scored(clients: pa.Table, split: str) -> pa.Table:
-    """The rows of a split's clients whose accuracy is known."""
+    """Return the rows of a split's clients whose accuracy is known."""
     return clients.filter(pc.and_(pc.equal(clients["split"], split), pc.is_finite(clients["accuracy"])))
 
 
 def steps(axes: Axes, group: Group, x: Floats, y: Floats, where: Literal["mid", "post"]) -> None:
-    """One group's line in its look; shares on both axes."""
+    """Draw one group's line in its look; both axes show shares."""
     look = group.look
     axes.step(x, y, where=where, color=look.colour, linestyle=look.dash, linewidth=look.width, label=group.legend)
     ticks.shares(axes)
@@ -40,7 +40,7 @@ class _Curve(NamedTuple):
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """A figure for every split of which clients' accuracies were recorded."""
+    """Yield a figure for every split with recorded client accuracies."""
     splits = dict.fromkeys(
         split for group in groups for run in group.runs for split in pc.unique(run.clients["split"]).to_pylist()
     )

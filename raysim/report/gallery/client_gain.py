@@ -1,4 +1,4 @@
-"""How much clients gain or lose by a method beside another: the difference in accuracy, client by client.
+"""Draws the gain of clients by one method over another: the difference in accuracy, client by client.
 
 Source: Yang et al. (2023), figure 11.
 """
@@ -34,7 +34,7 @@ class _Gain(NamedTuple):
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """One figure, where trials of several groups share seeds and evaluated the same clients."""
+    """Yield one figure if trials of several groups share seeds and evaluated the same clients."""
     if not groups:
         return
     first, *others = groups
@@ -49,7 +49,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
             "gain": np.concatenate([gains for _, gains in rows]),
         }
     )
-    said = "; ".join(
+    gain_shares = "; ".join(
         f"{gain.group.label}: {figures.share(float((gain.gains > 0).mean()))} gain, "
         f"{figures.share(float((gain.gains < 0).mean()))} lose"
         for gain in found
@@ -59,14 +59,14 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
         "client-gain",
         f"What {SPLIT} clients gain over {first.label}",
         f"Difference in a client's accuracy, newest evaluations, trials paired by seed; clients in rising order. "
-        f"{said}.",
+        f"{gain_shares}.",
         data,
         partial(_draw, found),
     )
 
 
 def _gains(first: Group, other: Group) -> Floats:
-    """Differences over the clients that both runs of a pair of trials have evaluated, rising."""
+    """Return the rising differences over the clients that both runs of a pair of trials evaluated."""
     reference = {run.seeds: run for run in first.runs}
     parts = []
     for run in other.runs:

@@ -1,4 +1,4 @@
-"""Percentiles of accuracy over clients, a box per group: from the 25th to the 75th, a line at the median."""
+"""Draws percentiles of accuracy over clients, a box per group: from the 25th to the 75th, a line at the median."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class _Box(NamedTuple):
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """A figure for every split whose quartiles were recorded."""
+    """Yield a figure for every split whose quartiles were recorded."""
     names = dict.fromkeys(name for group in groups for run in group.runs for name in run.rounds.column_names)
     for split in headlines(names):
         columns = percentiles(names, split)
         if not set(BOX) <= set(columns):
             continue
         boxes = [box for group in groups if (box := _box(group, columns)) is not None]
-        # Where a split is one pooled client there is no spread to show.
+        # A split of one pooled client has no spread.
         if not any(len(set(box.values.values())) > 1 for box in boxes):
             continue
         labels = {group.label for group in listed(groups)}

@@ -1,4 +1,4 @@
-"""Final accuracy, or loss, against cohort size, a line per method."""
+"""Draws final accuracy, or loss, against cohort size, a line per method."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCHEMA = pa.schema(
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """One figure, where there are groups that differ in the cohort's size."""
+    """Yield one figure if groups differ in the cohort's size."""
     column, found = headline(groups), lanes.lanes(groups)
     rows = []
     for lane in found:
@@ -53,8 +53,8 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     yield Figure(
         "cohort-size",
         f"{spoken(column).capitalize()} against cohort size",
-        "The newest value of each run, mean and one standard deviation over trials. A line that flattens says that "
-        "larger cohorts no longer help after as many rounds.",
+        "The newest value of each run, mean and one standard deviation over trials. A flat line means that "
+        "larger cohorts no longer help after the same number of rounds.",
         data,
         draw,
     )

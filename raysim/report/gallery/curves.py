@@ -1,4 +1,4 @@
-"""Curves: a figure of the records against rounds, examples or time, a line per group with a band of one deviation."""
+"""Draws a recorded figure against rounds, examples or time, a line per group with a band of one deviation."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 MAX_POINTS = 300
-"""Of one line. Longer ones are thinned to points at even distances, the first and last among them."""
+"""Points of one line. Longer lines are thinned at even distances; the first and last points stay."""
 MAX_POINTS_IN_ALL = 6_000
-"""Of all lines of a figure, so that a page of many runs stays small; a line keeps at least MIN_POINTS."""
+"""Points of all lines of a figure, so that a page of many runs stays small; a line keeps at least MIN_POINTS."""
 MIN_POINTS = 50
 
 
 class Against(NamedTuple):
-    """What stands on the x axis: finished rounds, or columns of the records, added and summed up over rounds.
+    """The quantity on the x axis: finished rounds, or columns of the records, added and cumulated over rounds.
 
     `column`: how it is called in the figure's data. `of`: the columns that are added; absent, it is a column itself.
     """
@@ -39,7 +39,7 @@ class Against(NamedTuple):
     of: tuple[str, ...] = ()
 
     def values(self, group: Group) -> Series | None:
-        """Its values of a group, by round; None where a column is missing."""
+        """Return its values of a group, by round; None if a column is missing."""
         assert self.column is not None
         first, *others = [group.series(column, self.cumulated) for column in self.of or (self.column,)]
         if first is None or None in others:
@@ -48,7 +48,7 @@ class Against(NamedTuple):
 
 
 ROUNDS = Against("rounds", "finished rounds")
-EXAMPLES = Against("examples", "training examples seen", "examples_so_far")
+EXAMPLES = Against("examples", "training examples processed", "examples_so_far")
 BYTES = Against("bytes", "bytes transferred, down and up", "bytes", True, ("bytes_down", "bytes_up"))
 SIMULATED_TIME = Against("simulated_time", "simulated time", "simulated_time_s", True)
 WALL_TIME = Against("wall_time", "wall time", "wall_time_s", True)
@@ -64,7 +64,7 @@ class GroupCurve(NamedTuple):
 
 
 def lines(groups: Sequence[Group], column: str, against: Against = ROUNDS) -> list[GroupCurve]:
-    """The curves of the groups that have both figures, thinned."""
+    """Return the curves of the groups that have both figures, thinned."""
     found = []
     for group in groups:
         y = group.series(column)
@@ -81,19 +81,19 @@ def lines(groups: Sequence[Group], column: str, against: Against = ROUNDS) -> li
 
 
 def kept(points: int, num_lines: int = 1) -> Ints:
-    """Which of a line's points are drawn, in a figure of so many lines."""
+    """Return the indices of a line's points to draw, in a figure of `num_lines` lines."""
     return thinned(points, max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_IN_ALL // max(1, num_lines))))
 
 
 def figure(
-    name: str, title: str, says: str, found: Sequence[GroupCurve], column: str, against: Against = ROUNDS
+    name: str, title: str, caption: str, found: Sequence[GroupCurve], column: str, against: Against = ROUNDS
 ) -> Figure:
-    """The figure of these lines; `column` says how values are written."""
-    return Figure(name, title, says, table(found, against), lambda axes: draw(axes, found, column, against))
+    """Return the figure of these lines; `column` chooses the format of values."""
+    return Figure(name, title, caption, table(found, against), lambda axes: draw(axes, found, column, against))
 
 
 def table(found: Sequence[GroupCurve], against: Against = ROUNDS) -> pa.Table:
-    """The lines' points: group, round, what they are drawn against, mean, deviation and trials."""
+    """Return the lines' points: group, round, x, mean, deviation and trials."""
     columns = {
         "group": pa.array([line.group.label for line in found for _ in line.x], pa.string()),
         "round": np.concatenate([line.y.rounds for line in found]),
@@ -107,7 +107,7 @@ def table(found: Sequence[GroupCurve], against: Against = ROUNDS) -> pa.Table:
 
 
 def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against = ROUNDS) -> None:
-    """Put lines and bands on axes; groups that are not named lie behind the others."""
+    """Draw lines and bands; unnamed groups lie behind the others."""
     per_unit, label = 1.0, against.label
     if against in TIMES:
         per_unit, unit = ticks.time_unit(max(float(line.x[-1]) for line in found))
@@ -136,12 +136,12 @@ def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against 
         ticks.counts(axes)
 
 
-def by_round(section: str, column: str, title: str, says: str) -> Kind:
-    """The kind of figure that draws one column of the records against rounds."""
-    return Kind(section, title, column, partial(_figures_by_round, column, title, says))
+def by_round(section: str, column: str, title: str, caption: str) -> Kind:
+    """Return the kind of figure that draws one column of the records against rounds."""
+    return Kind(section, title, column, partial(_figures_by_round, column, title, caption))
 
 
-def _figures_by_round(column: str, title: str, says: str, groups: Sequence[Group]) -> Iterator[Figure]:
+def _figures_by_round(column: str, title: str, caption: str, groups: Sequence[Group]) -> Iterator[Figure]:
     found = lines(groups, column)
     if found:
-        yield figure(column.replace("/", "-"), title, says, found, column)
+        yield figure(column.replace("/", "-"), title, caption, found, column)

@@ -1,4 +1,4 @@
-"""A picture of a report before it is drawn: what it shows, the data behind it, and how they are put on axes."""
+"""Defines a figure of a report before it is rendered: its caption, its data, and its drawing function."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ HEIGHT_IN = 2.9
 
 @dataclass(frozen=True)
 class Figure:
-    """name: of its files, without suffix. says: in one or two sentences, what it shows and what to see in it.
+    """name: of its files, without suffix. caption: one or two sentences about the content and how to read it.
 
-    data: what is drawn, a row a point, with the column `group` first. draw: puts it on empty axes; artists with a label
-    enter the legend. height_in: of the picture without its legend.
+    data: one row per drawn point, with the column `group` first. draw: draws on empty axes; artists with a label enter
+    the legend. height_in: of the picture without its legend.
     """
 
     name: str
     title: str
-    says: str
+    caption: str
     data: pa.Table
     draw: Callable[[Axes], None]
     height_in: float = HEIGHT_IN
 
 
 class Kind(NamedTuple):
-    """A kind of figure: which section of the page it belongs to, what it needs, and how to make what there is of it.
+    """A kind of figure: its section of the page, its requirement, and the function that yields its figures.
 
-    `make` yields nothing where the groups lack what is needed.
+    `make` yields nothing if the groups do not meet the requirement.
     """
 
     section: str

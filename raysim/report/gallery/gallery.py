@@ -1,4 +1,4 @@
-"""All kinds of figures, in the order of the page."""
+"""Lists all kinds of figures, in the order of the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLIENTS, UPDATES, ENGINE = "Clients", "Updates", "Time and workers"
 
 
 def kinds(target: float | None = None) -> list[Kind]:
-    """The kinds; `target`: the accuracy of rounds to target, None for one that the runs suggest."""
+    """Return the kinds; `target`: the accuracy of rounds to target, None for a share of the best."""
     sizes = "runs that differ in cohort.size"
     return [
         Kind(LEARNING, "Learning curves", "a finished round", learning_curves.make),

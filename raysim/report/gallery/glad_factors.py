@@ -1,4 +1,4 @@
-"""FedGLAD's factor of every parameter group against rounds, between its bounds 1 - gamma t and 1 + gamma t."""
+"""Draws FedGLAD's factor of every parameter group against rounds, between its bounds 1 -+ gamma t."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 PREFIX = "glad_factor/"
 SHOWN_GROUPS = 4
-"""Groups of runs that get a figure of their own; more would be an album."""
+"""Number of groups of runs with a separate figure."""
 
 Factors = dict[str, tuple[Ints, Floats]]
 """Parameter group -> (finished rounds, mean factor over trials)."""
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """A figure for each of the first few groups that used FedGLAD; parameter groups of one factor share a line."""
+    """Yield a figure for each of the first groups that used FedGLAD; parameter groups of one factor share a line."""
     number = 0
     for group in groups:
         factors = _factors(group)
@@ -67,7 +67,7 @@ def _factors(group: Group) -> Factors:
             continue
         rows = thinned(len(series.rounds), MAX_POINTS)
         rounds, values = series.rounds[rows], series.mean[rows]
-        twin = next((other for other, (_, seen) in found.items() if np.array_equal(seen, values)), None)
+        twin = next((other for other, (_, drawn) in found.items() if np.array_equal(drawn, values)), None)
         if twin is None:
             found[name.removeprefix(PREFIX)] = (rounds, values)
     return found

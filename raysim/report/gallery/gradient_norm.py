@@ -1,4 +1,4 @@
-"""The pseudo-gradient's norm against cohort size, beside what averaging of unrelated updates would make of it.
+"""Draws the pseudo-gradient's norm against cohort size, beside the prediction for unrelated updates.
 
 The mean of M updates of one size and random directions has a norm proportional to 1 / sqrt(M). The prediction begins at
 the smallest cohort M_0: |g|(M_0) sqrt(M_0 / M). Source: Charles et al. (2021), section 3.
@@ -26,7 +26,7 @@ COLUMN = "pseudo_gradient_norm"
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """One figure, where groups differ in the cohort's size."""
+    """Yield one figure if groups differ in the cohort's size."""
     found = lanes.lanes(groups)
     rows = []
     for lane in found:

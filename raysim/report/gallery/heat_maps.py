@@ -1,4 +1,4 @@
-"""Heat maps of the final accuracy, or loss, over any two keys that differ among the groups."""
+"""Draws heat maps of the final accuracy, or loss, over any two keys that differ among the groups."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LEAST_CELLS = 4
-"""Fewer cells with a value than this are no map."""
+"""A map needs at least this number of cells with a value."""
 MOST_MAPS = 10
 """The pairs of five keys."""
 LABELLED_CELLS = 64
-"""More cells than this have no room for their value."""
+"""With more cells there is no room for their values."""
 
 
 class _Map(NamedTuple):
-    """`values`: (rows, columns), the best group of each cell; NaN where there is none."""
+    """`values`: (rows, columns), the best group of each cell; NaN if there is none."""
 
     row_key: str
     column_key: str
@@ -40,18 +40,18 @@ class _Map(NamedTuple):
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """A figure for every pair of keys with at least two values each, up to MOST_MAPS."""
+    """Yield a figure for every pair of keys with at least two values each, up to MOST_MAPS."""
     column = headline(groups)
     keys = dict.fromkeys(key for group in groups for key in group.keys)
     swept = [key for key in keys if len({written(group.keys[key]) for group in groups if key in group.keys}) > 1]
-    made = 0
+    num_maps = 0
     for row_key, column_key in itertools.combinations(swept, 2):
         found = _map(groups, row_key, column_key, column)
-        if np.isfinite(found.values).sum() < LEAST_CELLS or made == MOST_MAPS:
+        if np.isfinite(found.values).sum() < LEAST_CELLS or num_maps == MOST_MAPS:
             continue
-        made += 1
+        num_maps += 1
         what = spoken(column)
-        best = "where other keys differ too, the best over them" if len(swept) > 2 else "mean over trials"
+        best = "if other keys differ too, the best over them" if len(swept) > 2 else "mean over trials"
         data = pa.table(
             {
                 "group": [what] * found.values.size,
@@ -83,7 +83,7 @@ def _map(groups: Sequence[Group], row_key: str, column_key: str, column: str) ->
 
 
 def _values(groups: Sequence[Group], key: str) -> list[str]:
-    """A key's values as written, numbers in order and before all else."""
+    """Return a key's values as text, numbers first, in order."""
     values: dict[str, Any] = {written(group.keys[key]): group.keys[key] for group in groups}
     is_number = {name: isinstance(value, int | float) for name, value in values.items()}
     return sorted(values, key=lambda name: (not is_number[name], values[name] if is_number[name] else 0))

@@ -1,4 +1,4 @@
-"""The gradients' similarity index against the cohort's label similarity, a point a round, with their correlation.
+"""Draws the gradients' similarity index against the cohort's label similarity, a point per round.
 
 Source: Yang et al. (2023), equations 16 to 18.
 """
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_POINTS = 1_500
-"""Of all groups together."""
+"""Of all groups in total."""
 
 
 class _Cloud(NamedTuple):
-    """Rounds of all trials; `correlation` is Pearson's, None where either figure is constant."""
+    """Rounds of all trials; `correlation` is Pearson's, None if either figure is constant."""
 
     group: Group
     similarity: Floats
@@ -34,12 +34,12 @@ class _Cloud(NamedTuple):
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """One figure, where `server.diagnostics.labels` was on."""
+    """Yield one figure if `server.diagnostics.labels` was on."""
     named = [group for group in groups if group.look.is_named]
     clouds = [cloud for group in named if len((cloud := _cloud(group)).indices) > 2]
     if not clouds:
         return
-    said = "; ".join(
+    correlations = "; ".join(
         f"{cloud.group.label}: {'undefined' if cloud.correlation is None else f'{cloud.correlation:.2f}'}"
         for cloud in clouds
     )
@@ -57,7 +57,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     yield Figure(
         "gsi-and-label-similarity",
         "Similarity index against label similarity",
-        f"A point is a round. Pearson's correlation over all rounds and trials: {said}.",
+        f"A point is a round. Pearson's correlation over all rounds and trials: {correlations}.",
         data,
         partial(_draw, drawn),
     )

@@ -1,4 +1,4 @@
-"""Groups that differ in a numeric key, put in a row: what figures against the cohort size are drawn along."""
+"""Orders groups that differ in a numeric key into lanes, for figures against the cohort size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COHORT_SIZE = "cohort.size"
 
 
 class Lane(NamedTuple):
-    """Groups that differ in the one key only: `sizes` are its values, rising, one per group."""
+    """Groups that differ in this key only: `sizes` are its values, rising, one per group."""
 
     label: str
     look: CurveStyle
@@ -25,7 +25,7 @@ class Lane(NamedTuple):
 
 
 def lanes(groups: Sequence[Group], key: str = COHORT_SIZE) -> list[Lane]:
-    """The groups along `key`, a lane for each combination of the other keys; those of one value only are left out."""
+    """Return a lane for each combination of the other keys that has two or more values of `key`."""
     found: dict[tuple[tuple[str, str], ...], list[Group]] = {}
     for group in groups:
         if isinstance(group.keys.get(key), int | float):
@@ -47,7 +47,7 @@ def lanes(groups: Sequence[Group], key: str = COHORT_SIZE) -> list[Lane]:
 def draw(
     axes: Axes, lane: Lane, sizes: Sequence[float], values: Sequence[float], deviations: Sequence[float | None] = ()
 ) -> None:
-    """Put a lane's line on axes, a mark at each size, with bars of one deviation where there are deviations."""
+    """Draw a lane's line, a mark at each size, with bars of one deviation if there are deviations."""
     axes.errorbar(
         sizes,
         values,
@@ -62,7 +62,7 @@ def draw(
     )
 
 
-def frame(axes: Axes, given: Sequence[Lane]) -> None:
-    """The x axis of figures against cohort size: a tick at every size of the lanes."""
-    ticks.sizes(axes, sorted({size for lane in given for size in lane.sizes}))
+def frame(axes: Axes, shown: Sequence[Lane]) -> None:
+    """Set up the x axis of figures against cohort size: a tick at every size of the lanes."""
+    ticks.sizes(axes, sorted({size for lane in shown for size in lane.sizes}))
     axes.set_xlabel("clients in a round")

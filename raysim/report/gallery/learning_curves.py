@@ -1,4 +1,4 @@
-"""Accuracy and loss of every evaluation against rounds, examples, bytes, simulated time and wall time."""
+"""Draws accuracy and loss of every evaluation against rounds, examples, bytes, simulated time and wall time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _AXES = (curves.ROUNDS, curves.EXAMPLES, curves.BYTES, curves.SIMULATED_TIME, cu
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """The curves of what was evaluated; of local training where nothing was."""
+    """Yield the curves of evaluations, or of local training if nothing was evaluated."""
     names = dict.fromkeys(name for group in groups for run in group.runs for name in run.rounds.column_names)
     evaluations = [match for name in names if (match := _EVALUATION.fullmatch(name))]
     evaluations.sort(key=lambda match: (list(_WHAT).index(match[1]), match[2] != "test", match[2], match[3]))
     for match in evaluations:
         what = f"{match[2].capitalize()} {match[3]}{_WHAT[match[1]]}"
-        # What is not the broadcast model's own score is shown once only.
+        # Only the broadcast model's score is shown against all axes.
         for against in _AXES if match[1] == "eval" else _AXES[:1]:
             yield from _figure(groups, match[0], what, against)
     for column in ("accuracy", "loss") if not evaluations else ():
@@ -33,14 +33,14 @@ def _figure(groups: Sequence[Group], column: str, what: str, against: curves.Aga
     found = curves.lines(groups, column, against)
     if found:
         name = f"{column}-by-{against.name}".replace("/", "-")
-        yield curves.figure(name, f"{what} against {_plain(against)}", _says(found, against), found, column, against)
+        yield curves.figure(name, f"{what} against {_plain(against)}", _caption(found, against), found, column, against)
 
 
 def _plain(against: curves.Against) -> str:
     return "rounds" if against is curves.ROUNDS else against.label
 
 
-def _says(found: Sequence[curves.GroupCurve], against: curves.Against) -> str:
+def _caption(found: Sequence[curves.GroupCurve], against: curves.Against) -> str:
     trials = max(len(line.group.runs) for line in found)
     mean = (
         f"Mean of up to {trials} trials, with one standard deviation either way." if trials > 1 else "One trial each."

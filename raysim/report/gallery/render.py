@@ -1,4 +1,4 @@
-"""Figures drawn, as SVG and as PNG; and the SVG as part of a page, whose colours the page decides."""
+"""Renders figures as SVG and PNG, and the SVG as part of a page, with the page's colours."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 WIDTH_IN = 5.0
-"""Narrow: the letters can be read on a phone, where the picture shrinks to a third of a screen's width."""
+"""Narrow: letters stay readable on a phone, where the picture shrinks to a third of a screen's width."""
 PNG_DPI, SVG_DPI = 180, 72
 LEGEND_ROW_IN = 0.19
 _COUNTED_ID = re.compile(
     r' id="(figure|patch|axes|matplotlib\.axis|line2d|xtick|ytick|text|legend|QuadMesh|[A-Z][A-Za-z]*Collection)_\d+"'
 )
-"""Counted anew in every figure, and nothing refers to them; a page would have each many times."""
+"""Each figure counts these ids from the start, and nothing refers to them; a page would repeat them."""
 LONG_LABEL = 26
 """Legends with labels of more letters than this have one column."""
 
@@ -41,7 +41,7 @@ _STYLE: dict[Any, Any] = {
     "axes.facecolor": "none",
     "hatch.linewidth": 0.6,
     "path.simplify_threshold": 0.3,
-    # Letters stay letters: smaller, searchable, and in the reader's own font.
+    # Letters stay letters: smaller, searchable, and in the reader's font.
     "svg.fonttype": "none",
     # The same figure has the same ids, so the same bytes.
     "svg.hashsalt": "raysim",
@@ -49,14 +49,14 @@ _STYLE: dict[Any, Any] = {
 
 
 class Drawn(NamedTuple):
-    """`svg`: a document of its own, without the XML head. Both have a white ground."""
+    """`svg`: a complete document, without the XML head. Both have a white ground."""
 
     svg: str
     png: bytes
 
 
 def render(figure: Figure) -> Drawn:
-    """Draw a figure; pyplot and its settings are left alone."""
+    """Draw a figure; pyplot and its settings do not change."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -64,7 +64,7 @@ def render(figure: Figure) -> Drawn:
     with matplotlib.rc_context(_STYLE):
         canvas = _canvas(figure)
         png, svg = io.BytesIO(), io.StringIO()
-        # The canvases themselves: `savefig` would draw everything once more for each, to measure it.
+        # Not `savefig`: it would draw everything once more for each format, to measure it.
         bitmap: Any = FigureCanvasAgg(canvas)
         bitmap.print_png(png, pil_kwargs={"compress_level": 3})
         canvas.set_layout_engine("none")
@@ -89,14 +89,14 @@ def _canvas(figure: Figure) -> Canvas:
 
 
 def themed(svg: str) -> str:
-    """The SVG with CSS variables for its colours: on a dark page it is dark."""
+    """Return the SVG with CSS variables as colours: on a dark page it is dark."""
     for colour in DARK:
         svg = re.sub(f"{colour}(?![0-9a-f])", f"var({variable(colour)})", svg, flags=re.IGNORECASE)
     return svg
 
 
 def _small(svg: str, figure: Figure) -> str:
-    """The SVG named for those who cannot see it, without what does not show."""
+    """Return the SVG with a label for screen readers, without invisible parts."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = _COUNTED_ID.sub("", svg)

@@ -1,4 +1,4 @@
-"""Rounds to a target accuracy against cohort size, and the speed-up, beside what a linear speed-up would be."""
+"""Draws rounds to a target accuracy against cohort size, and the speed-up beside a linear one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from raysim.report.groups import Group
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SAID_LANES = 3
-"""Of so many methods the speed-up is said in words."""
+DESCRIBED_LANES = 3
+"""Number of methods whose speed-up the caption states."""
 
 
 def make(groups: Sequence[Group], aim: float | None) -> Iterator[Figure]:
-    """Two figures, where groups differ in the cohort's size and accuracies were evaluated.
+    """Yield two figures if groups differ in the cohort's size and accuracies were evaluated.
 
     Args:
         groups: of the report.
@@ -32,14 +32,14 @@ def make(groups: Sequence[Group], aim: float | None) -> Iterator[Figure]:
     yield Figure(
         "rounds-to-target",
         "Rounds to the target accuracy against cohort size",
-        f"{found.says} Dashed: as many times fewer rounds as there are more clients.",
+        f"{found.caption} Dashed: as many times fewer rounds as there are more clients.",
         data,
         lambda axes: _draw(axes, found, is_speed_up=False),
     )
     yield Figure(
         "speed-up",
         "Speed-up by larger cohorts",
-        f"{found.says} {_verdict(found)} Dashed: a linear speed-up.",
+        f"{found.caption} {_verdict(found)} Dashed: a linear speed-up.",
         data,
         lambda axes: _draw(axes, found, is_speed_up=True),
     )
@@ -52,17 +52,17 @@ def _speed_up(point: TargetPoint) -> float:
 
 
 def _verdict(found: Target) -> str:
-    """What the largest cohort of a lane makes of its many clients."""
-    said = []
-    for lane in found.lanes[:SAID_LANES]:
+    """Return the speed-up of each lane's largest cohort, as text."""
+    sentences = []
+    for lane in found.lanes[:DESCRIBED_LANES]:
         ends = [point for point in found.met if point.lane is lane]
         if len(ends) > 1:
             first, last = ends[0], ends[-1]
-            said.append(
+            sentences.append(
                 f"{lane.label}: {last.size / first.size:.3g} times the clients ({first.size:g} to {last.size:g}) are a "
                 f"speed-up of {_speed_up(last):.2g}."
             )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _draw(axes: Axes, found: Target, is_speed_up: bool) -> None:

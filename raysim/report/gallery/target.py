@@ -1,4 +1,4 @@
-"""A target accuracy, and what it takes to reach it, by cohort size: what rounds and times to target share."""
+"""Finds a target accuracy and the cost to reach it, by cohort size, for rounds and times to target."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from raysim.report.runs import Run
 from raysim.report.series import Floats, over_trials
 
 DEFAULT_SHARE = 0.95
-"""Without a target, it is this share of the best group's mean final accuracy."""
+"""The default target is this share of the best group's mean final accuracy."""
 
 
 class Spent(NamedTuple):
-    """What a run had spent at each of its evaluations, and how accurate its model was; arrays of one shape."""
+    """The cost and the accuracy of a run at each of its evaluations; arrays of one shape."""
 
     spent: Floats
     accuracies: Floats
 
 
 class TargetPoint(NamedTuple):
-    """`mean` and `deviation` over the trials that reached the target, `reached` of `trials`; None where none did.
+    """`mean` and `deviation` over the trials that reached the target, `reached` of `trials`; None if none did.
 
     `first`: the mean of the lane's smallest cohort that reached it.
     """
@@ -43,11 +43,11 @@ class TargetPoint(NamedTuple):
 
 
 class Target(NamedTuple):
-    """`says`: which it is, and who did not reach it."""
+    """`caption`: states the target and the groups that did not reach it."""
 
     lanes: Sequence[Lane]
     points: Sequence[TargetPoint]
-    says: str
+    caption: str
 
     @property
     def met(self) -> list[TargetPoint]:
@@ -55,7 +55,7 @@ class Target(NamedTuple):
         return [point for point in self.points if point.mean is not None]
 
     def table(self, amount: str, ratio: str, of: Callable[[float, float], float]) -> pa.Table:
-        """A row a point: `amount` is the mean, `ratio` is of(first, mean)."""
+        """Return one row per point: `amount` is the mean, `ratio` is of(first, mean)."""
         ratios = [
             None if point.mean is None or point.first is None else of(point.first, point.mean) for point in self.points
         ]
@@ -73,9 +73,9 @@ class Target(NamedTuple):
 
 
 def crossing(spent: Floats, accuracies: Floats, target: float) -> float | None:
-    """What was spent when the running maximum of the accuracies was the target, linearly interpolated; None if never.
+    """Return the cost at which the accuracies' running maximum reaches the target, interpolated; None if never.
 
-    Source: McMahan et al. (2017), section 3. A curve that begins above the target has met it in its first evaluation.
+    Source: McMahan et al. (2017), section 3. A curve that begins above the target reaches it in its first evaluation.
     """
     best = np.maximum.accumulate(accuracies)
     if not len(best) or best[-1] < target:
@@ -88,12 +88,12 @@ def crossing(spent: Floats, accuracies: Floats, target: float) -> float | None:
 
 
 def find(groups: Sequence[Group], target: float | None, spent: Callable[[Run, str], Spent | None]) -> Target | None:
-    """The target and who reached it; None where groups do not differ in the cohort's size, or none reached it.
+    """Return the target and its points; None if groups do not differ in the cohort's size, or none reached it.
 
     Args:
         groups: of the report.
         target: an accuracy from 0 to 1; None takes DEFAULT_SHARE of the best.
-        spent: what a run's evaluations of a column had cost; None where that is not known.
+        spent: returns the cost of a run at its evaluations of a column; None if it is not known.
     """
     column, found = headline(groups), lanes.lanes(groups)
     finals = [values for lane in found for group in lane.groups if (values := group.finals(column))]
@@ -103,19 +103,19 @@ def find(groups: Sequence[Group], target: float | None, spent: Callable[[Run, st
     points = [point for lane in found for point in _points(lane, column, aim, spent)]
     by = "given" if target is not None else f"{figures.share(DEFAULT_SHARE)} of the best; --target takes another"
     missed = ", ".join(f"{point.lane.label} with {point.size:g}" for point in points if point.mean is None)
-    says = f"The target is {figures.share(aim)} ({by})." + (f" Not reached by: {missed}." if missed else "")
-    made = Target(found, points, says)
-    return made if made.met else None
+    caption = f"The target is {figures.share(aim)} ({by})." + (f" Not reached by: {missed}." if missed else "")
+    found_target = Target(found, points, caption)
+    return found_target if found_target.met else None
 
 
 def by_rounds(run: Run, column: str) -> Spent | None:
-    """Finished rounds."""
+    """Return the cost as finished rounds."""
     series = over_trials([run.rounds], column)
     return None if series is None else Spent(series.rounds.astype(np.float64), series.mean)
 
 
 def by_simulated_time(run: Run, column: str) -> Spent | None:
-    """Seconds of simulated time."""
+    """Return the cost as seconds of simulated time."""
     series, time = over_trials([run.rounds], column), over_trials([run.rounds], "simulated_time_s", cumulated=True)
     if series is None or time is None:
         return None
@@ -123,7 +123,7 @@ def by_simulated_time(run: Run, column: str) -> Spent | None:
 
 
 def _points(lane: Lane, column: str, target: float, spent: Callable[[Run, str], Spent | None]) -> Iterator[TargetPoint]:
-    """The lane's points, by rising size."""
+    """Yield the lane's points, by rising size."""
     first: float | None = None
     for size, group in zip(lane.sizes, lane.groups, strict=True):
         known = [found for run in group.runs if (found := spent(run, column)) is not None]

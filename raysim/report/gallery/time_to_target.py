@@ -1,4 +1,4 @@
-"""Simulated time to a target accuracy against cohort size, relative to the smallest cohort's.
+"""Draws simulated time to a target accuracy against cohort size, relative to the smallest cohort's.
 
 Source: Charles et al. (2021), appendix B.5, figures 25 to 28, whose smallest cohort is M = 10.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def make(groups: Sequence[Group], aim: float | None) -> Iterator[Figure]:
-    """One figure, where groups with simulated time differ in the cohort's size, and accuracies were evaluated.
+    """Yield one figure if groups with simulated time differ in the cohort's size, and accuracies were evaluated.
 
     Args:
         groups: of the report.
@@ -31,7 +31,7 @@ def make(groups: Sequence[Group], aim: float | None) -> Iterator[Figure]:
     yield Figure(
         "time-to-target",
         "Simulated time to the target accuracy, relative to the smallest cohort",
-        f"{found.says} Below 1 a larger cohort is there before the smallest; above 1 waiting for its slowest clients "
+        f"{found.caption} Below 1 a larger cohort arrives before the smallest; above 1 waiting for its slowest clients "
         f"costs more time than its fewer rounds save.",
         found.table("seconds", "relative", lambda first, mean: mean / first),
         lambda axes: _draw(axes, found),

@@ -1,4 +1,4 @@
-"""Training beside test accuracy, and the gap between them."""
+"""Draws training and test accuracy, and the gap between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GAP = "train minus test accuracy"
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """Both figures, where the test split was evaluated."""
+    """Yield both figures if the test split was evaluated."""
     names = {name for group in groups for run in group.runs for name in run.rounds.column_names}
     if TEST not in names:
         return
@@ -34,8 +34,8 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     which = (
         "Training accuracy is that of the training clients' evaluation."
         if train == TRAIN
-        else "Training accuracy is that met in the cohort's local training; evaluation.split = ['test', 'train'] would "
-        "evaluate training clients."
+        else "Training accuracy is measured during the cohort's local training; evaluation.split = ['test', 'train'] "
+        "would evaluate training clients."
     )
     rows = []
     for group in groups:
@@ -63,7 +63,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
 
 
 def _final(rounds: pa.Table, train: str) -> tuple[float, float] | None:
-    """(train, test) of the last round in which both are known."""
+    """Return (train, test) of the last round in which both are known."""
     both = _both(rounds, train)
     return None if both is None or not both.num_rows else tuple(both.slice(both.num_rows - 1).to_pylist()[0].values())
 

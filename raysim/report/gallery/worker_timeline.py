@@ -1,4 +1,4 @@
-"""What driver and workers did in the last rounds of a profiled run."""
+"""Draws the timeline of driver and workers in the last rounds of a profiled run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHOWN_TRACKS = 17
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """One figure: of the first run that has a timeline."""
+    """Yield one figure, of the first run that has a timeline."""
     for run in (run for group in groups for run in group.runs):
         spans = _last_rounds(run.spans())
         if not spans:
@@ -54,7 +54,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
 
 
 def _last_rounds(spans: Sequence[Span]) -> list[Span]:
-    """Those since the server stepped SHOWN_ROUNDS rounds before the last, at most MAX_SPANS."""
+    """Return the spans of the last SHOWN_ROUNDS rounds, at most MAX_SPANS."""
     steps = sorted(span.end_s for span in spans if span.who == "driver" and span.what == "step")
     if not steps:
         return []

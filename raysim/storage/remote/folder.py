@@ -1,4 +1,4 @@
-"""Folders by path or by URI: what is at a URI is worked on in this machine's copy, and put there meanwhile."""
+"""Opens folders by path or by URI; for a URI the work is done on this machine's copy, and uploaded meanwhile."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from raysim.storage.remote.uri import uri_of
 log = logging.getLogger("raysim")
 
 EVERY_S = 5.0
-"""How often what was written is put: as often as rows reach the disk."""
+"""Seconds between uploads: as often as rows reach the disk."""
 
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Between attempts to put what is left at the end."""
+"""Pauses between attempts of the last upload."""
 
 
 @contextmanager
 def local_copy(path: str | Path) -> Iterator[Path]:
-    """The folder as a path of this machine; if it is named by a URI, what the block left is put there at its end.
+    """Yield the folder as a path of this machine; for a URI, upload the changes at the end of the block.
 
     Raises:
         RemoteError: nothing answers at the URI, at the beginning or after several attempts at the end; then the copy on
-            this machine is whole, and the message says where. After another error in the block this is a warning.
+            this machine is whole, and the message names it. After another error in the block this is a warning.
     """
     uri = uri_of(path)
     if uri is None:
@@ -48,10 +48,10 @@ def local_copy(path: str | Path) -> Iterator[Path]:
 
 
 def read_only_copy(path: str | Path) -> Path:
-    """The folder as a path of this machine, to be read only.
+    """Return the folder as a path of this machine, for reading only.
 
     Raises:
-        RemoteError: nothing answers at its URI, or what lies there is damaged.
+        RemoteError: nothing answers at its URI, or its files are damaged.
     """
     uri = uri_of(path)
     if uri is None:
@@ -62,7 +62,7 @@ def read_only_copy(path: str | Path) -> Path:
 
 
 def named(path: Path) -> str:
-    """How people name the folder: by its URI, where the path is of the copy of one elsewhere."""
+    """Return the folder's name for people: its URI if the path is a mirror's copy, else the path."""
     mirror = Mirror.around(path.absolute())
     if mirror is None:
         return str(path)
@@ -72,10 +72,10 @@ def named(path: Path) -> str:
 
 @contextmanager
 def put_meanwhile(path: Path | None) -> Iterator[None]:
-    """While the block writes to a folder here that is the copy of one elsewhere, what is written is put there.
+    """Upload the changes of a mirror's copy while the block writes to it.
 
-    A thread does so, every EVERY_S and once more at the end. It holds no queue: what it has to do is what has changed.
-    If the file system fails, the block goes on; a warning says so, and another one when all is there again.
+    A thread uploads every EVERY_S seconds and once at the end. It has no queue: it uploads the changed files. If the
+    file system fails, the block continues with a warning, and another one when the URI is complete again.
     """
     mirror = None if path is None else Mirror.around(path.absolute())
     if mirror is None:
@@ -92,8 +92,7 @@ def put_meanwhile(path: Path | None) -> Iterator[None]:
 
 
 def put_rest(path: Path) -> str | None:
-    """Put what is left of a folder here that is the copy of one elsewhere; returns what is not there after several
-    attempts, and why."""
+    """Upload the remaining changes of a mirror's copy; return the missing files and the error if all attempts fail."""
     mirror = Mirror.around(path.absolute())
     if mirror is None:
         return None

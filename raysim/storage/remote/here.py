@@ -1,4 +1,4 @@
-"""The files of a mirror's copy on this machine: which there are, which have changed, and what they hold at a moment."""
+"""Lists, compares and pins the files of a mirror's copy on this machine."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from raysim.storage.cache import checksum
 from raysim.storage.remote.index import Content, Known
 
 _LAST = "checkpoints"
-"""The folder whose files need the others."""
+"""The folder whose files need files of other folders."""
 
 _IMMUTABLE = frozenset({_LAST, "clients", "client_state"})
-"""Folders whose files are never written twice: a link pins what they hold."""
+"""Folders whose files are never written twice: a link pins their content."""
 
 
 def files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Whole files, by their names below the folder; names that begin with a dot are of files being written."""
+    """Yield whole files, with their names below the folder; a name with a leading dot is an unfinished file."""
     for parent, names, found in os.walk(folder):
         names[:] = [name for name in names if not name.startswith(".")]
         for name in found:
@@ -28,12 +28,12 @@ def files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def content(file: Path) -> Content:
-    """What a file holds."""
+    """Return the size and checksum of a file."""
     return Content(file.stat().st_size, checksum(file))
 
 
 def changed(known: Known | None, file: Path) -> bool:
-    """Whether the file is another one than when it was known; one that is gone is not."""
+    """Return whether the file differs from its record; False for a file that no longer exists."""
     try:
         found = file.stat()
     except FileNotFoundError:
@@ -42,15 +42,15 @@ def changed(known: Known | None, file: Path) -> bool:
 
 
 def needs_others(name: str) -> bool:
-    """Whether the file is a checkpoint, which is of no use before the rows and the states that it goes with."""
+    """Return whether the file is a checkpoint, which is useless before its rows and states are there."""
     return _LAST in PurePosixPath(name).parts
 
 
 def pin(folder: Path, known: Mapping[str, Known], aside: Path) -> dict[str, tuple[Path, Known]]:
-    """What has changed, as it is now: name -> a file in `aside` that nobody writes to, and what it holds."""
+    """Pin the changed files: return name -> an unchanging file in `aside`, and its content."""
     found = {}
-    # A checkpoint is pinned before the rows: these may have gone on meanwhile, never the other way round.
-    for name, file in sorted(files(folder), key=lambda own: not needs_others(own[0])):
+    # A checkpoint is pinned before the rows: rows may be newer than the checkpoint, but not older.
+    for name, file in sorted(files(folder), key=lambda item: not needs_others(item[0])):
         if changed(known.get(name), file):
             copy = aside / name
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +60,8 @@ def pin(folder: Path, known: Mapping[str, Known], aside: Path) -> dict[str, tupl
             except FileNotFoundError:
                 continue
             found[name] = copy, Known(content(copy), mtime_ns)
-    # What was let go of while the others were pinned may lack what it needs.
-    return {name: own for name, own in found.items() if (folder / name).exists()}
+    # A checkpoint that was deleted while others were pinned may lack files that it needs.
+    return {name: pair for name, pair in found.items() if (folder / name).exists()}
 
 
 def _pin_one(name: str, file: Path, copy: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a mirror knows: the index beside the files at the URI, and the record of what was put or fetched here."""
+"""Defines a mirror's index beside the files at the URI, and the local record of uploads and fetches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INDEX = "mirror.json"
 
 
 class Content(NamedTuple):
-    """What a file holds, as far as a reader must know."""
+    """Size and checksum of a file."""
 
     num_bytes: int
     blake2b: str
@@ -22,8 +22,8 @@ class Content(NamedTuple):
 class Index(Section):
     """The folder at the URI.
 
-    version: another one each time that the folder has changed. files: name -> what its content may be: one, or two
-    while it is being replaced; None: it may not be there yet.
+    version: changes with every change of the folder. files: name -> its allowed contents: one, or two while it is
+    replaced; None: the file may be missing.
     """
 
     version: str
@@ -31,17 +31,17 @@ class Index(Section):
 
 
 class Known(NamedTuple):
-    """A file as it lay here when it was the same at the URI."""
+    """The state of a local file when it was equal to the file at the URI."""
 
     content: Content
     mtime_ns: int
 
 
 class Record(Section):
-    """What was put or fetched.
+    """The uploaded or fetched files.
 
-    uri: of the folder. versions: which of its versions were written or fetched by this machine; none: it was never
-    reached. files: by name.
+    uri: of the folder. versions: the versions that this machine wrote or fetched; empty: it never reached the URI.
+    files: by name.
     """
 
     uri: str

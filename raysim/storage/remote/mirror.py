@@ -1,12 +1,12 @@
-"""A folder that also lies at a URI: all work is done on a copy of this machine, whose whole files are put there.
+"""Mirrors a folder at a URI: all work is done on this machine's copy, whose whole files are uploaded.
 
-The copy lies in the cache, under mirrors/<digest of the URI>/. Whatever reads or writes a run knows paths only. An
-index beside the files says what each may hold, so that a reader takes nothing that is damaged: it is written before
-files are put, with their old and their new content, and after, with the new one.
+The copy lies in the cache, under mirrors/<digest of the URI>/. All code that reads or writes a run uses paths only. An
+index beside the files lists the allowed contents of each, so that a reader detects damage. It is written twice: before
+an upload, with the old and the new content, and after it, with the new content.
 
-Files are whole under their names, as raysim writes them aside and renames them; names that begin with a dot are passed
-over. Checkpoints are put after the rows and the clients' states that they need, and old ones are deleted last. So
-whenever this machine goes, what lies at the URI can be resumed.
+Files are whole under their names, because raysim writes them aside and renames them; names that begin with a dot are
+skipped. Checkpoints are uploaded after the rows and the client states that they need, and old ones are deleted last. So
+the folder at the URI can be resumed at any time, even if this machine fails.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ FETCH_ATTEMPTS = 3
 
 
 class OvertakenError(RemoteError):
-    """Another machine has written since this one did: trying again does not help."""
+    """Another machine has written after this one: trying again does not help."""
 
 
 class Mirror:
-    """One folder here and there; any number of processes of this machine may hold one.
+    """One folder with its copy; any number of processes of this machine may hold one.
 
     Args:
-        home: where the copy and what is known of it lie; see `of`.
+        home: the place of the copy and of its record; see `of`.
         remote: the folder at the URI.
     """
 
@@ -55,12 +55,12 @@ class Mirror:
 
     @property
     def uri(self) -> str:
-        """Of the folder."""
+        """The folder's URI."""
         return self._remote.uri
 
     @classmethod
     def of(cls, uri: str) -> Mirror:
-        """The mirror of a URI, on this machine."""
+        """Return the mirror of a URI, on this machine."""
         remote = Remote(uri)
         digest = hasher()
         digest.update(remote.uri.encode())
@@ -68,7 +68,7 @@ class Mirror:
 
     @classmethod
     def around(cls, path: Path) -> Mirror | None:
-        """The mirror whose copy `path` is, or lies in; None where it is of no mirror."""
+        """Return the mirror whose copy is or contains `path`; None if there is none."""
         for folder in (path, *path.parents):
             file = folder.parent / INDEX
             if folder.parent.parent.name == MIRRORS and file.is_file():
@@ -76,13 +76,13 @@ class Mirror:
         return None
 
     def pull(self) -> None:
-        """Bring the copy to what lies at the URI: what is missing or differs is fetched, and checked.
+        """Update the copy from the URI: fetch and check missing and changed files.
 
-        Where nobody else wrote there since this machine did, the copy is left as it is: it may be ahead. Else a copy
-        that is ahead is set aside, with a warning.
+        If no other machine wrote there after this one, the copy does not change: it may be ahead. Else a copy that is
+        ahead is set aside, with a warning.
 
         Raises:
-            RemoteError: nothing answers, or a file there is not what the index says.
+            RemoteError: nothing answers, or a file there differs from the index.
         """
         with self._alone():
             for attempt in range(1, FETCH_ATTEMPTS + 1):
@@ -94,15 +94,16 @@ class Mirror:
                     self._take(index)
                     return
                 except RemoteError:
-                    # Whoever writes there may have gone on meanwhile.
+                    # Another machine may have written meanwhile.
                     if attempt == FETCH_ATTEMPTS or self._index() == index:
                         raise
 
     def push(self) -> int:
-        """Put what has changed in the copy since the last time; returns how many files.
+        """Upload the changes in the copy since the last call; return the number of files.
 
         Raises:
-            RemoteError: nothing answers, or somebody else writes there. The copy is whole, and the next call goes on.
+            RemoteError: nothing answers, or another machine writes there. The copy is whole, and the next call
+                continues.
         """
         with self._alone():
             record, index = self._record(), self._index()
@@ -122,7 +123,7 @@ class Mirror:
                 shutil.rmtree(outgoing, ignore_errors=True)
 
     def behind(self) -> list[str]:
-        """Names of files here that are not, or not as they are, at the URI."""
+        """Return the names of files that are missing or different at the URI."""
         known = self._record().files
         return [name for name, file in here.files(self.path) if here.changed(known.get(name), file)]
 
@@ -140,7 +141,7 @@ class Mirror:
             if content is None or content not in allowed:
                 if None in allowed and not self._remote.has(name):
                     continue
-                content = _fetch_file(self._remote, name, target, [own for own in allowed if own is not None])
+                content = _fetch_file(self._remote, name, target, [each for each in allowed if each is not None])
             files[name] = Known(content, target.stat().st_mtime_ns)
         for name, file in list(here.files(self.path)):
             if name not in files:
@@ -171,7 +172,7 @@ class Mirror:
     def _write_index(self, record: Record, files: Mapping[str, tuple[Content | None, ...]]) -> Record:
         index = Index(version=uuid.uuid4().hex, files=dict(files))
         record = record.model_copy(update={"versions": (*record.versions, index.version)})
-        # First here: whatever becomes of this process, the version is known to be this machine's.
+        # First locally: even if this process ends now, the version is known to be this machine's.
         self._keep(record)
         file = self._home / f".{INDEX}.there"
         file.write_text(index.model_dump_json())
@@ -193,7 +194,7 @@ class Mirror:
         try:
             return Record.model_validate_json(file.read_text())
         except (FileNotFoundError, ValidationError):
-            # Nothing is known: what is here is compared with what is there, and set aside where it differs.
+            # No record: the copy is compared with the URI, and set aside if it differs.
             return Record(uri=self.uri)
 
     def _keep(self, record: Record) -> None:
@@ -204,10 +205,10 @@ class Mirror:
 
 
 def _fetch_file(remote: Remote, name: str, target: Path, allowed: Sequence[Content]) -> Content:
-    """Fetch one file, whole and as the index says, or not at all; returns which of the contents allowed it has.
+    """Fetch one file, whole and as in the index, or not at all; return its content.
 
     Raises:
-        RemoteError: it has none of them, or cannot be read; `target` is as it was.
+        RemoteError: the file has no allowed content, or cannot be read; `target` does not change.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic.aside(target) as aside:
@@ -215,9 +216,9 @@ def _fetch_file(remote: Remote, name: str, target: Path, allowed: Sequence[Conte
             file.writelines(remote.read(name))
         found = here.content(aside)
         if found not in allowed:
-            expected = " or ".join(f"{own.num_bytes} bytes with blake2b {own.blake2b}" for own in allowed)
+            expected = " or ".join(f"{each.num_bytes} bytes with blake2b {each.blake2b}" for each in allowed)
             raise RemoteError(
-                f"{remote.uri}/{name} is damaged: expected {expected}, as {INDEX} there says, found "
+                f"{remote.uri}/{name} is damaged: expected {expected}, as in {INDEX} there, found "
                 f"{found.num_bytes} bytes with {found.blake2b}"
             )
     return found

@@ -1,4 +1,4 @@
-"""A folder on any file system that pyarrow opens: files are put whole or not at all, and read in pieces."""
+"""Accesses a folder on any file system that pyarrow opens; uploads files whole or not at all, reads them in pieces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raysim.storage.remote.uri import uri_of
 PIECE_BYTES = 8 << 20
 
 _ATOMIC = frozenset({"s3", "gcs", "abfs"})
-"""File systems where an object appears when its last byte is there; elsewhere a file is written aside and renamed."""
+"""File systems where an object appears with its last byte; elsewhere a file is written aside and renamed."""
 
 _ADVICE = {
     ("NO_SUCH_BUCKET", "ContainerNotFound", "BucketNotFound"): "Make the bucket first: raysim makes none.",
@@ -32,13 +32,13 @@ _ADVICE = {
 
 
 class Remote:
-    """A folder at a URI. It need not be there: a file that is put makes it.
+    """A folder at a URI. It need not exist: an upload creates it.
 
     Args:
         uri: such as s3://bucket/runs/x; see raysim/storage/remote/uri.py.
 
     Raises:
-        RemoteError: pyarrow knows no such scheme, or the URI is not well formed. Nothing is reached for yet.
+        RemoteError: pyarrow has no such scheme, or the URI is malformed. Nothing is accessed yet.
     """
 
     def __init__(self, uri: str) -> None:
@@ -50,39 +50,39 @@ class Remote:
         self._root = PurePosixPath(root)
 
     def below(self, name: str) -> Remote:
-        """A folder within this one."""
+        """Return a folder within this one."""
         plain, question, query = self.uri.partition("?")
         return Remote(f"{plain}/{name}{question}{query}")
 
     def check(self) -> None:
-        """RemoteError where the file system does not answer, or has no such bucket: before work is done in vain."""
+        """Raise RemoteError unless the file system answers and has the bucket; call it before long work."""
         bucket = self._root.parts[0] if self._root.parts else ""
         with self._reaching("looking for", "the bucket"):
             if self._files.type_name in _ATOMIC and self._files.get_file_info(bucket).type == fs.FileType.NotFound:
                 raise FileNotFoundError(f"NO_SUCH_BUCKET: there is no {bucket!r}")
 
     def read(self, name: str) -> Iterator[bytes]:
-        """A file's content in pieces.
+        """Yield a file's content in pieces.
 
         Raises:
-            RemoteError: the file is not there, or nothing answers.
+            RemoteError: the file is missing, or nothing answers.
         """
         with self._reaching("reading", name), self._files.open_input_stream(self._at(name)) as stream:
             while piece := stream.read(PIECE_BYTES):
                 yield piece
 
     def has(self, name: str) -> bool:
-        """Whether the file is there."""
+        """Return whether the file exists."""
         return self.stamp(name) is not None
 
     def stamp(self, name: str) -> str | None:
-        """Size and time of a file, which change with its content; None where it is not there."""
+        """Return size and time of a file, which change with its content; None if it is missing."""
         with self._reaching("looking for", name):
             found = self._files.get_file_info(self._at(name))
         return f"{found.size} {found.mtime_ns}" if found.type == fs.FileType.File else None
 
     def find(self, name: str) -> bytes | None:
-        """A small file's content; None where it is not there."""
+        """Return a small file's content; None if it is missing."""
         with self._reaching("reading", name):
             try:
                 with self._files.open_input_stream(self._at(name)) as stream:
@@ -92,7 +92,7 @@ class Remote:
             return content
 
     def put(self, file: Path, name: str) -> None:
-        """Write a local file there; who looks meanwhile sees the one before, or none."""
+        """Upload a local file; meanwhile readers see the old file, or none."""
         with self._reaching("writing", name), file.open("rb") as source:
             target = self._at(name)
             if self._files.type_name in _ATOMIC:
@@ -108,7 +108,7 @@ class Remote:
                 raise
 
     def delete(self, name: str) -> None:
-        """Remove a file; one that is not there is no error."""
+        """Remove a file; a missing file is no error."""
         with self._reaching("deleting", name):
             self._forget(self._at(name))
 
@@ -129,26 +129,26 @@ class Remote:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            raise RemoteError(f"{doing} {name} in {self.uri} failed: {_said(error)}") from error
+            raise RemoteError(f"{doing} {name} in {self.uri} failed: {_message(error)}") from error
 
 
 def _opened(uri: str) -> tuple[fs.FileSystem, str]:
     elsewhere = uri.startswith("s3://") and "AWS_ENDPOINT_URL" in os.environ
     if elsewhere and "region=" not in uri and not {"AWS_REGION", "AWS_DEFAULT_REGION"} & set(os.environ):
-        # Without a region pyarrow asks Amazon for the bucket's, even where another server is meant.
+        # Without a region pyarrow asks Amazon for the bucket's region, even for another server.
         uri += ("&" if "?" in uri else "?") + "region=us-east-1"
     try:
         files, root = fs.FileSystem.from_uri(uri)
     except (OSError, pa.ArrowException, ValueError) as error:
         raise RemoteError(
-            f"{uri} cannot be opened: {_said(error)} pyarrow opens s3://bucket/folder, gs://bucket/folder, "
+            f"{uri} cannot be opened: {_message(error)} pyarrow opens s3://bucket/folder, gs://bucket/folder, "
             f"abfs://container@account/folder, hdfs://host/folder and file:///folder."
         ) from error
     return files, root
 
 
-def _said(error: Exception) -> str:
-    """The first line of what the file system says, and what to do about it."""
+def _message(error: Exception) -> str:
+    """Return the first line of the file system's error, with advice."""
     text = (str(error).splitlines() or [repr(error)])[0].rstrip(".")
     for signs, advice in _ADVICE.items():
         if any(sign in text for sign in signs):

@@ -1,6 +1,6 @@
-"""URIs of folders: s3://bucket/runs/x, gs://..., file:///mnt/shared/x; whatever `pyarrow.fs.FileSystem.from_uri` takes.
+"""Recognises URIs of folders: s3://bucket/runs/x, gs://..., file:///mnt/shared/x; all that pyarrow's filesystems take.
 
-They are recorded with runs, so they hold no secrets: credentials come from the environment.
+Runs record them, so they must hold no secrets: credentials come from the environment.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _SECRET = re.compile(r"secret|password|token|credential|account_key|access_key|s
 
 
 def uri_of(path: str | Path) -> str | None:
-    """The URI that `path` is; None where it is a path of this machine.
+    """Return `path` as a URI; None if it is a path of this machine.
 
-    `Path("s3://bucket/x")` has lost a slash, and is read as what it was.
+    `Path("s3://bucket/x")` has lost a slash, which is restored.
 
     >>> uri_of(Path("s3://bucket/runs/x")), uri_of("runs/x")
     ('s3://bucket/runs/x', None)
 
     Raises:
-        RemoteError: it holds a password or a key.
+        RemoteError: the URI holds a password or a key.
     """
     match = _FORM.fullmatch(str(path))
     if match is None:
@@ -36,7 +36,7 @@ def uri_of(path: str | Path) -> str | None:
 
 
 def _check_open(uri: str) -> None:
-    """Nothing in it may be a secret; the error does not repeat it either."""
+    """Raise RemoteError if the URI holds a secret; the error does not repeat it."""
     parts = urlsplit(uri)
     login, at, _ = parts.netloc.rpartition("@")
     secrets = ["user:password@"] if at and ":" in login else []

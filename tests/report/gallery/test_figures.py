@@ -58,7 +58,7 @@ def test_names_of_figures_are_unique_and_data_begin_with_the_group(sweep: Path) 
     for figure in made:
         assert figure.data.column_names[0] == "group"
         assert figure.data.num_rows
-        assert figure.says.endswith("."), figure.says
+        assert figure.caption.endswith("."), figure.caption
 
 
 def test_learning_curves_are_means_over_trials_against_each_axis(sweep: Path) -> None:
@@ -110,8 +110,8 @@ def test_speed_up_is_over_the_smallest_cohort_and_who_misses_is_named(tmp_path: 
     rounds, speed_up = rounds_to_target.make(by_size(tmp_path, rows), 0.5)
     assert [row["rounds"] for row in rounds.data.to_pylist()] == [4.0, 2.0, None]
     assert [row["speed_up"] for row in speed_up.data.to_pylist()] == [1.0, 2.0, None]
-    assert "made: 2 times the clients (4 to 8) are a speed-up of 2." in speed_up.says
-    assert "Not reached by: made with 9." in speed_up.says
+    assert "made: 2 times the clients (4 to 8) are a speed-up of 2." in speed_up.caption
+    assert "Not reached by: made with 9." in speed_up.caption
 
 
 def test_time_to_target_is_relative_to_the_smallest_cohort(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_time_to_target_is_relative_to_the_smallest_cohort(tmp_path: Path) -> No
     (figure,) = time_to_target.make(by_size(tmp_path, rows), 0.5)
     assert [row["seconds"] for row in figure.data.to_pylist()] == [40.0, 60.0, None]
     assert [row["relative"] for row in figure.data.to_pylist()] == [1.0, 1.5, None]
-    assert "Not reached by: made with 9." in figure.says
+    assert "Not reached by: made with 9." in figure.caption
     assert not list(time_to_target.make(by_size(tmp_path / "none", {4: accuracies(0.5), 8: accuracies(0.5)}), 0.5))
 
 
@@ -135,7 +135,7 @@ def test_bytes_are_those_in_both_directions_so_far(sweep: Path) -> None:
 def test_without_a_target_it_is_a_share_of_the_best(tmp_path: Path) -> None:
     rows = {4: accuracies(0.1, 0.4), 8: accuracies(0.1, 0.8)}
     rounds, _ = rounds_to_target.make(by_size(tmp_path, rows), None)
-    assert "The target is 76.0 %" in rounds.says
+    assert "The target is 76.0 %" in rounds.caption
 
 
 def test_the_norms_prediction_falls_with_the_root_of_the_cohort(sweep: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_client_gains_beside_its_own_accuracy_in_the_trial_of_the_same_seed(tm
         write(tmp_path / f"{rate}", accuracies(0.5, 0.6), clients, client={"optimizer": {"name": "sgd", "lr": rate}})
     (figure,) = client_gain.make(of(tmp_path))
     assert figure.data["gain"].to_pylist() == pytest.approx([-0.5, 0.0, 0.25])
-    assert "33.3 % gain, 33.3 % lose" in figure.says
+    assert "33.3 % gain, 33.3 % lose" in figure.caption
 
 
 def test_a_heat_map_has_a_cell_for_each_pair_of_values(sweep: Path, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_correlation_is_pearsons(tmp_path: Path) -> None:
     rows = [{"label_similarity": x, "gsi": y} for x, y in ((0.1, 3.0), (0.2, 2.0), (0.3, 1.0), (0.4, None))]
     write(tmp_path / "run", rows, rounds=4)
     (figure,) = label_similarity.make(of(tmp_path))
-    assert "-1.00" in figure.says
+    assert "-1.00" in figure.caption
     assert figure.data.num_rows == 3
 
 
