@@ -31,7 +31,9 @@ class Objective(Section):
         ),
     )
     percentile: float | None = Field(None, ge=0, le=100, description="Which percentile, from 0 to 100.")
-    metric: str | None = Field(None, description="Name of the columns of a metric beside loss and accuracy.")
+    metric: str | None = Field(
+        None, description="Name of the columns of a metric beside loss and accuracy.", examples=["f1"]
+    )
     maximise: bool = Field(True, description="Whether the metric is to be large.")
     last: PositiveInt | None = Field(None, description="Number of last rounds of the mean.")
     window: tuple[NonNegativeInt, NonNegativeInt] | None = Field(
