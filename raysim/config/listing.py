@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
 from raysim.config import reading
@@ -96,6 +96,6 @@ def _loaded(entry: EntryPoint, package: str, version: str) -> ListedPart:
     found = part.loaded(entry)
     if isinstance(found, str):
         return ListedPart("", entry.name, package, version, "", "", found)
-    home = import_module(found.section.__module__)
+    home = sys.modules[found.section.__module__]
     said = reading.said(found.name, found.section.__doc__, home.__doc__)
     return ListedPart(found.kind, found.name, package, version, said.source, said.summary)
