@@ -1,4 +1,4 @@
-"""Lists the pages of the site, converts links between them, and finds built pages that need the network."""
+"""Which files are pages of the site, how links between them read there, and whether a built page needs the network."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
     "LICENSE": "LICENSE.txt",
 }
-"""Files outside docs/ -> their place in the site."""
+"""Files that do not lie in docs/ -> what they are in the site."""
 
 CONTENTS = {
     "Tutorials": ("first-run", "own-model-and-data", "tuning", "cluster", "new-algorithm"),
     "Guide": (
         "coming-from",
+        "cookbook",
         "data",
         "algorithms",
         "tuning",
@@ -33,7 +34,7 @@ CONTENTS = {
     ),
     "Inside": ("architecture", "contributing", "changelog"),
 }
-"""The order of pages by part; missing pages are left out, and unnamed pages follow under "More"."""
+"""The order of pages by part; what is not there is left out, and what is not named follows under "More"."""
 
 FOLDERS = {"Tutorials": "tutorials/"}
 
@@ -46,12 +47,12 @@ FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def in_site(path: str) -> str:
-    """Return the place of a repository's file in the site; the same path if it is not in the site."""
+    """Where a file of the repository is in the site; the same path where it is no part of it."""
     return OUTSIDE.get(path, path.removeprefix("docs/"))
 
 
 def relinked(text: str, path: str) -> str:
-    """Return the Markdown of the file `path`, with links of the site."""
+    """The Markdown of the file `path`, with links as they read in the site."""
     here = dirname(in_site(path))
 
     def moved(found: re.Match[str]) -> str:
@@ -73,11 +74,11 @@ Contents = list[str | dict[str, "Contents"]]
 
 
 def navigation(present: Iterable[str]) -> Contents:
-    """Return the site's contents, from the existing pages."""
+    """The site's contents, from the pages that are there."""
     left = list(present)
 
     def taken(wanted: Iterable[str]) -> Contents:
-        """Return the wanted pages that exist and are not placed yet."""
+        """Those of the pages that are there and stand nowhere yet."""
         found: Contents = [page for page in wanted if page in left]
         left[:] = [page for page in left if page not in found]
         return found
@@ -100,16 +101,16 @@ LOADED = re.compile(
     r"|(?:@import\s+|url\()[\"\']?((?:https?:)?//[^\"\'\s)]+)",
     re.IGNORECASE,
 )
-"""Matches what a browser fetches with a page: scripts, pictures, styles, fonts, but no links to click."""
+"""What a browser fetches when it opens a page: scripts, pictures, styles, fonts. Links to click are none."""
 
 
 def fetched(text: str) -> list[str]:
-    """Return the addresses that a page or a style sheet makes a browser fetch."""
+    """The addresses that a page or a style sheet makes a browser fetch."""
     return [next(filter(None, found)) for found in LOADED.findall(text)]
 
 
 def fetched_in(folder: Path) -> Iterator[str]:
-    """Yield `file: address` for every address that a built site fetches from elsewhere."""
+    """`file: address` for every address that a built site fetches from elsewhere."""
     for file in sorted(folder.rglob("*")):
         if file.suffix in (".html", ".css"):
             for address in fetched(file.read_text(encoding="utf-8")):

@@ -7,10 +7,10 @@ their order, each to what the one before returned.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, SerializerFunctionWrapHandler, WrapSerializer
 from torch import Tensor
 
 from raysim.config.own import OwnTransform
@@ -63,7 +63,15 @@ def _listed(given: object) -> object:
     return (given,) if isinstance(given, Mapping | Section) else given
 
 
-TransformSections = Annotated[tuple[TransformSection, ...], BeforeValidator(_listed)]
+def _one_or_list(value: object, dump: SerializerFunctionWrapHandler) -> object:
+    # A table's keys have dotted names, by which they are swept and tuned; those of a list have none.
+    dumped = dump(value)
+    return dumped[0] if isinstance(dumped, list | tuple) and len(dumped) == 1 else dumped
+
+
+TransformSections = Annotated[
+    tuple[TransformSection, ...], BeforeValidator(_listed), WrapSerializer(_one_or_list, return_type=Any)
+]
 """One table, or a list of them."""
 
 TRANSFORMS: Choice[Transform] = Choice("transform", {}, record=Transform)
