@@ -70,7 +70,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_python_blocks_run_in_order_in_one_namespace(page: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(page, "python"):
-        exec(compile(block, str(page), "exec"), namespace)
+        exec(compile(block, str(page), "exec", dont_inherit=True), namespace)
 
 
 def test_the_readmes_own_data_is_learnt(workplace: Path) -> None:

@@ -29,7 +29,7 @@ class Counter:
         self.lock = threading.Lock()
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+        return 2 * nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def with_lock() -> dict[str, Any]:

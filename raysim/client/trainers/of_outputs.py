@@ -7,7 +7,9 @@ to ask for more.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NoReturn, cast
 
 from torch import Tensor, nn
@@ -138,7 +140,7 @@ def _refusing(operator: str) -> Any:
     return refuse
 
 
-_NAMES: dict[type, str] = {_X: "x", _Module: "the module", _At: "at"}
+_NAMES: Mapping[type, str] = MappingProxyType({_X: "x", _Module: "the module", _At: "at"})
 
 # Python looks operators up on the class, past __getattribute__.
 _BOTH_SIDES = ("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or", "xor")
