@@ -10,10 +10,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint, entry_points
 
 from raysim.config import reading
-from raysim.config.reading import Named
-
-GROUP = "raysim.parts"
-"""Entry points of this group are parts."""
+from raysim.config.reading import GROUP, Named
 
 KEYS: Mapping[str, tuple[Named, str, str]] = {
     "objective": (Named("raysim.client.section", "ClientSection"), "objective", "client.objective"),

@@ -16,8 +16,8 @@ from pydantic import GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from raysim.config import messages
-from raysim.config.listing import GROUP
 from raysim.config.own import OwnPart
+from raysim.config.reading import GROUP
 from raysim.config.section import Section
 from raysim.errors import ExperimentError
 

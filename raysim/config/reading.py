@@ -16,6 +16,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
+GROUP = "raysim.parts"
+"""Entry points of this group are parts."""
+
 _SOURCE = re.compile(r"Sources?: (.+?)(?:;\s+docs/|\.(?:\s+[A-Z]|\s*$))", re.DOTALL)
 
 

@@ -15,7 +15,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 import raysim
-from raysim.config import listing, part
+from raysim.config import part, reading
 from raysim.config.section import Section
 from raysim.engine.plan.resolve import resolve
 from tests.support.executors import bits
@@ -331,7 +331,7 @@ SMOOTHED = raysim.Part("objective", "smoothed", Smoothed, make_smoothed)
 def test_a_package_s_objective_is_a_name_and_its_keys_are_its_constants(
     dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = EntryPoint("smoothed", f"{__name__}:SMOOTHED", listing.GROUP)
+    entry = EntryPoint("smoothed", f"{__name__}:SMOOTHED", reading.GROUP)
     monkeypatch.setattr(part, "entry_points", lambda group: [entry])
     part.installed.cache_clear()
     try:
