@@ -50,13 +50,13 @@ class InProcess:
 
     def result(self, ticket: int) -> Outcome:
         """Run the job's units in order."""
-        return carried_out(self._waiting.pop(ticket), self._pool, HERE)
+        return run_job(self._waiting.pop(ticket), self._pool, HERE)
 
     def close(self) -> None:
         """Nothing to end."""
 
 
-def carried_out(job: Job, pool: Pool, worker: str) -> Outcome:
+def run_job(job: Job, pool: Pool, worker: str) -> Outcome:
     """The outcome of a job whose units are run in order; `worker` is how errors and timelines name this process."""
     spans: list[Span] = []
     rows: dict[int, list[Tensor]] = {index: [] for index in range(len(job.units))}
@@ -67,7 +67,7 @@ def carried_out(job: Job, pool: Pool, worker: str) -> Outcome:
         for index, unit in enumerate(job.units):
             start_s = time.time()
             run = partial(pool.run, job.kind, job.broadcast, index, unit, rows[index] if job.keep else None)
-            value, again = tried(run, worker, of_round(job, index))
+            value, again = with_retries(run, worker, unit_name(job, index))
             retries += again
             spans.append(Span(worker, f"{job.kind} {index}", start_s, time.time()))
             yield value
@@ -77,7 +77,7 @@ def carried_out(job: Job, pool: Pool, worker: str) -> Outcome:
     return Outcome(value, tuple(spans), workers=1, retries=retries, kept=shards)
 
 
-def tried(work: Callable[[], Made], worker: str, what: str) -> tuple[Made, int]:
+def with_retries(work: Callable[[], Made], worker: str, what: str) -> tuple[Made, int]:
     """What `work` returns, and how often it was done again because a card's memory had not sufficed.
 
     Raises:
@@ -96,6 +96,6 @@ def tried(work: Callable[[], Made], worker: str, what: str) -> tuple[Made, int]:
     raise AssertionError
 
 
-def of_round(job: Job, index: int) -> str:
+def unit_name(job: Job, index: int) -> str:
     """A unit, as messages name it."""
     return f"chunk {index} of round {job.broadcast.round}"

@@ -15,7 +15,7 @@ from typing import Any
 
 from raysim.algorithm.phase import Broadcast
 from raysim.cohort.tree import TreeFold
-from raysim.engine.in_process import carried_out, of_round, tried
+from raysim.engine.in_process import run_job, unit_name, with_retries
 from raysim.engine.job import COMBINE, Job, Outcome, on_host
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan.plan import Plan
@@ -70,7 +70,7 @@ class InLockstep:
                 self._done |= self._train_together(together)
             else:
                 waiting = self._waiting.pop(ticket)
-                self._done[ticket] = carried_out(waiting.job, self._pools[waiting.run], self._worker)
+                self._done[ticket] = run_job(waiting.job, self._pools[waiting.run], self._worker)
         return self._done.pop(ticket)
 
     def _together(self, ticket: int) -> list[int]:
@@ -97,7 +97,7 @@ class InLockstep:
         for index, chunk in enumerate(units):
             start_s = time.time()
             train = partial(pools[0].train_with, pools, broadcasts, index, chunk)
-            each, again = tried(train, self._worker, of_round(jobs[0], index))
+            each, again = with_retries(train, self._worker, unit_name(jobs[0], index))
             retries += again
             for tree, sums in zip(trees, each, strict=True):
                 tree.put_leaf(sums, index)

@@ -45,7 +45,7 @@ def job_of(plans: Mapping[int, Callable[[], Plan]], states: list[ServerState], u
     return Job("segment", broadcast, (SegmentUnit(plans, under_way),), (1.0,), runs=tuple(plans))
 
 
-class Told(NamedTuple):
+class RoundRecord(NamedTuple):
     """What a finished round leaves: its row, its evaluated clients if there are any, and what was done when."""
 
     row: dict[str, Any]
@@ -58,7 +58,7 @@ class Advanced:
     """A run at the end of a segment: its state, and the rounds in between."""
 
     state: ServerState
-    rounds: tuple[Told, ...]
+    rounds: tuple[RoundRecord, ...]
 
 
 class Host:
@@ -110,7 +110,7 @@ class Host:
 
 def _advance(loops: Sequence[Loop], plans: Sequence[Plan], deadline_s: float) -> list[Advanced]:
     """Move the runs in lockstep, so that those alike train together, until each has something to tell or time is up."""
-    rounds: list[list[Told]] = [[] for _ in loops]
+    rounds: list[list[RoundRecord]] = [[] for _ in loops]
     moving = [i for i, own in enumerate(loops) if not own.done]
     while moving:
         for i in moving:
@@ -119,7 +119,7 @@ def _advance(loops: Sequence[Loop], plans: Sequence[Plan], deadline_s: float) ->
             loops[i].step()
         for i in moving:
             finished = loops[i].finish()
-            rounds[i].append(Told(finished.row, finished.clients, finished.spans))
+            rounds[i].append(RoundRecord(finished.row, finished.clients, finished.spans))
         in_time = time.monotonic() < deadline_s
         moving = [i for i in moving if in_time and not _tells(plans[i], loops[i])]
     for own in loops:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Protocol
 
-from raysim.engine.in_process import HERE, tried
+from raysim.engine.in_process import HERE, with_retries
 from raysim.engine.job import Executor, Job, Outcome, RunStates
 from raysim.engine.many.segment import Host
 from raysim.engine.plan.plan import Plan
@@ -59,7 +59,7 @@ class SharedInProcess:
         job = self._waiting.pop(ticket)
         assert isinstance(job.broadcast, RunStates)
         (unit,) = job.units
-        advanced, retries = tried(partial(self._host.advance, job.broadcast, unit), HERE, "a segment")
+        advanced, retries = with_retries(partial(self._host.advance, job.broadcast, unit), HERE, "a segment")
         return Outcome(advanced, (), workers=1, retries=retries)
 
     def close(self) -> None:

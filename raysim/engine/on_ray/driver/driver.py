@@ -12,7 +12,7 @@ from raysim.engine import wire
 from raysim.engine.job import Stopped
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.cluster.dashboard import Dashboard
-from raysim.engine.on_ray.executor.shell import Begun, OnRay
+from raysim.engine.on_ray.executor.shell import OnRay, StartedPools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
 from raysim.engine.rounds.finished import Finished
@@ -27,7 +27,7 @@ class Driver:
     Args:
         plan: the run.
         placement: where its pools go.
-        begun: its pools, where the script has started them; None starts them here.
+        started_pools: its pools, where the script has started them; None starts them here.
         opening: the run's folder, on this machine's paths; None writes nothing.
         name: by which others can attach to the run.
     """
@@ -36,11 +36,17 @@ class Driver:
         self,
         plan: Plan,
         placement: Placement,
-        begun: Begun | None,
+        started_pools: StartedPools | None,
         opening: Opening | None,
         name: str | None = None,
     ) -> None:
-        self._plan, self._placement, self._begun, self._opening, self._name = plan, placement, begun, opening, name
+        self._plan, self._placement, self._started_pools, self._opening, self._name = (
+            plan,
+            placement,
+            started_pools,
+            opening,
+            name,
+        )
         self._open = ExitStack()
         self._rounds: Generator[Finished] | None = None
         self._dashboard = Dashboard(plan.experiment.name)
@@ -50,7 +56,7 @@ class Driver:
     def start(self) -> list[str]:
         """Wait for the pools; returns what each one says of itself. Nothing on the disk is touched before."""
         # Not in the constructor: an error there reaches the script as a dead actor, without its type.
-        self._executor = OnRay(self._plan, self._placement, self._begun)
+        self._executor = OnRay(self._plan, self._placement, self._started_pools)
         self._open.callback(self._executor.close)
         return self._executor.started
 

@@ -17,7 +17,7 @@ from raysim.engine.on_ray.cluster.cluster import connected, place
 from raysim.engine.on_ray.cluster.raised import answer
 from raysim.engine.on_ray.driver.driver import Driver
 from raysim.engine.on_ray.driver.watched import WatchedDriver
-from raysim.engine.on_ray.executor.shell import begin
+from raysim.engine.on_ray.executor.shell import start_pools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.client_memory import with_states_folder
 from raysim.engine.rounds.finished import Finished
@@ -137,7 +137,9 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
     with connected(address), with_states_folder(plan, path) as plan:
         _check_shared(plan, path)
         placement = place(plan.experiment.engine)
-        driver = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(plan, placement, begin(plan, placement), opening)
+        driver = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(
+            plan, placement, start_pools(plan, placement), opening
+        )
         ahead: deque[Any] = deque()
         try:
             answer(driver.start.remote(), run_folder)
@@ -180,7 +182,7 @@ def _start(
     if name is None:
         # The pools import what they need while the driver does. They end with this script, as such a run does anyway.
         return _actor(WatchedDriver, max_concurrency=WATCHERS).remote(
-            plan, placement, begin(plan, placement), opening, after, None
+            plan, placement, start_pools(plan, placement), opening, after, None
         ), ""
 
     def start(name: str) -> Any:

@@ -21,7 +21,7 @@ import ray
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.driver.driver import Driver
-from raysim.engine.on_ray.executor.shell import Begun
+from raysim.engine.on_ray.executor.shell import StartedPools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.opening import Opening
 from raysim.engine.rounds.under_way import ENDED, Stage, UnderWay
@@ -71,7 +71,7 @@ class WatchedDriver:
     Args:
         plan: the run.
         placement: where its pools go.
-        begun: its pools, where the script has started them; None starts them here.
+        started_pools: its pools, where the script has started them; None starts them here.
         opening: its folder, on this machine's paths.
         after: called with folder and experiment when the run has ended, however it did; an error in it is a warning.
         name: by which the run is attached to. With a name it is detached, and ends itself; None leaves that to its
@@ -82,12 +82,12 @@ class WatchedDriver:
         self,
         plan: Plan,
         placement: Placement,
-        begun: Begun | None,
+        started_pools: StartedPools | None,
         opening: Opening,
         after: Callable[[Path, Experiment], None],
         name: str | None,
     ) -> None:
-        self._driver = Driver(plan, placement, begun, opening, name)
+        self._driver = Driver(plan, placement, started_pools, opening, name)
         self._plan, self._opening, self._after, self._name = plan, opening, after, name
         self._since_s = time.time()
         self._news = threading.Condition()
