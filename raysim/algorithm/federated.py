@@ -59,7 +59,7 @@ class Algorithm(NamedTuple):
     phases: tuple[Phase, ...]
     step: Callable[[ServerState, Sequence[Sums], Tensor | None], tuple[ServerState, Metrics]]
     average: Callable[[ServerState], Weights | None]
-    remembers: int
+    state_vectors: int
     traffic: tuple[int, int]
     members: Members
 

@@ -213,7 +213,7 @@ class Runs:
         placed = experiment.model_copy(update={"engine": self._engine_of(experiment)})
         parts: Parts = {**self._parts, "dataset": self._data(placed)}
         plan = resolve(placed, **parts)
-        return replace(plan, states=path.absolute() / STATES) if plan.algorithm().remembers else plan
+        return replace(plan, states=path.absolute() / STATES) if plan.algorithm().state_vectors else plan
 
     def _engine_of(self, experiment: Experiment) -> Any:
         """The run's engine, placed where the workers are."""

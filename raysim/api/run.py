@@ -18,10 +18,10 @@ from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import log_beginning, resolve
 from raysim.engine.rounds import loop
-from raysim.engine.rounds.client_memory import with_states_folder
 from raysim.engine.rounds.finished import Finished
 from raysim.engine.rounds.opening import Opening, opened
 from raysim.engine.rounds.replay import ClientUpdate, replay_client, replay_round
+from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.rounds.terminable import terminable
 from raysim.engine.rounds.under_way import Watcher, run_name
 from raysim.errors import RunFolderError

@@ -21,7 +21,7 @@ from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan.first_examples import check_client_axis
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import training_conditions
-from raysim.engine.rounds.client_memory import with_states_folder
+from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
 from raysim.errors import ModelError, ResourceError
@@ -65,7 +65,7 @@ def calibrate(
     cohort = np.unique(cohorts.sample(cohorts.init(), 0))
     engine = plan.experiment.engine
     with fixed(engine.threads, device, engine.precision):
-        choices = list(_ways(plan, len(cohort), device.type, tell))
+        choices = list(_candidates(plan, len(cohort), device.type, tell))
         memory = ExampleMemory()
         seconds: dict[TrainerChoice, list[float]] = {}
         # The first pass warms up, and finds out who has the memory.
@@ -94,7 +94,7 @@ def estimate(chunk_s: Sequence[float], workers: int) -> float:
     return max(free_at)
 
 
-def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None]) -> Iterator[TrainerChoice]:
+def _candidates(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None]) -> Iterator[TrainerChoice]:
     with torch.random.fork_rng(devices=[]):
         module = plan.model.factory()
     given = replace(training_conditions(plan.experiment, device_kind), chunk_size="auto")

@@ -15,8 +15,8 @@ from raysim.engine import failure
 from raysim.engine.job import Executor, UpdatesLost
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import kept_updates, scoring
-from raysim.engine.rounds.client_memory import Memory
 from raysim.engine.rounds.finished import Finished, SteppedRound, finish
+from raysim.engine.rounds.state_files import StateFiles
 from raysim.engine.rounds.training import Training, begin, wait
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder.timeline import Stopwatch
@@ -96,24 +96,24 @@ class Loop:
         self._plan, self._executor, self._folder = plan, executor, folder
         self._algorithm, self._cohorts = plan.algorithm(), plan.cohorts()
         self._evaluations = scoring.plan_units(plan)
-        self._memory = None
-        if self._algorithm.remembers:
-            self._memory = Memory(plan, folder, state, checkpoints)
+        self._state_files = None
+        if self._algorithm.state_vectors:
+            self._state_files = StateFiles(plan, folder, state, checkpoints)
         self._training: Training | None = None
         self._stepped: SteppedRound | None = None
         self._recorded = state
-        self._alone = False
+        self._warned_glad = False
         self._may_return = checkpoints is not None
         if plan.keeps_updates:
             log.info("the updates of a round are kept until it is closed: %.3g MB", plan.kept_bytes / 1e6)
 
-    def go_on_from(self, state: ServerState) -> None:
+    def continue_from(self, state: ServerState) -> None:
         """Be at another of the run's states, between rounds: the rounds up to it were carried out elsewhere."""
         assert not self.begun
         assert not self.stepped
         self.state = self._recorded = state
-        if self._memory is not None:
-            self._memory.recorded(state)
+        if self._state_files is not None:
+            self._state_files.recorded(state)
         self.since_s = time.perf_counter()
 
     @property
@@ -133,24 +133,24 @@ class Loop:
 
     def begin(self) -> None:
         """Choose the next round's cohort and send it out."""
-        self._training = self._begun()
+        self._training = self._begin_round()
 
     def step(self) -> None:
         """Wait for the sums of the round that was begun, step the server, and send the model to be evaluated."""
         assert self._training is not None
         training, self._training = self._training, None
-        stepped = self._stepped_from(training)
+        stepped = self._step_round(training)
         self._stepped, self.state = stepped, stepped.state
         clients = stepped.metrics["clients"] or 0
-        if self._plan.experiment.server.glad and clients < 2 and not self._alone:
+        if self._plan.experiment.server.glad and clients < 2 and not self._warned_glad:
             log.warning("round %d: FedGLAD compares clients, and it has %d: factor 1", self.state.round - 1, clients)
-            self._alone = True
+            self._warned_glad = True
 
-    def _begun(self, probe: int | None = None) -> Training:
+    def _begin_round(self, probe: int | None = None) -> Training:
         plan, state = self._plan, self.state
         return begin(plan, self._algorithm, self._cohorts, self._executor, state, plan.keeps_updates, probe)
 
-    def _stepped_from(self, training: Training) -> SteppedRound:
+    def _step_round(self, training: Training) -> SteppedRound:
         """The round's server step; where what it looks at was lost, the round is trained again, to the same bits."""
         for before in itertools.count():
             try:
@@ -159,7 +159,7 @@ class Loop:
                     self._executor,
                     self._algorithm,
                     self._cohorts,
-                    self._memory,
+                    self._state_files,
                     self.state,
                     replace(training, times_lost=before),
                     self._evaluations,
@@ -170,7 +170,7 @@ class Loop:
                 log.warning(decision.reason)
                 if not decision.retry:
                     raise failure.given_up("worker_lost", decision) from None
-                training = self._begun(training.probe)
+                training = self._begin_round(training.probe)
         raise AssertionError
 
     def finish(self) -> Finished:
@@ -184,18 +184,18 @@ class Loop:
             if folder is not None:
                 folder.add(finished.row, finished.clients, finished.spans)
                 if checkpoint_due(stepped.state, self._plan.experiment):
-                    _checkpoint(folder, stepped.state, self._memory)
+                    _checkpoint(folder, stepped.state, self._state_files)
             self._recorded, self._stepped = stepped.state, None
-            if self._memory is not None and not self._may_return:
-                self._memory.recorded(self._recorded)
+            if self._state_files is not None and not self._may_return:
+                self._state_files.recorded(self._recorded)
         return finished
 
     def leave(self) -> None:
         """Checkpoint the last recorded round; what clients remember is on the disk."""
         if self._folder is not None and self._folder.checkpointed < self._recorded.round:
-            _checkpoint(self._folder, self._recorded, self._memory)
-        elif self._memory is not None:
-            self._memory.flush()
+            _checkpoint(self._folder, self._recorded, self._state_files)
+        elif self._state_files is not None:
+            self._state_files.flush()
 
 
 def _step(
@@ -203,7 +203,7 @@ def _step(
     executor: Executor,
     algorithm: Algorithm,
     cohorts: Cohorts,
-    memory: Memory | None,
+    state_files: StateFiles | None,
     state: ServerState,
     training: Training,
     evaluations: scoring.Units,
@@ -226,8 +226,8 @@ def _step(
     before = state.weights.params
     with training.watch.phase("step"):
         state, metrics = algorithm.step(state, (*earlier, sums), vector)
-        if memory is not None and sums.clients:
-            state = memory.committed(state, index, training.chunks, sums.rejected)
+        if state_files is not None and sums.clients:
+            state = state_files.committed(state, index, training.chunks, sums.rejected)
     metrics |= training.selected.metrics
     if plan.learns and sums.facts:
         with training.watch.phase("learn"):
@@ -246,7 +246,7 @@ def checkpoint_due(state: ServerState, experiment: Experiment) -> bool:
     return state.round % experiment.checkpoint.every == 0 or state.round == experiment.rounds
 
 
-def _checkpoint(folder: RunFolder, state: ServerState, memory: Memory | None) -> None:
-    if memory is not None:
-        memory.flush()
+def _checkpoint(folder: RunFolder, state: ServerState, state_files: StateFiles | None) -> None:
+    if state_files is not None:
+        state_files.flush()
     folder.checkpoint(state)

@@ -111,7 +111,7 @@ def _did_not_count(plan: Plan, client: str, index: int) -> str:
 @contextmanager
 def _aside(plan: Plan, path: Path) -> Iterator[Plan]:
     """The plan with what clients remember read from the run, and written elsewhere."""
-    if not plan.algorithm().remembers:
+    if not plan.algorithm().state_vectors:
         yield plan
         return
     with TemporaryDirectory(prefix="raysim-") as scratch:

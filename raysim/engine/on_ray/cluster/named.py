@@ -62,7 +62,7 @@ def find(name: str) -> Any:
 
 def under_way() -> list[UnderWay]:
     """The runs that go on, oldest first."""
-    told = [run for name in _names() if (run := _told(name)) is not None and run.stage not in ENDED]
+    told = [run for name in _names() if (run := _about(name)) is not None and run.stage not in ENDED]
     return sorted(told, key=lambda run: run.since_s)
 
 
@@ -71,18 +71,18 @@ def _names() -> set[str]:
     return {actor["name"] for actor in actors if actor["namespace"] == NAMESPACE}
 
 
-def _told(name: str) -> UnderWay | None:
+def _about(name: str) -> UnderWay | None:
     try:
         driver: Any = ray.get_actor(name, namespace=NAMESPACE)
-        told: UnderWay = ray.get(driver.about.remote(), timeout=ANSWER_S)
+        run: UnderWay = ray.get(driver.about.remote(), timeout=ANSWER_S)
     except (ValueError, exceptions.GetTimeoutError, exceptions.RayActorError):
         return None
-    return told
+    return run
 
 
 def _end_ended(name: str) -> None:
     """A driver whose run has ended, and that only waits to be asked about it, gives its name up."""
-    told = _told(name) if name in _names() else None
+    told = _about(name) if name in _names() else None
     if told is None or told.stage not in ENDED:
         return
     ray.kill(ray.get_actor(name, namespace=NAMESPACE))

@@ -19,9 +19,9 @@ from raysim.engine.on_ray.driver.driver import Driver
 from raysim.engine.on_ray.driver.watched import WatchedDriver
 from raysim.engine.on_ray.executor.shell import start_pools
 from raysim.engine.plan.plan import Plan
-from raysim.engine.rounds.client_memory import with_states_folder
 from raysim.engine.rounds.finished import Finished
 from raysim.engine.rounds.opening import Opening
+from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.rounds.under_way import ENDED, NO_WATCHER, Stage, Watcher
 from raysim.errors import ExperimentError, RaysimError
 from raysim.experiment.experiment import Experiment

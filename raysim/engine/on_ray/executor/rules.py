@@ -229,7 +229,7 @@ def _count_done(turn: Turn, event: events.UnitsDone, call: Work) -> None:
     else:
         _accept_copy(turn, job, call, event.handed)
     if call.hand_over:
-        # The units handed over, not the units of the call: one that ran out of memory before the call is not among them.
+        # Not the units of the call: one of them may have run out of memory in an earlier call.
         where = Unit("on_node", number, node=worker.node) if call.apart else Unit("arrived", number)
         job.move(event.handed, where)
     else:

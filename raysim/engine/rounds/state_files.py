@@ -16,7 +16,7 @@ from raysim.server import manifest
 from raysim.server.state import ServerState
 
 
-class Memory:
+class StateFiles:
     """The clients' files as the driver sees them: it writes none of them.
 
     Args:
@@ -61,7 +61,7 @@ class Memory:
 @contextmanager
 def with_states_folder(plan: Plan, path: Path | None) -> Iterator[Plan]:
     """The plan with a place for what clients remember: in the run's folder, or one that goes with the block."""
-    if not plan.algorithm().remembers or plan.states is not None:
+    if not plan.algorithm().state_vectors or plan.states is not None:
         yield plan
     elif path is not None:
         yield replace(plan, states=path.absolute() / STATES)
