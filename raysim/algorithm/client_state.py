@@ -24,9 +24,9 @@ from raysim.models.layout import Layout
 
 @dataclass(frozen=True)
 class LocalStates:
-    """Client states of one chunk: read when a client's turn comes, written when its training has ended.
+    """Client states of one chunk: read before a client trains, written after its training.
 
-    vectors: which a client keeps. before: by position, the states of clients whose training is under way.
+    vectors: the vectors that a client keeps. before: by position, the states of clients in training.
     """
 
     correction: Correction
@@ -58,14 +58,13 @@ class LocalStates:
         return tuple(self._before(client.position)[self.vectors.correction :])
 
     def write_after(self, trained: Trained, of_transforms: Sequence[Sequence[Tensor]]) -> list[Tensor | None]:
-        """Write the states of clients whose training has ended; return by how much they changed, where that is summed.
+        """Write the states of trained clients; return the changes of the correction's vectors, if they are summed.
 
-        What is summed is the correction's vector. The update is what the client computed, before transforms, and not
-        what an adversary sends in its place.
+        The states follow from the clients' updates before transforms and attacks.
 
         Args:
-            trained: what the clients computed.
-            of_transforms: the vectors (P,) that each of them keeps for transforms.
+            trained: the clients with their updates.
+            of_transforms: by client, the vectors (P,) that it keeps for transforms.
         """
         if not self.vectors.num:
             return [None] * len(trained.clients)
@@ -97,7 +96,7 @@ class LocalStates:
         return {position: row for row, position in enumerate(self.chunk)}
 
     def _before(self, position: int) -> Tensor:
-        """The state (S, P) that the client's last round wrote; zeros before its first."""
+        """Return the state (S, P) that the client's last round wrote; zeros before its first round."""
         if position not in self.before:
             stored = None if self.context.states is None else self.context.states.read(position)
             params = self.sent.weights.params

@@ -49,17 +49,17 @@ from raysim.server.sums import Sums
 class Algorithm(NamedTuple):
     """An algorithm as functions: all state enters and leaves through their arguments.
 
-    `step` takes the sums of every phase, and the vector that replaces the mean, where a rule needs every update; it
-    also returns the round's metrics. `average`: the weights to evaluate beside the state's. `remembers`: how many
-    vectors (P,) a client keeps from round to round. `traffic`: vectors of the model's size that a client receives and
-    sends beside the model. `members`: the clients of a chunk.
+    `step` takes the sums of every phase and, if a rule needs every update, the vector that replaces the mean; it also
+    returns the round's metrics. `average`: the weights to evaluate beside the state's. `state_vectors`: the number of
+    vectors (P,) that a client keeps between rounds. `traffic`: numbers of vectors of the model's size that a client
+    receives and sends beside the model. `members`: the clients of a chunk.
     """
 
     init: Callable[[Weights, State], ServerState]
     phases: tuple[Phase, ...]
     step: Callable[[ServerState, Sequence[Sums], Tensor | None], tuple[ServerState, Metrics]]
     average: Callable[[ServerState], Weights | None]
-    remembers: int
+    state_vectors: int
     traffic: tuple[int, int]
     members: Members
 
@@ -81,11 +81,11 @@ def federated(
     Args:
         client, server: their sections of the experiment.
         model: layouts.
-        seed: addresses what clients draw.
+        seed: addresses the clients' draws.
         cohort_size: the configured size of the cohort after t finished rounds.
         population: N, the number of training clients.
-        label_population: label counts of all training clients, where the cohort's are compared with them.
-        adversary, adversaries: what clients at which positions do.
+        label_population: label counts of all training clients, for the comparison with the cohort's; or None.
+        adversary, adversaries: the attack, and the positions of its clients.
         notes_clients: the sums list the facts of every client.
     """
     correction = corrections.make(client.correction)

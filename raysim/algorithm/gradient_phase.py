@@ -51,9 +51,9 @@ def make(
 
 
 def mean(phases: Sequence[Sums], like: Tensor) -> Tensor | None:
-    """The cohort's mean gradient in the dtype of `like`, from the sums of the phases so far; None before there are any.
+    """Return the cohort's mean gradient in the dtype of `like`, from the phases' sums; None if there are none yet.
 
-    Where every client was rejected it is 0, which nobody will use.
+    If every client was rejected it is 0, and is not used.
     """
     if not phases:
         return None

@@ -30,9 +30,9 @@ class Broadcast:
     """What every client of the cohort receives in one phase of a round.
 
     round: number of finished rounds. phase: its index among the algorithm's phases. lr: the clients' learning rate in
-    this round. limits: levels of clipping and zeroing. repeats: by position, how often a client was drawn, where more
-    than once. beside: a correction's vectors (P,). places: by position, where the client's state lies. left_out:
-    positions that an earlier phase of the round rejected. measures: the updates only serve a measurement, so client
+    this round. limits: levels of clipping and zeroing. repeats: by position, the number of draws of clients drawn more
+    than once. beside: a correction's vectors (P,). places: by position, the place of the client's state. left_out:
+    positions that an earlier phase of the round rejected. measures: the updates are only for a measurement, so client
     states are read and not written.
     """
 
@@ -61,11 +61,11 @@ class ClientStates(Protocol):
 
 
 class LocalContext(NamedTuple):
-    """What a worker brings to a phase.
+    """The worker's objects for a phase.
 
-    train: the trainer. gradients: a trainer that sums gradients, where a phase takes full gradients. states: where
-    clients keep a state. keeps_updates: the result holds every update, for rules that need all of them. trained: the
-    chunk's clients, where they have been trained already, together with those of other runs.
+    train: the trainer. gradients: a trainer that sums gradients, for a phase of full gradients. states: the client
+    states, if clients keep any. keeps_updates: the result holds every update, for rules that need all of them. trained:
+    the chunk's clients, if they were trained already, together with those of other runs.
     """
 
     train: Trainer
@@ -85,9 +85,9 @@ class LocalResult(NamedTuple):
 class Phase(NamedTuple):
     """One pass over the cohort, as two pure functions.
 
-    broadcast(state, repeats, positions, sums): what the clients at these positions receive, given the sums of the
-    round's earlier phases. local: a chunk's part in the phase; it writes client states through the context, and nothing
-    else.
+    broadcast(state, repeats, positions, sums): the broadcast to the clients at these positions, from the sums of the
+    round's earlier phases. local: a chunk's part in the phase; its only effect is to write client states through the
+    context.
     """
 
     broadcast: Callable[[ServerState, Mapping[int, int], Sequence[int], Sequence[Sums]], Broadcast]
@@ -99,8 +99,8 @@ class Members:
 
     Args:
         client: local training.
-        seed: addresses what clients draw.
-        adversary, adversaries: what which positions do; here, whose labels are flipped.
+        seed: addresses the clients' draws.
+        adversary, adversaries: the attack, and the positions of its clients; here, those with flipped labels.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Members:
         self._flips = adversaries if isinstance(adversary, LabelFlip) else frozenset()
 
     def of(self, examples: Examples, sent: Broadcast, chunk: Chunk) -> list[Client]:
-        """The chunk's clients with their data, but for those that an earlier phase rejected."""
+        """Return the chunk's clients with their data, except those that an earlier phase rejected."""
         positions = [position for position in chunk if position not in sent.left_out]
         if not positions:
             return []

@@ -20,7 +20,7 @@ from raysim.models.probe import called, check_vector, probe
 
 
 class Transforming(NamedTuple):
-    """What all clients do to their updates before they send them; `seed` addresses what transforms draw."""
+    """The transforms that all clients apply to their updates; `seed` addresses their draws."""
 
     transforms: tuple[Transform, ...]
     layout: Layout
@@ -36,12 +36,12 @@ def transformed(
 ) -> tuple[Trained, list[list[Tensor]]]:
     """Return the clients with the updates that they send, measured anew, and the vectors that each of them keeps.
 
-    An update that is not finite stays as it is, and so does what its client keeps.
+    An update that is not finite is not transformed, and its client's state does not change.
 
     Args:
-        how: see there.
-        sent: what the clients received.
-        computed: what they made of it; not written to.
+        how: see `Transforming`.
+        sent: the broadcast.
+        computed: the trained clients; not written to.
         states: the vectors that a client keeps for transforms, in their order.
         id_of: a position's client id.
     """
@@ -58,7 +58,7 @@ def transformed(
                 after = list(before)
             deltas.append(delta)
             kept.append(after)
-        # Stacked, so that each lies where torch aligns it, whatever a transform returned.
+        # Stacked, so torch aligns each update, whatever a transform returned.
         updates = replace(computed.updates, delta=torch.stack(deltas), squared_norms=None)
         return measured(computed.clients, updates, how.layout), kept
 
@@ -86,7 +86,7 @@ def check(transform: Transform, said: str, params: Tensor, layout: Layout) -> No
     """Apply the transform once, before the first round, to an update of the model's size.
 
     Raises:
-        ExperimentError: it raises, writes to an argument, or returns what it may not.
+        ExperimentError: it raises, writes to an argument, or returns an invalid value.
     """
     delta = probe(layout, params)
     generator = torch.Generator(params.device).manual_seed(0)
@@ -101,10 +101,10 @@ def check(transform: Transform, said: str, params: Tensor, layout: Layout) -> No
 
 
 def checked(transform: Transform, made: Tensor | Transformed, at: TransformAt) -> Transformed:
-    """Return what a transform made, with the state as it was where it keeps none.
+    """Return a transform's result, with the old state if it keeps none.
 
     Raises:
-        TypeError, ValueError: it is not what it has to be.
+        TypeError, ValueError: the result is not valid.
     """
     if transform.keeps_state != isinstance(made, Transformed):
         what = "a raysim.Transformed" if transform.keeps_state else "a tensor"

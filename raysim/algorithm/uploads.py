@@ -1,4 +1,4 @@
-"""From trained clients to what each of them sends, and to what of it enters the sums: pure functions of records."""
+"""Computes uploads from trained clients, and contributions to the sums from uploads: pure functions of records."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from raysim.server.weighting import ClientFacts, weight
 
 
 class Upload(NamedTuple):
-    """What one client sends, and what is known of its training.
+    """The upload of one client: its update, and the facts of its training.
 
-    delta: y_i - x, (P,). squared_norm: |delta|^2. finite: whether all of it is. loss, correct: sums over the `seen`
-    examples of all local batches. change: by how much the client's state changed, (P,), where that is summed.
+    delta: y_i - x, (P,). squared_norm: |delta|^2. finite: whether all values of delta are finite. loss, correct: sums
+    over the `seen` examples of all local batches. change: the change of the client's state, (P,), if it is summed.
     """
 
     client: Client
@@ -44,7 +44,7 @@ class Upload(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """What the clients at these positions send in place of their updates; `seed` addresses the noise."""
+    """The attack of the clients at these positions, which replaces their updates; `seed` addresses the noise."""
 
     adversary: Adversary
     positions: frozenset[int]
@@ -73,7 +73,7 @@ def uploads(trained: Trained, changes: Sequence[Tensor | None]) -> list[Upload]:
 def attacked(
     attack_: Attack, layout: Layout, round_index: int, trained: Trained, sent: list[Upload]
 ) -> tuple[Trained, list[Upload]]:
-    """Replace what adversaries send: in the uploads, and in the trained clients' vectors, which are copied."""
+    """Replace adversaries' updates: in the uploads, and in copies of the trained clients' vectors."""
     rows = [i for i, one in enumerate(sent) if one.finite and one.client.position in attack_.positions]
     if not rows:
         return trained, sent
@@ -93,9 +93,9 @@ def attacked(
 def contribution_rule(
     client: ClientSection, server: ServerSection, correction: Correction, num_labels: int
 ) -> Callable[[Upload, Broadcast, int | None, Callable[[int], str]], Contribution]:
-    """Return the function from (finite upload, broadcast, padding label, ids by position) to what enters the sums.
+    """Return the function from (finite upload, broadcast, padding label, ids by position) to a contribution.
 
-    Weight w_i; clipping and zeroing at the round's levels; FedNova's division by a_i; label counts where asked for.
+    Weight w_i; clipping and zeroing at the round's levels; FedNova's division by a_i; label counts if they are on.
     """
     nova = server.aggregator if isinstance(server.aggregator, fednova.FedNova) else None
     momentum = client.optimizer.momentum if isinstance(client.optimizer, ClientSgd) else 0.0

@@ -1,1 +1,1 @@
-"""What scripts and commands call: a file for each thing that can be asked for. `raysim` re-exports the names."""
+"""Defines the functions that scripts and commands call, a file for each task. `raysim` re-exports the names."""

@@ -1,4 +1,4 @@
-"""Runs on a cluster that need no script: start one, see which there are, follow one, end one."""
+"""Starts, lists, follows and ends runs on a cluster that need no script."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("raysim")
 
 AUTO = "auto"
-"""The address of the cluster that this machine is a part of."""
+"""The address of the cluster to which this machine belongs."""
 
 
 @takes_parts
@@ -39,16 +39,16 @@ def launch(
     profile: bool = False,
     **parts: Unpack[Parts],
 ) -> str:
-    """Start a run on a cluster, and leave it to itself once its workers have started.
+    """Start a run on a cluster; returns when its workers have started. The run continues without the script.
 
-    The arguments are those of `raysim.run`. Nothing is shown and nothing logged, until somebody attaches to it.
+    The arguments are those of `raysim.run`. The run shows and logs nothing until a user attaches to it.
 
     Returns:
-        The run's name: the experiment's, with the folder's behind it where that is another, and a number where a run
-        of that name is under way.
+        The run's name: the experiment's, plus the folder's if that differs, plus a number if a run has that name
+        already.
 
     Raises:
-        RaysimError: as `raysim.run` before its first round; then nothing goes on.
+        RaysimError: as `raysim.run` before its first round; then no run continues.
     """
     check_one(experiment)
     if experiment.engine.workers == 0:
@@ -57,7 +57,7 @@ def launch(
             'or "auto".'
         )
     plan = resolve(experiment, **parts)
-    # What is at a URI is put there by the driver: this process may be gone by then.
+    # The driver uploads to a URI, because this process may have ended by then.
     opening = opening_of(plan, read_only_copy(folder_of(experiment, path)), resume, overwrite, profile)
     if is_whole(plan, opening):
         raise RunFolderError(f"{opening.path} holds all {experiment.rounds} rounds: there is nothing to start.")
@@ -69,7 +69,7 @@ def launch(
 
 
 def under_way(address: str = AUTO) -> list[UnderWay]:
-    """The runs on a cluster that others can attach to, oldest first."""
+    """Return the runs on a cluster to which a user can attach, oldest first."""
     from raysim.engine.on_ray.cluster import named
     from raysim.engine.on_ray.cluster.cluster import connected
 
@@ -84,21 +84,21 @@ def attach(
     progress: bool | None = None,
     loggers: Sequence[LoggerName | Log] = (),
 ) -> Result:
-    """Follow a run that was started elsewhere until it ends, and return what it leaves.
+    """Follow a run on a cluster until it ends, and return its result.
 
-    It may end before its last round, when it is stopped. Whoever follows does not hold it: it goes on without them.
-    The result's path is as the run's machine names it.
+    A run that is stopped ends before its last round. If the following script ends, the run continues. The result's path
+    is a path on the run's machine.
 
     Args:
         name: one of `raysim.under_way()`.
         address: of the cluster.
         progress: as for `raysim.run`.
-        loggers: as for `raysim.run`; each is called with the rounds that are finished from now on. Those with a name
-            need the run's folder, and are left out, with a warning, where that is on another machine.
+        loggers: as for `raysim.run`; each receives the rounds that finish from now on. Loggers with a name need the
+            run's folder; if that is on another machine, raysim warns and leaves them out.
 
     Raises:
-        UnknownRunError: there is no such run.
-        RaysimError: what the run failed with.
+        UnknownRunError: no run has this name.
+        RaysimError: the run failed with this error.
     """
     _, result = follow(name, address, progress, loggers)
     return result
@@ -107,7 +107,7 @@ def attach(
 def follow(
     name: str, address: str, progress: bool | None, loggers: Sequence[LoggerName | Log]
 ) -> tuple[UnderWay, Result]:
-    """`attach`, and what the run said of itself at the beginning."""
+    """Do `attach`; also returns the run's status at the beginning."""
     check(loggers)
     from raysim.engine.on_ray.cluster import named
     from raysim.engine.on_ray.cluster.cluster import connected
@@ -128,7 +128,7 @@ def follow(
                 show.row(row)
                 logs.row(row)
 
-        # From the newest round on: it shows how the run stands.
+        # Begin with the newest round, which shows the run's progress.
         seen = max(0, run.rounds - 1) if run.stage != "starting" else None
         with show, logs:
             session.follow(driver, Watcher(show.started, tell), run.folder, seen)
@@ -139,7 +139,7 @@ def follow(
 
 
 def _loggers_here(run: UnderWay, loggers: Sequence[LoggerName | Log]) -> Sequence[LoggerName | Log]:
-    """Those that need nothing of the run's folder, where that is on another machine."""
+    """Return the loggers; if the run's folder is on another machine, only those that do not need it."""
     left_out = [] if run.is_here else [name for name in loggers if not callable(name)]
     if left_out:
         log.warning(
@@ -152,14 +152,14 @@ def _loggers_here(run: UnderWay, loggers: Sequence[LoggerName | Log]) -> Sequenc
 
 
 def stop(name: str, *, address: str = AUTO) -> UnderWay:
-    """End a run, and wait until its last finished round is checkpointed: `raysim.resume` goes on from there.
+    """End a run, and wait until its last finished round is checkpointed: `raysim.resume` continues from there.
 
     Returns:
-        How it stands now.
+        The run's status after its end.
 
     Raises:
-        UnknownRunError: there is no such run.
-        RaysimError: what the run failed with meanwhile.
+        UnknownRunError: no run has this name.
+        RaysimError: the run failed with this error meanwhile.
     """
     from raysim.engine.on_ray.cluster import named
     from raysim.engine.on_ray.cluster.cluster import connected

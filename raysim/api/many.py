@@ -1,9 +1,8 @@
 """Carries out several runs on one set of workers, such as the trials of a study, or of an experiment.
 
-Runs advance in segments (engine/many/segment.py): from one evaluation to the next, in one worker each, so that nobody
-waits at another run's round. Runs that differ only in learning rates or server go in lockstep
-(engine/worker/lockstep.py), and their clients are trained in one stack. A run's folder holds what `raysim.run` would
-have put there, but for the picture.
+Runs advance in segments (engine/many/segment.py): from one evaluation to the next, in one worker each, so no run waits
+for another run's round. Runs that differ only in learning rates or server go in lockstep (engine/worker/lockstep.py):
+their clients are trained in one stack. A run's folder has the files that `raysim.run` writes, except the picture.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ from raysim.server.state import ServerState
 from raysim.storage.remote.uri import uri_of
 
 WRITERS = 4
-"""Threads that write records: mostly they wait for the disk, which takes several at a time."""
+"""Threads that write records: they mostly wait for the disk, which accepts several writes at a time."""
 
 
 @dataclass(frozen=True)
 class Report:
     """News of a run.
 
-    run: its number. path: its folder. rows: the rounds since the last report; in the first one of a run that goes on,
-    those on record too. finished: the last round is done, and recorded. error: why the run has ended, if it failed.
-    earlier: the rows were on record before. params: the final model, name -> tensor, once it is finished.
+    run: its number. path: its folder. rows: the rounds since the last report; the first report of a resumed run has its
+    recorded rounds too. finished: the last round is recorded. error: the run failed with this error. earlier: the rows
+    were recorded before. params: the final model, name -> tensor, once the run is finished.
     """
 
     run: int
@@ -63,10 +62,10 @@ class Report:
 
 @dataclass
 class _Run:
-    """A run under way.
+    """A run that has not ended.
 
-    key: equal for runs that may be trained together. recorded: the state up to which rounds are on record. held: the
-    folder, until it is closed; one that holds all rounds is left as it is.
+    key: equal for runs that may be trained together. recorded: the state after the last recorded round. held: the
+    folder, until it is closed; a folder with all rounds is not changed.
     """
 
     plan: Plan
@@ -79,19 +78,18 @@ class _Run:
 
 
 class Runs:
-    """Several runs on one set of workers; a context manager, which ends the workers and checkpoints what is under way.
+    """Several runs on one set of workers; a context manager that at its end checkpoints the runs and ends the workers.
 
     Args:
-        experiment: its engine section says how many workers there are, and how large; runs may differ in all else.
+        experiment: its engine section sets number and size of the workers; runs may differ in all other keys.
         executor: "local": in this process, without Ray.
         address: None uses this machine; "auto" joins the running Ray cluster.
-        together: train the clients of runs in lockstep in one stack. Their numbers are those of each run alone: to the
-        last bit
-            where clients take steps of plain SGD, else to rounding. "exact": only those that have the same bits.
+        together: train the clients of runs in lockstep in one stack. The numbers are those of each run alone: to the
+            last bit with plain SGD, else to rounding. "exact": only if the bits are the same.
         parts: as for `raysim.run`, the same for every run.
 
     Raises:
-        ResourceError: Ray does not have what is asked for.
+        ResourceError: Ray does not have the requested resources.
     """
 
     @takes_parts
@@ -125,7 +123,7 @@ class Runs:
 
     @property
     def workers(self) -> int:
-        """How many segments are carried out at a time."""
+        """Number of segments that are carried out at a time."""
         return self._executor.workers
 
     def start(
@@ -136,16 +134,16 @@ class Runs:
         overwrite: bool = False,
         profile: bool = False,
     ) -> list[int]:
-        """Add runs; those that are added before the next report is waited for may be trained together.
+        """Add runs. Runs that are added before the next call for a report may be trained together.
 
         Args:
-            runs: experiments of one trial, each with the folder that it is recorded in.
-            resume: go on with a folder's run where it exists.
-            overwrite: start afresh where a folder exists.
+            runs: experiments of one trial, each with its folder.
+            resume: continue a folder's run if it exists.
+            overwrite: replace a folder that exists.
             profile: write each run's timeline.json; see `raysim.run`.
 
         Returns:
-            Their numbers, by which reports name them.
+            Their numbers, which reports use.
 
         Raises:
             RaysimError: as `raysim.run` before its first round; then none of them was added.
@@ -165,21 +163,21 @@ class Runs:
         return [self._add(run) for run in [self._open(plan, opening) for plan, opening in checked]]
 
     def reports(self) -> Iterator[Report]:
-        """Wait for news of any run; ends when nothing is under way. Between reports runs may be added and stopped."""
+        """Wait for news of any run, until all runs have ended. Between reports a script may add and stop runs."""
         while True:
             while self._said:
                 yield self._said.popleft()
-            self._give_out()
+            self._submit_segments()
             if not self._under_way:
                 return
-            self._settle(self._executor.first(self._under_way))
+            self._take_segment(self._executor.first(self._under_way))
 
     def stop(self, run: int) -> None:
-        """End a run after the segment that it is in; it is checkpointed, and no further report of it comes."""
+        """End a run after its present segment; it is checkpointed, and has no further report."""
         self._said = deque(said for said in self._said if said.run != run)
         if run in self._runs:
             self._runs[run].stopped = True
-            # What waits for a worker goes without it; what has one is settled later.
+            # A waiting segment starts without the run; a running one is handled when it ends.
             self._new = [number for number in self._new if number != run]
             self._groups = deque(left for group in self._groups if (left := self._still_wanted(group)))
             if not any(run in group for group in self._under_way.values()):
@@ -200,7 +198,7 @@ class Runs:
     def _open_executor(self, stack: ExitStack, address: str | None) -> SharedExecutor:
         if self._engine.workers == 0:
             return SharedInProcess()
-        # Ray is imported only where it is asked for.
+        # Import Ray only if it is used.
         from raysim.engine.on_ray.cluster.cluster import connected, place
         from raysim.engine.on_ray.executor.shared import SharedOnRay
 
@@ -208,20 +206,20 @@ class Runs:
         return SharedOnRay(place(self._engine))
 
     def _plan(self, experiment: Experiment, path: Path) -> Plan:
-        """The run with its place here; nothing is touched."""
+        """Resolve a run and its folder; nothing is written."""
         check_one(experiment)
         placed = experiment.model_copy(update={"engine": self._engine_of(experiment)})
         parts: Parts = {**self._parts, "dataset": self._data(placed)}
         plan = resolve(placed, **parts)
-        return replace(plan, states=path.absolute() / STATES) if plan.algorithm().remembers else plan
+        return replace(plan, states=path.absolute() / STATES) if plan.algorithm().state_vectors else plan
 
     def _engine_of(self, experiment: Experiment) -> Any:
-        """The run's engine, placed where the workers are."""
+        """Return the run's engine section, with the placement of the workers."""
         placement = ("workers", "cpus_per_worker", "gpus_per_worker")
         return experiment.engine.model_copy(update={name: getattr(self._engine, name) for name in placement})
 
     def _data(self, experiment: Experiment) -> FederatedDataset | None:
-        """The same object for runs on the same data, so that they travel once."""
+        """Return the same object for runs with the same data, so the data are sent once."""
         if (dataset := self._parts.get("dataset")) is not None or experiment.data is None:
             return dataset
         key = f"{experiment.data.model_dump_json()} {experiment.seed}"
@@ -230,7 +228,7 @@ class Runs:
         return self._datasets[key]
 
     def _open(self, plan: Plan, opening: Opening) -> _Run:
-        """The run with its folder, made or opened."""
+        """Create or open a run's folder."""
         held = ExitStack()
         if is_whole(plan, opening):
             folder = RunFolder(opening.path, plan.fingerprint, plan.experiment.checkpoint.keep)
@@ -257,20 +255,20 @@ class Runs:
     def _still_wanted(self, group: Group) -> Group:
         return tuple(number for number in group if number in self._runs and not self._runs[number].stopped)
 
-    def _give_out(self) -> None:
+    def _submit_segments(self) -> None:
         self._groups.extend(grouped([(number, self._runs[number].key) for number in self._new], self.workers))
         self._new = []
         while self._groups and len(self._under_way) < max(1, self.workers):
             group = self._groups.popleft()
             for number in group:
                 if self._runs[number].plan.states is not None:
-                    # Their files are swept by what checkpoints name.
+                    # Their state files stay while checkpoints name them.
                     self._wait_for_records(number)
             plans = {number: self._sent[number] for number in group}
             job = job_of(plans, [self._runs[number].state for number in group], frozenset(self._runs))
             self._under_way[self._executor.submit(job)] = group
 
-    def _settle(self, ticket: int) -> None:
+    def _take_segment(self, ticket: int) -> None:
         group = self._under_way.pop(ticket)
         go_on: list[Group] = [group]
         try:
@@ -278,24 +276,24 @@ class Runs:
         except RaysimError as error:
             if len(group) == 1:
                 self._fail(group[0], error)
-            # Whose fault it was shows when each goes by itself.
+            # Each run goes alone now, which shows which one failed.
             go_on = [(number,) for number in group]
         else:
             for number, advanced in zip(group, every, strict=True):
-                self._settle_one(number, advanced)
+                self._record_advance(number, advanced)
         for number in group:
             if number in self._runs and self._runs[number].stopped:
                 self._end(number)
         self._groups.extend(left for each in go_on if (left := self._still_wanted(each)))
 
-    def _settle_one(self, number: int, advanced: Advanced) -> None:
+    def _record_advance(self, number: int, advanced: Advanced) -> None:
         run = self._runs[number]
         run.state = advanced.state
         finished = run.state.round >= run.plan.experiment.rounds
         self._wait_for_records(number)
         self._written[number] = self._writers.submit(_record, run, advanced)
         if finished:
-            # Whoever hears of it may look into its folder.
+            # The receiver of the report may read the folder.
             self._end(number)
         if not run.stopped:
             rows = tuple(told.row for told in advanced.rounds)
@@ -308,20 +306,20 @@ class Runs:
             self._said.append(Report(number, run.folder.path, (), error=error))
 
     def _end(self, number: int) -> None:
-        """Checkpoint a run and let go of it."""
+        """Checkpoint a run and release it."""
         self._wait_for_records(number)
         del self._sent[number]
         _leave(self._runs.pop(number))
 
     def _wait_for_records(self, number: int) -> None:
-        """Until what was handed to the writers is on the disk; raises what they met."""
+        """Wait until the writers have written all records of a run; raises their error."""
         if (written := self._written.pop(number, None)) is not None:
             written.result()
 
     def _checkpoint_all(self) -> None:
-        """Of every run, whatever becomes of the others'; what went wrong is raised at the end."""
+        """Checkpoint every run, even if another fails; raises errors at the end."""
         with ExitStack() as every:
-            # The last one put in is called first.
+            # The callback added last is called first.
             for number, run in self._runs.items():
                 every.callback(_leave, run)
                 every.callback(self._wait_for_records, number)

@@ -1,4 +1,4 @@
-"""Checks a run against what its folder holds, before anything is touched."""
+"""Checks a run against the content of its folder, before anything is written."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ ExecutorName = Literal["local", "ray"]
 
 
 def folder_of(experiment: Experiment, path: str | Path | None) -> str | Path:
-    """The run's folder, or its URI: the experiment's own unless `path` names another."""
+    """Return the run's folder, or its URI: `path`, else the experiment's default folder."""
     return path if path is not None else experiment.default_folder
 
 
 def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, profile: bool = False) -> Opening:
-    """How the run comes by its folder; nothing is touched.
+    """Decide how to open the run's folder; nothing is written.
 
     Raises:
-        RunFolderError: the folder is in the way, or is not this run's, or another process writes to it.
+        RunFolderError: the folder exists already, or belongs to another run, or another process writes to it.
     """
     if not (resume and path.exists()):
         RunFolder.check_free(path, overwrite)
@@ -61,7 +61,7 @@ def check_one(experiment: Experiment, path: Path | None = None) -> None:
 
 
 def check_same(plan: Plan, path: Path) -> None:
-    """Refuse a folder that was run with other settings or data."""
+    """Refuse a folder of a run with other settings or data."""
     check_one(records.stored_experiment(path), path)
     if plan.fingerprint != records.stored_fingerprint(path):
         found = differences.settings(records.stored_experiment(path), plan.experiment) or [
@@ -76,12 +76,12 @@ def check_same(plan: Plan, path: Path) -> None:
 
 
 def is_whole(plan: Plan, opening: Opening) -> bool:
-    """Whether the folder holds the whole run already."""
+    """Whether the folder holds the complete run already."""
     return opening.done == plan.experiment.rounds
 
 
 def with_executor(experiment: Experiment, executor: ExecutorName | None) -> Experiment:
-    """The experiment with `executor=` carried into its engine."""
+    """Return the experiment with `executor=` entered in its engine section."""
     if executor == "local":
         engine = experiment.engine.model_copy(update={"workers": 0})
     elif executor == "ray" and experiment.engine.workers == 0:

@@ -1,4 +1,4 @@
-"""Runs an experiment, goes on with a run, computes a round of one again, or steps through its rounds."""
+"""Runs an experiment, resumes a run, replays a round of it, or steps through its rounds."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import log_beginning, resolve
 from raysim.engine.rounds import loop
-from raysim.engine.rounds.client_memory import with_states_folder
 from raysim.engine.rounds.finished import Finished
 from raysim.engine.rounds.opening import Opening, opened
 from raysim.engine.rounds.replay import ClientUpdate, replay_client, replay_round
+from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.rounds.terminable import terminable
 from raysim.engine.rounds.under_way import Watcher, run_name
 from raysim.errors import RunFolderError
@@ -63,10 +63,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run leaves.
+    """The result of a run.
 
     params: the final model, name -> tensor. rounds: one row per round. clients: one row per evaluated client and
-    evaluation. path: the run's folder. A notebook shows it as the closing table and the learning curve.
+    evaluation. path: the run's folder. A notebook shows the closing table and the learning curve.
     """
 
     params: dict[str, Tensor] = field(repr=False)
@@ -80,7 +80,7 @@ class Result:
         try:
             experiment = records.stored_experiment(self.path)
         except RunFolderError:
-            # The folder was moved or deleted: the plain form has to do.
+            # The folder was moved or deleted: show the plain representation.
             return None
         return notebook.html(closing.lines(experiment, self.rounds, self.path), self.rounds, experiment.name)
 
@@ -103,20 +103,20 @@ def run(
 
     Args:
         experiment: from `load` or `Experiment.model_validate`.
-        executor: "local" runs in this process, without Ray, as `engine.workers = 0` does; "ray" insists on Ray.
-        address: None uses this machine; "auto" joins the running Ray cluster and leaves it as it was. There the run
-            goes on should this process be killed: `raysim.attach` follows it, `raysim.stop` ends it.
-        path: the run's folder, by default runs/<name>; or its URI, such as s3://bucket/runs/name: then all is worked
-            on in a copy on this machine, and put there meanwhile (docs/storage.md).
-        overwrite: start afresh where the folder exists.
-        resume: go on with the folder's run where it exists; rounds, placement and checkpoints may differ from it.
+        executor: "local" runs in this process, without Ray, like `engine.workers = 0`; "ray" requires Ray.
+        address: None uses this machine; "auto" joins the running Ray cluster, and leaves it at the end. There the run
+            continues if this process is killed: `raysim.attach` follows it, `raysim.stop` ends it.
+        path: the run's folder, by default runs/<name>; or its URI, such as s3://bucket/runs/name: then the run works in
+            a copy on this machine, and uploads it during the run (docs/storage.md).
+        overwrite: replace the folder if it exists.
+        resume: continue the folder's run if it exists; rounds, placement and checkpoints may differ from it.
         progress: a live progress bar; by default on a terminal and in a notebook.
-        profile: write timeline.json, which https://ui.perfetto.dev opens: what driver and workers did when.
+        profile: write timeline.json, the times of driver and workers, for https://ui.perfetto.dev.
         loggers: "tensorboard", "mlflow", "wandb", or functions; each is called with every round's row.
-        parts: what is passed beside the experiment, each by its name in `raysim.Parts`.
+        parts: the script's parts, each by its name in `raysim.Parts`.
 
     Raises:
-        RaysimError: see `raysim.errors`; what was checkpointed before an error can be resumed.
+        RaysimError: see `raysim.errors`; the run can be resumed from its last checkpoint.
         KeyboardInterrupt: after Ctrl-C, SIGTERM or `raysim stop`, once the last finished round is checkpointed.
     """
     check_one(experiment)
@@ -138,17 +138,17 @@ def resume(
     loggers: Sequence[LoggerName | Log] = (),
     **parts: Unpack[Parts],
 ) -> Result:
-    """Go on with a run from its newest checkpoint, to the same bits as if it had never stopped.
+    """Continue a run from its newest checkpoint, with the same bits as without the stop.
 
     Args:
         path: the run's folder, or its URI.
-        rounds: a new last round, to run on beyond the old one.
+        rounds: a new number of rounds, to run beyond the old last round.
         executor, address, progress, loggers: as for `run`; they may differ from the first time.
-        parts: again, where they were passed to `run`.
+        parts: the same parts as for `run`.
 
     Raises:
-        RunFolderError: the folder is none, or its data or settings differ. What is passed in, but for a
-            dataset, is code, whose sameness only you can vouch for.
+        RunFolderError: the folder has no run, or data or settings differ. raysim cannot compare parts, except
+            datasets: pass the same code as before.
     """
     with local_copy(path) as where:
         experiment = records.stored_experiment(where)
@@ -168,16 +168,16 @@ def replay(
     client: str | None = None,
     **parts: Unpack[Parts],
 ) -> Round | ClientUpdate:
-    """Compute a recorded round once more, in this process and to the same bits; or one client's update in it.
+    """Repeat a recorded round, or one client's update in it, in this process, with the same bits.
 
     Args:
-        path: the run's folder, or its URI; nothing in it is changed.
+        path: the run's folder, or its URI; it is not changed.
         round: 0 for the first.
-        client: an id in that round's cohort, to see what it sent; None for the whole round.
-        parts: again, where they were passed to `run`.
+        client: an id in that round's cohort, for its update; None for the whole round.
+        parts: the same parts as for `run`.
 
     Raises:
-        RunFolderError: no such round or client in it, or data or model differ from what it was run with.
+        RunFolderError: it has no such round or client, or data or model differ from those of the run.
     """
     where = read_only_copy(path)
     experiment = records.stored_experiment(where)
@@ -201,8 +201,8 @@ def rounds(
 ) -> Iterator[Round]:
     """Step through an experiment round by round, never more than one round ahead of the reader.
 
-    The arguments are those of `run`; nothing is written unless `path` is given. The experiment is checked before the
-    iterator is returned, Ray's resources when the first round is asked for. Leaving the loop early stops the run.
+    The arguments are those of `run`; without `path` nothing is written. The experiment is checked before the iterator
+    is returned, Ray's resources at the first round. Leaving the loop early stops the run.
     """
     check_one(experiment)
     plan = resolve(with_executor(experiment, executor), **parts)
@@ -212,7 +212,7 @@ def rounds(
     log_beginning(plan)
     if plan.experiment.engine.workers == 0:
         return _public(plan, _rounds_here(plan, opening), until_left)
-    # Ray is imported only where it is asked for: the in-process engine works without it.
+    # Import Ray only if it is used: the in-process engine works without it.
     from raysim.engine.on_ray.driver import session
 
     return _public(plan, session.rounds(plan, opening, address), until_left)
@@ -239,7 +239,7 @@ def _carry_out(
     progress: bool | None,
     loggers: Sequence[LoggerName | Log],
 ) -> Result:
-    # Workers import raysim too: what draws is imported only where it draws.
+    # Workers import raysim too: import plotting code only where it is used.
     from raysim.report import curve
     from raysim.report.progress import Silent, Terminal
 
@@ -289,7 +289,7 @@ def _steps_here(plan: Plan, folder: RunFolder | None, state: ServerState | None)
         steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder, overlap=False)
         with closing(steps):
             while True:
-                # Between rounds torch's settings are the reader's own.
+                # Between rounds torch has the reader's settings.
                 with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
                     finished = next(steps, None)
                 if finished is None:

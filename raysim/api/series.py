@@ -1,7 +1,7 @@
 """Carries out several runs in one folder and one connection to Ray. Trials and sweeps are series.
 
-They go side by side, a worker each (many.py), where that keeps at least as many workers busy as the chunks of one run's
-rounds would; and else one after the other, each with all workers. A run has the same bits either way.
+The runs go side by side, one worker each (many.py), if that keeps at least as many workers busy as the chunks of one
+run's rounds. Otherwise they go one after the other, each with all workers. The bits are the same in both cases.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from raysim.run_folder.writer import RunFolder
 from raysim.storage.remote.folder import put_meanwhile
 
 AT_A_TIME = 64
-"""So many runs are under way at a time, ..."""
+"""Number of runs that are started at a time, ..."""
 
 MODELS_BYTES = 2**30
-"""... or as many as have models of this size together, if those are fewer; but one for each worker."""
+"""... or fewer, until their models have this size together; but at least one for each worker."""
 
 
 class Member(NamedTuple):
@@ -46,7 +46,7 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class Arguments:
-    """What `raysim.run` is told of every run of a series alike; see there."""
+    """The arguments of `raysim.run` that all runs of a series share."""
 
     executor: ExecutorName | None = None
     address: str | None = None
@@ -56,11 +56,11 @@ class Arguments:
     parts: Parts = field(default_factory=Parts)
 
     def resolved(self, member: Member) -> Plan:
-        """The run; raises what is wrong with it, before anything on the disk is touched."""
+        """Resolve a run; raises its errors before anything is written to the disk."""
         return resolve(with_executor(member.experiment, self.executor), **self.parts)
 
     def connection(self, experiment: Experiment) -> AbstractContextManager[None]:
-        """Ray starts once for all members, where it is wanted."""
+        """Connect to Ray, once for all members, if they use it."""
         if with_executor(experiment, self.executor).engine.workers == 0:
             return nullcontext()
         from raysim.engine.on_ray.cluster.cluster import connected
@@ -69,10 +69,10 @@ class Arguments:
 
 
 def goes_on(path: Path, overwrite: bool, resume: bool, check_same: Callable[[Path], None]) -> bool:
-    """Whether the series goes on with what is in the folder; touches nothing.
+    """Whether the series continues the one in the folder; nothing is written.
 
     Raises:
-        RunFolderError: the folder cannot be made, or `check_same` refuses what is there.
+        RunFolderError: the folder cannot be created, or `check_same` refuses its content.
     """
     if resume and path.exists():
         check_same(path)
@@ -82,7 +82,7 @@ def goes_on(path: Path, overwrite: bool, resume: bool, check_same: Callable[[Pat
 
 
 def make_folder(path: Path, experiment: Experiment, resume: bool) -> None:
-    """The series' folder, with its experiment; what is there is removed unless it is gone on with."""
+    """Create the series' folder, with its experiment; an existing one is removed unless `resume`."""
     if path.exists() and not resume:
         records.remove(path)
     path.mkdir(parents=True, exist_ok=True)
@@ -102,11 +102,11 @@ def carry_out(
 
     Args:
         members: the runs.
-        first: the first one, resolved; the others are expected to cost about as much.
-        arguments: of all runs alike.
-        resume: go on with the folders that are there.
+        first: the first one, resolved; the others should have about the same cost.
+        arguments: of all runs.
+        resume: continue the existing folders.
         started, done: called when a run begins, and with its result.
-        show: called after `done`, from another thread too, to write what there is so far; once more after the last one.
+        show: writes the results so far; called after `done`, also from another thread, and once after the last run.
     """
     left = sum(not (resume and _is_recorded(member)) for member in members)
     if arguments.address is None and _same_workers(members) and left >= busy_workers(first):
@@ -134,13 +134,13 @@ def _is_recorded(member: Member) -> bool:
 
 
 def _same_workers(members: Sequence[Member]) -> bool:
-    """Whether no member asks for other workers than the others, as a sweep over their number does."""
+    """Whether all members have the same workers; a sweep over engine.workers has not."""
     engines = [member.experiment.engine for member in members]
     return len({(e.workers, e.cpus_per_worker, e.gpus_per_worker) for e in engines}) == 1
 
 
 def busy_workers(plan: Plan) -> int:
-    """How many workers the first round of a run by itself gives something to do."""
+    """Return the number of workers that the first round of a single run keeps busy."""
     engine = plan.experiment.engine
     if engine.workers == 0:
         return 1
@@ -176,7 +176,7 @@ def _side_by_side(
         models = MODELS_BYTES // (params.numel() * params.element_size())
         at_a_time = max(runs.workers, min(AT_A_TIME, models))
         while waiting or under_way:
-            # Those that begin together may be trained together.
+            # Runs that begin together may be trained together.
             if len(under_way) <= at_a_time // 2:
                 batch = [waiting.popleft() for _ in range(min(len(waiting), at_a_time - len(under_way)))]
                 for member in batch:
@@ -186,10 +186,10 @@ def _side_by_side(
                 under_way.update(zip(numbers, batch, strict=True))
             for report in runs.reports():
                 member = under_way[report.run]
-                progress.hear(report)
+                progress.receive(report)
                 if report.error is not None:
                     raise report.error
-                logs.hear(member, () if report.earlier else report.rows, report.finished)
+                logs.receive(member, () if report.earlier else report.rows, report.finished)
                 if report.finished:
                     del under_way[report.run]
                     done(member, _result(report))
@@ -204,7 +204,7 @@ def _result(report: Report) -> Result:
 
 
 class _Progress(AbstractContextManager["_Progress"]):
-    """Shows all runs of a series as one: its rounds are those of any run, as they come."""
+    """Shows the progress of a series as that of one run, with the rounds of all runs."""
 
     def __init__(self, progress: bool | None, members: Sequence[Member]) -> None:
         from raysim.report.progress import Silent, Terminal
@@ -214,11 +214,11 @@ class _Progress(AbstractContextManager["_Progress"]):
         self._rounds = itertools.count()
 
     def started(self, workers: int) -> None:
-        """The workers are there."""
+        """Show that the workers have started."""
         self._show.started([f"{workers} run(s) at a time, one on each worker"])
 
-    def hear(self, report: Report) -> None:
-        """Take in rows of a run."""
+    def receive(self, report: Report) -> None:
+        """Show rows of a run."""
         for row, place in zip(report.rows, self._rounds, strict=False):
             (self._show.joined if report.earlier else self._show.row)({**row, "round": place})
 
@@ -231,7 +231,7 @@ class _Progress(AbstractContextManager["_Progress"]):
 
 
 class _Pictures(AbstractContextManager["_Pictures"]):
-    """Draws runs that have ended, in a thread beside those that go on; `show` is called when none of them waits."""
+    """Draws the pictures of ended runs in a thread; calls `show` when no picture is waiting."""
 
     def __init__(self, show: Callable[[], None]) -> None:
         self._show, self._thread = show, ThreadPoolExecutor(1, thread_name_prefix="pictures")
@@ -239,12 +239,12 @@ class _Pictures(AbstractContextManager["_Pictures"]):
         self._num_asked = 0
 
     def draw(self, member: Member, anew: bool) -> None:
-        """Draw a run that is finished; without `anew` its picture is there."""
+        """Draw a finished run; without `anew` it has its picture already."""
         self._num_asked += 1
         self._asked.append(self._thread.submit(self._draw, member, anew, self._num_asked))
 
     def _draw(self, member: Member, anew: bool, place: int) -> None:
-        # Workers import raysim too: what draws is imported only where it draws.
+        # Workers import raysim too: import plotting code only where it is used.
         from raysim.report import curve
 
         if anew:
@@ -266,9 +266,9 @@ class _Pictures(AbstractContextManager["_Pictures"]):
 
 
 class _InTurn(AbstractContextManager["_InTurn"]):
-    """Hands rows to the loggers of one run after the other, in the order of the runs, whatever order they come in.
+    """Passes rows to the loggers of one run after the other, in the order of the runs.
 
-    Some services know one run at a time, and a row does not say of which run it is.
+    Some services accept one run at a time, and a row does not name its run.
     """
 
     def __init__(self, members: Iterable[Member], loggers: Sequence[LoggerName | Log]) -> None:
@@ -276,8 +276,8 @@ class _InTurn(AbstractContextManager["_InTurn"]):
         self._rows: dict[Path, list[Mapping[str, Any]]] = {}
         self._finished: set[Path] = set()
 
-    def hear(self, member: Member, rows: Sequence[Mapping[str, Any]], finished: bool) -> None:
-        """Take in rows of a run; they are handed on when it is the run's turn."""
+    def receive(self, member: Member, rows: Sequence[Mapping[str, Any]], finished: bool) -> None:
+        """Store rows of a run, and pass them on when it is the run's turn."""
         self._rows.setdefault(member.path, []).extend(rows)
         if finished:
             self._finished.add(member.path)

@@ -1,4 +1,4 @@
-"""Runs the points of a sweep, and puts their results together."""
+"""Runs the points of a sweep, and combines their results."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from raysim.run_folder.tables import tagged
 from raysim.storage.remote.folder import local_copy
 
 FILE = "sweep.json"
-"""What a sweep's folder was asked for: {"experiment": keys that were said, "values": {key: values}}."""
+"""The sweep of a folder: {"experiment": explicit keys, "values": {key: values}}."""
 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """What one point of a sweep left.
+    """The result of one point of a sweep.
 
-    values: of the swept keys. rounds, clients: as `Result`'s, or `TrialsResult`'s where the experiment asks for trials.
+    values: of the swept keys. rounds, clients: as in `Result`, or in `TrialsResult` if the experiment has trials.
     path: the folder of its run or trials.
     """
 
@@ -48,7 +48,7 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep leaves: its points in order, the last key's values changing fastest, and the folder of all."""
+    """The result of a sweep: its points in order, the last key's values changing fastest, and the sweep's folder."""
 
     points: tuple[SweepPoint, ...]
     path: Path
@@ -82,17 +82,17 @@ def run_sweep(
 ) -> SweepResult:
     """Run an experiment for every combination of values, in one connection to Ray.
 
-    Its runs go side by side, or one after the other, as those of `run_trials` do.
+    Its runs go side by side, or one after the other, as in `run_trials`.
 
     Args:
-        experiment: where it asks for trials, every point has as many.
+        experiment: if it has several trials, every point has them.
         values: dotted key -> its values, such as {"cohort.size": [10, 50, 100]}.
         executor, address, progress, profile: as for `run`.
         loggers: as for `run_trials`.
-        path: the folder of all, by default runs/<name>, or its URI.
-        overwrite: start afresh where the folder exists.
-        resume: go on with the folder: finished points are read, others continued, and a key may have more values.
-        started: told of a run, its folder and its experiment, when it begins.
+        path: the sweep's folder, by default runs/<name>, or its URI.
+        overwrite: replace the folder if it exists.
+        resume: continue the folder's sweep: finished points are read, others continued, and a key may have more values.
+        started: called when a run begins, with its folder and its experiment.
         parts: as for `run`, the same for every point.
 
     Raises:
@@ -111,17 +111,17 @@ def run_sweep(
         changed: deque[ExperimentPoint] = deque()
 
         def together() -> SweepResult:
-            """The points of which every run has its result."""
+            """Return the points whose runs are all finished."""
             whole = [p for p in points if all(member.path in results for member in members[p.folder])]
             return SweepResult(tuple(_finished(p, members[p.folder], results, where) for p in whole), where)
 
         def done(member: Member, result: Result) -> None:
-            # Many models need not stay in memory: each lies in its run's folder.
+            # Models do not stay in memory: each is in its run's folder.
             results[member.path] = dataclasses.replace(result, params={})
             changed.append(point_of[member.path])
 
         def show() -> None:
-            """What there is can be looked at while the others go on."""
+            """Write the results so far, for readers who look at them during the sweep."""
             for point in {changed.popleft().folder: point for point in tuple(changed)}.values():
                 if point.experiment.trials.count > 1:
                     of_point = [results[m.path] for m in members[point.folder] if m.path in results]
@@ -140,7 +140,7 @@ def run_sweep(
 
 
 def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
-    """The experiment and the values of a sweep's folder; None where it holds no sweep."""
+    """Read the experiment and the values of a sweep's folder; None if it holds no sweep."""
     file = path / FILE
     if not file.exists():
         return None
@@ -172,7 +172,7 @@ def _finished(
 
 
 def _check_same(experiment: Experiment, values: Sweep, path: Path) -> None:
-    """The folder holds a sweep of this experiment over these keys, with no more values."""
+    """Refuse a folder unless it holds a sweep of this experiment over these keys, with no further values."""
     stored = stored_sweep(path)
     if stored is None:
         raise RunFolderError(f"{path} holds no sweep: give the sweep another folder (--path, path=).")
@@ -199,7 +199,7 @@ def _put_together(result: SweepResult, name: str) -> None:
     if not result.points:
         return
     records.write_table(result.rounds, result.path / "sweep.parquet")
-    # Workers import raysim too: what draws is imported only where it draws.
+    # Workers import raysim too: import plotting code only where it is used.
     from raysim.report import sweep_picture
 
     sweep_picture.draw([(point.values, point.rounds) for point in result.points], result.path / "sweep.png", name)

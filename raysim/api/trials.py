@@ -1,4 +1,4 @@
-"""Runs the trials of an experiment, and puts their results together."""
+"""Runs the trials of an experiment, and combines their results."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from raysim.storage.remote.folder import local_copy
 
 @dataclass(frozen=True)
 class TrialsResult:
-    """What the trials of an experiment leave.
+    """The results of an experiment's trials.
 
-    trials: each one's result, in order; their folders are `path / "trial-0"` and so on. summary: mean and standard
-    deviation of every figure, one row per round (raysim/run_folder/tables.py). path: the folder of all. A notebook
-    shows it as the closing table and the learning curve.
+    trials: the result of each trial, in order; their folders are `path / "trial-0"` and so on. summary: mean and
+    standard deviation of every figure, one row per round (raysim/run_folder/tables.py). path: the folder of all trials.
+    A notebook shows the closing table and the learning curve.
     """
 
     trials: tuple[Result, ...]
@@ -78,19 +78,19 @@ def run_trials(
 ) -> TrialsResult:
     """Run all trials of an experiment in one connection to Ray: side by side, or one after the other.
 
-    They go side by side, a worker each, where there are at least as many of them as there are workers, or chunks in a
-    round. Each has the same bits as by itself. With an address they go one after the other, as runs of the cluster.
+    They go side by side, one worker each, if there are at least as many trials as workers, or as chunks in a round.
+    Each has the same bits as alone. With an address they go one after the other, as runs of the cluster.
 
     Args:
-        experiment: its `trials` say how many, and what varies.
+        experiment: its section `trials` has their number, and the seeds that vary.
         executor, address, progress, profile: as for `run`.
-        loggers: as for `run`; those named are opened for each trial, in its own folder. They get the rows of one trial
-            after the other.
-        path: the folder of all, by default runs/<name>, or its URI.
-        overwrite: start afresh where the folder exists.
-        resume: go on with the folder: finished trials are read, others continued, and there may be more than before.
-        started: told of a trial, its folder and its experiment, when it begins.
-        parts: as for `run`, the same for every trial; passed in, they do not vary.
+        loggers: as for `run`; named loggers are opened for each trial, in its folder. They receive the rows of one
+            trial after the other.
+        path: the folder of all trials, by default runs/<name>, or its URI.
+        overwrite: replace the folder if it exists.
+        resume: continue the folder's trials: finished trials are read, others continued; their number may increase.
+        started: called when a trial begins, with its folder and its experiment.
+        parts: as for `run`, the same for every trial.
 
     Raises:
         RaysimError: as `run`; trials that were finished before are kept.
@@ -112,7 +112,7 @@ def run_trials(
             found[member.path] = result
 
         def show() -> None:
-            """What there is can be looked at while the others run."""
+            """Write the results so far, for readers who look at them during the trials."""
             write_summary(experiment, results(), where)
 
         with arguments.connection(experiment):
@@ -122,17 +122,17 @@ def run_trials(
 
 
 def together(results: Sequence[Result], path: Path) -> TrialsResult:
-    """The trials' results as one, from the folder `path`."""
+    """Combine the trials' results, from the folder `path`."""
     return TrialsResult(tuple(results), _summarised(results), path)
 
 
 def members_of(experiment: Experiment, path: Path) -> list[Member]:
-    """The trials of an experiment, each in its folder within `path`."""
+    """Return the trials of an experiment, each with its folder in `path`."""
     return [Member(path / f"trial-{number}", trial) for number, trial in enumerate(trials_of(experiment))]
 
 
 def _summarised(results: Sequence[Result]) -> pa.Table:
-    """Mean and standard deviation of the trials so far; see raysim/run_folder/tables.py."""
+    """Return mean and standard deviation of the trials so far; see raysim/run_folder/tables.py."""
     return tables.summarise([result.rounds for result in results])
 
 
@@ -140,7 +140,7 @@ def write_summary(experiment: Experiment, results: Sequence[Result], path: Path)
     """Write the trials' table and picture."""
     table = _summarised(results)
     records.write_table(table, path / "summary.parquet")
-    # Workers import raysim too: what draws is imported only where it draws.
+    # Workers import raysim too: import plotting code only where it is used.
     from raysim.report import curve
 
     means, deviations = tables.part(table, tables.MEAN), tables.part(table, tables.DEVIATION)
@@ -148,7 +148,7 @@ def write_summary(experiment: Experiment, results: Sequence[Result], path: Path)
 
 
 def check_same(experiment: Experiment, path: Path) -> None:
-    """RunFolderError unless the folder holds trials of this experiment, no more of them than it asks for."""
+    """Raise RunFolderError unless the folder holds trials of this experiment, and not more than it has."""
     stored = records.stored_experiment(path)
     if stored.trials.count < 2:
         raise RunFolderError(f"{path} holds one run and no trials: give the trials another folder (--path, path=).")

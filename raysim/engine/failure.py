@@ -1,7 +1,7 @@
-"""The failure decision, apart from the mechanism: given what failed and what failed before, run again or give up.
+"""Decides after a failure whether work runs again or the run ends. The mechanism is elsewhere.
 
-Budgets are per cause. User errors never come here: the same code on the same client would fail again, so they are
-raised at once.
+Each cause has a budget. User errors are raised at once, without this decision: the same code on the same client would
+fail again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from raysim.errors import RaysimError, ResourceError, WorkerLostError
 Cause = Literal["worker_lost", "hung", "out_of_memory"]
 
 BUDGETS: Mapping[Cause, int] = {"worker_lost": 3, "hung": 1, "out_of_memory": 1}
-"""How often the same unit of work may run again after a failure of that cause."""
+"""Number of times that the same unit may run again after a failure of that cause."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether to run the work again, and the sentence that the log and the error say."""
+    """Whether to run the work again, and the text of the log or of the error."""
 
     retry: bool
     reason: str
@@ -43,7 +43,7 @@ def decide(cause: Cause, failures_before: int, what: str, budgets: Mapping[Cause
 
 
 def given_up(cause: Cause, decision: Decision) -> RaysimError:
-    """The error of a run whose budget is spent."""
+    """Return the error of a run whose budget is spent."""
     if cause == "out_of_memory":
         advice = "Lower engine.chunk_size, or give each worker a larger share of the card (engine.gpus_per_worker)."
         return ResourceError(f"{decision.reason}. {advice}")

@@ -1,4 +1,4 @@
-"""The executor without Ray: units run in this process, one after another, so breakpoints and profilers just work."""
+"""Defines the executor without Ray: units run in this process, one after another, so breakpoints and profilers work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from raysim.run_folder.timeline import Span
 
 log = logging.getLogger("raysim")
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 HERE = "this process"
 
@@ -33,7 +33,7 @@ class InProcess:
 
     Args:
         plan: the run.
-        memory: where this process has examples, where it has other runs as well.
+        memory: the examples of this process, if it shares them with other runs.
     """
 
     def __init__(self, plan: Plan, memory: ExampleMemory | None = None) -> None:
@@ -43,21 +43,21 @@ class InProcess:
         self._tickets = itertools.count(1)
 
     def submit(self, job: Job) -> int:
-        """Keep the job until its result is asked for."""
+        """Keep the job until a caller requests its result."""
         ticket = next(self._tickets)
         self._waiting[ticket] = job
         return ticket
 
     def result(self, ticket: int) -> Outcome:
         """Run the job's units in order."""
-        return carried_out(self._waiting.pop(ticket), self._pool, HERE)
+        return run_job(self._waiting.pop(ticket), self._pool, HERE)
 
     def close(self) -> None:
         """Nothing to end."""
 
 
-def carried_out(job: Job, pool: Pool, worker: str) -> Outcome:
-    """The outcome of a job whose units are run in order; `worker` is how errors and timelines name this process."""
+def run_job(job: Job, pool: Pool, worker: str) -> Outcome:
+    """Run a job's units in order; `worker` is the name of this process in errors and timelines."""
     spans: list[Span] = []
     rows: dict[int, list[Tensor]] = {index: [] for index in range(len(job.units))}
     retries = 0
@@ -67,7 +67,7 @@ def carried_out(job: Job, pool: Pool, worker: str) -> Outcome:
         for index, unit in enumerate(job.units):
             start_s = time.time()
             run = partial(pool.run, job.kind, job.broadcast, index, unit, rows[index] if job.keep else None)
-            value, again = tried(run, worker, of_round(job, index))
+            value, again = with_retries(run, worker, unit_name(job, index))
             retries += again
             spans.append(Span(worker, f"{job.kind} {index}", start_s, time.time()))
             yield value
@@ -77,11 +77,11 @@ def carried_out(job: Job, pool: Pool, worker: str) -> Outcome:
     return Outcome(value, tuple(spans), workers=1, retries=retries, kept=shards)
 
 
-def tried(work: Callable[[], Made], worker: str, what: str) -> tuple[Made, int]:
-    """What `work` returns, and how often it was done again because a card's memory had not sufficed.
+def with_retries(work: Callable[[], Result], worker: str, what: str) -> tuple[Result, int]:
+    """Call `work`, again if a card's memory does not suffice; returns its result and the number of retries.
 
     Raises:
-        ResourceError: the budget for that is spent.
+        ResourceError: the budget of retries is spent.
     """
     for before in itertools.count():
         try:
@@ -91,11 +91,11 @@ def tried(work: Callable[[], Made], worker: str, what: str) -> tuple[Made, int]:
             log.warning("%s: %s", decision.reason, error)
             if not decision.retry:
                 raise failure.given_up("out_of_memory", decision) from error
-        # Here the error is gone, and with it what its frames held.
+        # Here the error is deleted, and with it the tensors of its frames.
         torch.cuda.empty_cache()
     raise AssertionError
 
 
-def of_round(job: Job, index: int) -> str:
-    """A unit, as messages name it."""
+def unit_name(job: Job, index: int) -> str:
+    """Return the name of a unit in messages."""
     return f"chunk {index} of round {job.broadcast.round}"

@@ -1,7 +1,7 @@
-"""The executor's seam: a job is units of work on one broadcast, whose results add up along the fixed tree.
+"""Defines the executor's interface: a job is units of work on one broadcast, whose results add up along the fixed tree.
 
-The unit (a chunk of clients, a slice of an evaluation, a segment) is what is scheduled and retried; the job is what is
-waited for. In-process and on Ray, one contract suite holds for both.
+Executors schedule and retry units (a chunk of clients, a slice of an evaluation, a segment); callers wait for jobs. One
+contract suite tests both executors, in process and on Ray.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from raysim.server.state import ServerState
 T = TypeVar("T")
 
 Kind = Literal["train", "evaluate", "personalise", "gram", "combine", "coordinatewise", "distances", "segment"]
-"""`train`, `evaluate` and `personalise` work on clients, `segment` on whole rounds of several runs (engine/many); the
-others look at a shard of all updates that a training job kept."""
+"""`train`, `evaluate` and `personalise` work on clients, `segment` on whole rounds of several runs (engine/many). The
+others work on a shard of the updates that a training job kept."""
 
 
 def _join(left: Tensor, right: Tensor) -> Tensor:
@@ -46,13 +46,13 @@ COMBINE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def on_host(result: T) -> T:
-    """A unit's result, or a sum of such, in memory that a card has no part in."""
+    """Move a unit's result, or a sum of results, to the host's memory."""
     return cast(T, sums.on_cpu(result)) if isinstance(result, sums.Sums) else result
 
 
 @dataclass(frozen=True)
 class UpdateQuery:
-    """What a job over kept updates needs: coefficients, a target vector, or weights and which row comes first."""
+    """The broadcast of a job over kept updates: coefficients, a target vector, or weights and the order of the rows."""
 
     round: int
     vector: Tensor
@@ -61,7 +61,7 @@ class UpdateQuery:
 
 @dataclass(frozen=True)
 class RunStates:
-    """Where the runs of a segment go on from; round: the earliest of theirs."""
+    """The states from which the runs of a segment continue; round: the earliest of their rounds."""
 
     round: int
     states: list[ServerState]
@@ -69,7 +69,7 @@ class RunStates:
 
 @dataclass(frozen=True)
 class Shard:
-    """Coordinates `start` to `stop` of all updates of a round; `parts` hold them by unit, or say where they lie."""
+    """Coordinates `start` to `stop` of all updates of a round; `parts` are arrays by unit, or references to them."""
 
     start: int
     stop: int
@@ -77,15 +77,15 @@ class Shard:
 
 
 Part = Mapping[int, Tensor]
-"""Rows (k, P_s) by the index of the unit that made them."""
+"""Rows (k, P_s) by the index of the unit that computed them."""
 
 
 @dataclass(frozen=True)
 class Job:
     """Units of one kind over one broadcast; `costs` are relative, and only order the work.
 
-    keep: a training job keeps its updates in shards of these bounds, for jobs that look at them again. runs: by number,
-    whose segment it is, where several runs share the executor.
+    keep: bounds of the shards in which a training job keeps its updates for later jobs. runs: if several runs share the
+    executor, the numbers of the runs of the segment.
     """
 
     kind: Kind
@@ -98,12 +98,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The units' results added up, and what the job cost: none of the figures below influences `value`.
+    """The sum of the units' results, and the cost of the job, which does not influence `value`.
 
-    spans: one for each unit that a worker carried out. workers: how many could work. put_s, fold_s: the driver's time
-    for sending and for adding up. retries: failures after which units ran again. bytes_down, bytes_up: what went to
-    each node and came from it, the driver's first. kept: the updates, where the job asked for them; letting go of it
-    frees them.
+    spans: one for each completed unit. workers: number of available workers. put_s, fold_s: the driver's time for
+    sending and for adding up. retries: failures after which units ran again. bytes_down, bytes_up: bytes to each node
+    and from it, the driver's first. kept: the updates, if the job keeps them; deleting it frees them.
     """
 
     value: Any
@@ -123,26 +122,25 @@ class Outcome:
 
 
 class Stopped(Exception):
-    """Raised out of `result` where the executor was asked to stop: the job is dropped, the run is not at fault."""
+    """Raised by `result` after a request to stop: the job is dropped. It is no error of the run."""
 
 
 class UpdatesLost(Exception):
-    """Raised out of `result` where updates that a job is to look at went with a node: their round is to be trained
-    again."""
+    """Raised by `result` if kept updates that a job needs were lost with a node: their round must be trained again."""
 
 
 class Executor(Protocol):
-    """Carries out jobs. Jobs submitted together share the workers; `result` may be asked for in any order."""
+    """Carries out jobs. Jobs submitted together share the workers; `result` may be called in any order."""
 
     def submit(self, job: Job) -> int:
-        """Take a job with at least one unit and return its ticket."""
+        """Accept a job with at least one unit; returns its ticket."""
         ...
 
     def result(self, ticket: int) -> Outcome:
-        """Wait for the job and hand over its outcome, once.
+        """Wait for the job and return its outcome, once.
 
         Raises:
-            ClientError: user code failed; nothing of the job is kept.
+            ClientError: user code failed; no result of the job is kept.
             WorkerLostError, ResourceError: the budget for lost workers, or for a card's full memory, is spent.
         """
         ...

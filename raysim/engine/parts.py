@@ -1,4 +1,4 @@
-"""Names what a script passes beside the experiment, once for every function that takes it."""
+"""Defines the keywords that pass a script's parts, once for all functions that take them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 
 class Parts(TypedDict, total=False):
-    """What a script passes beside the experiment, as keywords; what is left out is None.
+    """The parts that a script passes beside the experiment, as keywords; the default is None.
 
     dataset, model, loss: stand in for `[data]`, `[model]` and the task's loss. `model` returns a new
         torch.nn.Module; `loss(outputs, targets)` returns one loss per example, shape (batch,).
@@ -52,8 +52,8 @@ class Parts(TypedDict, total=False):
     server_optimizer: `make(section)` returns a `raysim.server.ServerOptimizer`.
     metrics: by name, `fn(outputs, targets)` returns one figure per example, shape (batch,); or a `raysim.Metric`.
 
-    `make` is called with the section of the experiment that has name = "own", or with one without constants where the
-    experiment says nothing of the part.
+    raysim calls `make` with the section of the experiment that has name = "own"; if there is none, with a section
+    without constants.
     """
 
     dataset: FederatedDataset | None
@@ -72,10 +72,10 @@ class Parts(TypedDict, total=False):
 
 
 def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function of `**parts: Unpack[Parts]`: signature and help show each part, and no other keyword passes.
+    """Decorate a function of `**parts: Unpack[Parts]`: signature and help show each part; other keywords are refused.
 
     Raises:
-        TypeError: at a call with a keyword that there is none of; it names the nearest.
+        TypeError: a call has an unknown keyword; the error names the nearest one.
     """
     signature = inspect.signature(function)
     named = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]

@@ -1,4 +1,4 @@
-"""Records as they cross a process: tensors become NumPy arrays, which an object store shares without copying."""
+"""Packs records for other processes: tensors become NumPy arrays, which an object store shares without copying."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 
 def pack(record: Any) -> Any:
-    """(type, fields) of a record, (Tensor, array over the same memory) of a tensor, (dict, items) of tensors by name,
-    (list, items) of a list; other values stand as they are."""
+    """Return (type, fields) of a record, (Tensor, array over the same memory) of a tensor, (dict, items) of tensors by
+    name, (list, items) of a list; other values are unchanged."""
     if isinstance(record, Tensor):
         return (Tensor, record.detach().cpu().numpy())
     if is_dataclass(record) and not isinstance(record, type):
@@ -26,7 +26,7 @@ def pack(record: Any) -> Any:
 
 
 def unpack(packed: Any) -> Any:
-    """The record again; tensors lie in memory of their own that torch allocated, which fixes their alignment."""
+    """Return the record of a packed one; torch allocates the memory of its tensors, which fixes their alignment."""
     if not (isinstance(packed, tuple) and len(packed) == 2 and isinstance(packed[0], type)):
         return packed
     kind, content = packed
@@ -42,7 +42,7 @@ def unpack(packed: Any) -> Any:
 
 
 def num_bytes(packed: Any) -> int:
-    """Bytes of the arrays inside."""
+    """Return the bytes of the arrays in a packed record."""
     if isinstance(packed, np.ndarray):
         return packed.nbytes
     if isinstance(packed, tuple):

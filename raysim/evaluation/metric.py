@@ -1,7 +1,7 @@
-"""Defines a metric of one's own: sums over a client's examples, and the value that follows from them.
+"""Defines a user-defined metric: sums over a client's examples, and the value of such sums.
 
-Sums are asked for each client's rows of a batch apart, where the batch is scored, and added in float64 on the CPU in
-the order of the stream: so the bits of every figure do not depend on the workers.
+A worker that scores a batch computes the sums of each client's rows separately. It adds them in float64 on the CPU, in
+the order of the stream, so the bits of a figure do not depend on the workers.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Metrics = Mapping[str, Metric | PerExample]
 METRICS: Choice[Metric | PerExample] = Choice("metric", {}, lambda section: section.passed)
 
 Cuts = Sequence[tuple[int, int]]
-"""Rows of a batch that are of the same client: first, and one past the last."""
+"""A client's rows in a batch: the first, and one past the last."""
 
 
 def cuts(counts: npt.NDArray[np.int64], batch_size: int) -> Iterator[Cuts]:
-    """Cut each batch of a stream at the ends of its segments, which have so many rows.
+    """Cut each batch of a stream at the ends of its segments; `counts` are the segments' numbers of rows.
 
     >>> list(cuts(np.array([3, 1, 4]), 4))
     [[(0, 3), (3, 4)], [(0, 4)]]
@@ -57,11 +57,11 @@ def cuts(counts: npt.NDArray[np.int64], batch_size: int) -> Iterator[Cuts]:
 
 
 def of_batch(name: str, metric: Metric | PerExample, outputs: Tensor, targets: Tensor, cuts: Cuts) -> Tensor:
-    """What the metric finds in a batch, float64: (batch,) of a function, (cuts, S) of a `Metric`.
+    """Return a metric's figures or sums of a batch, float64: (batch,) of a function, (cuts, S) of a `Metric`.
 
     Raises:
         ValueError: it returns another shape.
-        Exception: what the metric raises, with a note that names it.
+        Exception: the metric's error, with a note that names the metric.
     """
     try:
         if not isinstance(metric, Metric):
@@ -88,7 +88,7 @@ def _shaped(found: Any, length: int | None) -> Tensor:
 def by_segment(
     metric: Metric | PerExample, found: Sequence[Tensor], counts: npt.NDArray[np.int64], batch_size: int
 ) -> npt.NDArray[np.float64]:
-    """Sums (segments, S) of what `of_batch` found in the batches of a stream whose segments have so many rows."""
+    """Return sums (segments, S) of the results of `of_batch` over a stream; `counts`: the segments' numbers of rows."""
     values = torch.cat(list(found)).cpu().numpy()
     if not isinstance(metric, Metric):
         return segment_sums(values, counts)[:, None]
@@ -98,7 +98,7 @@ def by_segment(
 
 
 def segment_sums(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Sums over segments of so many consecutive rows.
+    """Return the sums over segments of consecutive rows; `counts` are their numbers of rows.
 
     >>> segment_sums(np.array([1.0, 2.0, 4.0]), np.array([2, 1])).tolist()
     [3.0, 4.0]
@@ -108,7 +108,7 @@ def segment_sums(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64])
 
 
 def value(metric: Metric | PerExample, sums: npt.NDArray[np.float64], examples: int) -> float:
-    """The figure of sums (S,) over so many examples.
+    """Return the figure of sums (S,) over this number of examples.
 
     Raises:
         ValueError: `value` returns no number.

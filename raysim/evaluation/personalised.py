@@ -1,4 +1,4 @@
-"""Personalisation: clients' scores before and after they fine-tune the model on their own training examples.
+"""Scores clients before and after they fine-tune the model on their training examples (personalisation).
 
 Source: Wang et al. (2021), section 7.5. Draws are addressed by (seed, round, client), apart from those of training.
 """
@@ -26,7 +26,7 @@ from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
 CLIENTS_PER_UNIT = 16
-"""Trained together where the trainer does so: a constant of the program, because it fixes the bits."""
+"""Clients that a trainer with a client axis trains together: a constant of the program, because it fixes the bits."""
 
 Unit = tuple[str, tuple[tuple[int, int, int], ...]]
 """(split name, clients: position in the training split, position and examples in the scored one)."""
@@ -41,17 +41,17 @@ class BeforeAndAfter:
 
 
 def concatenate(left: BeforeAndAfter, right: BeforeAndAfter) -> BeforeAndAfter:
-    """The rows of `left`, then those of `right`."""
+    """Return the rows of `left`, then those of `right`."""
     return BeforeAndAfter(
         evaluate.concatenate(left.before, right.before), evaluate.concatenate(left.after, right.after)
     )
 
 
 def plan(name: str, split: Split, train: Split, positions: Sequence[int]) -> tuple[Unit, ...]:
-    """Units over the clients at these positions of the split that are training clients too, and have examples there.
+    """Plan units over the clients at these positions that have examples in the split, and are training clients too.
 
     Raises:
-        ExperimentError: there is none.
+        ExperimentError: there is no such client.
     """
     known = {train.id_of(position): position for position in range(len(train))}
     found = [
@@ -72,8 +72,8 @@ def plan(name: str, split: Split, train: Split, positions: Sequence[int]) -> tup
 
 @dataclass(frozen=True)
 class Bench:
-    """What a worker scores with: `module` is bound to `loaded`; `trainer` fine-tunes as `section` says;
-    `seen` is how the model sees examples that it is scored on; `metrics` are those of one's own."""
+    """The objects with which a worker scores: `module` is bound to `loaded`; `trainer` fine-tunes by `section`; `seen`
+    transforms examples for evaluation; `metrics` are the user-defined ones."""
 
     trainer: Trainer
     section: ClientSection
@@ -86,7 +86,7 @@ class Bench:
     metrics: Metrics
 
     def scores(self, examples: Examples, broadcast: Weights, lr: float, round_index: int, unit: Unit) -> BeforeAndAfter:
-        """The unit's clients before and after."""
+        """Score the unit's clients before and after fine-tuning."""
         name, clients = unit
         before = [self._score(examples, broadcast, name, client) for client in clients]
         members = local_training.members(

@@ -1,4 +1,4 @@
-"""Evaluation: one stream of full batches over the clients of a split, and one row per client.
+"""Evaluates a model: one stream of full batches over the clients of a split, and one row per client.
 
 The pooled figures are sums over the rows; percentiles are over clients, unweighted, linearly interpolated
 (docs/algorithms.md section 5). The unit of work is a fixed slice of the stream, so the bits do not depend on the
@@ -34,17 +34,18 @@ Unit = tuple[str, tuple[Segment, ...]]
 
 
 Seen = Callable[[Tensor], Tensor]
-"""How the model sees examples that it is scored on: (n, ...) -> (n, ...)."""
+"""Transforms examples for evaluation: (n, ...) -> (n, ...)."""
 
 NONE: Metrics = MappingProxyType({})
-"""No metrics of one's own."""
+"""No user-defined metrics."""
 
 
 @dataclass(frozen=True)
 class ClientScores:
-    """Rows of evaluated segments in stream order: position, examples, summed loss, hits (NaN where nothing counts), and
-    what accuracy divides hits by: the examples, or where some places of an example do not count, its share that does.
-    `own`: the sums (rows, S) of each metric of one's own, in their order.
+    """Rows of evaluated segments in stream order: position, examples, summed loss, hits, and counted examples.
+
+    Accuracy divides hits by counted examples. If only some places of an example count, it counts by their share. Hits
+    are NaN if nothing counts. `own`: the sums (rows, S) of each user-defined metric, in their order.
 
     A monoid under `concatenate`; `per_client` merges the segments of a client that was cut over several units.
     """
@@ -57,7 +58,7 @@ class ClientScores:
     own: tuple[npt.NDArray[np.float64], ...] = ()
 
     def accuracies(self) -> npt.NDArray[np.float64]:
-        """Hits over what counts, per row; NaN where nothing does."""
+        """Hits divided by counted examples, per row; NaN if there are none."""
         made = np.full(len(self.counted), np.nan)
         np.divide(self.correct, self.counted, out=made, where=self.counted > 0)
         return made
@@ -67,13 +68,13 @@ _COLUMNS = ("positions", "examples", "loss", "correct", "counted")
 
 
 def concatenate(left: ClientScores, right: ClientScores) -> ClientScores:
-    """The rows of `left`, then those of `right`."""
+    """Return the rows of `left`, then those of `right`."""
     columns = {name: np.concatenate([getattr(left, name), getattr(right, name)]) for name in _COLUMNS}
     return ClientScores(**columns, own=tuple(map(np.concatenate, zip(left.own, right.own, strict=True))))
 
 
 def per_client(scores: ClientScores) -> ClientScores:
-    """One row per client, in order of first appearance (a client's segments are consecutive)."""
+    """Merge rows to one per client, in order of first appearance (a client's segments are consecutive)."""
     starts = np.flatnonzero(np.r_[True, scores.positions[1:] != scores.positions[:-1]])
     summed = {name: np.add.reduceat(getattr(scores, name), starts) for name in _COLUMNS[1:]}
     own = tuple(np.add.reduceat(sums, starts) for sums in scores.own)
@@ -81,7 +82,7 @@ def per_client(scores: ClientScores) -> ClientScores:
 
 
 def sample_clients(split: Split, most: int | Literal["all"], seed: int) -> npt.NDArray[np.int64]:
-    """Positions to evaluate: all, or `most` of them, the same in every round, in order of position."""
+    """Return the positions to evaluate: all, or `most` of them, the same in every round, in order."""
     if most == "all" or most >= len(split):
         return np.arange(len(split))
     return np.sort(seeds.sample(seeds.key(seed, "evaluation"), len(split), most))
@@ -118,14 +119,14 @@ def evaluate(
 ) -> ClientScores:
     """Score one unit with a module in evaluation mode; data go to the device and dtype of `like`.
 
-    `seen`: what the module sees of examples, row by row. `metrics`: of one's own.
+    `seen`: transforms examples for evaluation, row by row. `metrics`: the user-defined ones.
     """
     try:
         return _score(module, task, examples, unit, like, seen, metrics)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        # The stream mixes clients in a batch: one by one they tell whose examples it was.
+        # A batch mixes clients: score them one by one to find the one that failed.
         split_name, segments = unit
         for segment in segments if len(segments) > 1 else ():
             try:
@@ -175,7 +176,7 @@ def _segment_sums(batches: Sequence[Tensor], counts: npt.NDArray[np.int64]) -> n
 
 
 def summarise(scores: ClientScores, name: str, percentiles: Sequence[float]) -> dict[str, float]:
-    """Metrics of an evaluation called eval/test, say: `<name>/loss`, `accuracy`, percentiles over clients."""
+    """Return the metrics of an evaluation (`name` is "eval/test", for instance): loss, accuracy, percentiles."""
     examples = int(scores.examples.sum())
     metrics = {f"{name}/loss": float(scores.loss.sum()) / examples}
     if not np.isnan(scores.correct).any() and scores.counted.any():

@@ -1,6 +1,6 @@
-"""Which choices are defined together: corrections, aggregators, optimizers, samplers, simulated devices.
+"""Checks which choices are defined together: corrections, aggregators, optimizers, samplers, simulated devices.
 
-Pure: each rule is a sentence where it is broken, and None where it holds.
+The rules are pure: each broken rule yields a sentence.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raysim.systems.section import SystemsSection
 def refusals(
     client: ClientSection, server: ServerSection, cohort: CohortSection, systems: SystemsSection | None
 ) -> Iterator[str]:
-    """Every rule that is broken, as a sentence with what was given and what is allowed."""
+    """Yield a sentence for each broken rule, with the given and the allowed values."""
     correction = _correction(client)
     yield from _fednova(correction, client, server)
     yield from _weights(correction, server, cohort)
@@ -42,7 +42,7 @@ def refusals(
 
 
 def _correction(client: ClientSection) -> Correction:
-    """The section's; nothing is known of a script's own before the script has passed it."""
+    """Return the section's correction; a user-defined one is not known before the script has passed it."""
     section = client.correction
     return Correction() if isinstance(section, OwnPart) and not section.is_bound else corrections.make(section)
 
@@ -64,8 +64,8 @@ def _client_states(correction: Correction, client: ClientSection, cohort: Cohort
 
 
 def weighs_uniformly(given: Mapping[str, Any]) -> bool:
-    """Whether the correction or the sampler of an experiment's tables has uniform weights by default; not where the
-    tables are wrong."""
+    """Whether the correction or the sampler of an experiment's tables has uniform weights by default; False if the
+    tables are not valid."""
     try:
         client = ClientSection.checked(given.get("client", {}))
         cohort = CohortSection.checked(given.get("cohort"))
@@ -75,7 +75,7 @@ def weighs_uniformly(given: Mapping[str, Any]) -> bool:
 
 
 def usual_weighting(client: ClientSection, cohort: CohortSection) -> str | None:
-    """The weighting that correction or sampler are defined with; None where neither says one."""
+    """Return the weighting by which correction or sampler are defined; None if they define none."""
     if cohort.rule.uniform_weights:
         return "uniform"
     return (_correction(client).requires.weightings or (None,))[0]
@@ -96,7 +96,7 @@ def _weights(correction: Correction, server: ServerSection, cohort: CohortSectio
         yield f"server.aggregator: {rule.name} ignores weights, but got server.weighting = {name!r}: leave it out"
     if correction.sent.full_gradients:
         yield (
-            f"server.weighting = {name!r} weighs by what is known of a client's training, and the pass over full "
+            f"server.weighting = {name!r} weighs by facts of a client's training, and the pass over full "
             f"gradients comes before that: take 'examples' or 'uniform'"
         )
 

@@ -1,4 +1,4 @@
-"""Where two records differ, key by key: what a person needs to see when a run is not the one that was meant."""
+"""Lists the differences of two records, key by key, for a user whose run is not the intended one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from raysim.experiment.experiment import Experiment
 
 
 def settings(stored: Experiment, asked: Experiment) -> list[str]:
-    """One line per key whose value is another, such as "client.optimizer.lr was 0.1, and is 0.5".
+    """List one line per key with different values, such as "client.optimizer.lr was 0.1, and is 0.5".
 
-    How long to go on, where it is placed and how it is called may differ between a run and its continuation.
+    Rounds, placement and name may differ between a run and its continuation.
     """
     return differing(stored.determining(), asked.determining())
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> list[str]:
-    """Likewise of any two records; `path` goes before every key.
+    """List the differences of any two records; `path` is the prefix of every key.
 
     >>> differing({"client": {"epochs": 1}}, {"client": {"epochs": 2}, "seed": 3})
     ['client.epochs was 1, and is 2', 'seed was absent, and is 3']
@@ -33,21 +33,21 @@ def differing(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "
 
 
 def distinguishing(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What tells records apart: for each one, the keys whose values are not the same in all, with its own value.
+    """Return, for each record, the keys whose values are not the same in all records, with its values.
 
-    Where a choice by `name` differs, its key stands for the name, and its other keys count among those who chose alike
-    only: another optimizer is one difference, however many keys it has. A table that some lack is "on" or None.
+    If a choice by `name` differs, its key has the name as value. Its other keys are compared only among records with
+    the same choice: another optimizer is one difference. A table that some records lack is "on" or None.
 
     >>> adam, sgd = {"name": "adam", "eps": 0.1}, {"name": "sgd"}
     >>> distinguishing([{"seed": 0, "optimizer": adam}, {"seed": 0, "optimizer": sgd}])
     [{'optimizer': 'adam'}, {'optimizer': 'sgd'}]
     """
-    told: list[dict[str, Any]] = [{} for _ in records]
-    _tell(dict(enumerate(records)), "", told)
-    return told
+    found: list[dict[str, Any]] = [{} for _ in records]
+    _collect(dict(enumerate(records)), "", found)
+    return found
 
 
-def _tell(values: Mapping[int, Any], path: str, told: list[dict[str, Any]]) -> None:
+def _collect(values: Mapping[int, Any], path: str, found: list[dict[str, Any]]) -> None:
     """Note the differences below `path` among the records with these numbers."""
     if all(value == next(iter(values.values())) for value in values.values()):
         return
@@ -57,12 +57,12 @@ def _tell(values: Mapping[int, Any], path: str, told: list[dict[str, Any]]) -> N
     is_one_choice = len(tables) == len(values) and len(set(heads.values())) == 1
     if not is_one_choice:
         for number, value in values.items():
-            told[number][path] = heads.get(number, value)
+            found[number][path] = heads.get(number, value)
     for head in dict.fromkeys(heads.values()):
         alike = {number: table for number, table in tables.items() if heads[number] == head}
         for key in dict.fromkeys(key for table in alike.values() for key in table):
             below = f"{path}.{key}" if path else key
-            _tell({number: table.get(key) for number, table in alike.items()}, below, told)
+            _collect({number: table.get(key) for number, table in alike.items()}, below, found)
 
 
 def _written(value: Any) -> str:

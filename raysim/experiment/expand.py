@@ -1,7 +1,7 @@
 """Derives from an experiment its dataset, its trials, and its centralised counterpart.
 
-Trial i is the experiment with `seed + i`, an experiment like any other: running it by itself gives the same bits. Two
-algorithms with the same seeds meet the same cohorts, trial by trial, so that their results can be compared in pairs.
+Trial i is the experiment with `seed + i`; run alone, it has the same bits. Two algorithms with the same seeds have the
+same cohorts, trial by trial, so their results can be compared in pairs.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from raysim.server.section import ServerSection
 
 
 def dataset_of(experiment: Experiment) -> FederatedDataset:
-    """The dataset that the experiment's `[data]` section asks for, made on first use and opened from the cache then.
+    """Open the dataset of the experiment's `[data]` section; the first use prepares it and stores it in the cache.
 
     Raises:
-        ExperimentError: there is no such section: the data come from a script. Or the division is not defined.
+        ExperimentError: there is no such section, because a script passes the data; or the partition is not defined.
         DataError: a file of the source is missing or damaged.
     """
     if experiment.data is None:
@@ -29,7 +29,7 @@ def dataset_of(experiment: Experiment) -> FederatedDataset:
 
 
 def trials_of(experiment: Experiment) -> tuple[Experiment, ...]:
-    """The trials, in order, each an experiment with one trial.
+    """Return the trials, in order, each an experiment with one trial.
 
     Examples:
         >>> experiment = Experiment.model_validate({"seed": 7, "trials": 2, "cohort": {"size": 1, "seed": 3}})
@@ -56,17 +56,17 @@ def _trial(experiment: Experiment, i: int) -> Experiment:
 
 
 def centralized(experiment: Experiment) -> Experiment:
-    """The experiment without a federation: the same model, trained on the pooled training examples.
+    """Return the centralized experiment: the same model, trained on the pooled training examples.
 
-    It is federated averaging over one client that has them all, with server learning rate 1: what the client arrives
-    at is the next model. A round is therefore `client.epochs` passes over the pooled examples (or `client.local_steps`
-    local steps), with the client's optimizer, batch size, learning rate and its decay per round. The optimizer's state
-    starts anew in every round, as clients' does: for momentum over the whole run, ask for one round of many epochs.
-    Model, data, seeds, evaluation and number of rounds stay. What belongs to the federation goes: cohort, server,
-    correction, adversary, clients that leave, simulated devices, and the evaluation of fine-tuned clients.
+    It is federated averaging over one client with all examples, with server learning rate 1: the client's model is the
+    next model. A round is `client.epochs` passes over the pooled examples (or `client.local_steps` local steps), with
+    the client's optimizer, batch size, learning rate and its decay per round. The optimizer's state starts anew in
+    every round, like a client's: for momentum over the whole run, use one round of many epochs. Model, data, seeds,
+    evaluation and number of rounds stay. These sections are removed: cohort, server, correction, adversary, dropout of
+    clients, simulated devices, and the evaluation of fine-tuned clients.
 
     Returns:
-        An experiment like any other, called `<name>-centralized`.
+        An experiment with the name `<name>-centralized`.
     """
     client = experiment.client.model_copy(update={"correction": None, "mid_round_dropout": 0.0})
     return experiment.model_copy(

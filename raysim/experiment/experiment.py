@@ -1,4 +1,4 @@
-"""The experiment: one frozen, complete record, validated once. TOML in, JSON out."""
+"""Defines the experiment: one frozen, complete record, validated once. It reads TOML and writes JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from raysim.server.section import ServerSection
 from raysim.systems.section import SystemsSection
 
 SOURCE_CLIENTS = 100
-"""Clients that a source without its own is dealt to, where it is prepared by its name."""
+"""Number of clients of a source without natural clients, if it is prepared by its name."""
 
 Percentile = Annotated[float, Field(ge=0, le=100)]
 RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -83,7 +83,7 @@ class EngineSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _former_key(cls, given: Any) -> Any:
-        """Take `form`, which `trainer` was called before."""
+        """Accept `form`, the former name of `trainer`."""
         if isinstance(given, Mapping) and "form" in given and "trainer" not in given:
             return {"trainer" if key == "form" else key: value for key, value in given.items()}
         return given
@@ -193,7 +193,7 @@ class Experiment(Section):
     @model_validator(mode="before")
     @classmethod
     def _weights_by_definition(cls, given: Any) -> Any:
-        """Where uniform weights are a choice's definition, they are the default."""
+        """Set uniform weights as the default if a choice is defined by them."""
         server = given.get("server", {}) if isinstance(given, Mapping) else None
         if isinstance(server, Mapping) and "weighting" not in server and compatibility.weighs_uniformly(given):
             return {**given, "server": {**server, "weighting": "uniform"}}
@@ -210,41 +210,41 @@ class Experiment(Section):
         """Validate a mapping.
 
         Raises:
-            ExperimentError: names every key that is wrong, what was given and what is allowed.
+            ExperimentError: names every wrong key, its value and the allowed values.
         """
         return cls.checked(obj, **kwargs)
 
     def to_json(self) -> str:
-        """The complete record, defaults included; `Experiment.model_validate(json.loads(...))` gives it back."""
+        """Return the complete record, defaults included; `Experiment.model_validate(json.loads(...))` reads it."""
         return self.model_dump_json(indent=2, by_alias=True)
 
     def said(self) -> dict[str, Any]:
-        """The keys that were given, as plain values, without defaults: a default may depend on what is changed."""
+        """Return the explicit keys, as plain values, without defaults: a default may depend on a changed key."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     @property
     def default_folder(self) -> Path:
-        """Where a run of it is recorded unless somebody says otherwise."""
+        """The default folder of a run."""
         return Path("runs") / self.name
 
     def changed(self, set: Iterable[str] | Mapping[str, Any]) -> Experiment:
-        """A copy with changes as `load` takes them, or with values by their dotted keys; validated anew."""
+        """Return a validated copy, with changes as in `load`, or with values by dotted keys."""
         return Experiment.model_validate(overrides.apply(self.said(), set, ()))
 
     def fingerprint(self, data_fingerprint: str) -> str:
-        """Hex digest of what determines the numbers of a round: never names, paths, placement or how long to go on."""
+        """Return a hex digest of `determining` and the data: no names, paths, placement or number of rounds."""
         canonical = json.dumps(self.determining() | {"data": data_fingerprint}, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
     def determining(self) -> dict[str, Any]:
-        """What determines the numbers of a round, as plain values: a run and its continuation must agree on it."""
+        """Return all keys that determine a round's numbers, as plain values: equal in a run and its continuation."""
         record = self.model_dump(
             mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint", "tuning"}
         )
         for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "examples", "cuda_graphs"):
             del record["engine"][placement]
         if self.data is not None:
-            # The same data may lie elsewhere; their own fingerprint looks at what they are.
+            # The same data may be in another folder; the data's fingerprint covers their content.
             for path in paths(self.data):
                 record["data"].pop(path, None)
         return record
@@ -260,7 +260,7 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
         unset: keys to remove, before anything is set.
 
     Raises:
-        ExperimentError: the file or a change cannot be read, or what results is not a valid experiment.
+        ExperimentError: the file or a change cannot be read, or the result is not a valid experiment.
     """
     try:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -276,11 +276,11 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
 
 
 def of_source(name: str, root: str | None, set: Iterable[str] = ()) -> Experiment:
-    """The least experiment with a source's data, to prepare them by the source's name.
+    """Return a minimal experiment with a source's data, to prepare them by the source's name.
 
     Args:
         name: of the source.
-        root: the folder of its files; None: its usual ones.
+        root: the folder of its files; None: the default ones.
         set: changes, as for `load`.
 
     Raises:

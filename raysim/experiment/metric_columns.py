@@ -1,4 +1,4 @@
-"""Names the columns of metrics of one's own, and refuses names that records have other uses for."""
+"""Names the columns of user-defined metrics, and refuses names of other columns."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Iterator, Sequence
 from raysim.config.section import Section
 
 TAKEN = frozenset({"accuracy", "before", "client", "examples", "loss", "round", "split", "trial"})
-"""Names of other columns, beside percentiles and what is measured after fine-tuning."""
+"""Names of other columns, beside percentiles and figures after fine-tuning."""
 
 _FORM = re.compile(r"[A-Za-z][A-Za-z0-9_@-]*")
 _OTHERS = re.compile(r"p[0-9].*|tuned_.*")
 
 
 def column(section: Section) -> str:
-    """The name of a metric's columns: its label, where its section has that key, else its name."""
+    """Return the name of a metric's columns: its label, if its section has one, else its name."""
     label = getattr(section, "label", None)
     return str(label if label is not None else getattr(section, "name", ""))
 
 
 def refusals(sections: Sequence[Section]) -> Iterator[str]:
-    """Why names cannot be columns, a sentence each."""
+    """Yield a sentence for each name that cannot be a column."""
     for name, times in Counter(map(column, sections)).items():
         if not _FORM.fullmatch(name):
             yield f"a metric's name must be letters, digits, '_', '-' or '@', a letter first, but got {name!r}"

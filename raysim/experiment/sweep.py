@@ -1,7 +1,7 @@
-"""Sweeps: one experiment with some keys at several values each.
+"""Defines sweeps: one experiment with several values of some keys.
 
-A point is one combination of values, an experiment like any other: running it by itself gives the same bits. Points
-keep the seed, so cohorts of different sizes are nested and the others equal, round by round.
+A point is an experiment with one combination of values; run alone, it has the same bits. Points keep the seed, so in
+each round cohorts of different sizes are nested, and cohorts of one size are equal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ExperimentPoint(NamedTuple):
 
 
 def parse(texts: Iterable[str]) -> dict[str, list[Any]]:
-    """What "cohort.size=10,50,100" and the like mean: values are TOML, or bare words.
+    """Parse texts such as "cohort.size=10,50,100"; values are TOML, or bare words.
 
     >>> parse(["cohort.size=10,50", "model.activation=relu,tanh"])
     {'cohort.size': [10, 50], 'model.activation': ['relu', 'tanh']}
@@ -55,7 +55,7 @@ def parse(texts: Iterable[str]) -> dict[str, list[Any]]:
 
 
 def plain(sweep: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
-    """The same with lists, and with Python's numbers for NumPy's: `np.arange(1, 5)` are values too.
+    """Convert the values to lists of Python's numbers: `np.arange(1, 5)` are values too.
 
     >>> plain({"client.epochs": np.arange(1, 4)})
     {'client.epochs': [1, 2, 3]}
@@ -67,7 +67,7 @@ def plain(sweep: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
 
 
 def points(experiment: Experiment, sweep: Sweep) -> tuple[ExperimentPoint, ...]:
-    """Every combination of values, the last key's changing fastest.
+    """Return every combination of values, the last key's changing fastest.
 
     >>> experiment = Experiment.model_validate({"cohort": {"size": 10}})
     >>> [point.folder for point in points(experiment, {"seed": [0, 1], "cohort.size": [5, 10]})]
@@ -91,7 +91,7 @@ def points(experiment: Experiment, sweep: Sweep) -> tuple[ExperimentPoint, ...]:
 
 
 def label(value: Any, place: int) -> str:
-    """A value as a word: a table's is its `name`'s, and what is no word goes by its place among the key's values.
+    """Return a value as a word: a table has its `name`'s word, any other value its place among the key's values.
 
     >>> label(0.1, 0), label({"name": "md"}, 1), label([1, 2], 2)
     ('0.1', 'md', 'value-2')
@@ -103,7 +103,7 @@ def label(value: Any, place: int) -> str:
 
 
 def labels(values: Sequence[Any]) -> list[str]:
-    """The values as words, all different."""
+    """Return the values as words, all different."""
     words = [label(value, place) for place, value in enumerate(values)]
     return words if len(set(words)) == len(words) else [f"value-{place}" for place in range(len(values))]
 

@@ -93,7 +93,7 @@ class Dispatch(RuleBasedStateMachine):
         assert text(self.table) == text(same)
         for command in commands:
             if not self.ended:
-                self.carry_out(command, result or [], isinstance(event, events.Heard))
+                self.carry_out(command, result or [], isinstance(event, events.RepliesRead))
 
     def carry_out(self, command: events.Command, result: list[int], given_out: bool) -> None:
         match command:
@@ -136,9 +136,9 @@ class Dispatch(RuleBasedStateMachine):
             if given_out:
                 # What did not fit into memory is done by the same worker, whatever else it has to do.
                 assert sum(bool(one.units) for one in work) < (1 if self.runs[call.ticket] else DEPTH)
-            assert call.copies is None or not self.runs[call.ticket]
-            if given_out or call.copies is not None:
-                assert not any(one.void for one in work)
+            assert call.late_worker is None or not self.runs[call.ticket]
+            if given_out or call.late_worker is not None:
+                assert not any(one.cancelled for one in work)
                 assert not any(isinstance(one, Start) for one in others)
         worker.tasks.append(task)
 
@@ -182,7 +182,7 @@ class Dispatch(RuleBasedStateMachine):
         handed = worker.held.pop(call.key) if call.hand_over and num == len(call.units) else []
         self.handed[task.number] = handed
         seconds = (call.cost / len(call.units),) * num if call.units else ()
-        worked = events.Worked(task.number, seconds, tuple(handed), num < len(call.units))
+        worked = events.UnitsDone(task.number, seconds, tuple(handed), num < len(call.units))
         return Answer(number, worked, [] if call.apart else handed)
 
     def fetch(self, index: int) -> None:
@@ -197,7 +197,7 @@ class Dispatch(RuleBasedStateMachine):
 
     @initialize(workers=st.integers(1, 5))
     def start(self, workers: int) -> None:
-        self.happen(events.Room(workers))
+        self.happen(events.CapacityAdded(workers))
 
     @precondition(lambda self: not self.ended and len(self.taken) < 3)
     @rule(
@@ -209,7 +209,7 @@ class Dispatch(RuleBasedStateMachine):
         ticket = next(self.tickets)
         self.taken[ticket], self.runs[ticket] = [], ()
         self.happen(events.Submitted(ticket, Facts(1, (kind, 0), costs, 10**6, results)))
-        self.happen(events.Heard())
+        self.happen(events.RepliesRead())
 
     @precondition(lambda self: not self.ended and len(self.taken) < 3)
     @rule(runs=st.sampled_from([(0,), (1, 2), (2,)]))
@@ -217,7 +217,7 @@ class Dispatch(RuleBasedStateMachine):
         ticket = next(self.tickets)
         self.taken[ticket], self.runs[ticket] = [], runs
         self.happen(events.Submitted(ticket, Facts(1, ("segment", runs[0]), [1.0], 10**6, "summed", runs)))
-        self.happen(events.Heard())
+        self.happen(events.RepliesRead())
 
     @precondition(lambda self: not self.ended and self.has_to_do())
     @rule(data=st.data(), times=st.integers(1, 4))
@@ -261,13 +261,13 @@ class Dispatch(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 6.0, 30.0, 70.0]))
     def time_passes(self, seconds: float) -> None:
         self.now_s += seconds
-        self.happen(events.Quiet())
+        self.happen(events.Timeout())
         self.give_out()
 
     @precondition(lambda self: not self.ended and len(self.workers) < 8)
     @rule()
     def node_joins(self) -> None:
-        self.happen(events.Room(1))
+        self.happen(events.CapacityAdded(1))
 
     @precondition(lambda self: not self.ended and any(self.next_work(number) for number in self.workers))
     @rule(data=st.data())
@@ -296,7 +296,7 @@ class Dispatch(RuleBasedStateMachine):
 
     def give_out(self) -> None:
         if not self.ended:
-            self.happen(events.Heard())
+            self.happen(events.RepliesRead())
 
     def teardown(self) -> None:
         """When nothing more befalls, all jobs come to their end, and no worker keeps anything."""

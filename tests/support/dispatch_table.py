@@ -15,17 +15,17 @@ def check(table: DispatchTable) -> None:
         assert number < table.num_calls
         assert call.worker is None or call.worker in table.workers
         if isinstance(call, Start) or call.ticket not in table.jobs:
-            assert not isinstance(call, Work) or call.void
+            assert not isinstance(call, Work) or call.cancelled
             continue
         job = table.jobs[call.ticket]
         if isinstance(call, Gather):
             handed = [unit for unit in job.units.values() if unit.call in call.handed]
             assert {unit.call for unit in handed} == set(call.handed)
             assert all((unit.state, unit.node) == ("on_node", call.node) for unit in handed)
-        elif call.copies is not None and not call.void:
-            assert call.copies in job.raced
-            assert call.copies != call.worker
-            assert set(call.units) <= job.of_worker(call.copies)
+        elif call.late_worker is not None and not call.cancelled:
+            assert call.late_worker in job.raced
+            assert call.late_worker != call.worker
+            assert set(call.units) <= job.of_worker(call.late_worker)
 
 
 def _check_units(table: DispatchTable, job: JobState) -> None:
@@ -35,7 +35,7 @@ def _check_units(table: DispatchTable, job: JobState) -> None:
     own = {
         number: call
         for number, call in table.calls.items()
-        if isinstance(call, Work) and call.key == (job.ticket, None) and not call.void
+        if isinstance(call, Work) and call.key == (job.ticket, None) and not call.cancelled
     }
     called = {index: (unit.call, unit.worker) for index, unit in job.units.items() if unit.state == "called"}
     asked = [(index, number, call.worker) for number, call in own.items() for index in call.units]

@@ -1,4 +1,4 @@
-"""Decides which runs go through their segments together: a pure plan that never looks at a clock."""
+"""Decides which runs share segments. The decision is pure; it depends on no clock."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Group = tuple[int, ...]
 
 
 def grouped(keys: Sequence[tuple[int, Hashable | None]], workers: int) -> list[Group]:
-    """Runs with equal keys together, cut up where there would be fewer groups than workers.
+    """Group runs with equal keys; divide the groups if there would be fewer groups than workers.
 
     Args:
-        keys: number and key of each run, in order; a run whose key is None stays by itself.
-        workers: how many groups should be under way at a time.
+        keys: number and key of each run, in order; a run with the key None forms its own group.
+        workers: number of groups to carry out at a time.
     """
     sets: dict[Hashable, list[int]] = {}
     for number, key in keys:
@@ -24,6 +24,6 @@ def grouped(keys: Sequence[tuple[int, Hashable | None]], workers: int) -> list[G
 
 
 def _cut(numbers: Sequence[int], pieces: int) -> list[Group]:
-    """Consecutive pieces of about equal length."""
+    """Cut into consecutive pieces of about equal length."""
     bounds = [round(i * len(numbers) / pieces) for i in range(pieces + 1)]
     return [tuple(numbers[a:b]) for a, b in pairwise(bounds)]

@@ -1,7 +1,7 @@
-"""The executor of a segment: several runs in this process, those in lockstep trained together.
+"""Defines the executor of a segment: several runs in this process, which trains runs in lockstep together.
 
-Jobs wait until a result is asked for; then the clients of all runs in lockstep that wait with the same chunks are
-trained in one stack (engine/worker/lockstep.py). Any other job is carried out as in_process.py does.
+Jobs wait until a caller requests a result. Then the executor trains the clients of all runs in lockstep whose waiting
+jobs have the same chunks in one stack (engine/worker/lockstep.py). It carries out any other job like in_process.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from raysim.algorithm.phase import Broadcast
 from raysim.cohort.tree import TreeFold
-from raysim.engine.in_process import carried_out, of_round, tried
+from raysim.engine.in_process import run_job, unit_name, with_retries
 from raysim.engine.job import COMBINE, Job, Outcome, on_host
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan.plan import Plan
@@ -32,12 +32,12 @@ class _Waiting:
 
 
 class InLockstep:
-    """Executor over a pool for each run; `of` gives the loop of each its own view of it.
+    """Executor over a pool for each run; `of` returns the executor for one run's loop.
 
     Args:
         plans: the runs.
-        worker: how errors and timelines name this process.
-        memory: where this process has examples.
+        worker: the name of this process in errors and timelines.
+        memory: the examples of this process.
     """
 
     def __init__(self, plans: Sequence[Plan], worker: str, memory: ExampleMemory) -> None:
@@ -53,30 +53,30 @@ class InLockstep:
         self._tickets = itertools.count(1)
 
     def of(self, run: int) -> OfRun:
-        """The executor of the run with this number, in the order of `plans`."""
+        """Return the executor of a run; `run` is its place in `plans`."""
         return OfRun(self, run)
 
     def submit(self, job: Job, run: int) -> int:
-        """Keep the job of a run until its result is asked for."""
+        """Keep the job of a run until a caller requests its result."""
         ticket = next(self._tickets)
         self._waiting[ticket] = _Waiting(run, job)
         return ticket
 
     def result(self, ticket: int) -> Outcome:
-        """Carry out the job, and jobs of runs in lockstep that wait with the same units."""
+        """Carry out the job, and the waiting jobs of runs in lockstep with the same units."""
         if ticket not in self._done:
             together = self._together(ticket)
             if len(together) > 1:
                 self._done |= self._train_together(together)
             else:
                 waiting = self._waiting.pop(ticket)
-                self._done[ticket] = carried_out(waiting.job, self._pools[waiting.run], self._worker)
+                self._done[ticket] = run_job(waiting.job, self._pools[waiting.run], self._worker)
         return self._done.pop(ticket)
 
     def _together(self, ticket: int) -> list[int]:
-        """The tickets of what is trained with this one, itself first."""
-        asked = self._waiting[ticket]
-        key, job = self._keys[asked.run], asked.job
+        """Return the tickets of the jobs to train together, this one first."""
+        waiting = self._waiting[ticket]
+        key, job = self._keys[waiting.run], waiting.job
         if key is None or not _may_join(job):
             return [ticket]
         joined = [
@@ -85,7 +85,7 @@ class InLockstep:
             if self._keys[w.run] == key and _may_join(w.job) and _alike(w.job, job) and other != ticket
         ]
         largest = max(len(chunk) for chunk in job.units)
-        return [ticket, *joined][: starts_at_once(self._plans[asked.run], largest)]
+        return [ticket, *joined][: starts_at_once(self._plans[waiting.run], largest)]
 
     def _train_together(self, tickets: Sequence[int]) -> dict[int, Outcome]:
         waiting = [self._waiting.pop(ticket) for ticket in tickets]
@@ -97,29 +97,29 @@ class InLockstep:
         for index, chunk in enumerate(units):
             start_s = time.time()
             train = partial(pools[0].train_with, pools, broadcasts, index, chunk)
-            each, again = tried(train, self._worker, of_round(jobs[0], index))
+            each, again = with_retries(train, self._worker, unit_name(jobs[0], index))
             retries += again
             for tree, sums in zip(trees, each, strict=True):
                 tree.put_leaf(sums, index)
             spans.append(Span(self._worker, f"train {index} of {len(jobs)} runs", start_s, time.time()))
-        # The work was everybody's: each run has its share of the time on record.
+        # The runs shared the work: each records its share of the time.
         shares = tuple(replace(s, end_s=s.start_s + (s.end_s - s.start_s) / len(jobs)) for s in spans)
         outcomes = [Outcome(on_host(tree.value), shares, workers=1, retries=retries) for tree in trees]
         return dict(zip(tickets, outcomes, strict=True))
 
 
 class OfRun:
-    """One run's view of an `InLockstep`."""
+    """Executor of one run of an `InLockstep`."""
 
     def __init__(self, executor: InLockstep, run: int) -> None:
         self._executor, self._run = executor, run
 
     def submit(self, job: Job) -> int:
-        """As `InLockstep.submit`."""
+        """See `InLockstep.submit`."""
         return self._executor.submit(job, self._run)
 
     def result(self, ticket: int) -> Outcome:
-        """As `InLockstep.result`."""
+        """See `InLockstep.result`."""
         return self._executor.result(ticket)
 
     def close(self) -> None:

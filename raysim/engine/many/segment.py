@@ -1,8 +1,8 @@
-"""A segment: some rounds of one run, or of several in lockstep, carried out in one process.
+"""Carries out a segment: some rounds of one run, or of several runs in lockstep, in one process.
 
-It is a pure function of plans and states: where it is carried out, and where the one before was, changes no bit. So
-several runs share workers without waiting at each other's rounds: whoever is free takes the next segment of some run,
-and a worker that dies costs its segment again.
+A segment is a pure function of plans and states: the worker that carries it out changes no bit. So several runs share
+workers without waiting for each other's rounds. A free worker takes the next segment of any run. If a worker dies, only
+its segment is repeated.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from raysim.run_folder.timeline import Span
 from raysim.server.state import ServerState
 
 LONGEST_S = 5.0
-"""A segment ends after this long, wherever its runs are: losing it costs no more, and its rows are seen."""
+"""A segment ends after this time, at the end of a round: its loss costs no more, and its rows appear."""
 
 
 @dataclass(frozen=True)
 class SegmentUnit:
     """A segment as the unit of its job.
 
-    plans: by number, what returns the plan of each of its runs. under_way: all runs that have not ended yet.
+    plans: by number of the run, a function that returns its plan. under_way: all runs that have not ended yet.
     """
 
     plans: Mapping[int, Callable[[], Plan]]
@@ -40,13 +40,13 @@ class SegmentUnit:
 
 
 def job_of(plans: Mapping[int, Callable[[], Plan]], states: list[ServerState], under_way: Set[int]) -> Job:
-    """The segment of these runs, from these states, as a job."""
+    """Return the job of a segment of these runs, from these states."""
     broadcast = RunStates(min(state.round for state in states), states)
     return Job("segment", broadcast, (SegmentUnit(plans, under_way),), (1.0,), runs=tuple(plans))
 
 
-class Told(NamedTuple):
-    """What a finished round leaves: its row, its evaluated clients if there are any, and what was done when."""
+class RoundRecord(NamedTuple):
+    """A finished round: its row, the table of its evaluated clients if there is one, and its timeline."""
 
     row: dict[str, Any]
     clients: pa.Table | None
@@ -55,18 +55,18 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True)
 class Advanced:
-    """A run at the end of a segment: its state, and the rounds in between."""
+    """A run at the end of a segment: its state, and the rounds of the segment."""
 
     state: ServerState
-    rounds: tuple[Told, ...]
+    rounds: tuple[RoundRecord, ...]
 
 
 class Host:
-    """Carries out segments in this process; what it made for runs it keeps for their next segments, until they end.
+    """Carries out segments in this process. It keeps plans and loops for the next segments of the same runs.
 
     Args:
-        worker: how errors and timelines name this process.
-        share: of a card's memory, what this process may use.
+        worker: the name of this process in errors and timelines.
+        share: the share of a card's memory that this process may use.
     """
 
     def __init__(self, worker: str, share: float = 1.0) -> None:
@@ -76,17 +76,17 @@ class Host:
         self._loops: dict[Group, list[Loop]] = {}
 
     def advance(self, sent: RunStates, unit: SegmentUnit) -> list[Advanced]:
-        """Run each from its state to its next evaluation, checkpoint or last round, or for LONGEST_S."""
+        """Advance each run from its state to its next evaluation, checkpoint or last round, or for LONGEST_S."""
         self._keep_only(unit.under_way)
         for number, plan in unit.plans.items():
             if number not in self._plans:
                 self._plans[number] = plan()
         group = tuple(unit.plans)
         plans = [self._plans[number] for number in group]
-        # They are put back when they are between rounds again, and not where something fails.
+        # The loops are put back when they are between rounds again. After an error they are not.
         loops = self._loops.pop(group, None)
         if loops is None:
-            # Groups only ever shrink: what was made for a larger one is not asked for again.
+            # Groups only shrink: the loops of a larger group are not used again.
             self._loops = {other: loops for other, loops in self._loops.items() if not set(other) & set(group)}
             executor = InLockstep(plans, self._worker, self._memory)
             loops = [
@@ -94,8 +94,8 @@ class Host:
                 for i, (plan, state) in enumerate(zip(plans, sent.states, strict=True))
             ]
         else:
-            for own, state in zip(loops, sent.states, strict=True):
-                own.go_on_from(state)
+            for loop, state in zip(loops, sent.states, strict=True):
+                loop.continue_from(state)
         engine = plans[0].experiment.engine
         with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
             advanced = _advance(loops, plans, time.monotonic() + LONGEST_S)
@@ -109,9 +109,9 @@ class Host:
 
 
 def _advance(loops: Sequence[Loop], plans: Sequence[Plan], deadline_s: float) -> list[Advanced]:
-    """Move the runs in lockstep, so that those alike train together, until each has something to tell or time is up."""
-    rounds: list[list[Told]] = [[] for _ in loops]
-    moving = [i for i, own in enumerate(loops) if not own.done]
+    """Advance the runs in lockstep, so that equal jobs train together, until each must pause or the time is up."""
+    rounds: list[list[RoundRecord]] = [[] for _ in loops]
+    moving = [i for i, loop in enumerate(loops) if not loop.done]
     while moving:
         for i in moving:
             loops[i].begin()
@@ -119,14 +119,14 @@ def _advance(loops: Sequence[Loop], plans: Sequence[Plan], deadline_s: float) ->
             loops[i].step()
         for i in moving:
             finished = loops[i].finish()
-            rounds[i].append(Told(finished.row, finished.clients, finished.spans))
+            rounds[i].append(RoundRecord(finished.row, finished.clients, finished.spans))
         in_time = time.monotonic() < deadline_s
-        moving = [i for i in moving if in_time and not _tells(plans[i], loops[i])]
-    for own in loops:
-        own.leave()
-    return [Advanced(own.state, tuple(told)) for own, told in zip(loops, rounds, strict=True)]
+        moving = [i for i in moving if in_time and not _must_pause(plans[i], loops[i])]
+    for loop in loops:
+        loop.leave()
+    return [Advanced(loop.state, tuple(records)) for loop, records in zip(loops, rounds, strict=True)]
 
 
-def _tells(plan: Plan, own: Loop) -> bool:
+def _must_pause(plan: Plan, loop: Loop) -> bool:
     e = plan.experiment
-    return own.done or own.state.round % e.evaluation.every == 0 or checkpoint_due(own.state, e)
+    return loop.done or loop.state.round % e.evaluation.every == 0 or checkpoint_due(loop.state, e)

@@ -1,4 +1,7 @@
-"""Defines the executor that several runs share: in this process here, on Ray in on_ray/executor/shared.py."""
+"""Defines the interface of an executor that several runs share, and the one in this process.
+
+The one on Ray is in on_ray/executor/shared.py.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,34 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Protocol
 
-from raysim.engine.in_process import HERE, tried
+from raysim.engine.in_process import HERE, with_retries
 from raysim.engine.job import Executor, Job, Outcome, RunStates
 from raysim.engine.many.segment import Host
 from raysim.engine.plan.plan import Plan
 
 
 class SharedExecutor(Executor, Protocol):
-    """Carries out segments: an error ends its own job only."""
+    """Carries out segments; an error ends only its job."""
 
     @property
     def workers(self) -> int:
-        """How many segments it carries out at a time."""
+        """Number of segments that it carries out at a time."""
         ...
 
     def send(self, plan: Plan) -> Callable[[], Plan]:
-        """Put a run where every worker can have it; returns what returns the plan there, and frees it when let go."""
+        """Send a run to where every worker can fetch it; returns a function that returns the plan on a worker.
+
+        The run's memory is freed when the function is deleted.
+        """
         ...
 
     def first(self, tickets: Collection[int]) -> int:
-        """Wait until one of these jobs has come to its end; returns its ticket."""
+        """Wait until one of these jobs has ended; returns its ticket."""
         ...
 
 
 class SharedInProcess:
-    """See `SharedExecutor`: one worker, this process. A segment is carried out when its result is asked for."""
+    """See `SharedExecutor`: this process is the one worker. `result` carries the segment out."""
 
     workers = 1
 
@@ -59,7 +65,7 @@ class SharedInProcess:
         job = self._waiting.pop(ticket)
         assert isinstance(job.broadcast, RunStates)
         (unit,) = job.units
-        advanced, retries = tried(partial(self._host.advance, job.broadcast, unit), HERE, "a segment")
+        advanced, retries = with_retries(partial(self._host.advance, job.broadcast, unit), HERE, "a segment")
         return Outcome(advanced, (), workers=1, retries=retries)
 
     def close(self) -> None:

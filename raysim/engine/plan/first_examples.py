@@ -21,16 +21,15 @@ from raysim.models.model import Model, Weights, bind
 from raysim.models.task import check_fit
 
 MOST = 2
-"""So many of the first client's examples are taken."""
+"""Number of examples of the first client."""
 
 
 def check(plan: Plan, own_loss: bool) -> None:
-    """Pass the first examples of a client through the model, its loss and the metrics of one's own, and where clients
-    are to be trained by vmap, through a local step.
+    """Pass a client's first examples through the model, its loss and user-defined metrics; with vmap, through a step.
 
     Raises:
-        ModelError: what failed, with the shapes that it was given.
-        ExperimentError: a metric failed, or returned what it must not.
+        ModelError: the model or the loss failed; the error has the shapes of their arguments.
+        ExperimentError: a metric failed, or returned an invalid value.
     """
     x_batch, y_batch = load(plan.experiment, plan.dataset, plan.initial)
     module = bind(plan.model, plan.initial, x_batch.device).eval()
@@ -56,10 +55,10 @@ def check(plan: Plan, own_loss: bool) -> None:
 def check_client_axis(plan: Plan) -> None:
     """Take a local step with two clients that hold the first examples, where the plan's trainer is vmap.
 
-    Which modules torch.func.vmap takes only shows when it is tried: a forward that looks at its values is refused.
+    Only a trial shows whether torch.func.vmap accepts a module: it refuses a forward that depends on values.
 
     Raises:
-        ModelError: it cannot be had, and why.
+        ModelError: vmap cannot train the module; the error has the reason.
     """
     if plan.choice.trainer != "vmap":
         return
@@ -78,16 +77,16 @@ def check_client_axis(plan: Plan) -> None:
 
 
 def load(experiment: Experiment, dataset: FederatedDataset, like: Weights) -> tuple[Tensor, Tensor]:
-    """The first client's first examples, floats in the dtype of `like`."""
+    """Load the first client's first examples, floats in the dtype of `like`."""
     few = min(MOST, int(dataset.train.sizes(np.zeros(1, np.int64))[0]))
     x_batch, y_batch = Examples(dataset).load("train", [(0, 0, few)], like.params)
     return augment.evaluated(experiment.client.augment, x_batch), y_batch
 
 
 def outputs(model: Model, initial: Weights, x: Tensor) -> Tensor | None:
-    """What the module makes of these examples; None where it fails, of which `check` says more."""
+    """Return the module's outputs for these examples; None if it fails. `check` raises the error."""
     try:
-        made = bind(model, initial, x.device).eval()(x)
+        found = bind(model, initial, x.device).eval()(x)
     except Exception:
         return None
-    return made.detach() if isinstance(made, Tensor) and made.dim() and len(made) == len(x) else None
+    return found.detach() if isinstance(found, Tensor) and found.dim() and len(found) == len(x) else None

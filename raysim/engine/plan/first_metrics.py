@@ -1,4 +1,4 @@
-"""Tries metrics of one's own on a client's first examples, before the first round."""
+"""Tries user-defined metrics on a client's first examples, before the first round."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Sums = npt.NDArray[np.float64]
 
 
 def check(metrics: Metrics, outputs: Tensor, targets: Tensor) -> None:
-    """Have each metric score a batch, the same one again, and its first example apart from the rest.
+    """Let each metric score a batch, the same batch again, and its first example apart from the rest.
 
     Raises:
         ExperimentError: it fails, returns another shape or other figures for the same batch, writes to its arguments,
-            or its sums do not add up; says which, what it returned, and what is expected.
+            or its sums do not add up; the error names the metric, its result and the expected one.
     """
     for name, metric in metrics.items():
         given = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)} of {targets.dtype}"
@@ -64,7 +64,7 @@ def _refusal(name: str, metric: Any, outputs: Tensor, targets: Tensor) -> str | 
 
 
 def _sums(name: str, metric: Metric | PerExample, outputs: Tensor, targets: Tensor) -> Sums:
-    """Sums (S,) of a batch."""
+    """Return a metric's sums (S,) of a batch."""
     size = len(targets)
     found = of_batch(name, metric, outputs, targets, [(0, size)])
     sums: Sums = by_segment(metric, [found], np.array([size]), size)[0]

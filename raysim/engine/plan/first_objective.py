@@ -26,18 +26,18 @@ def check(
     seed: int,
     id_of: Callable[[int], str],
 ) -> None:
-    """Ask the objective for losses as a trainer does, at the first local step of the first round.
+    """Call the objective as a trainer does, at the first local step of the first round.
 
     Args:
-        objective: see there.
-        model, initial: what a client receives.
-        examples: x and y of its first ones.
+        objective: see `LocalObjective`.
+        model, initial: the model that a client receives.
+        examples: x and y of the first examples.
         seed: the experiment's.
-        id_of: of training clients, by position.
+        id_of: returns a training client's id, by position.
 
     Raises:
-        ModelError: it fails, returns something else than losses with a gradient, writes to its arguments, or draws from
-            a generator that is not its own.
+        ModelError: it fails, returns other values than losses with a gradient, writes to its arguments, or draws from
+            a global generator.
     """
     function, (x, y) = objective.function, examples
     try:
@@ -89,7 +89,7 @@ def _copy(weights: Weights) -> Weights:
 
 @contextmanager
 def _as_it_is(module: nn.Module, x: Tensor) -> Iterator[Any]:
-    """What the module itself draws and writes to x does not count; says how often it wrote to x."""
+    """Exclude the module's own draws and writes to x; yields a function that returns the number of those writes."""
     states: list[tuple[Tensor, int]] = []
     written = 0
 

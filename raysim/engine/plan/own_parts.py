@@ -1,4 +1,4 @@
-"""Tries the parts that a script or a package brings, before the first round, on vectors of the model's size."""
+"""Tries the parts of a script or a package on vectors of the model's size, before the first round."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from raysim.engine.plan.plan import Plan
 
 
 def check(plan: Plan) -> None:
-    """Refuse a part whose functions do not keep to what its record says.
+    """Refuse a part whose functions break the rules of its record.
 
     Raises:
-        ExperimentError: names the part, the function, what it returned and what it has to return.
+        ExperimentError: a function returned an invalid value; the error names part, function, result and expectation.
     """
     client, params, layout = plan.experiment.client, plan.initial.params, plan.model.params
     together = plan.choice.together

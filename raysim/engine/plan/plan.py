@@ -1,4 +1,4 @@
-"""A run, resolved: experiment, data, model, task and initial weights, all checked before the first round."""
+"""Defines a resolved run: experiment, data, model, task and initial weights, checked before the first round."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from raysim.server.state import ServerState
 
 @dataclass(frozen=True)
 class Plan:
-    """What driver and pools build everything from; it is what travels to them."""
+    """The record from which driver and pools build all their objects; it is sent to them."""
 
     experiment: Experiment
     dataset: FederatedDataset
@@ -42,15 +42,15 @@ class Plan:
     choice: TrainerChoice
     label_population: torch.Tensor | None = None
     states: Path | None = None
-    """Where clients' own states are written, if they keep any."""
+    """Folder in which client states are written, if clients keep any."""
     older_states: Path | None = None
-    """Where states are looked for that are not there."""
+    """Folder in which missing client states are read."""
 
     @property
     def fingerprint(self) -> str:
-        """Digest of all that determines the numbers, but for code that a script passes in.
+        """Digest of everything that determines the numbers, except the code that a script passes.
 
-        Trainer and chunk size enter as they were resolved: what "auto" means depends on the kind of device.
+        It contains the resolved trainer and chunk size, because "auto" depends on the kind of device.
         """
         choice = self.choice
         meant = f"{choice.trainer} {choice.usual} {choice.most} {choice.least_chunks} {choice.overhead}"
@@ -59,7 +59,7 @@ class Plan:
         return self.experiment.fingerprint(f"{self.dataset.fingerprint} {meant}")
 
     def algorithm(self) -> Algorithm:
-        """The record of pure functions that the experiment means."""
+        """Return the experiment's algorithm, a record of pure functions."""
         e = self.experiment
         size_at = e.cohort.size_at(len(self.dataset.train))
         adversaries = positions(e.adversary, e.seed, self.dataset.train)
@@ -78,16 +78,16 @@ class Plan:
         )
 
     def metrics(self) -> Metrics:
-        """The metrics of one's own, by the names of their columns."""
+        """Return the user-defined metrics, by the names of their columns."""
         return {metric_columns.column(section): METRICS.make(section) for section in self.experiment.evaluation.metrics}
 
     def client_store(self) -> ClientStore:
-        """The files in which clients remember; `states` says where."""
+        """Return the store of client states in the folder `states`."""
         assert self.states is not None
         return ClientStore(self.states, self.older_states, self.dataset.train.id_of)
 
     def cohorts(self) -> Cohorts:
-        """Which clients make the cohorts."""
+        """Return the cohorts of the run's rounds."""
         e = self.experiment
         seed = e.seed if e.cohort.seed is None else e.cohort.seed
         train, systems = self.dataset.train, e.systems
@@ -97,7 +97,7 @@ class Plan:
 
     @cached_property
     def keeps_updates(self) -> bool:
-        """Whether a round's updates are looked at again, one by one."""
+        """Whether workers keep a round's updates for a rule or a sampler."""
         return self.experiment.server.rule is not None or (self.learns and self.experiment.cohort.rule.needs_distances)
 
     @cached_property
@@ -114,16 +114,16 @@ class Plan:
         return largest * params.numel() * params.element_size()
 
     def initial_state(self) -> ServerState:
-        """The state before the first round."""
+        """Return the state before the first round."""
         return self.algorithm().init(self.initial, self.cohorts().init())
 
     def local_steps(self, cohort: npt.NDArray[np.int64], round_index: int) -> npt.NDArray[np.int64]:
-        """tau of each of these clients in a round."""
+        """Return the number of local steps tau of each of these clients in a round."""
         e = self.experiment
         return e.client.local_steps_at(self.dataset.train.sizes(cohort), e.seed, round_index, cohort)
 
     def chunks(self, cohort: npt.NDArray[np.int64], round_index: int) -> tuple[tuple[chunks.Chunk, ...], list[int]]:
-        """The cohort's chunks, and what each one costs, in examples to train on."""
+        """Return the cohort's chunks, and the cost of each one, in examples to train on."""
         client = self.experiment.client
         sizes = self.dataset.train.sizes(cohort)
         steps = self.local_steps(cohort, round_index)
@@ -151,7 +151,7 @@ def _batch(batch_size: int | str) -> float:
 
 
 def evaluated_splits(plan: Plan) -> tuple[str, ...]:
-    """The splits that the experiment evaluates; by default the test split where the data have one."""
+    """Return the splits that the experiment evaluates; by default the test split, if the data have one."""
     split = plan.experiment.evaluation.split
     if split is None:
         return ("test",) if plan.dataset.test is not None else ()

@@ -1,6 +1,6 @@
-"""From an experiment to a `Plan`: data prepared, model made, and everything checked before the first round.
+"""Resolves an experiment to a `Plan`: prepares the data, creates the model, and checks it all before the first round.
 
-What a run does otherwise, or slower, than might be expected is said before it, and where it begins.
+Warnings about unexpected or slow settings also come before the first round.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
-    """Prepare the data, make the model, and check that everything fits.
+    """Prepare the data, create the model, and check that everything fits.
 
     Args:
-        experiment: validated on its own already.
-        parts: what a script passes.
+        experiment: a validated experiment.
+        parts: the parts that a script passes.
 
     Raises:
-        ExperimentError, DataError, ModelError: what does not fit, with what was given and what is allowed.
+        ExperimentError, DataError, ModelError: something does not fit; the error has the given and the allowed value.
     """
     experiment = bound(experiment, **parts)
     dataset, model = parts.get("dataset"), parts.get("model")
@@ -105,14 +105,14 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
 
 
 def _fitted(model: models.ModelSection, data: AnyData | None) -> models.ModelSection:
-    """The model with as many words as the data's tokens have numbers, where it leaves that open and the data say it.
+    """Set a text model's "auto" vocabulary to the number of tokens of the data.
 
     Args:
         model: of any family.
-        data: where the examples come from; None: a script's own.
+        data: the section of the data; None: a script passes the dataset.
 
     Raises:
-        ExperimentError: the model has fewer.
+        ExperimentError: the model's vocabulary is smaller.
     """
     if not (isinstance(model, Bilstm) and isinstance(data, AgNews | Newsgroups) and isinstance(data.tokens, Words)):
         return model
@@ -128,7 +128,7 @@ def _fitted(model: models.ModelSection, data: AnyData | None) -> models.ModelSec
 
 
 def _check_rule(plan: Plan) -> None:
-    """Refuse what is not defined for these cohorts and data."""
+    """Refuse an adversary or a rule that is not defined for these cohorts and data."""
     e = plan.experiment
     if isinstance(e.adversary, LabelFlip) and plan.dataset.num_classes is None:
         raise ExperimentError(
@@ -151,7 +151,7 @@ def _check_rule(plan: Plan) -> None:
 
 
 def _check_own_cohorts(plan: Plan) -> None:
-    """Draw a cohort, learn from it and weigh a client, where a script or a package says how: to see that they can."""
+    """Try user-defined samplers and weightings: draw a cohort, learn from it, weigh a client."""
     e, train, cohorts = plan.experiment, plan.dataset.train, plan.cohorts()
     if not cohorts.is_built_in:
         state = cohorts.init()
@@ -255,7 +255,7 @@ def training_conditions(experiment: Experiment, device_kind: str) -> TrainingCon
 
 
 def slow_precision(plan: Plan) -> str | None:
-    """Why the precision that was asked for wins nothing here; None where nothing speaks against it."""
+    """Return why the chosen precision is slow on this machine; None if it is not."""
     engine = plan.experiment.engine
     device = choose_device(engine.gpus_per_worker)
     # A worker refuses a card without such products.
@@ -265,9 +265,9 @@ def slow_precision(plan: Plan) -> str | None:
 
 
 def log_beginning(plan: Plan) -> None:
-    """Log the trainer that trains the clients, with its reason; and warn of a precision that wins nothing.
+    """Log the trainer that trains the clients, with its reason; warn of a slow precision.
 
-    Called in the process where a run is asked for, and of whose processor it speaks: workers would all say the same.
+    The script's process calls this once, and the messages are about its processor.
     """
     log.info("clients are trained by the trainer %s: %s", plan.choice.trainer, plan.choice.why)
     if (slow := slow_precision(plan)) is not None:

@@ -1,8 +1,8 @@
-"""Measuring which trainer trains an experiment's clients fastest on this machine, and how many of them together.
+"""Measures which trainer and chunk size train an experiment's clients fastest on this machine.
 
-Trainer and chunk size fix the bits, so nothing is measured where a run would go by it unseen: what is found is written
-down, and is the same experiment on every machine with this kind of device. Where no chunks of one size are faster than
-those that "auto" cuts, "auto" is what is written.
+Trainer and chunk size fix the bits, so a run never measures by itself: the result is written into the experiment, which
+is then the same on every machine with this kind of device. If no fixed chunk size is faster than "auto", the result is
+"auto".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan.first_examples import check_client_axis
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import training_conditions
-from raysim.engine.rounds.client_memory import with_states_folder
+from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
 from raysim.errors import ModelError, ResourceError
@@ -29,9 +29,9 @@ from raysim.server.sums import Sums, on_cpu
 
 TRAINERS: tuple[TrainerName, ...] = get_args(TrainerName)
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
-"""Clients of a stack that are tried."""
+"""Numbers of clients in a stack that are measured."""
 CALL_S = 0.001
-"""What a chunk costs a worker beside its work, about."""
+"""Approximate overhead of a chunk on a worker."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,21 @@ def calibrate(
     """Time every trainer that the module allows on the first round's clients, in turn; fastest first.
 
     Args:
-        plan: the experiment; what it says of trainer and chunk size is passed over.
-        workers: how many share the chunks of a round.
+        plan: the experiment; its trainer and chunk size are ignored.
+        workers: number of workers that share the chunks of a round.
         repeats: passes over all trainers, so that a machine that slows down slows all.
         budget_s: seconds of a trainer in a pass, after which the rest of the round is extrapolated.
-        tell: called with every trainer that is left out, and why.
+        tell: receives a message for each trainer that is left out, with the reason.
     """
     device = choose_device(plan.experiment.engine.gpus_per_worker)
     cohorts = plan.cohorts()
     cohort = np.unique(cohorts.sample(cohorts.init(), 0))
     engine = plan.experiment.engine
     with fixed(engine.threads, device, engine.precision):
-        choices = list(_ways(plan, len(cohort), device.type, tell))
+        choices = list(_candidates(plan, len(cohort), device.type, tell))
         memory = ExampleMemory()
         seconds: dict[TrainerChoice, list[float]] = {}
-        # The first pass warms up, and finds out who has the memory.
+        # The first pass warms up, and finds the trainers that fit into memory.
         for repeat in range(repeats + 1):
             for choice in list(choices):
                 try:
@@ -86,7 +86,7 @@ def calibrate(
 
 
 def estimate(chunk_s: Sequence[float], workers: int) -> float:
-    """Seconds of a round: the chunks, longest first, each to the worker that is free first."""
+    """Return the seconds of a round: the chunks, longest first, each on the worker that is free first."""
     free_at = [0.0] * workers
     for seconds in sorted(chunk_s, reverse=True):
         first = free_at.index(min(free_at))
@@ -94,7 +94,7 @@ def estimate(chunk_s: Sequence[float], workers: int) -> float:
     return max(free_at)
 
 
-def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None]) -> Iterator[TrainerChoice]:
+def _candidates(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None]) -> Iterator[TrainerChoice]:
     with torch.random.fork_rng(devices=[]):
         module = plan.model.factory()
     given = replace(training_conditions(plan.experiment, device_kind), chunk_size="auto")
@@ -106,7 +106,7 @@ def _ways(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], 
             tell(str(error))
             continue
         if not choice.together:
-            # One client after another: the size of a chunk only levels the workers, which the table's rule does.
+            # One client after another: the chunk size only balances the workers, and the table's rule does that.
             yield choice if choice.call else TrainerChoice.given(trainer, choice.chunk_size(cohort_size))
             continue
         yield choice
@@ -122,7 +122,7 @@ def _size(choice: TrainerChoice) -> int | Literal["auto"]:
 def _round_s(
     plan: Plan, cohort: np.ndarray, device: torch.device, memory: ExampleMemory, workers: int, budget_s: float
 ) -> float:
-    """One pass over a round's chunks, or as many as the budget allows."""
+    """Measure one pass over a round's chunks, or over the chunks that the budget allows."""
     with with_states_folder(plan, None) as placed:
         return _passed_s(placed, cohort, device, memory, workers, budget_s)
 
@@ -135,7 +135,7 @@ def _passed_s(
     algorithm, state = plan.algorithm(), plan.initial_state()
     sums: list[Sums] = []
     for phase in algorithm.phases[:-1]:
-        # What an earlier phase comes to is not of interest, only that there is something of its shape.
+        # The result of an earlier phase does not matter, only its shape.
         sent = phase.broadcast(state, {}, cohort.tolist(), sums)
         sums.append(on_cpu(pool.run("train", sent, 0, chunks[0], None)))
     broadcast = algorithm.phases[-1].broadcast(state, {}, cohort.tolist(), sums)
@@ -153,8 +153,8 @@ def _passed_s(
 
 
 def best(timings: Sequence[Timing]) -> Timing:
-    """The fastest; of those within 5 % of it one whose chunks suit any cohort, or else the one with the smallest, of
-    which a lost worker costs less."""
+    """Return the best timing within 5 % of the fastest: "auto", whose chunks suit any cohort, else the smallest chunk
+    size, because then a lost worker costs less."""
     fastest = min(timing.median_s for timing in timings)
     as_fast = [timing for timing in timings if timing.median_s <= 1.05 * fastest]
     return min(as_fast, key=lambda timing: 0 if timing.chunk_size == "auto" else timing.chunk_size)

@@ -1,4 +1,4 @@
-"""Puts together a finished round: its metrics, what it cost the engine, and its row of the records."""
+"""Assembles a finished round: its metrics, its cost to the engine, and its row of the records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SteppedRound:
     rejected: tuple[int, ...]
     training: Training
     outcomes: tuple[Outcome, ...]
-    """Of the phases, the training one first."""
+    """Of the phases; the training phase is first."""
     evaluations: Mapping[str, int]
 
 
@@ -41,10 +41,10 @@ class SteppedRound:
 class Finished:
     """A finished round, as it leaves the loop.
 
-    metrics: by their fixed names; None where a figure is not defined. cohort: ids of all clients that were asked, in
+    metrics: by their fixed names; None if a figure is not defined. cohort: ids of all clients of the cohort, in
     sampling order. rejected: ids of clients whose update was not finite. clients: one row per evaluated client, None
-    where nothing was evaluated. weights: after the server step.
-    spans: what driver and workers did since the round before.
+    if nothing was evaluated. weights: after the server step.
+    spans: timeline of driver and workers since the previous round.
     """
 
     index: int
@@ -67,7 +67,7 @@ class Finished:
 def finish(
     plan: Plan, executor: Executor, stepped: SteppedRound, traffic: tuple[int, int], since_s: float, writing: Stopwatch
 ) -> Finished:
-    """Wait for the round's evaluations and put together all that is known of it; `writing`: of the round before."""
+    """Wait for the round's evaluations and assemble the round; `writing`: the time to write the previous round."""
     index = stepped.state.round - 1
     watch, training = stepped.training.watch, stepped.training
     with watch.phase("evaluate"):
@@ -115,8 +115,8 @@ def finish(
 
 
 def _engine_costs(outcomes: tuple[Outcome, ...], times_lost: int, wall_s: float) -> dict[str, float]:
-    """What the round cost the engine: `wall_s` is from the end of the round before to the end of this one; `times_lost`
-    how often it had to be trained once more as a whole."""
+    """Return the round's cost to the engine. `wall_s`: from the end of the previous round to the end of this one.
+    `times_lost`: number of times that the whole round was trained again."""
     train = outcomes[0]
     busy_s = sum(outcome.busy_s for outcome in outcomes)
     return {
@@ -132,6 +132,6 @@ def _engine_costs(outcomes: tuple[Outcome, ...], times_lost: int, wall_s: float)
 
 
 def _by_node(name: str, of_outcomes: Sequence[Sequence[int]]) -> dict[str, float]:
-    """The sum under `name`; where there are several nodes, theirs under `name/0` and so on."""
+    """Return the sum under `name`; if there are several nodes, also their numbers under `name/0` and so on."""
     nodes = [sum(each) for each in zip_longest(*of_outcomes, fillvalue=0)]
     return {name: sum(nodes), **({f"{name}/{i}": count for i, count in enumerate(nodes)} if len(nodes) > 1 else {})}

@@ -1,7 +1,7 @@
-"""The full-participation probe: the similarity index of all training clients' updates from a round's model.
+"""Computes the full-participation probe: the similarity index of all training clients' updates from a round's model.
 
-Source: Yang et al. (2023), App. O. The clients draw what they would draw as members of the cohort, so those that are
-send the same updates. Nothing is kept of it but figures: no model, state or level depends on the probe.
+Source: Yang et al. (2023), App. O. Clients make the same draws as in the cohort, so members of the cohort send the same
+updates. Only figures are kept: no model, state or level depends on the probe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raysim.server.sums import Sums
 
 
 def submit(plan: Plan, algorithm: Algorithm, executor: Executor, state: ServerState) -> int:
-    """Send all training clients out; returns the job's ticket."""
+    """Submit the training of all training clients; returns the job's ticket."""
     everyone = np.arange(len(plan.dataset.train))
     (phase,) = algorithm.phases
     sent = replace(phase.broadcast(state, {}, everyone.tolist(), ()), measures=True)
@@ -28,7 +28,7 @@ def submit(plan: Plan, algorithm: Algorithm, executor: Executor, state: ServerSt
 
 
 def read(plan: Plan, sums: Sums) -> Metrics:
-    """`probe/clients`, `probe/gsi` and `probe/gsi/<group>`; no index where every update was rejected."""
+    """Return `probe/clients`, `probe/gsi` and `probe/gsi/<group>`; no index if every update was rejected."""
     metrics: Metrics = {"probe/clients": sums.clients}
     if sums.clients:
         metrics |= similarity(plan.model.params, agreement(plan.model.params, sums), prefix="probe/")

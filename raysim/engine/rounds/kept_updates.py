@@ -1,6 +1,7 @@
-"""What is done with a round's updates after they were added up: rules that need them all, and samplers that learn.
+"""Applies rules that need every update of a round, and gives the updates' facts to samplers that learn.
 
-The updates stay where they were made, cut into shards of coordinates; the driver sees inner products and results only.
+The updates stay on the workers that computed them, in shards of coordinates. The driver receives only inner products
+and results.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from raysim.server.sums import Sums
 def aggregate(
     plan: Plan, executor: Executor, rule: Rule, sums: Sums, kept: Sequence[Shard], index: int, cohort: Positions
 ) -> tuple[Sums, Tensor | None]:
-    """The sums as the rule weighs them, or the vector that stands in the mean's place, float64 (P,).
+    """Return the sums with the rule's weights, or the vector that replaces the mean, float64 (P,).
 
-    Updates lie in order of chunks; the rule sees them in the order of the cohort, in which ties are broken.
+    Updates are stored in the order of chunks; the rule receives them in the order of the cohort, which breaks ties.
 
     Raises:
-        ExperimentError: the rule returned something that no model can be stepped by.
+        ExperimentError: the server cannot step by the rule's result.
     """
     weights = torch.tensor([fact.weight for fact in sums.facts], dtype=torch.float64)
     place = {position: number for number, position in reversed(list(enumerate(cohort.tolist())))}
@@ -54,7 +55,7 @@ def aggregate(
 def participants(
     plan: Plan, executor: Executor, step: Tensor, sums: Sums, kept: Sequence[Shard], index: int
 ) -> list[Participant]:
-    """The round's clients, once each, in order of chunks: y_i = x + h_i, step = x_new - x."""
+    """Return the round's clients, once each, in order of chunks: y_i = x + h_i, step = x_new - x."""
     split, distances = plan.dataset.train, [math.nan] * len(sums.facts)
     if plan.experiment.cohort.rule.needs_distances:
         distances = _answer(executor, "distances", UpdateQuery(index, step), kept).sqrt().tolist()
@@ -67,7 +68,7 @@ def participants(
 
 
 def _without_gaps(layout: Layout, vector: Tensor) -> Tensor:
-    """The vector with zeros between its tensors: a rule may make anything of nothing."""
+    """Return the vector with zeros in the gaps between its tensors, where a rule may return any value."""
     made = torch.zeros_like(vector)
     for own_piece, piece in zip(layout.pieces(made), layout.pieces(vector), strict=True):
         own_piece.copy_(piece)

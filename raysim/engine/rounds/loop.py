@@ -1,4 +1,4 @@
-"""The loop: sample, plan, train, fold, step, evaluate, record. Runs in the driver; knows no executor by name."""
+"""Runs the loop: sample, plan, train, fold, step, evaluate, record. It works with any executor."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from raysim.engine import failure
 from raysim.engine.job import Executor, UpdatesLost
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import kept_updates, scoring
-from raysim.engine.rounds.client_memory import Memory
 from raysim.engine.rounds.finished import Finished, SteppedRound, finish
+from raysim.engine.rounds.state_files import StateFiles
 from raysim.engine.rounds.training import Training, begin, wait
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder.timeline import Stopwatch
@@ -37,16 +37,15 @@ def rounds(
 ) -> Generator[Finished]:
     """Run from `state` to the experiment's last round, yielding each round when it is finished and recorded.
 
-    The next round's model leaves as soon as the server has stepped: a round is evaluated and recorded while the next
-    one trains. However the loop ends (an error, an interrupt, a reader that leaves), the last recorded round is
-    checkpointed.
+    The next round's model is sent as soon as the server has stepped: a round is evaluated and recorded while the next
+    one trains. When the loop ends, also by an error or an interrupt, it checkpoints the last recorded round.
 
     Args:
         plan: the run.
         executor: carries out the work.
-        state: where to go on from; `plan.initial_state()` for a new run.
+        state: where to continue from; `plan.initial_state()` for a new run.
         folder: where rows and checkpoints go; None writes nothing.
-        stop: asked between rounds; True ends the loop.
+        stop: called between rounds; True ends the loop.
         overlap: start a round before the one before it is evaluated and yielded.
     """
     with put_meanwhile(None if folder is None else folder.path):
@@ -59,7 +58,7 @@ def rounds(
                     finished, left_s = loop.finish(), time.perf_counter()
                     yield finished
                     if not overlap:
-                        # Nothing was under way meanwhile: the time was the reader's.
+                        # No work was in flight: the reader used this time.
                         loop.since_s += time.perf_counter() - left_s
                 if loop.begun:
                     loop.step()
@@ -68,16 +67,15 @@ def rounds(
 
 
 class Loop:
-    """A run, moved from outside: `begin`, `step` and `finish` each round; the next may begin before one is finished.
+    """A run whose caller advances it: `begin`, `step`, `finish` each round; a round may begin before the last finishes.
 
     Args:
         plan: the run.
         executor: carries out the work.
-        state: where to go on from.
+        state: where to continue from.
         folder: where rows and checkpoints go; None writes nothing.
-        checkpoints: the run's folder, where clients remember and somebody else writes to it. What is done here may then
-            have to be done again from an earlier state: files of such clients are let go when the next one is set out
-            from.
+        checkpoints: the run's folder, if clients keep state and another process writes there. The rounds may then have
+            to be repeated from an earlier state, so old state files stay until the loop continues from the next one.
     """
 
     def __init__(
@@ -91,34 +89,34 @@ class Loop:
         self.state = state
         """After the newest server step."""
         self.since_s = time.perf_counter()
-        """When the round before was finished; it is written after that."""
+        """End of the previous round, before its writing."""
         self._writing = Stopwatch()
         self._plan, self._executor, self._folder = plan, executor, folder
         self._algorithm, self._cohorts = plan.algorithm(), plan.cohorts()
         self._evaluations = scoring.plan_units(plan)
-        self._memory = None
-        if self._algorithm.remembers:
-            self._memory = Memory(plan, folder, state, checkpoints)
+        self._state_files = None
+        if self._algorithm.state_vectors:
+            self._state_files = StateFiles(plan, folder, state, checkpoints)
         self._training: Training | None = None
         self._stepped: SteppedRound | None = None
         self._recorded = state
-        self._alone = False
+        self._warned_glad = False
         self._may_return = checkpoints is not None
         if plan.keeps_updates:
             log.info("the updates of a round are kept until it is closed: %.3g MB", plan.kept_bytes / 1e6)
 
-    def go_on_from(self, state: ServerState) -> None:
-        """Be at another of the run's states, between rounds: the rounds up to it were carried out elsewhere."""
+    def continue_from(self, state: ServerState) -> None:
+        """Replace the state between rounds: another process carried out the rounds before it."""
         assert not self.begun
         assert not self.stepped
         self.state = self._recorded = state
-        if self._memory is not None:
-            self._memory.recorded(state)
+        if self._state_files is not None:
+            self._state_files.recorded(state)
         self.since_s = time.perf_counter()
 
     @property
     def done(self) -> bool:
-        """Whether the last round has been stepped, or begun."""
+        """Whether the last round has begun."""
         return self.state.round + self.begun >= self._plan.experiment.rounds
 
     @property
@@ -128,30 +126,30 @@ class Loop:
 
     @property
     def stepped(self) -> bool:
-        """Whether a round waits to be finished."""
+        """Whether a round has been stepped and is not finished."""
         return self._stepped is not None
 
     def begin(self) -> None:
-        """Choose the next round's cohort and send it out."""
-        self._training = self._begun()
+        """Choose the next round's cohort and submit its training."""
+        self._training = self._begin_round()
 
     def step(self) -> None:
-        """Wait for the sums of the round that was begun, step the server, and send the model to be evaluated."""
+        """Wait for the sums of the round in training, step the server, and submit the evaluations."""
         assert self._training is not None
         training, self._training = self._training, None
-        stepped = self._stepped_from(training)
+        stepped = self._step_round(training)
         self._stepped, self.state = stepped, stepped.state
         clients = stepped.metrics["clients"] or 0
-        if self._plan.experiment.server.glad and clients < 2 and not self._alone:
+        if self._plan.experiment.server.glad and clients < 2 and not self._warned_glad:
             log.warning("round %d: FedGLAD compares clients, and it has %d: factor 1", self.state.round - 1, clients)
-            self._alone = True
+            self._warned_glad = True
 
-    def _begun(self, probe: int | None = None) -> Training:
+    def _begin_round(self, probe: int | None = None) -> Training:
         plan, state = self._plan, self.state
         return begin(plan, self._algorithm, self._cohorts, self._executor, state, plan.keeps_updates, probe)
 
-    def _stepped_from(self, training: Training) -> SteppedRound:
-        """The round's server step; where what it looks at was lost, the round is trained again, to the same bits."""
+    def _step_round(self, training: Training) -> SteppedRound:
+        """Step the server; if kept updates that it needs were lost, train the round again, to the same bits."""
         for before in itertools.count():
             try:
                 return _step(
@@ -159,43 +157,43 @@ class Loop:
                     self._executor,
                     self._algorithm,
                     self._cohorts,
-                    self._memory,
+                    self._state_files,
                     self.state,
                     replace(training, times_lost=before),
                     self._evaluations,
                 )
             except UpdatesLost:
-                what = f"the updates of round {self.state.round} went with a node"
+                what = f"the updates of round {self.state.round} were lost with a node"
                 decision = failure.decide("worker_lost", before, what)
                 log.warning(decision.reason)
                 if not decision.retry:
                     raise failure.given_up("worker_lost", decision) from None
-                training = self._begun(training.probe)
+                training = self._begin_round(training.probe)
         raise AssertionError
 
     def finish(self) -> Finished:
-        """Wait for the evaluations of the round that was stepped, and record it."""
+        """Wait for the evaluations of the round after its step, and record it."""
         assert self._stepped is not None
         stepped, folder = self._stepped, self._folder
         finished = finish(self._plan, self._executor, stepped, self._algorithm.traffic, self.since_s, self._writing)
-        # A row cannot say what it takes to write it: the next one does.
+        # A row cannot contain the time of its own writing: the next row does.
         self.since_s, self._writing = time.perf_counter(), Stopwatch()
         with self._writing.phase("write"):
             if folder is not None:
                 folder.add(finished.row, finished.clients, finished.spans)
                 if checkpoint_due(stepped.state, self._plan.experiment):
-                    _checkpoint(folder, stepped.state, self._memory)
+                    _checkpoint(folder, stepped.state, self._state_files)
             self._recorded, self._stepped = stepped.state, None
-            if self._memory is not None and not self._may_return:
-                self._memory.recorded(self._recorded)
+            if self._state_files is not None and not self._may_return:
+                self._state_files.recorded(self._recorded)
         return finished
 
     def leave(self) -> None:
-        """Checkpoint the last recorded round; what clients remember is on the disk."""
+        """Checkpoint the last recorded round; flush the client states to the disk."""
         if self._folder is not None and self._folder.checkpointed < self._recorded.round:
-            _checkpoint(self._folder, self._recorded, self._memory)
-        elif self._memory is not None:
-            self._memory.flush()
+            _checkpoint(self._folder, self._recorded, self._state_files)
+        elif self._state_files is not None:
+            self._state_files.flush()
 
 
 def _step(
@@ -203,12 +201,12 @@ def _step(
     executor: Executor,
     algorithm: Algorithm,
     cohorts: Cohorts,
-    memory: Memory | None,
+    state_files: StateFiles | None,
     state: ServerState,
     training: Training,
     evaluations: scoring.Units,
 ) -> SteppedRound:
-    """Wait for the round's sums, step the server, and send the new model to be evaluated where that is due."""
+    """Wait for the round's sums, step the server, and submit the evaluations that are due."""
     *before_outcomes, outcome = wait(plan, algorithm, executor, state, training)
     earlier, sums = [phase.value for phase in before_outcomes], outcome.value
     index, experiment, vector = state.round, plan.experiment, None
@@ -226,15 +224,15 @@ def _step(
     before = state.weights.params
     with training.watch.phase("step"):
         state, metrics = algorithm.step(state, (*earlier, sums), vector)
-        if memory is not None and sums.clients:
-            state = memory.committed(state, index, training.chunks, sums.rejected)
+        if state_files is not None and sums.clients:
+            state = state_files.committed(state, index, training.chunks, sums.rejected)
     metrics |= training.selected.metrics
     if plan.learns and sums.facts:
         with training.watch.phase("learn"):
             moved = state.weights.params - before
             participants = kept_updates.participants(plan, executor, moved, sums, outcome.kept, index)
             state = replace(state, sampler=cohorts.learn(state.sampler, participants, index))
-    # The updates are not looked at again: what holds them lets go.
+    # The kept updates are not used again: release them.
     outcome = replace(outcome, kept=())
     due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
     tickets = scoring.submit(plan, executor, state, algorithm.average(state), evaluations) if due else {}
@@ -242,11 +240,11 @@ def _step(
 
 
 def checkpoint_due(state: ServerState, experiment: Experiment) -> bool:
-    """Whether the round that led to `state` is one after which a checkpoint is written."""
+    """Whether a checkpoint is due after the round before `state`."""
     return state.round % experiment.checkpoint.every == 0 or state.round == experiment.rounds
 
 
-def _checkpoint(folder: RunFolder, state: ServerState, memory: Memory | None) -> None:
-    if memory is not None:
-        memory.flush()
+def _checkpoint(folder: RunFolder, state: ServerState, state_files: StateFiles | None) -> None:
+    if state_files is not None:
+        state_files.flush()
     folder.checkpoint(state)

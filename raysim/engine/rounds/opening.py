@@ -1,4 +1,4 @@
-"""How a run comes by its folder: made anew, or gone on with; locked as long as the run writes to it."""
+"""Opens a run's folder: creates it or continues in it, and locks it while the run writes to it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from raysim.storage.remote.folder import named
 
 
 class Opening(NamedTuple):
-    """What to do with the folder at `path`.
+    """How to open the folder at `path`.
 
-    done: the rounds that it holds a checkpoint of, to go on from; None makes it anew. overwrite: then, what is there
-    may be removed. profile: write the timeline.
+    done: the number of rounds of the checkpoint to continue from; None creates the folder. overwrite: allow to replace
+    an existing run. profile: write the timeline.
     """
 
     path: Path
@@ -29,25 +29,25 @@ class Opening(NamedTuple):
 
     @property
     def named(self) -> str:
-        """The folder as people name it: by its URI, where it has one."""
+        """The folder's name for people: its URI, if it has one."""
         return named(self.path)
 
     def absolute(self) -> Opening:
-        """The same for a process that works in another folder."""
+        """Return the same with an absolute path, for a process with another working directory."""
         return self._replace(path=self.path.absolute())
 
 
 @contextmanager
 def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tuple[RunFolder, ServerState | None]]:
-    """The run's folder, and the state to go on from; None before the first round.
+    """Yield the run's folder, and the state to continue from; None before the first round.
 
     Args:
         plan: the run.
         opening: its folder.
-        run: by which name it can be attached to.
+        run: the name by which a user attaches to it.
 
     Raises:
-        RunFolderError: another process writes to the folder; or it is there already, or is something else.
+        RunFolderError: another process writes to the folder; or it exists already, or is not a run's folder.
     """
     path, experiment = opening.path, plan.experiment
     with lock.locked(path, run):

@@ -1,7 +1,7 @@
-"""A round of a recorded run once more, or one client's update in it: in this process, bit for bit.
+"""Repeats a round of a recorded run, or one client's update in it, in this process, bit for bit.
 
-The state before the round is the newest checkpoint that is not later, run on to the round where need be. So breakpoints
-in a module or a loss stop where a run that went wrong went wrong.
+The replay starts from the newest checkpoint that is not later than the round, and runs up to the round if necessary. So
+a breakpoint in a module or a loss stops at the place where the run failed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from raysim.server.sums import Sums
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """What a client sent: its update y_i - x by name, before clipping, after an adversary had its way.
+    """A client's upload: its update y_i - x by name, after an adversary's attack and before clipping.
 
-    chunk: ids of the clients it was trained with. rejected: the update is not finite, and is not given.
+    chunk: ids of the clients of its chunk. rejected: the update is not finite, and is left out.
     """
 
     index: int
@@ -46,7 +46,7 @@ class ClientUpdate:
 
 
 def replay_round(plan: Plan, path: Path, index: int) -> Finished:
-    """The round as it was, evaluated as the last one of a run is."""
+    """Repeat a round; it is evaluated like the last round of a run."""
     with _aside(plan, path) as plan:
         state = state_before(plan, path, index)
         (finished,) = _run(plan, state, index + 1)
@@ -54,7 +54,7 @@ def replay_round(plan: Plan, path: Path, index: int) -> Finished:
 
 
 def replay_client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
-    """One client's update; its whole chunk is trained, because that fixes the bits.
+    """Repeat one client's update; its whole chunk is trained, because the chunk fixes the bits.
 
     Raises:
         RunFolderError: the client was not in the round's cohort.
@@ -90,7 +90,7 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
             sent = phase.broadcast(state, repeats, positions.tolist(), sums)
             sums = (*sums, executor.result(executor.submit(Job("train", sent, chunks, costs))).value)
         sent = training.broadcast(state, repeats, positions.tolist(), sums)
-        # What the client sent: before clipping, and once, however often it was drawn.
+        # The client's upload: before clipping, and once, even if the client was drawn several times.
         sent = replace(sent, limits=UNLIMITED, repeats={})
         made = Pool(plan, device, "this process", memory).run("train", sent, number, chunks[number], kept)
     members = tuple(train.id_of(p) for p in chunks[number])
@@ -110,8 +110,8 @@ def _did_not_count(plan: Plan, client: str, index: int) -> str:
 
 @contextmanager
 def _aside(plan: Plan, path: Path) -> Iterator[Plan]:
-    """The plan with what clients remember read from the run, and written elsewhere."""
-    if not plan.algorithm().remembers:
+    """Yield a plan that reads client states from the run, and writes them elsewhere."""
+    if not plan.algorithm().state_vectors:
         yield plan
         return
     with TemporaryDirectory(prefix="raysim-") as scratch:
@@ -119,7 +119,7 @@ def _aside(plan: Plan, path: Path) -> Iterator[Plan]:
 
 
 def state_before(plan: Plan, path: Path, index: int) -> ServerState:
-    """The state that round `index` started from.
+    """Return the state before round `index`.
 
     Raises:
         RunFolderError: the run has no such round.
@@ -152,7 +152,7 @@ def _nearest(path: Path, fingerprint: str, index: int) -> ServerState | None:
 
 
 def _run(plan: Plan, state: ServerState, rounds: int, folder: RunFolder | None = None) -> Sequence[Finished]:
-    """Run on to so many finished rounds."""
+    """Run until this number of rounds is finished."""
     shorter = replace(plan, experiment=plan.experiment.model_copy(update={"rounds": rounds}))
     engine = plan.experiment.engine
     with (

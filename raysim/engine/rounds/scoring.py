@@ -1,4 +1,4 @@
-"""A round's evaluations: which clients of which splits, sent out as jobs, and collected as metrics and rows."""
+"""Evaluates a round: submits the clients of the evaluated splits as jobs, and collects metrics and rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Units(NamedTuple):
 
 
 def plan_units(plan: Plan) -> Units:
-    """What every evaluation of the run scores: the same clients each time. Splits without examples are left out."""
+    """Plan the units of the run's evaluations: the same clients each time. Splits without examples are left out."""
     section = plan.experiment.evaluation
     units = {}
     for name in evaluated_splits(plan):
@@ -54,7 +54,7 @@ def _personal_units(plan: Plan) -> dict[str, tuple[personalised.Unit, ...]]:
 
 
 def submit(plan: Plan, executor: Executor, state: ServerState, average: Weights | None, units: Units) -> dict[str, int]:
-    """Send the state's model to be scored, and what is scored beside it; a ticket for each name in the metrics."""
+    """Submit the evaluations of the state's model, and of its average; returns a ticket by name."""
     tickets = {}
     for prefix, weights in (("eval", state.weights), ("eval_average", average)):
         if weights is not None:
@@ -73,7 +73,7 @@ def submit(plan: Plan, executor: Executor, state: ServerState, average: Weights 
 def collect(
     plan: Plan, executor: Executor, index: int, tickets: Mapping[str, int]
 ) -> tuple[dict[str, float], pa.Table | None, tuple[Outcome, ...]]:
-    """Wait for the scores, by "eval/<split>" and its kin: metrics, rows by client (None without tickets), and costs."""
+    """Wait for the scores; returns metrics as "eval/<split>/...", rows by client (None without tickets), and costs."""
     metrics: dict[str, float] = {}
     tables, outcomes, own = [], [], plan.metrics()
     percentiles = plan.experiment.evaluation.percentiles
@@ -89,7 +89,7 @@ def collect(
             metrics |= evaluate.summarise(after, name, percentiles) | _pooled(own, after, name, index)
             continue
         scores = evaluate.per_client(outcome.value)
-        # Rows are of the model that is broadcast.
+        # Rows show the model that is broadcast.
         if prefix == "eval":
             tables.append(_rows(plan, own, index, split, scores))
         metrics |= evaluate.summarise(scores, name, percentiles) | _pooled(own, scores, name, index)
@@ -97,7 +97,7 @@ def collect(
 
 
 def _pooled(own: Metrics, scores: ClientScores, name: str, index: int) -> dict[str, float]:
-    """The figures of one's own over all clients: each the value of all their sums."""
+    """Return user-defined metrics over all clients: each is the value of the clients' total sums."""
     examples = int(scores.examples.sum())
     return {
         f"{name}/{column}": _figure(column, metric, sums.sum(axis=0), examples, name, index)
@@ -106,7 +106,7 @@ def _pooled(own: Metrics, scores: ClientScores, name: str, index: int) -> dict[s
 
 
 def _by_client(own: Metrics, scores: ClientScores, clients: Sequence[str], index: int) -> dict[str, list[float]]:
-    """The figures of one's own, one per row."""
+    """Return user-defined metrics, one per row."""
     sizes = scores.examples.tolist()
     return {
         column: [

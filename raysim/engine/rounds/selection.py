@@ -1,7 +1,7 @@
-"""Who of a round's cohort trains: who stays, and whose reports the server waits for; and what clients transfer.
+"""Selects the clients of a cohort that train, by dropout and by the simulated devices; counts the bytes they transfer.
 
-A pure function of experiment, round and cohort. It is known before anybody trains, so clients whose reports do not
-count are not trained at all.
+The selection is a pure function of experiment, round and cohort. It is known before training, so raysim does not train
+clients whose reports do not count.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from raysim.systems.times import Load
 
 
 class Selection(NamedTuple):
-    """positions: who trains, in order of drawing. repeats: who was drawn more than once, and how often.
+    """positions: the clients that train, in sampling order. repeats: number of draws of clients drawn more than once.
 
-    asked: how many clients received the model. metrics: what the simulated world says of the round. abandoned: too few
-    reports came, so that nobody counts.
+    asked: number of clients that received the model. metrics: of the simulated devices. abandoned: too few reports
+    arrived, so none counts.
     """
 
     positions: Positions
@@ -35,7 +35,7 @@ class Selection(NamedTuple):
 
 
 def select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: int) -> Selection:
-    """Who of the cohort trains; however often a client was drawn, it trains once."""
+    """Select the clients that train; a client that was drawn several times trains once."""
     members, first, counts = np.unique(cohort, return_index=True, return_counts=True)
     repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
     asked = cohort[np.sort(first)]
@@ -60,7 +60,7 @@ def select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: int
 
 
 def _load(plan: Plan, algorithm: Algorithm, asked: Positions, round_index: int) -> Load:
-    """What the round asks of these clients: full gradients take one more pass over a client's examples."""
+    """Return the load of these clients: a phase of full gradients is one more pass over a client's examples."""
     sizes = plan.dataset.train.sizes(asked)
     examples = plan.experiment.client.examples_at(sizes, plan.local_steps(asked, round_index))
     examples = examples + (len(algorithm.phases) - 1) * sizes
@@ -73,9 +73,9 @@ def _size(plan: Plan, round_index: int) -> int:
 
 
 def transfers(plan: Plan, traffic: tuple[int, int], cohort_size: int, senders: int | None = None) -> dict[str, float]:
-    """Bytes that the simulated clients of a round would transfer; `senders` of them stay to the end, by default all.
+    """Return the bytes that simulated clients would transfer; `senders` of them, by default all, stay to the end.
 
-    `traffic` is the algorithm's: vectors of the model's size beside the model, down and up.
+    `traffic` is the algorithm's: numbers of vectors of the model's size beside the model, down and up.
     """
     model, item_bytes = plan.model, plan.initial.params.element_size()
     vector_bytes = model.params.num_values * item_bytes

@@ -1,4 +1,4 @@
-"""SIGTERM means what Ctrl-C means: a run that a scheduler ends leaves a checkpoint."""
+"""Makes SIGTERM act like Ctrl-C, so a run that a scheduler ends leaves a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Inside, SIGTERM raises KeyboardInterrupt; a handler that the script set itself is left alone."""
+    """Raise KeyboardInterrupt at SIGTERM inside the block; a script's handler is left alone."""
     at_its_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if not at_its_default or threading.current_thread() is not threading.main_thread():
         yield

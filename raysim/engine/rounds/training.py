@@ -1,4 +1,4 @@
-"""A round's training: who takes part, in which chunks, and its phases one after the other."""
+"""Trains a round: chooses its clients, cuts chunks, and runs its phases one after the other."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from raysim.server.sums import Sums
 
 @dataclass(frozen=True)
 class Training:
-    """A round whose first phase is under way; there is no ticket where nobody is left of the cohort.
+    """A round in its first phase; `ticket` is None if no client of the cohort trains.
 
-    selected: the clients of the cohort that take part. chunks, costs, bounds: of the jobs.
-    probe: the ticket of all training clients' updates, in rounds that measure them. times_lost: how often the round was
-    trained before, for updates that went with a node.
+    selected: the clients of the cohort that train. chunks, costs, bounds: of the jobs.
+    probe: the ticket of the probe, in rounds with one. times_lost: number of times that the round was trained before,
+    and updates were lost with a node.
     """
 
     ticket: int | None
@@ -49,9 +49,9 @@ def begin(
     keep: bool,
     probe: int | None = None,
 ) -> Training:
-    """Choose the cohort, plan its chunks, and send them out; with `keep` the updates can be looked at again.
+    """Choose the cohort, plan its chunks, and submit them; with `keep`, workers keep the updates.
 
-    `probe`: the ticket of the round's probe, where that is under way already.
+    `probe`: the ticket of the round's probe, if it was submitted already.
     """
     watch = Stopwatch()
     with watch.phase("sample"):
@@ -75,7 +75,7 @@ def begin(
 def _submit(
     algorithm: Algorithm, executor: Executor, state: ServerState, training: Training, sums: tuple[Sums, ...]
 ) -> int:
-    """Send out the phase that comes after those whose sums are there; only the last one's updates are kept."""
+    """Submit the phase that follows those with sums; workers keep only the updates of the last phase."""
     phase = algorithm.phases[len(sums)]
     selected = training.selected
     sent = phase.broadcast(state, selected.repeats, selected.positions.tolist(), sums)
@@ -86,7 +86,7 @@ def _submit(
 def wait(
     plan: Plan, algorithm: Algorithm, executor: Executor, state: ServerState, training: Training
 ) -> tuple[Outcome, ...]:
-    """Wait for every phase, each of which is told the sums of those before it; one outcome for each."""
+    """Wait for every phase, and send each one the sums of those before it; returns one outcome for each."""
     with training.watch.phase("train"):
         if training.ticket is None:
             return (_nobody(plan),)
@@ -98,7 +98,7 @@ def wait(
 
 
 def _nobody(plan: Plan) -> Outcome:
-    """The outcome of a round without clients."""
+    """Return the outcome of a round without clients."""
     model = plan.model
     nothing = empty(model.params.size, model.buffers.size, model.counters.size, len(model.params.names))
     return Outcome(nothing, spans=(), workers=1)

@@ -1,4 +1,4 @@
-"""What a run says of itself while it goes on, and who is told."""
+"""Defines the status of a run on a cluster, and the functions that receive its progress."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ENDED: frozenset[Stage] = frozenset({"done", "stopped", "failed"})
 
 @dataclass(frozen=True)
 class UnderWay:
-    """A run on a cluster, as it stood when it was asked.
+    """The status of a run on a cluster, at one moment.
 
-    name: by which it is attached to. path: its folder, as `host` names it. folder: the same as people name it, which is
-    its URI where it has one. since_s: its start, by the Unix clock. rounds: finished, those before a resume included.
-    behind: where the run has ended and its URI lacks some of it, what and why, as its host says it.
+    name: by which a user attaches to it. path: its folder on `host`. folder: the folder's name for people, which is its
+    URI if it has one. since_s: its start, by the Unix clock. rounds: finished, including those before a resume. behind:
+    a message of its host, if the run has ended and its URI lacks files.
     """
 
     name: str
@@ -41,18 +41,18 @@ class UnderWay:
 
 
 def run_name(experiment: Experiment, path: Path) -> str:
-    """By which name a run can be attached to: the experiment's, with the folder's behind it where that is another.
+    """Return the name by which a user attaches to a run: the experiment's, plus the folder's if that differs.
 
-    So a trial is "three/trial-0", and a run in its default folder just "quickstart".
+    A trial is "three/trial-0", and a run in its default folder is "quickstart".
     """
     return experiment.name if path.name == experiment.name else f"{experiment.name}/{path.name}"
 
 
 @dataclass(frozen=True)
 class Watcher:
-    """What is told of a run.
+    """Functions that receive a run's progress.
 
-    started: once, where its workers run. row: every finished round.
+    started: called once, with the places of its workers. row: called with every finished round.
     """
 
     started: Callable[[list[str]], None]

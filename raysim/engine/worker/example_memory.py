@@ -1,6 +1,6 @@
-"""Decides which splits a process keeps on its device, as `engine.examples` says.
+"""Decides which splits a process keeps on its device, by `engine.examples`.
 
-Runs on the same data with the same setting share them."""
+Runs with the same data and the same setting share them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from raysim.engine.plan.plan import Plan, evaluated_splits
 log = logging.getLogger("raysim")
 
 UNASKED = 0.25
-"""Of the memory that this process may still use on a card, what a split may take under "auto"."""
+"""Under "auto", the largest share of a card's free memory that a split may take."""
 
 
 @dataclass
 class _Held:
-    """examples: of one dataset. tried: the splits that were uploaded, or were to be and did not fit."""
+    """examples: of one dataset. tried: the splits that were uploaded, or that did not fit."""
 
     examples: Examples
     tried: set[str] = field(default_factory=set)
@@ -31,7 +31,7 @@ class ExampleMemory:
     """The examples of a process's runs.
 
     Args:
-        share: of a card's memory, what this process may use, in (0, 1].
+        share: the share of a card's memory that this process may use, in (0, 1].
     """
 
     def __init__(self, share: float = 1.0) -> None:
@@ -39,7 +39,7 @@ class ExampleMemory:
         self._held: dict[tuple[str, str, torch.device], _Held] = {}
 
     def of(self, plan: Plan, device: torch.device) -> Examples:
-        """The run's examples; its splits are uploaded to `device` where they are to be, unless another run's were."""
+        """Return the run's examples; uploads the splits that belong on `device`, unless another run has done so."""
         key = plan.dataset.fingerprint, plan.experiment.engine.examples, device
         if key not in self._held:
             self._held[key] = _Held(Examples(plan.dataset))
@@ -51,7 +51,7 @@ class ExampleMemory:
         return held.examples
 
     def keep_only(self, fingerprints: Collection[str]) -> None:
-        """Let go of the examples of all other data: no run has them any more."""
+        """Release the examples of all other datasets: no run uses them any more."""
         self._held = {key: held for key, held in self._held.items() if key[0] in fingerprints}
 
     def _upload(self, examples: Examples, plan: Plan, name: str, device: torch.device) -> None:
@@ -72,22 +72,22 @@ class ExampleMemory:
     def _room_bytes(self, device: torch.device) -> float:
         free, total = torch.cuda.mem_get_info(device)
         allocated = torch.cuda.memory_allocated(device)
-        # What torch has from the card, and nobody has from torch, is free too.
+        # Memory that torch has reserved but not allocated is free too.
         unused = torch.cuda.memory_reserved(device) - allocated
         return min(free + unused, self._share * total - allocated)
 
 
 def stored_bytes(plan: Plan, name: str) -> int:
-    """What a split's examples take, as stored."""
+    """Return the bytes of a split's examples, as stored."""
     dataset = plan.dataset
     return int(dataset.split(name).sizes().sum()) * (dataset.x.example_bytes + dataset.y.example_bytes)
 
 
 def _to_upload(plan: Plan, device: torch.device) -> Iterator[str]:
-    """What is trained and scored on; unasked only that of which each client is met at least once on average."""
+    """Yield the splits for training and scoring; under "auto" only those that the run uses at least once on average."""
     e, dataset = plan.experiment, plan.dataset
-    asked = e.engine.examples == "device"
-    if not asked and (e.engine.examples == "host" or device.type != "cuda"):
+    on_device = e.engine.examples == "device"
+    if not on_device and (e.engine.examples == "host" or device.type != "cuda"):
         return
     scored = set(evaluated_splits(plan))
     if e.evaluation.fine_tuning is not None:
@@ -98,5 +98,5 @@ def _to_upload(plan: Plan, device: torch.device) -> Iterator[str]:
             continue
         clients = e.evaluation.clients
         whole = name in scored and (clients == "all" or clients >= len(split))
-        if asked or whole or (name == "train" and sum(size_at(t) for t in range(e.rounds)) >= len(split)):
+        if on_device or whole or (name == "train" and sum(size_at(t) for t in range(e.rounds)) >= len(split)):
             yield name

@@ -1,8 +1,7 @@
-"""Decides which runs go in lockstep: their clients are trained in one stack, each from its run's model and at its rate.
+"""Decides which runs go in lockstep: a worker trains their clients in one stack, each with its run's model and rate.
 
-Runs in lockstep differ in learning rates of their clients, in what their servers do, or in nothing but weights. In a
-round in which they have the same chunks, the same batches go through all their models (client/trainers/stacked.py,
-compiled.py).
+Runs in lockstep differ only in client learning rates, in the server, or in weights. In a round with equal chunks, the
+same batches go through all their models (client/trainers/stacked.py, compiled.py).
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ _OWN = ("name", "rounds", "trials", "server", "tuning")
 
 
 def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
-    """Equal for runs that may go in lockstep; None for a run that goes by itself.
+    """Return a key that is equal for runs that may go in lockstep; None for a run that goes alone.
 
-    With `exact`, such runs have the bits that each has alone on every processor: the kernel trains a client without a
-    look at the others, while products of a stack of clients may be cut up by how many there are.
+    With `exact`, a run in lockstep has the bits that it has alone, on every processor: the kernel trains each client
+    independently, while the bits of a product over a stack may depend on the number of clients.
 
-    Clients that remember, passes before training, updates that are looked at again, and samplers that learn keep a run
-    by itself; and so do a trainer that cannot train a client from several starts, and a client optimizer that is no
-    built-in one, which may not take a rate for each row.
+    A run goes alone if its clients keep state, if it has several phases, if it keeps updates, or if its sampler learns.
+    It also goes alone if its trainer cannot train a client from several starts, or if its client optimizer is not a
+    built-in one, because that may not accept a rate for each row.
     """
     e = plan.experiment
     plain = rule_for(e.client, sums_gradients=False, product_makes_step=True).plain
@@ -37,7 +36,7 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
         not (plan.choice.trainer == "stacked" or (plan.choice.trainer == "compiled" and plain))
         or not corrections.make(e.client.correction).only_pulls
         or not optimizers.OPTIMIZERS.is_built_in(e.client.optimizer)
-        or plan.algorithm().remembers
+        or plan.algorithm().state_vectors
         or plan.keeps_updates
         or plan.learns
         or e.engine.cuda_graphs
@@ -62,6 +61,6 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
 
 
 def starts_at_once(plan: Plan, clients: int) -> int:
-    """How many runs' models a stack of so many clients of each should hold."""
+    """Return the number of runs whose models a stack should hold, with this number of clients of each."""
     numbers = STACK_NUMBERS[choose_device(plan.experiment.engine.gpus_per_worker).type]
     return max(1, numbers // (max(1, clients) * plan.initial.params.numel()))

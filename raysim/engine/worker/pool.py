@@ -1,4 +1,4 @@
-"""A pool of simulated clients on one device: trains chunks and scores evaluation slices. Knows nothing of Ray."""
+"""Defines a pool of simulated clients on one device: it trains chunks and scores slices of evaluations, without Ray."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from raysim.server.sums import Sums
 
 log = logging.getLogger("raysim")
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 class Pool:
-    """Everything a worker keeps between calls: the trainer with its buffers, and a module for evaluation.
+    """The objects that a worker keeps between calls: the trainer with its buffers, and a module for evaluation.
 
     Args:
         plan: the run.
         device: where clients are trained.
-        worker: how errors name this pool.
-        memory: where this process has examples; it is asked for them with the first unit, as they may take a while.
+        worker: the name of this pool in errors.
+        memory: the examples of this process; the first unit loads them, because this may take a while.
         partner: the pool of another run in lockstep with this one: they share a trainer.
     """
 
@@ -58,13 +58,13 @@ class Pool:
         self._device = device
         self._worker = worker
         self._algorithm = plan.algorithm()
-        self._seen = partial(augment.evaluated, plan.experiment.client.augment)
-        self._store = plan.client_store() if self._algorithm.remembers else None
+        self._augment = partial(augment.evaluated, plan.experiment.client.augment)
+        self._store = plan.client_store() if self._algorithm.state_vectors else None
         self._loaded = _to(plan.initial, device, copy=True)
         self._trainer: Trainer = self._make_trainer() if partner is None else partner._trainer
         self._gradients = None
         if len(self._algorithm.phases) > 1:
-            self._gradients = self._made(ClientSection(), sums_gradients=True)
+            self._gradients = self._trainer_for(ClientSection(), sums_gradients=True)
         self._metrics = plan.metrics()
         self._module = bind(plan.model, self._loaded, device).eval()
         self._bench = self._make_bench()
@@ -87,14 +87,14 @@ class Pool:
         unit: Any,
         kept: list[Tensor] | None,
     ) -> Any:
-        """Carry out one unit; a training unit puts its updates into `kept`, an empty list, where one is given.
+        """Carry out one unit; a training unit appends its updates to the list `kept`, unless that is None.
 
         Raises:
-            ClientError: user code failed; says where, with its traceback.
+            ClientError: user code failed; names the place, with its traceback.
         """
 
         def work() -> Any:
-            # Modules draw from torch's generator: theirs is put back, so a script's own draws are not disturbed.
+            # Modules draw from torch's generator: it is restored, so the script's draws do not change.
             with torch.random.fork_rng(devices=[]):
                 if kind == "train":
                     assert isinstance(broadcast, Broadcast)
@@ -104,27 +104,27 @@ class Pool:
                 return self._runners[kind](broadcast, unit)
 
         try:
-            return self._with_room(work)
+            return self._retry_without_examples(work)
         except ClientFailure as failure:
             raise ClientError(self._describe(kind, failure, broadcast.round, index, unit)) from failure.__cause__
 
     def train_with(
         self, pools: Sequence[Pool], broadcasts: Sequence[Broadcast], index: int, chunk: Chunk
     ) -> list[Sums]:
-        """Train a chunk of all runs in lockstep, whose pools share this one's trainer: each one's sums, in order.
+        """Train a chunk of all runs in lockstep, whose pools share this one's trainer; returns their sums, in order.
 
         Args:
             pools: of the runs; this pool is the first.
-            broadcasts: theirs, of the same round.
+            broadcasts: of the runs, of the same round.
             index: of the chunk, in all runs.
-            chunk: who is trained.
+            chunk: its clients.
 
         Raises:
-            ClientError: as `run`.
+            ClientError: see `run`.
         """
         assert isinstance(self._trainer, LockstepTrainer)
         sent = [replace(broadcast, weights=_to(broadcast.weights, self._device)) for broadcast in broadcasts]
-        starts = [LocalStart(own.weights, own.lr) for own in sent]
+        starts = [LocalStart(broadcast.weights, broadcast.lr) for broadcast in sent]
         trainer = self._trainer
 
         def work() -> list[local_training.Trained]:
@@ -132,12 +132,12 @@ class Pool:
             return local_training.train_each(trainer, starts, clients, self._plan.model.params)
 
         try:
-            each = self._with_room(work)
+            each = self._retry_without_examples(work)
             return [
-                pool._algorithm.phases[own.phase]
-                .local(LocalContext(self._trainer, trained=trained), pool._examples, own, chunk)
+                pool._algorithm.phases[broadcast.phase]
+                .local(LocalContext(self._trainer, trained=trained), pool._examples, broadcast, chunk)
                 .sums
-                for pool, own, trained in zip(pools, sent, each, strict=True)
+                for pool, broadcast, trained in zip(pools, sent, each, strict=True)
             ]
         except ClientFailure as failure:
             raise ClientError(self._describe("train", failure, sent[0].round, index, chunk)) from failure.__cause__
@@ -146,12 +146,12 @@ class Pool:
     def _examples(self) -> Examples:
         return self._memory.of(self._plan, self._device)
 
-    def _with_room(self, work: Callable[[], Made]) -> Made:
-        """What `work` returns; where memory runs out with examples on the device, it is done again without them."""
+    def _retry_without_examples(self, work: Callable[[], Result]) -> Result:
+        """Call `work`; if memory runs out while examples are on the device, remove them and call it again."""
         try:
             return work()
         except torch.OutOfMemoryError as error:
-            # Not asked for before they were wanted: that would upload them first.
+            # Do not read the property if no unit has: that would upload the examples.
             if "_examples" not in vars(self) or not self._examples.let_go():
                 raise
             log.warning("%s: examples leave the device, and are sent chunk by chunk: %s", self._worker, error)
@@ -160,9 +160,9 @@ class Pool:
 
     def _make_trainer(self) -> Trainer:
         e = self._plan.experiment
-        return self._made(e.client, cuda_graphs=e.engine.cuda_graphs)
+        return self._trainer_for(e.client, cuda_graphs=e.engine.cuda_graphs)
 
-    def _made(self, section: ClientSection, sums_gradients: bool = False, cuda_graphs: bool = False) -> Trainer:
+    def _trainer_for(self, section: ClientSection, sums_gradients: bool = False, cuda_graphs: bool = False) -> Trainer:
         plan, made = self._plan, self._plan.minimised
         precision = plan.experiment.engine.precision
         like, objective = self._loaded, made.objective
@@ -175,7 +175,7 @@ class Pool:
         if tuning is None:
             return None
         section = fine_tuned(plan.experiment.client, tuning)
-        trainer = self._made(section)
+        trainer = self._trainer_for(section)
         return personalised.Bench(
             trainer,
             section,
@@ -184,7 +184,7 @@ class Pool:
             plan.model,
             plan.task,
             plan.experiment.seed,
-            self._seen,
+            self._augment,
             self._metrics,
         )
 
@@ -203,17 +203,17 @@ class Pool:
         if self._store is None or sent.phase + 1 < len(self._algorithm.phases):
             return nullcontext()
         params = sent.weights.params
-        # Only its length and dtype are asked for.
-        like = torch.empty(self._algorithm.remembers * len(params), dtype=params.dtype, device="meta")
+        # Only its length and dtype are used.
+        like = torch.empty(self._algorithm.state_vectors * len(params), dtype=params.dtype, device="meta")
         if sent.measures:
             return nullcontext(self._store.reader(sent.places, like))
         return self._store.chunk(sent.round, index, chunk, sent.places, like)
 
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
-        for own, sent in zip(_vectors(self._loaded), _vectors(broadcast.weights), strict=True):
-            own.copy_(sent)
+        for loaded, sent in zip(_vectors(self._loaded), _vectors(broadcast.weights), strict=True):
+            loaded.copy_(sent)
         task, params = self._plan.task, self._loaded.params
-        return evaluate.evaluate(self._module, task, self._examples, unit, params, self._seen, self._metrics)
+        return evaluate.evaluate(self._module, task, self._examples, unit, params, self._augment, self._metrics)
 
     def _personalise(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
         assert self._bench is not None
@@ -246,12 +246,12 @@ def _to(weights: Weights, device: torch.device, copy: bool = False) -> Weights:
 
 
 def _rows(shard: Shard) -> Tensor:
-    """(M, P_s), in order of unit: the order of the sums' facts, whoever trained what."""
+    """Return the rows (M, P_s) in the order of units, which is the order of the sums' facts."""
     by_unit = {unit: rows for part in shard.parts for unit, rows in part.items()}
     return torch.cat([by_unit[unit] for unit in sorted(by_unit)])
 
 
 def sharded(rows: Mapping[int, Sequence[Tensor]], bounds: Sequence[Bounds]) -> list[Part]:
-    """Updates by unit cut into one part per shard, each in memory of its own."""
+    """Cut updates by unit into one part per shard, each in separate memory."""
     stacked = {unit: torch.stack(list(updates)).cpu() for unit, updates in rows.items() if updates}
     return [{unit: matrix[:, a:b].contiguous() for unit, matrix in stacked.items()} for a, b in bounds]

@@ -1,4 +1,4 @@
-"""Joining or starting a Ray cluster, and the preflight: what was asked for against what Ray has."""
+"""Joins or starts a Ray cluster, and compares the requested resources with those of Ray."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REACH_S = 5.0
 """How long a cluster's address may take to answer."""
 
 WAIT_FOR_RESOURCES_S = 60.0
-"""How long resources that others hold are waited for."""
+"""How long to wait for resources that others hold."""
 
 GROW_S = 5.0
 """How often a run that grows looks for room."""
@@ -31,7 +31,7 @@ GROW_S = 5.0
 
 @dataclass(frozen=True)
 class Placement:
-    """How many pools, and the share of a node that each one is pinned to. grows: more of them where nodes join."""
+    """Number of pools, and the share of a node for each. grows: start more pools when nodes join."""
 
     workers: int
     cpus: float
@@ -41,11 +41,11 @@ class Placement:
 
 @contextmanager
 def connected(address: str | None) -> Iterator[None]:
-    """Be connected to Ray inside, and leave everything outside as it was.
+    """Connect to Ray inside the block; change nothing outside it.
 
     Args:
-        address: None starts a cluster on this machine that ends with the block (or uses the connection that the script
-            already has); "auto" or "host:port" joins a running one.
+        address: None starts a cluster on this machine that ends with the block (or uses the script's existing
+            connection); "auto" or "host:port" joins a running one.
 
     Raises:
         ResourceError: no cluster answers at the address, or it does not accept this user's token.
@@ -60,9 +60,9 @@ def connected(address: str | None) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # At every start Ray warns that tokens are on, and how to switch them off: they are meant to be on.
+    # Ray warns at every start that token authentication is on, which is intended.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
-    # A dashboard may only be asked for, or not, where a cluster is started.
+    # Ray accepts this option only when it starts a cluster.
     dashboard = False if address is None else None
     try:
         _reach(address)
@@ -82,17 +82,17 @@ def connected(address: str | None) -> Iterator[None]:
 
 
 def _reach(address: str | None) -> None:
-    """OSError at once where nothing listens at host:port: Ray itself would try for minutes."""
+    """Raise OSError at once if nothing listens at host:port: Ray itself would try for minutes."""
     host, colon, port = (address or "").rpartition(":")
     if colon and port.isdigit() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=REACH_S).close()
 
 
 def place(engine: EngineSection) -> Placement:
-    """Resolve "auto" against the cluster, and check that it can ever hold the workers.
+    """Resolve "auto" for this cluster, and check that it is large enough for the workers.
 
     Raises:
-        ResourceError: says what was asked for and what Ray has.
+        ResourceError: it is too small; the error has the requested and the existing resources.
     """
     total = ray.cluster_resources()
     gpus, gpus_each = total.get("GPU", 0.0), engine.gpus_per_worker
@@ -106,14 +106,14 @@ def place(engine: EngineSection) -> Placement:
 
 
 class Growth:
-    """Nodes that join are used: a run that takes whatever there is looks, now and then, whether there is more."""
+    """Finds room for further workers when nodes join, for runs with engine.workers = "auto"."""
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
         self._looked_s = time.monotonic()
 
     def lacking(self, num_starting: int) -> int:
-        """How many more workers there could be, beside those that are starting."""
+        """Return the number of workers for which there is room, beside those that are starting."""
         if not self._placement.grows or time.monotonic() - self._looked_s < GROW_S:
             return 0
         self._looked_s = time.monotonic()
@@ -127,12 +127,12 @@ def _room(cpus_each: float, gpus_each: float) -> int:
 
 
 def actor_options(placement: Placement) -> dict[str, Any]:
-    """How an actor of a worker is asked for: on the node that has most room, fractions of a card packed there."""
+    """Return Ray's options of a worker's actor: on the node with most room, fractions of a card packed there."""
     return {
         "num_cpus": placement.cpus,
         "num_gpus": placement.gpus,
         "scheduling_strategy": "SPREAD",
-        # raysim alone retries: Ray's own retry would run a method again on a fresh actor, unseen and uncounted.
+        # Only raysim retries: it would not notice or count a retry of Ray on a new actor.
         "max_restarts": 0,
         "max_task_retries": 0,
     }
@@ -154,7 +154,7 @@ def wait_for_pools(references: list[ray.ObjectRef[Whereabouts]], placement: Plac
     """Wait until every pool has started; returns where each one runs.
 
     Raises:
-        ResourceError: others hold what the pools need for longer than WAIT_FOR_RESOURCES_S.
+        ResourceError: others hold the necessary resources for longer than WAIT_FOR_RESOURCES_S.
     """
     deadline = time.monotonic() + WAIT_FOR_RESOURCES_S
     ready, waiting = ray.wait(references, num_returns=len(references), timeout=deadline - time.monotonic())
@@ -169,9 +169,10 @@ def wait_for_pools(references: list[ray.ObjectRef[Whereabouts]], placement: Plac
 
 
 def no_worker() -> str:
-    """What to say when every worker is gone, and none could be started in its place."""
+    """Return the message when every worker is lost, and no other can start."""
     free = ray.available_resources()
     return (
         f"All workers were lost, and for {WAIT_FOR_RESOURCES_S:g} s the cluster had no room for another: "
-        f"{free.get('CPU', 0):g} CPU and {free.get('GPU', 0):g} GPU are free. What was checkpointed can be resumed."
+        f"{free.get('CPU', 0):g} CPU and {free.get('GPU', 0):g} GPU are free. The "
+        f"run can be resumed from its last checkpoint."
     )

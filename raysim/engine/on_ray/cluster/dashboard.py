@@ -1,6 +1,6 @@
-"""The run's newest figures as metrics of Ray, which its dashboard and Prometheus read: raysim_loss{run="quickstart"}.
+"""Publishes a run's newest figures as metrics of Ray, for its dashboard and Prometheus: raysim_loss{run="quickstart"}.
 
-Ray exports them where it is installed as `ray[default]`; elsewhere they go nowhere, at no cost.
+Ray exports them if it is installed as `ray[default]`; otherwise they cost nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from raysim.run_folder.records import EVALUATIONS
 
 PREFIX = "raysim_"
 SHOWN = ("loss", "accuracy", "clients", "rejected", "retries", "wall_time_s", "idle_fraction")
-"""Of a round's figures; and what its evaluations came to."""
+"""The published figures of a round, beside those of its evaluations."""
 
 
 class Dashboard:
-    """Gauges of one run, made as their figures appear.
+    """Gauges of one run, created when their figures appear.
 
     Args:
         run: the name that tells runs on one cluster apart, as the tag `run`.
@@ -31,7 +31,7 @@ class Dashboard:
         self._gauges: dict[str, Gauge] = {}
 
     def row(self, row: Mapping[str, Any]) -> None:
-        """Show a finished round; a figure that it lacks keeps its last value."""
+        """Publish a finished round; a missing figure keeps its last value."""
         for name, value in figures(row).items():
             if name not in self._gauges:
                 self._gauges[name] = Gauge(name, description=f"raysim: {name}", tag_keys=("run",))

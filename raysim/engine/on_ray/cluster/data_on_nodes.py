@@ -1,7 +1,7 @@
-"""Data on the nodes of a cluster: a prepared dataset that a node's disk does not hold is fetched there, once.
+"""Sends data to the nodes of a cluster: a node fetches a prepared dataset once, if its disk has no copy.
 
-It comes from the store of the script that started the run ($RAYSIM_STORE), else from the driver's node, in blocks
-through Ray; raysim/data/copies.py checks it. Arrays in memory travel as they are.
+It fetches from the store of the script that started the run ($RAYSIM_STORE), else from the driver's node, in blocks
+through Ray; raysim/data/copies.py checks the copy. Arrays in memory are sent directly.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ BLOCKS_AHEAD = 4
 
 @dataclass(frozen=True)
 class SentDataset:
-    """A dataset on its way.
+    """A dataset that was sent.
 
-    dataset: a reference to it, to be followed once its places are there. places: the folders that it maps. node: where
-    they all are. store: the URI where they may be besides.
+    dataset: a reference to it; get it after its folders were fetched. places: the folders that it maps. node: the node
+    that has them all. store: the URI of a store that may have them too.
     """
 
     dataset: Any
@@ -52,7 +52,7 @@ class SentDataset:
 
 @dataclass(frozen=True)
 class SentPlan:
-    """A plan on its way: `plan` has no data."""
+    """A plan that was sent: `plan` has no data."""
 
     plan: Plan
     data: SentDataset
@@ -60,9 +60,9 @@ class SentPlan:
 
 @dataclass(frozen=True)
 class SentRuns:
-    """What a worker is told of several runs before the first segment.
+    """The data of several runs, which a worker receives before the first segment.
 
-    datasets: theirs. log_level: from which on raysim's log says something, as where the runs were started.
+    datasets: of the runs. log_level: of raysim's log, as in the process that started the runs.
     """
 
     datasets: tuple[SentDataset, ...]
@@ -70,18 +70,18 @@ class SentRuns:
 
 
 def send_plan(plan: Plan, data: SentDataset | None = None) -> SentPlan:
-    """Put a plan where every node can have it; to be called where the data are, see `send`, unless they were sent."""
+    """Put a plan where every node can get it. Call it on the node with the data, see `send`, unless they were sent."""
     without_data: Any = replace(plan, dataset=None)  # type: ignore[arg-type]
     return SentPlan(without_data, data or send(plan.dataset))
 
 
 def receive_plan(sent: SentPlan) -> Plan:
-    """The plan, on a node that may have to fetch its data first; see `receive`."""
+    """Return the plan, on a node that may have to fetch its data first; see `receive`."""
     return replace(sent.plan, dataset=receive(sent.data))
 
 
 def send(dataset: FederatedDataset) -> SentDataset:
-    """Put a dataset where every node can have it; those that are there now fetch what they lack before this returns.
+    """Put a dataset where every node can get it; the present nodes fetch missing folders before this returns.
 
     Raises:
         DataError: a file is damaged at its source.
@@ -89,7 +89,7 @@ def send(dataset: FederatedDataset) -> SentDataset:
     here = ray.get_runtime_context().get_node_id()
     own = SentDataset(ray.put(dataset), _places(dataset), here, store_uri())
     others = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] != here and node["Resources"].get("CPU")]
-    # Before any pool waits: it would seem not to start.
+    # Before the pools start: a pool that fetches would seem not to start.
     fetches = [_on_node(_fetch, node["NodeID"]).remote(own) for node in others] if own.places else []
     for fetch in fetches:
         try:
@@ -97,13 +97,13 @@ def send(dataset: FederatedDataset) -> SentDataset:
         except exceptions.RayTaskError as error:
             raise_again(error)
         except exceptions.RayError as error:
-            # A node that is gone needs no data; one that comes back fetches them when a pool starts there.
+            # A lost node needs no data; if it returns, it fetches them when a pool starts there.
             log.warning("a node left while it fetched data: %s", error)
     return own
 
 
 def receive(data: SentDataset) -> FederatedDataset:
-    """The dataset, mapped from this node's disk; fetched first where that has no whole copy.
+    """Return the dataset, mapped from this node's disk; fetch it first if the disk has no complete copy.
 
     Raises:
         DataError: a file is damaged at its source.
@@ -121,7 +121,7 @@ def _fetch(data: SentDataset) -> None:
 
 
 def _on_shared_disk(place: SplitPlace) -> bool:
-    """Whether a folder that is in no cache is reachable here by the path that it has there."""
+    """Whether a folder outside the caches has the same path on this node."""
     if place.key != place.fingerprint:
         return False
     try:
@@ -170,7 +170,7 @@ def _on_node(function: Any, node: str, **options: Any) -> Any:
 
 
 def _places(dataset: FederatedDataset) -> tuple[SplitPlace, ...]:
-    """The prepared folders that a pickle of the dataset refers to, whatever lies around their splits."""
+    """Find the prepared folders to which a pickle of the dataset refers, however its splits are wrapped."""
     found: dict[str, SplitPlace] = {}
 
     def note(split: ArrowSplit) -> Any:
@@ -179,6 +179,6 @@ def _places(dataset: FederatedDataset) -> tuple[SplitPlace, ...]:
 
     plain: Any = cloudpickle.CloudPickler
     noting = type("Noting", (plain,), {"dispatch_table": {**plain.dispatch_table, ArrowSplit: note}})
-    # Into the void; arrays in memory are passed over.
+    # The pickle is discarded; arrays in memory are skipped.
     noting(io.BytesIO(), protocol=5, buffer_callback=lambda buffer: None).dump(dataset)
     return tuple(found.values())

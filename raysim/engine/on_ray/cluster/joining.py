@@ -1,6 +1,6 @@
-"""Calls `ray.init` as raysim needs it.
+"""Calls `ray.init` with raysim's settings.
 
-A cluster of the script's own is on loopback, without needless processes, and Ray does not handle SIGTERM."""
+A cluster that a script starts listens on loopback only, has no unnecessary processes, and does not handle SIGTERM."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ray._private import ray_constants
 from ray._private.node import Node
 
 LOCAL = "local"
-"""The address of a cluster of the script's own."""
+"""The address of a cluster that this script starts."""
 
 LOOPBACK = "127.0.0.1"
 
 NEEDLESS = ("start_monitor", "start_api_server")
-"""What starts the autoscaler's monitor and the dashboard's server, Python processes of 80 to 90 MB each: a cluster of
-one machine does not scale, and raysim asks for no dashboard. `ray.init` would wait seconds for the server."""
+"""Methods that start the autoscaler's monitor and the dashboard's server, Python processes of 80 to 90 MB each. A
+cluster of one machine does not scale, raysim needs no dashboard, and `ray.init` would wait seconds for the server."""
 
 
 _ONE_AT_A_TIME = threading.Lock()
-"""What is changed of Ray meanwhile is changed for all threads."""
+"""The changes to Ray inside `init` affect all threads."""
 
 
 def init(address: str, **settings: Any) -> None:
     """Join the cluster at the address, or start one; see `ray.init` for the settings and errors.
 
-    A cluster that is started here has one machine: all of its processes listen on loopback only. It has no dashboard.
+    A cluster started here has one machine. All its processes listen on loopback only. It has no dashboard.
     """
     with _ONE_AT_A_TIME, _own_sigterm():
         if address == LOCAL:
@@ -56,7 +56,7 @@ def _on_one_machine() -> Iterator[None]:
 
 @contextmanager
 def _without_needless() -> Iterator[None]:
-    # There is no public switch for either. A Ray that names them otherwise starts them, and nothing else changes.
+    # Ray has no public option for either. A Ray with other method names starts them, and nothing else changes.
     before = {name: vars(Node)[name] for name in NEEDLESS if name in vars(Node)}
     for name in before:
         setattr(Node, name, lambda node, *args, **settings: None)
@@ -69,7 +69,7 @@ def _without_needless() -> Iterator[None]:
 
 @contextmanager
 def _own_sigterm() -> Iterator[None]:
-    # ray.init puts a handler of its own in place, and leaves it there.
+    # ray.init installs a handler, and does not remove it.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

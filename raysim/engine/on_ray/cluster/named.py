@@ -1,4 +1,4 @@
-"""Names of runs on a cluster: each is a detached driver's, in a namespace of raysim's own."""
+"""Names runs on a cluster: a run has the name of its detached driver, in raysim's namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raysim.errors import UnknownRunError
 NAMESPACE = "raysim"
 
 ANSWER_S = 5.0
-"""How long a driver may take to say how it stands; one that is out of reach is passed over."""
+"""How long a driver may take to report its status; an unreachable one is skipped."""
 
 FREE_S = 5.0
 """How long a name may take to be free again."""
@@ -28,7 +28,7 @@ def start(wanted: str, start_as: Callable[[str], Any]) -> tuple[Any, str]:
 
     Args:
         wanted: the name.
-        start_as: starts a driver under a name; ValueError where that is taken.
+        start_as: starts a driver under a name; raises ValueError if that is taken.
     """
     _end_ended(wanted)
     for number in itertools.count(1):
@@ -45,10 +45,10 @@ def start(wanted: str, start_as: Callable[[str], Any]) -> tuple[Any, str]:
 
 
 def find(name: str) -> Any:
-    """The driver of the run.
+    """Return the driver of the run.
 
     Raises:
-        UnknownRunError: there is none of that name; says which there are.
+        UnknownRunError: no run has that name; the error lists the names.
     """
     try:
         return ray.get_actor(name, namespace=NAMESPACE)
@@ -61,9 +61,9 @@ def find(name: str) -> Any:
 
 
 def under_way() -> list[UnderWay]:
-    """The runs that go on, oldest first."""
-    told = [run for name in _names() if (run := _told(name)) is not None and run.stage not in ENDED]
-    return sorted(told, key=lambda run: run.since_s)
+    """Return the runs that have not ended, oldest first."""
+    runs = [run for name in _names() if (run := _about(name)) is not None and run.stage not in ENDED]
+    return sorted(runs, key=lambda run: run.since_s)
 
 
 def _names() -> set[str]:
@@ -71,19 +71,19 @@ def _names() -> set[str]:
     return {actor["name"] for actor in actors if actor["namespace"] == NAMESPACE}
 
 
-def _told(name: str) -> UnderWay | None:
+def _about(name: str) -> UnderWay | None:
     try:
         driver: Any = ray.get_actor(name, namespace=NAMESPACE)
-        told: UnderWay = ray.get(driver.about.remote(), timeout=ANSWER_S)
+        run: UnderWay = ray.get(driver.about.remote(), timeout=ANSWER_S)
     except (ValueError, exceptions.GetTimeoutError, exceptions.RayActorError):
         return None
-    return told
+    return run
 
 
 def _end_ended(name: str) -> None:
-    """A driver whose run has ended, and that only waits to be asked about it, gives its name up."""
-    told = _told(name) if name in _names() else None
-    if told is None or told.stage not in ENDED:
+    """End the driver of an ended run, which frees its name."""
+    run = _about(name) if name in _names() else None
+    if run is None or run.stage not in ENDED:
         return
     ray.kill(ray.get_actor(name, namespace=NAMESPACE))
     deadline = time.monotonic() + FREE_S

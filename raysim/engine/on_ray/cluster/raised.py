@@ -1,4 +1,4 @@
-"""What was raised in another process: raysim's own errors come as they were raised there, a driver's death is named."""
+"""Raises errors of other processes here: raysim's errors unchanged, a driver's death with its own message."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _NO_MODULE = re.compile(r"No module named '([^']+)'")
 
 
 def cause_of(error: exceptions.RayTaskError) -> BaseException | None:
-    """What the other process raised; None where it cannot travel."""
-    # A RayTaskError that was made of the class of its cause is of that class too, with Ray's text.
+    """Return the error of the other process; None if it cannot be pickled."""
+    # Ray derives a RayTaskError from the class of its cause too, with Ray's text.
     return getattr(error, "cause", None)
 
 
 def unimportable(error: Exception) -> ExperimentError | None:
-    """What to say of a module that could not be imported where something was sent; None where that was not it."""
+    """Return the error for a module that a worker cannot import; None if the cause is another."""
     found = _NO_MODULE.search(str(error))
     if found is None:
         return None
@@ -32,33 +32,33 @@ def unimportable(error: Exception) -> ExperimentError | None:
 
 
 def own_error(error: exceptions.RayTaskError) -> RaysimError | None:
-    """The error of raysim's that the other process raised, or should have; None where it is another's."""
+    """Return the error of raysim that the other process raised, or should have raised; None if it is another error."""
     cause = cause_of(error)
     if isinstance(cause, exceptions.RaySystemError):
-        # It could not take in what was sent. User code that fails there is told by errors of raysim's.
+        # It could not unpickle its arguments. Failing user code raises an error of raysim instead.
         return unimportable(error)
     return cause if isinstance(cause, RaysimError) else None
 
 
 def raise_again(error: exceptions.RayTaskError) -> NoReturn:
-    """Raise it here as it was raised there; another's than raysim's with the traceback from there."""
-    own = own_error(error)
-    if own is not None:
-        raise own from None
+    """Raise an error of raysim unchanged; any other error with the traceback of the other process."""
+    known = own_error(error)
+    if known is not None:
+        raise known from None
     raise error
 
 
 def answer(reference: Any, folder: str | None = None) -> Any:
-    """What the driver answers.
+    """Wait for the driver's answer.
 
     Args:
         reference: to the answer.
-        folder: of its run, as people name it; None where it has none, or is not known.
+        folder: the name of its run's folder for people; None if there is none, or it is not known.
 
     Raises:
-        RaysimError: what went wrong there.
-        ExperimentError: it cannot import something that was sent.
-        WorkerLostError: its process is no more.
+        RaysimError: the driver raised this error.
+        ExperimentError: it cannot import a module that it needs.
+        WorkerLostError: its process died.
     """
     try:
         return ray.get(reference)

@@ -1,4 +1,4 @@
-"""Checks before anything starts that what a script passes can be sent to workers, and finds what cannot."""
+"""Checks before a run that a script's parts can be sent to workers, and finds the object that cannot."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from raysim.engine.plan.plan import Plan
 from raysim.errors import ExperimentError
 
 DEPTH = 8
-"""Objects within objects are looked at so far."""
+"""Depth to which objects within objects are examined."""
 
 
 def check(plan: Plan) -> None:
-    """Pickle each part that a script has passed, as it will be sent.
+    """Pickle each part that a script has passed.
 
     Raises:
-        ExperimentError: one cannot be; names the keyword, the object inside, and how to mend it.
+        ExperimentError: a part cannot be pickled; the error names the keyword, the object inside, and a remedy.
     """
     for keyword, passed in _passed(plan):
         if (error := _failure(passed)) is not None:
@@ -43,7 +43,7 @@ def _passed(plan: Plan) -> Iterator[tuple[str, Any]]:
 
 
 def _failure(given: Any) -> str | None:
-    """Why it cannot be pickled; None where it can."""
+    """Return why an object cannot be pickled; None if it can."""
     try:
         cloudpickle.dumps(given)
     except Exception as error:
@@ -51,19 +51,19 @@ def _failure(given: Any) -> str | None:
     return None
 
 
-def _culprit(given: Any, said: str) -> str:
-    """The innermost object that cannot be pickled, and where it is."""
+def _culprit(given: Any, description: str) -> str:
+    """Describe the innermost object that cannot be pickled, and its place."""
     for _ in range(DEPTH):
         found = next(((name, inner) for name, inner in _inside(given) if _failure(inner) is not None), None)
         if found is None:
             break
         name, given = found
-        said = f"{name}, {_named(given)},"
-    return said
+        description = f"{name}, {_named(given)},"
+    return description
 
 
 def _inside(given: Any) -> Iterator[tuple[str, Any]]:
-    """What is pickled with an object, and how it is called."""
+    """Yield the objects that are pickled with an object, with their names."""
     match given:
         case functools.partial():
             yield "the function of a functools.partial", given.func
@@ -84,7 +84,7 @@ def _inside(given: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _variables(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """The variables around a function, and its defaults."""
+    """Yield the variables around a function, and its defaults."""
     whose = f"of the function {function.__qualname__}"
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # a variable that has no value yet

@@ -1,4 +1,4 @@
-"""Where a worker runs."""
+"""Defines the place where a worker runs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Whereabouts:
 
 
 def here(name: str) -> Whereabouts:
-    """Of the process that asks."""
+    """Return the place of this process."""
     return Whereabouts(name, ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id())
 
 
 def listed(places: Sequence[Whereabouts], nodes: Sequence[str]) -> list[str]:
-    """A line for each worker; several nodes are numbered as in `nodes`, as the records number them."""
+    """Return a line for each worker; on several nodes, with the node's number in `nodes`, as in the records."""
     several = len({place.node for place in places} | set(nodes)) > 1
     named = [f"{place.name} on {place.address}" for place in places]
     return [f"{name}, node {nodes.index(p.node)}" for name, p in zip(named, places, strict=True)] if several else named

@@ -1,4 +1,4 @@
-"""The driver's work: the loop, on pools that end with it. An actor of its own where a script pulls round by round."""
+"""Runs the loop on Ray, with pools that end with it. If a script pulls round by round, the driver is an actor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raysim.engine import wire
 from raysim.engine.job import Stopped
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.cluster.dashboard import Dashboard
-from raysim.engine.on_ray.executor.shell import Begun, OnRay
+from raysim.engine.on_ray.executor.shell import OnRay, StartedPools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
 from raysim.engine.rounds.finished import Finished
@@ -22,12 +22,12 @@ from raysim.run_folder.writer import RunFolder
 
 
 class Driver:
-    """Ends its pools; owns the run's folder while it writes to it. Moved by `next`; `stop` is heard meanwhile.
+    """Owns its pools and the open run folder. `next` runs a round; `stop` may be called meanwhile.
 
     Args:
         plan: the run.
         placement: where its pools go.
-        begun: its pools, where the script has started them; None starts them here.
+        started_pools: its pools, where the script has started them; None starts them here.
         opening: the run's folder, on this machine's paths; None writes nothing.
         name: by which others can attach to the run.
     """
@@ -36,11 +36,17 @@ class Driver:
         self,
         plan: Plan,
         placement: Placement,
-        begun: Begun | None,
+        started_pools: StartedPools | None,
         opening: Opening | None,
         name: str | None = None,
     ) -> None:
-        self._plan, self._placement, self._begun, self._opening, self._name = plan, placement, begun, opening, name
+        self._plan, self._placement, self._started_pools, self._opening, self._name = (
+            plan,
+            placement,
+            started_pools,
+            opening,
+            name,
+        )
         self._open = ExitStack()
         self._rounds: Generator[Finished] | None = None
         self._dashboard = Dashboard(plan.experiment.name)
@@ -48,18 +54,18 @@ class Driver:
         """While the run writes to it."""
 
     def start(self) -> list[str]:
-        """Wait for the pools; returns what each one says of itself. Nothing on the disk is touched before."""
+        """Wait for the pools; returns the place of each one. Nothing is written to the disk before."""
         # Not in the constructor: an error there reaches the script as a dead actor, without its type.
-        self._executor = OnRay(self._plan, self._placement, self._begun)
+        self._executor = OnRay(self._plan, self._placement, self._started_pools)
         self._open.callback(self._executor.close)
         return self._executor.started
 
     def open(self, overlap: bool) -> None:
-        """Open the folder, and find where to go on from.
+        """Open the folder, and find the state to continue from.
 
         Args:
-            overlap: begin a round before the one before it is evaluated. Not for readers who pull round by round, and
-                have the next one under way while they look at one: that would make two.
+            overlap: begin a round before the previous one is evaluated. Not for readers who pull round by round: their
+                next round is in training already, and this would make two.
         """
         plan, state = self._plan, None
         if self._opening is not None:
@@ -71,9 +77,9 @@ class Driver:
         self._open.callback(self._rounds.close)
 
     def next(self) -> Finished | None:
-        """Run one round; None after the last, or once it was told to stop."""
+        """Run one round; returns None after the last round, or after `stop`."""
         assert self._rounds is not None
-        # Reductions of the server step depend on the thread count too, and torch keeps it per calling thread.
+        # Reductions of the server step depend on the number of threads too, which torch keeps per calling thread.
         torch.set_num_threads(self._plan.experiment.engine.threads)
         try:
             finished = next(self._rounds, None)
@@ -96,9 +102,9 @@ class Driver:
         return None if finished is None else wire.pack(finished)
 
     def close(self) -> None:
-        """Checkpoint the last recorded round, let go of the folder, and end the pools."""
+        """Checkpoint the last recorded round, close the folder, and end the pools."""
         self._open.close()
 
     def stop(self) -> None:
-        """Ask the loop to end at once; what is left is a checkpoint of the last finished round."""
+        """Request the loop to end at once, with a checkpoint of the last finished round."""
         self._executor.stop.set()

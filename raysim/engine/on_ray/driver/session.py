@@ -1,4 +1,4 @@
-"""What the script does on its side: start a driver, watch it or pull from it, and stop it when asked to."""
+"""Controls a driver from the script: starts it, watches it or pulls rounds from it, and stops it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from raysim.engine.on_ray.cluster.cluster import connected, place
 from raysim.engine.on_ray.cluster.raised import answer
 from raysim.engine.on_ray.driver.driver import Driver
 from raysim.engine.on_ray.driver.watched import WatchedDriver
-from raysim.engine.on_ray.executor.shell import begin
+from raysim.engine.on_ray.executor.shell import start_pools
 from raysim.engine.plan.plan import Plan
-from raysim.engine.rounds.client_memory import with_states_folder
 from raysim.engine.rounds.finished import Finished
 from raysim.engine.rounds.opening import Opening
+from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.rounds.under_way import ENDED, NO_WATCHER, Stage, Watcher
 from raysim.errors import ExperimentError, RaysimError
 from raysim.experiment.experiment import Experiment
@@ -32,8 +32,8 @@ WATCHERS = 16
 """Calls that a driver answers at a time: each watcher has one waiting there."""
 
 BESIDE = "beside"
-"""The concurrency group of what a driver hears while it runs a round. All else takes turns on one thread: rows that
-several threads wrote in turn cost each of them memory that it keeps."""
+"""The concurrency group of calls that a driver answers while it runs a round. All other calls share one thread: each
+thread that writes rows would keep memory for it."""
 
 
 def run(
@@ -46,15 +46,15 @@ def run(
 ) -> Weights:
     """Run to the last round in a driver actor and return its weights.
 
-    On a cluster that outlives the script, which has an address, the run goes on should the script be killed.
+    On a cluster with an address, which outlives the script, the run continues if the script is killed.
 
     Args:
         plan: the run.
-        opening: its folder; nothing on the disk is touched until all pools have started.
-        address: of the cluster; None for one of the script's own.
-        watcher: told how the run goes on.
-        after: called in the driver with folder and experiment when the run has ended, however it did.
-        name: by which others can attach to the run, where there is an address; it gets a number if it is taken.
+        opening: its folder; nothing is written to the disk until all pools have started.
+        address: of the cluster; None starts one for this script.
+        watcher: receives the run's progress.
+        after: called in the driver with folder and experiment when the run has ended, also after an error.
+        name: the name by which others attach to the run, if there is an address; it gets a number if it is taken.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C or `raysim stop`, once the driver has checkpointed the last finished round.
@@ -96,17 +96,17 @@ def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Ex
 
 
 def follow(driver: Any, watcher: Watcher, run_folder: str, seen: int | None = None, until: Stage = "done") -> Stage:
-    """Watch a run until it has ended, or has come to a stage; returns the last one.
+    """Watch a run until it has ended, or has reached a stage; returns the last stage.
 
     Args:
         driver: its handle.
-        watcher: what is told.
-        run_folder: as people name it.
-        seen: the rounds that need not be told; None are those before this session.
-        until: a stage to leave at.
+        watcher: receives the run's progress.
+        run_folder: its name for people.
+        seen: number of rounds to skip; None skips those before this session.
+        until: the stage at which to return.
 
     Raises:
-        RaysimError: what the run failed with.
+        RaysimError: the run failed with this error.
     """
     stage: Stage = "starting"
     while stage not in ENDED and stage != until:
@@ -120,32 +120,34 @@ def follow(driver: Any, watcher: Watcher, run_folder: str, seen: int | None = No
 
 
 def stop(driver: Any, run_folder: str) -> None:
-    """Stop a run, and wait until its last finished round is checkpointed. One that has ended is left as it is.
+    """Stop a run, and wait until its last finished round is checkpointed. A run that has ended is not changed.
 
     Raises:
-        RaysimError: what it failed with, meanwhile or before.
+        RaysimError: the run failed with this error, meanwhile or before.
     """
     answer(driver.stop.remote(), run_folder)
     follow(driver, NO_WATCHER, run_folder)
 
 
 def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generator[Finished]:
-    """Pull round by round; the driver works on the next one while the reader looks at this one."""
+    """Pull round by round; the driver works on the next round while the reader uses this one."""
     sendable.check(plan)
     opening = None if opening is None else opening.absolute()
     path, run_folder = (None, None) if opening is None else (opening.path, opening.named)
     with connected(address), with_states_folder(plan, path) as plan:
         _check_shared(plan, path)
         placement = place(plan.experiment.engine)
-        driver = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(plan, placement, begin(plan, placement), opening)
+        driver = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(
+            plan, placement, start_pools(plan, placement), opening
+        )
         ahead: deque[Any] = deque()
         try:
             answer(driver.start.remote(), run_folder)
             answer(driver.open.remote(overlap=False), run_folder)
             ahead.append(driver.advance.remote())
             while True:
-                # The call for the next round waits behind the one for this, so that the driver begins it at once: a
-                # reader who looks at a round has one under way.
+                # The call for the next round waits behind this round's call, so the driver begins it at once, while
+                # the reader uses this round.
                 ahead.append(driver.advance.remote())
                 if (packed := answer(ahead[0], run_folder)) is None:
                     break
@@ -163,13 +165,13 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
 
 
 def _check_shared(plan: Plan, path: Path | None) -> None:
-    """Refuse several machines where clients remember in files that only this one sees."""
+    """Refuse several machines if clients keep state in files that only this machine can read."""
     machines = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
     if plan.states is not None and len(machines) > 1 and (path is None or folder.named(path) != str(path)):
         given = "" if path is None else f", but got {folder.named(path)}, whose copy is on one machine"
         raise ExperimentError(
-            f"Clients remember under this correction, and here they are on several machines: the run's folder "
-            f"(--path, path=) must be a path on a disk that all of them share{given}."
+            f"Clients keep state between rounds in this experiment, and the cluster has several machines: the run's "
+            f"folder (--path, path=) must be a path on a disk that all of them share{given}."
         )
 
 
@@ -178,9 +180,9 @@ def _start(
 ) -> tuple[Any, str]:
     placement = place(plan.experiment.engine)
     if name is None:
-        # The pools import what they need while the driver does. They end with this script, as such a run does anyway.
+        # The pools import their modules while the driver does. They end with this script, like the run.
         return _actor(WatchedDriver, max_concurrency=WATCHERS).remote(
-            plan, placement, begin(plan, placement), opening, after, None
+            plan, placement, start_pools(plan, placement), opening, after, None
         ), ""
 
     def start(name: str) -> Any:
@@ -194,7 +196,7 @@ def _start(
 
 def _actor(kind: type, **options: Any) -> Any:
     # Zero CPUs: a driver that took one would starve a pool. No restarts: a restarted driver would begin at round 0.
-    # This node: paths of the run folder and of prepared data mean what they mean to the script.
+    # This node: paths of the run folder and of prepared data are those of the script.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     fixed: Any = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": here}
     return ray.remote(**fixed, **options)(kind)

@@ -1,7 +1,7 @@
-"""The WatchedDriver: an actor that runs from its start to its end by itself, and tells whoever asks how it stands.
+"""Defines WatchedDriver, an actor that carries out a run by itself, and reports its status to watchers.
 
-Nobody has to watch. Detached, it outlives the script that started it, and ends itself: its pools with the run, its own
-process, which says what became of the run, a little later.
+It needs no watcher. A detached one outlives the script that started it. It ends its pools with the run, and its process
+a little later, so watchers can read how the run ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import ray
 from raysim.engine import wire
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.driver.driver import Driver
-from raysim.engine.on_ray.executor.shell import Begun
+from raysim.engine.on_ray.executor.shell import StartedPools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.opening import Opening
 from raysim.engine.rounds.under_way import ENDED, Stage, UnderWay
@@ -32,18 +32,18 @@ from raysim.storage.remote.folder import put_meanwhile, put_rest
 log = logging.getLogger("raysim")
 
 POLL_S = 0.5
-"""How long a watcher's question waits for news."""
+"""How long a watcher's call waits for news."""
 
 LINGER_S = 5.0
-"""How long a detached driver can still be asked about a run that has ended."""
+"""How long a detached driver still answers after its run has ended."""
 
 
 @dataclass(frozen=True)
 class News:
-    """What a watcher has not heard yet.
+    """News for a watcher.
 
-    workers: where they run; empty until they have started. rows: of the rounds that were finished since. seen: what to
-    ask with next; None before the run knows where it goes on.
+    workers: their places; empty until they have started. rows: of the rounds finished since the last call. seen: the
+    argument of the next call; None until the run has found the state to continue from.
     """
 
     stage: Stage
@@ -54,7 +54,7 @@ class News:
 
 @dataclass(frozen=True)
 class Remains:
-    """What an ended run leaves.
+    """The results of an ended run.
 
     params: by name, packed to travel. rounds, clients: the tables on record. behind: see `UnderWay`.
     """
@@ -66,28 +66,29 @@ class Remains:
 
 
 class WatchedDriver:
-    """Begins at once, and needs nobody: `watch`, `stop` and the others answer on threads of their own.
+    """Begins its run at once; `watch`, `stop` and the other methods answer on other threads.
 
     Args:
         plan: the run.
         placement: where its pools go.
-        begun: its pools, where the script has started them; None starts them here.
+        started_pools: its pools, where the script has started them; None starts them here.
         opening: its folder, on this machine's paths.
-        after: called with folder and experiment when the run has ended, however it did; an error in it is a warning.
-        name: by which the run is attached to. With a name it is detached, and ends itself; None leaves that to its
-            owner.
+        after: called with folder and experiment when the run has ended, also after an error; its own error is only
+            logged.
+        name: the name by which a user attaches to the run. With a name the driver is detached and ends itself; with
+            None its owner ends it.
     """
 
     def __init__(
         self,
         plan: Plan,
         placement: Placement,
-        begun: Begun | None,
+        started_pools: StartedPools | None,
         opening: Opening,
         after: Callable[[Path, Experiment], None],
         name: str | None,
     ) -> None:
-        self._driver = Driver(plan, placement, begun, opening, name)
+        self._driver = Driver(plan, placement, started_pools, opening, name)
         self._plan, self._opening, self._after, self._name = plan, opening, after, name
         self._since_s = time.time()
         self._news = threading.Condition()
@@ -101,7 +102,7 @@ class WatchedDriver:
         threading.Thread(target=self._work, daemon=True).start()
 
     def about(self) -> UnderWay:
-        """The run, and how it stands."""
+        """Return the run's status."""
         experiment, path, host = self._plan.experiment, self._opening.path, socket.gethostname()
         since_s, stage, rounds = self._since_s, self._stage, len(self._rows)
         return UnderWay(
@@ -109,14 +110,14 @@ class WatchedDriver:
         )
 
     def watch(self, stage: Stage, seen: int | None) -> News:
-        """What is new to a watcher, as soon as there is something, or after a moment.
+        """Return the news for a watcher, as soon as there are some, or after POLL_S.
 
         Args:
-            stage: the last one that it was told.
-            seen: the rounds that it was told, counted from the run's first; None wants those of this session.
+            stage: the last stage that the watcher received.
+            seen: number of rounds that it received, from the run's first; None stands for those before this session.
 
         Raises:
-            RaysimError: what the run failed with, once all its rounds were told.
+            RaysimError: the run failed with this error, and the watcher has received all rounds.
         """
         with self._news:
             self._news.wait_for(lambda: self._stage != stage or self._since(seen) or self._stage in ENDED, POLL_S)
@@ -125,24 +126,24 @@ class WatchedDriver:
                 raise self._error
             if seen is None and self._stage != "starting":
                 seen = self._first
-            # A failure is told last: whoever is told rows has to ask again.
+            # A failure comes last: a watcher that receives rows has to call again.
             stage = "running" if self._error is not None else self._stage
             return News(stage, self._workers, rows, None if seen is None else seen + len(rows))
 
     def weights(self) -> Any:
-        """Of the last finished round, packed."""
+        """Return the weights after the last finished round, packed."""
         return wire.pack(self._driver.weights)
 
     def remains(self) -> Remains:
-        """What the run leaves, once it has ended."""
+        """Return the results of the run after its end."""
         path, params = self._opening.path, self._driver.weights.to_named(self._plan.model)
         return Remains(wire.pack(params), records.read_rounds(path), records.read_clients(path), self._behind)
 
     def stop(self) -> None:
-        """Ask the run to end at once, with a checkpoint of the last finished round."""
+        """Request the run to end at once, with a checkpoint of the last finished round."""
         with self._news:
             if self._stage == "starting":
-                # Nothing was written, and workers that others hold may be waited for: there is nothing to wait for.
+                # Nothing was written. The start may wait for resources that others hold: do not wait for it.
                 self._stage = "stopped"
                 self._news.notify_all()
                 threading.Timer(2 * POLL_S, _end_this_process).start()
@@ -169,7 +170,7 @@ class WatchedDriver:
         except BaseException as error:
             stage, self._error = "failed", self._error or error
         if self._name is not None:
-            # Nobody else may be left to do so.
+            # The script may have ended.
             self._behind = put_rest(self._opening.path)
             if self._behind is not None:
                 log.warning("%s", self._behind)
@@ -185,7 +186,7 @@ class WatchedDriver:
         with self._news:
             stopped = self._stage == "stopped"
             if not stopped:
-                # A stop that comes now waits, and finds a run that can be stopped.
+                # `stop` waits for this lock, and then finds a run that it can stop.
                 self._driver.open(overlap=True)
                 assert self._driver.folder is not None
                 self._workers, self._rows = workers, self._driver.folder.rows
@@ -197,7 +198,7 @@ class WatchedDriver:
 
     def _draw(self) -> None:
         try:
-            # A folder elsewhere gets it too, though the script may be gone.
+            # The picture must also reach a remote folder; the script may have ended.
             with put_meanwhile(self._opening.path):
                 self._after(self._opening.path, self._plan.experiment)
         except Exception as error:
@@ -205,5 +206,5 @@ class WatchedDriver:
 
 
 def _end_this_process() -> None:
-    """End the actor, as somebody else would: its name is free again."""
+    """Kill this actor, which frees its name."""
     ray.kill(ray.get_runtime_context().current_actor)

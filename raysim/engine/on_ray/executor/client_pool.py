@@ -1,4 +1,4 @@
-"""ClientPool: the Ray actor around a run's pool, or the host of several. Adds up results until it is asked for them."""
+"""Defines ClientPool, the Ray actor around the pool of a run or the host of several; it adds up results."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ Packed = tuple[tuple[Node, Any], ...]
 
 @dataclass(frozen=True)
 class Order:
-    """What a call asks for: units by index, of a job of `num_units`; with `hand_over`, the results of all that is held
-    under the key come after. keep: bounds of the shards that updates are kept in."""
+    """The argument of a call: units by index, of a job of `num_units`.
+
+    hand_over: then hand over all results held under the key. keep: bounds of the shards of kept updates.
+    """
 
     key: Key
     num_units: int
@@ -43,11 +45,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a call came to.
+    """The result of a call.
 
-    done: when each unit began and ended, by the Unix clock; shorter than what was asked for where memory ran out.
-    parts: the maximal subtrees of the units done since the last time, if they were to be handed over. sums: a packed
-    record for each of them, where they come with the reply.
+    done: start and end of each completed unit, by the Unix clock; shorter than the order's units if memory ran out.
+    parts: if the order hands over, the maximal subtrees of the units completed since the last hand-over. sums: a packed
+    record for each part, if the sums travel with the reply.
     """
 
     done: tuple[tuple[float, float], ...]
@@ -57,12 +59,12 @@ class Reply:
 
 
 class ClientPool:
-    """Calls arrive in order; results of a job are folded as far as the tree allows and stay here until asked for.
+    """Carries out calls in order; folds a job's results as far as the tree allows, and holds them until the hand-over.
 
     Args:
-        sent: the run, or several; their data are fetched to this node where they are not here.
+        sent: the run, or several; data that this node lacks are fetched.
         index: the worker's number, for messages.
-        gpus: the share of a card that Ray gave; it caps this process's share of the card's memory.
+        gpus: the share of a card that Ray assigned; it caps this process's share of the card's memory.
     """
 
     def __init__(self, sent: SentPlan | SentRuns, index: int, gpus: float) -> None:
@@ -73,23 +75,23 @@ class ClientPool:
         self._broadcasts: dict[Key, Any] = {}
 
     def ready(self) -> Whereabouts:
-        """Where this pool runs, once it can work."""
+        """Return where this pool runs; the reply means that it can work."""
         return here(self._name)
 
     def work(self, order: Order, packed: Any) -> Reply:
         """Carry out units in order and hold their results, or hand them over with the reply.
 
-        `packed` is the job's broadcast, or None where a call before brought it; it is kept until the hand-over.
+        `packed` is the job's broadcast, or None if an earlier call brought it; the pool keeps it until the hand-over.
         """
         reply = self._carry_out(order, packed)
         sums = self._handed_over(order, reply)
         return replace(reply, parts=tuple(node for node, _ in sums), sums=sums)
 
     def work_apart(self, order: Order, packed: Any, apart: bool) -> tuple[Any, ...]:
-        """`work` that hands over objects of their own, which stay on this node until somebody asks for them.
+        """Do `work`, but hand over separate objects of Ray, which stay on this node until a process gets them.
 
         Returns reply, sums, and a shard of the updates for each of `order.keep`: a mapping from unit to packed rows.
-        Without `apart` the sums come with the reply.
+        Without `apart` the sums travel with the reply.
         """
         reply = self._carry_out(order, packed)
         rows = {} if reply.out_of_memory else self._rows.pop(order.key, {})
@@ -99,7 +101,7 @@ class ClientPool:
         return reply, sums if apart else (), *shards
 
     def combine(self, num_units: int, kind: Kind, *handed: Packed) -> Packed:
-        """Add up, as far as the tree allows, what workers of this node have handed over."""
+        """Add up, as far as the tree allows, the sums that workers of this node have handed over."""
         tree: TreeFold[Any] = TreeFold(num_units, COMBINE[kind])
         for sums in handed:
             for node, packed in sums:
@@ -107,12 +109,12 @@ class ClientPool:
         return _packed(tree)
 
     def drop(self, key: Key) -> None:
-        """Let go of all that is held under a key: somebody else has done it."""
+        """Release everything under a key: another worker has done the work."""
         for held in (self._held, self._rows, self._broadcasts):
             held.pop(key, None)
 
     def _handed_over(self, order: Order, reply: Reply) -> Packed:
-        """What is held under the order's key, if it is to be handed over; it is held no more."""
+        """Take the sums under the order's key out of the held ones, if the order hands over."""
         if order.hand_over:
             self._broadcasts.pop(order.key, None)
         if not order.hand_over or reply.out_of_memory or order.key not in self._held:
@@ -127,7 +129,7 @@ class ClientPool:
         for index, unit in order.units:
             start_s = time.time()
             if isinstance(unit, Shard):
-                # The updates lie in the object store; this node maps the shard, copies it once, and lets go of it.
+                # The updates are in the object store: this node maps the shard, copies it once, and releases it.
                 parts = [{i: wire.unpack(rows) for i, rows in part.items()} for part in ray.get(list(unit.parts))]
                 unit = replace(unit, parts=tuple(parts))
             rows: list[Tensor] | None = [] if order.keep else None
@@ -158,7 +160,7 @@ def _pool(sent: SentPlan, name: str, gpus: float) -> Run:
 def _host(sent: SentRuns, name: str, gpus: float) -> Run:
     logging.getLogger("raysim").setLevel(sent.log_level)
     for dataset in sent.datasets:
-        # Now, because a worker whose call takes that long would seem to hang.
+        # Now: later, a call that takes this long would look like a hanging worker.
         receive(dataset)
     host = Host(name, numerics.take_share(gpus))
     return lambda kind, states, index, segment, kept: host.advance(states, segment)

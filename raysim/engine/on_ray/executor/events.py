@@ -1,4 +1,4 @@
-"""Names what the rules of dispatch hear of (events), and what they have done about it (commands)."""
+"""Defines the events that the rules of dispatch receive, and the commands that they return."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import NamedTuple
 from raysim.engine.on_ray.executor.table import Call, Facts, Gather, JobState, Key, Work
 
 
-class Room(NamedTuple):
-    """There is room for so many more workers."""
+class CapacityAdded(NamedTuple):
+    """The cluster has room for this number of further workers."""
 
     workers: int
 
 
 class Submitted(NamedTuple):
-    """A job came."""
+    """A job was submitted."""
 
     ticket: int
     facts: Facts
 
 
 class Ready(NamedTuple):
-    """A worker replied that it is there, and on which node."""
+    """A worker has started, on this node."""
 
     call: int
     node: str
 
 
-class Worked(NamedTuple):
-    """A worker replied. seconds: of each unit that it carried out, in order. handed: units whose results it handed
-    over. Where memory ran out, it carried out fewer units than it was asked for, and handed over nothing."""
+class UnitsDone(NamedTuple):
+    """A worker replied. seconds: of each completed unit, in order. handed: units whose results it handed over. If
+    memory ran out, it completed only the first units of the call, and handed over nothing."""
 
     call: int
     seconds: tuple[float, ...]
@@ -38,40 +38,40 @@ class Worked(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """Results came from a node, or were lost with it."""
+    """Results arrived from a node, or were lost with it."""
 
     call: int
     lost: bool = False
 
 
 class WorkerLost(NamedTuple):
-    """A call ended without a reply; how: goes on after "worker 3 ..."."""
+    """A call ended without a reply; how: the rest of a message that begins with "worker 3"."""
 
     call: int
     how: str
 
 
 class Failed(NamedTuple):
-    """Units raised an error. updates_lost: of the updates that the job is to look at, some went with their node."""
+    """Units raised an error. updates_lost: kept updates that the job needs were lost with their node."""
 
     call: int
     error: Exception
     updates_lost: bool
 
 
-class Quiet(NamedTuple):
-    """Nobody replied for a moment."""
+class Timeout(NamedTuple):
+    """No reply arrived within the polling interval."""
 
 
-class Heard(NamedTuple):
-    """All replies that were there have been counted: work may be given out."""
+class RepliesRead(NamedTuple):
+    """All replies that had arrived are counted: units may be assigned."""
 
 
-Event = Room | Submitted | Ready | Worked | Gathered | WorkerLost | Failed | Quiet | Heard
+Event = CapacityAdded | Submitted | Ready | UnitsDone | Gathered | WorkerLost | Failed | Timeout | RepliesRead
 
 
 class Send(NamedTuple):
-    """Send a call; with `broadcast`, the job's broadcast goes with it. A worker's first call starts it."""
+    """Send a call, with the job's broadcast if `broadcast` is true. A worker's first call starts it."""
 
     number: int
     call: Call
@@ -79,40 +79,40 @@ class Send(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Have a worker let go of what it has under a key."""
+    """Make a worker release its results and its broadcast under a key."""
 
     worker: int
     key: Key
 
 
 class End(NamedTuple):
-    """End a worker. It may only be out of reach: ended for certain, nothing of it can be counted twice."""
+    """End a worker. It may only be unreachable; once it has ended, none of its results can be counted twice."""
 
     worker: int
 
 
 class Count(NamedTuple):
-    """The reply to this call counts: take what came with it, from a node."""
+    """The reply to this call counts: add the results that it brought from a node."""
 
     call: Work | Gather
     node: str
 
 
 class FinishJob(NamedTuple):
-    """All results of the job have arrived. workers: how many could work."""
+    """All results of the job have arrived. workers: number of available workers."""
 
     job: JobState
     workers: int
 
 
 class Warn(NamedTuple):
-    """Say it in the log."""
+    """Log a warning."""
 
     text: str
 
 
 class Raise(NamedTuple):
-    """Whoever waits for the job is to get this error; ticket: None is whoever waits for any job."""
+    """Raise this error to the caller that waits for the job; ticket None: to a caller that waits for any job."""
 
     error: Exception
     ticket: int | None

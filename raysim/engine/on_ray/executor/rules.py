@@ -1,8 +1,9 @@
-"""Decides what follows from an event: `change(table, event)` changes the table, and returns what is to be done.
+"""Decides what follows from an event: `change(table, event)` changes the table, and returns commands.
 
-Units are given out while there are any, then results are asked for. What a late worker has is given to an idle one too,
-and the first of them to reply counts; the other one's calls are *void*. What a lost worker, a lost node or a full card
-had to do is done again, within the budgets of `raysim.engine.failure`. The reasons are in docs/architecture.md.
+The rules assign units to workers while there are any; then workers hand over their results. If a worker is late, an
+idle worker carries out its units too. The first of the two to reply counts; the calls of the other are cancelled. After
+the loss of a worker or a node, or when a card's memory is full, the units run again, within the budgets of
+`raysim.engine.failure`. The reasons are in docs/architecture.md.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from raysim.engine.on_ray.executor.table import (
 )
 
 DEPTH = 2
-"""Calls with units that a worker has at a time: one running, one waiting, so that it never waits for the driver. Of
-segments it has one: they take seconds, in which another worker may come free."""
+"""Calls with units that a worker has at a time: one runs, one waits, so the worker never waits for the driver. A worker
+has one segment at a time: a segment takes seconds, and another worker may become free meanwhile."""
 
 WORTH_A_CALL_S = 0.01
 """Short units share a call until they are expected to take this long: a call itself costs about a millisecond."""
@@ -38,21 +39,21 @@ HOLD_S = 2.0
 """A worker hands over its results after this much work, so that losing it costs no more than that."""
 
 S_PER_BYTE = 2e-9
-"""What a sum costs to write, map, copy and add, in seconds a byte: the same kind of memory traffic everywhere."""
+"""Seconds a byte to write, map, copy and add a sum: the memory traffic is similar on all machines."""
 
 SLOW, SLOW_S = 3.0, 5.0
-"""Slow: it runs longer than this many times what is expected, and longer than this. A free worker does it too."""
+"""A call is slow after SLOW times its expected time, and SLOW_S seconds. A free worker then carries it out too."""
 
 HUNG, HUNG_S = 20.0, 60.0
-"""Hung: the same, and its worker is ended."""
+"""A call hangs after HUNG times its expected time, and HUNG_S seconds. Its worker is then ended."""
 
 HAND_OVER_S = 10.0
-"""What a call without units is expected to take, however large the results and the updates are."""
+"""Expected time of a call without units, however large the results and the updates are."""
 
 
 @dataclass
 class Turn:
-    """The table while an event changes it, and the commands so far. Functions that are passed a turn change the table,
+    """The table while an event changes it, and the commands so far. Functions with a turn as argument change the table,
     and the jobs and workers in it; all others change nothing."""
 
     table: DispatchTable
@@ -69,19 +70,19 @@ class Turn:
 
 
 def change(table: DispatchTable, event: events.Event, now_s: float) -> list[events.Command]:
-    """Change the table as an event has it; returns what is to be done, in this order."""
+    """Change the table as an event requires; returns the commands, in the order to carry them out."""
     turn = Turn(table, now_s)
     match event:
-        case events.Worked(number):
-            _count_worked(turn, event, _ended(turn, number))
-        case events.Heard():
-            _give_out(turn)
-        case events.Room(num):
+        case events.UnitsDone(number):
+            _count_done(turn, event, _ended(turn, number))
+        case events.RepliesRead():
+            _dispatch(turn)
+        case events.CapacityAdded(num):
             for _ in range(num):
                 _start(turn)
         case events.Submitted(ticket, facts):
             num = len(facts.costs)
-            schedule = Schedule(facts.costs, table.by_node(table.able()))
+            schedule = Schedule(facts.costs, table.by_node(table.available()))
             turn.table.jobs[ticket] = JobState(ticket, facts, schedule, dict.fromkeys(range(num), WAITING))
         case events.Ready(number, node):
             start = turn.table.calls.pop(number)
@@ -100,22 +101,22 @@ def change(table: DispatchTable, event: events.Event, now_s: float) -> list[even
             lose(turn, worker, "worker_lost", how)
         case events.Failed(number, error, updates_lost):
             _count_failed(turn, _ended(turn, number), error, updates_lost)
-        case events.Quiet():
-            _look_for_late(turn)
-            if turn.table.able():
-                turn.table.seen_s = now_s
+        case events.Timeout():
+            _check_late_workers(turn)
+            if turn.table.available():
+                turn.table.last_alive_s = now_s
     return turn.commands
 
 
-# Giving out
+# Assigning units
 
 
 def next_for(job: JobState, worker: int, table: DispatchTable) -> tuple[int, ...]:
-    """Take units for one more call of the worker from the job's schedule: one, or several short ones."""
+    """Take units for one more call of the worker from the job's schedule: one unit, or several short ones."""
     taken: list[int] = []
     expected_s = 0.0
     while not taken or expected_s < WORTH_A_CALL_S:
-        # Only the first unit of a call may come from another worker: it may be idle, and what follows is its own.
+        # Only the first unit of a call may come from another worker's region: then this worker may be idle.
         unit = job.schedule.take(worker, math.inf if taken else least_to_take(job))
         if unit is None:
             break
@@ -127,73 +128,72 @@ def next_for(job: JobState, worker: int, table: DispatchTable) -> tuple[int, ...
 def least_to_take(job: JobState) -> float:
     """The cost that must be left in another worker's region before a free worker takes from it.
 
-    Less than that takes no longer than sending and adding the two more records that it causes, of 12 bytes a number
-    (float64 sums, float32 unit updates) where the model has 4.
+    Taking causes two more records to be sent and added, with 12 bytes a number (float64 sums, float32 unit updates);
+    the model has 4. A smaller cost is carried out sooner than that.
     """
     sums_s = 2 * 3 * job.facts.num_bytes * S_PER_BYTE
     return sums_s * job.done_cost / job.busy_s if job.busy_s else 0.0
 
 
-def _give_out(turn: Turn) -> None:
-    """Fill every worker's queue; where a job has nothing left to give, ask for its results."""
+def _dispatch(turn: Turn) -> None:
+    """Fill every worker's queue; if a job has no waiting unit, have its results handed over."""
     jobs = list(turn.table.jobs.values())
-    loads = turn.table.able() if any(len(job.schedule) for job in jobs) else {}
+    loads = turn.table.available() if any(len(job.schedule) for job in jobs) else {}
     for job in jobs:
-        while len(job.schedule) and _give_a_call_each(turn, job, loads):
+        while len(job.schedule) and _assign_a_call_each(turn, job, loads):
             pass
         if not len(job.schedule):
-            for worker in turn.table.unasked(job):
-                _give(turn, worker, job, (), hand_over=True)
+            for worker in turn.table.without_hand_over(job):
+                _assign(turn, worker, job, (), hand_over=True)
             _gather(turn, job)
 
 
-def _give_a_call_each(turn: Turn, job: JobState, loads: dict[int, int]) -> bool:
-    """Give every worker one more call, where there are units for it, and count it among its `loads`; returns whether
-    there were for any."""
+def _assign_a_call_each(turn: Turn, job: JobState, loads: dict[int, int]) -> bool:
+    """Send one more call to every worker that has units to take, and count it in `loads`; returns whether any had."""
     table, runs, depth = turn.table, set(job.facts.runs), 1 if job.facts.runs else DEPTH
-    # Whoever had the runs before still has what it made for them.
-    able = sorted(loads, key=lambda worker: -len(runs & table.workers[worker].runs))
-    taken = {worker: next_for(job, worker, table) for worker in able if loads[worker] < depth}
+    # A worker that had the runs before has kept their data.
+    order = sorted(loads, key=lambda worker: -len(runs & table.workers[worker].runs))
+    taken = {worker: next_for(job, worker, table) for worker in order if loads[worker] < depth}
     for worker, units in taken.items():
         if units:
-            _give(turn, worker, job, units, hand_over=not len(job.schedule))
+            _assign(turn, worker, job, units, hand_over=not len(job.schedule))
             loads[worker] += 1
     return any(taken.values())
 
 
-def _give(
-    turn: Turn, worker: int, job: JobState, units: tuple[int, ...], hand_over: bool, copies: int | None = None
+def _assign(
+    turn: Turn, worker: int, job: JobState, units: tuple[int, ...], hand_over: bool, late_worker: int | None = None
 ) -> None:
-    """Have a worker carry out units, its own or those that `copies` is late with."""
+    """Send a call with units to a worker. `late_worker`: the units are copies of that worker's."""
     table, state = turn.table, turn.table.workers[worker]
-    # What is added up on a node first, stays there; a small object would come to the driver with the reply anyway.
+    # Results that are first added up on their node stay there. Small ones would travel with the reply in any case.
     apart = hand_over and job.facts.results == "gathered" and state.node != table.nodes[0]
-    apart = apart and len(table.able_on(state.node)) > 1
-    call = Work(worker, job.ticket, units, hand_over, apart, copies, job.facts.work, job.cost(units))
+    apart = apart and len(table.available_on(state.node)) > 1
+    call = Work(worker, job.ticket, units, hand_over, apart, late_worker, job.facts.work, job.cost(units))
     idle = not any(other.worker == worker and type(other) is Work and other.units for other in table.calls.values())
-    new = bool(units) and call.key not in state.told
+    new = bool(units) and call.key not in state.broadcasts
     number = turn.send(call, new)
-    if copies is None:
+    if late_worker is None:
         job.move(units, Unit("called", number, worker))
-    # A worker lets go of the broadcast when it hands over; should there be more units after all, it is told again.
-    state.told = state.told - {call.key} if hand_over else state.told | {call.key}
+    # A worker releases the broadcast at the hand-over; if more units follow after all, it is sent again.
+    state.broadcasts = state.broadcasts - {call.key} if hand_over else state.broadcasts | {call.key}
     state.runs |= set(job.facts.runs)
     if idle:
         state.since_s = turn.now_s
-    if hand_over and copies is None:
+    if hand_over and late_worker is None:
         state.held_s = 0.0
 
 
 def _gather(turn: Turn, job: JobState) -> None:
-    """Where nothing more of the job comes from a node, have what lies there added up and sent."""
+    """When no more results of the job will be added on a node, add up the ones there and send them to the driver."""
     if job.facts.results != "gathered":
         return
     table = turn.table
     busy = {table.workers[call.worker].node for call in table.awaited(job.ticket) if isinstance(call, Work)}
-    for node, handed in table.lying(job).items():
+    for node, handed in table.to_gather(job).items():
         if node in busy:
             continue
-        here = table.able_on(node)
+        here = table.available_on(node)
         if len(handed) > 1 and here:
             turn.send(Gather(min(here, key=here.__getitem__), job.ticket, node, tuple(handed)))
         else:
@@ -204,40 +204,40 @@ def _gather(turn: Turn, job: JobState) -> None:
 # Replies
 
 
-def _count_worked(turn: Turn, event: events.Worked, call: Work) -> None:
+def _count_done(turn: Turn, event: events.UnitsDone, call: Work) -> None:
     table, number = turn.table, event.call
-    failed_copy = call.copies is not None and event.out_of_memory
+    failed_copy = call.late_worker is not None and event.out_of_memory
     if failed_copy:
         turn.commands.append(events.Drop(call.worker, call.key))
-    if call.void or failed_copy:
+    if call.cancelled or failed_copy:
         return
     job, worker, took_s = table.jobs[call.ticket], table.workers[call.worker], sum(event.seconds)
     turn.commands.append(events.Count(call, worker.node))
     done, again = call.units[: len(event.seconds)], call.units[len(event.seconds) :]
-    # Ray may show a worker's replies out of order: what a later call has handed over already is held no more.
+    # Ray may deliver a worker's replies out of order: a later call may have handed these results over already.
     held = [unit for unit in done if job.units[unit].call == number and job.units[unit].state == "called"]
     job.done_cost += job.cost(done)
     job.busy_s += took_s
     if job.done_cost:
-        table.s_per_cost |= dict.fromkeys(job.facts.measured, job.busy_s / job.done_cost)
+        table.seconds_per_cost |= dict.fromkeys(job.facts.measured, job.busy_s / job.done_cost)
     if event.out_of_memory:
         job.move(held, Unit("held", number, call.worker))
-        _redo_unfinished(turn, job, call.worker, again)
+        _retry_unfinished(turn, job, call.worker, again)
         return
-    if call.copies is None:
-        _call_off(turn, job, call.worker)
+    if call.late_worker is None:
+        _end_race(turn, job, call.worker)
     else:
-        _win(turn, job, call, event.handed)
+        _accept_copy(turn, job, call, event.handed)
     if call.hand_over:
-        # What came, not what was asked for: a unit that ran out of memory before the call is not in it.
+        # Not the units of the call: one of them may have run out of memory in an earlier call.
         where = Unit("on_node", number, node=worker.node) if call.apart else Unit("arrived", number)
         job.move(event.handed, where)
     else:
         job.move(held, Unit("held", number, call.worker))
         worker.held_s += took_s
-        if worker.held_s > HOLD_S and held and number > table.asked(job.ticket).get(call.worker, -1):
-            _give(turn, call.worker, job, (), hand_over=True)
-    _finish_if_whole(turn, job)
+        if worker.held_s > HOLD_S and held and number > table.hand_overs(job.ticket).get(call.worker, -1):
+            _assign(turn, call.worker, job, (), hand_over=True)
+    _finish_if_complete(turn, job)
 
 
 def _count_gathered(turn: Turn, job: JobState, gather: Gather, lost: bool) -> None:
@@ -248,56 +248,56 @@ def _count_gathered(turn: Turn, job: JobState, gather: Gather, lost: bool) -> No
     turn.commands.append(events.Count(gather, gather.node))
     for unit in units:
         job.units[unit] = Unit("arrived", job.units[unit].call)
-    _finish_if_whole(turn, job)
+    _finish_if_complete(turn, job)
 
 
 def _count_failed(turn: Turn, call: Work, error: Exception, updates_lost: bool) -> None:
-    if call.copies is not None:
-        # It did the units by another name, of which an abandoned job does not know.
+    if call.late_worker is not None:
+        # Copies have a key of their own, which the end of the job does not drop.
         turn.commands.append(events.Drop(call.worker, call.key))
-    if call.void:
+    if call.cancelled:
         return
     job = turn.table.jobs[call.ticket]
     _fail(turn, job, UpdatesLost(job.facts.round) if updates_lost else error)
 
 
 def _fail(turn: Turn, job: JobState, error: Exception) -> None:
-    """End a job with an error. A run that has the workers to itself ends too, unless it is to make updates again."""
+    """End a job with an error. If the workers have only one run, it ends too, unless it can train the updates again."""
     ticket = job.ticket if job.facts.runs or isinstance(error, UpdatesLost) else None
     if ticket is not None:
         for worker in turn.table.workers:
-            _void(turn, worker, job)
-        _void_copies(turn, job)
+            _cancel(turn, worker, job)
+        _cancel_copies(turn, job)
         del turn.table.jobs[ticket]
     turn.commands.append(events.Raise(error, ticket))
 
 
-def _finish_if_whole(turn: Turn, job: JobState) -> None:
-    """A job whose results are all there comes to its end."""
-    # The results may be whole before the last call has said how long it took.
+def _finish_if_complete(turn: Turn, job: JobState) -> None:
+    """End a job if all its results have arrived."""
+    # The results may be complete before the reply of the last call, which brings its times.
     table = turn.table
     if len(job.schedule) or table.awaited(job.ticket):
         return
     if all(unit.state == "arrived" for unit in job.units.values()):
         del table.jobs[job.ticket]
-        turn.commands.append(events.FinishJob(job, max(1, len(table.able()))))
+        turn.commands.append(events.FinishJob(job, max(1, len(table.available()))))
 
 
 # Late workers
 
 
 def is_slow(running_s: float, expected_s: float | None) -> bool:
-    """Whether units that were to take `expected_s` (None: never measured) are worth doing twice."""
+    """Whether units with the expected time `expected_s` (None: not measured) should be carried out twice."""
     return expected_s is not None and running_s > max(SLOW_S, SLOW * expected_s)
 
 
 def is_hung(running_s: float, expected_s: float | None) -> bool:
-    """Whether a call that was to take `expected_s` will never end."""
+    """Whether a call with the expected time `expected_s` counts as one that will never end."""
     return expected_s is not None and running_s > max(HUNG_S, HUNG * expected_s)
 
 
-def _look_for_late(turn: Turn) -> None:
-    """Have what takes too long done by a worker that has nothing to do; end a worker that will never reply."""
+def _check_late_workers(turn: Turn) -> None:
+    """Assign a slow worker's units to an idle worker too; end a worker that hangs."""
     table = turn.table
     for worker in list(table.workers):
         calls = (call for call in table.calls.values() if isinstance(call, Work) and call.worker == worker)
@@ -314,56 +314,56 @@ def _look_for_late(turn: Turn) -> None:
 
 
 def _race(turn: Turn, job: JobState, late: int) -> None:
-    """Give all that a late worker has of a job to an idle one as well, where there is one."""
+    """Assign all units that a late worker has of a job to an idle worker too, if there is one."""
     units = job.of_worker(late)
-    idle = turn.table.by_node(worker for worker, load in turn.table.able().items() if worker != late and not load)
-    # Each of two loops on one segment would sweep the other's files of client states.
+    idle = turn.table.by_node(worker for worker, load in turn.table.available().items() if worker != late and not load)
+    # Two loops on one segment would delete each other's files of client states.
     if job.facts.runs or not units or not idle or late in job.raced:
         return
     job.raced |= {late}
-    # What it would have done next is anyone's.
+    # Any worker may take the late worker's waiting units.
     job.schedule.lose(late, ())
     what = f"worker {late} is late with {len(units)} chunk(s); worker {idle[0]} does them too"
     turn.commands.append(events.Warn(what))
-    _give(turn, idle[0], job, tuple(sorted(units)), hand_over=True, copies=late)
+    _assign(turn, idle[0], job, tuple(sorted(units)), hand_over=True, late_worker=late)
 
 
-def _win(turn: Turn, job: JobState, call: Work, handed: Iterable[int]) -> None:
-    """A worker was first with what another one is late with."""
-    late = call.copies
+def _accept_copy(turn: Turn, job: JobState, call: Work, handed: Iterable[int]) -> None:
+    """Use the results of a worker that carried out a late worker's units first; cancel the late worker's calls."""
+    late = call.late_worker
     assert late is not None
     turn.commands.append(events.Warn(f"worker {call.worker} was first with what worker {late} is late with"))
     job.raced -= {late}
-    # The late one may have been given more since.
+    # Further units may have been assigned to the late worker since.
     others = job.of_worker(late) - set(handed)
-    _void(turn, late, job)
-    _free(job, late, others)
+    _cancel(turn, late, job)
+    _release(job, late, others)
 
 
-def _call_off(turn: Turn, job: JobState, late: int) -> None:
-    """Nobody wants what others do in the worker's place: it has replied itself, or is none any more."""
+def _end_race(turn: Turn, job: JobState, late: int) -> None:
+    """Cancel the copies of a late worker's units: the worker has replied itself, or is lost."""
     if late in job.raced:
         job.raced -= {late}
-        _void_copies(turn, job, late)
+        _cancel_copies(turn, job, late)
 
 
-def _void(turn: Turn, worker: int, job: JobState) -> None:
-    """What the worker has of the job, and will have, is not wanted."""
+def _cancel(turn: Turn, worker: int, job: JobState) -> None:
+    """Cancel the worker's calls of the job, copies excepted, and drop its results."""
     key = (job.ticket, None)
     for number, call in turn.table.calls.items():
         if isinstance(call, Work) and call.worker == worker and call.key == key:
-            turn.table.calls[number] = call._replace(void=True)
-    turn.table.workers[worker].told -= {key}
+            turn.table.calls[number] = call._replace(cancelled=True)
+    turn.table.workers[worker].broadcasts -= {key}
     turn.commands.append(events.Drop(worker, key))
 
 
-def _void_copies(turn: Turn, job: JobState, late: int | None = None) -> None:
-    """Nor are the copies of what a worker is late with, or of what anyone is."""
+def _cancel_copies(turn: Turn, job: JobState, late: int | None = None) -> None:
+    """Cancel the copies of a late worker's units of the job; None: of all late workers."""
     for number, call in turn.table.calls.items():
-        if not isinstance(call, Work) or call.ticket != job.ticket or call.copies is None:
+        if not isinstance(call, Work) or call.ticket != job.ticket or call.late_worker is None:
             continue
-        if late is None or call.copies == late:
-            turn.table.calls[number] = call._replace(void=True)
+        if late is None or call.late_worker == late:
+            turn.table.calls[number] = call._replace(cancelled=True)
 
 
 # Losses
@@ -375,31 +375,31 @@ def lose(turn: Turn, worker: int, cause: failure.Cause, how: str) -> None:
     Args:
         turn: is changed.
         worker: its number.
-        cause: why it is given up.
-        how: goes on after "worker 3 ...".
+        cause: why it is ended.
+        how: the rest of a message that begins with "worker 3".
     """
     table = turn.table
     lost = {ticket: job.of_worker(worker) for ticket, job in table.jobs.items()}
-    # Units that wait behind the call that hangs did not make it hang: they keep their retry.
+    # Units that wait behind the hanging call did not cause the hang: they keep their retry.
     blamed = _running(table, worker) if cause == "hung" else set()
     ended = table.workers.pop(worker)
     turn.commands.append(events.End(worker))
     if ended.node:
-        table.seen_s = turn.now_s
+        table.last_alive_s = turn.now_s
     for number, call in list(table.calls.items()):
         if call.worker == worker:
             del table.calls[number]
             if isinstance(call, Gather) and call.ticket in lost:
                 lost[call.ticket] |= table.jobs[call.ticket].on_node(call.handed)
-            elif isinstance(call, Work) and call.copies is not None and not call.void:
-                # Another one may step in for the late worker.
-                table.jobs[call.ticket].raced -= {call.copies}
+            elif isinstance(call, Work) and call.late_worker is not None and not call.cancelled:
+                # Another worker may take the late worker's units.
+                table.jobs[call.ticket].raced -= {call.late_worker}
     if cause == "worker_lost":
-        # Its node may be lost with it: its workers are given nothing until they have said that they are there.
-        for other in table.able_on(ended.node):
+        # Its node may be lost too: the other workers there get no units until they reply.
+        for other in table.available_on(ended.node):
             turn.send(Start(other))
     for ticket, units in lost.items():
-        _call_off(turn, table.jobs[ticket], worker)
+        _end_race(turn, table.jobs[ticket], worker)
         _put_back(turn, table.jobs[ticket], worker, units, cause, f"worker {worker} {how}", blamed)
     _start(turn)
 
@@ -411,14 +411,14 @@ def _running(table: DispatchTable, worker: int) -> set[tuple[int, int]]:
     return {(first.ticket, unit) for unit in first.units} if first else set()
 
 
-def _redo_unfinished(turn: Turn, job: JobState, worker: int, again: Sequence[int]) -> None:
-    """Memory ran out. The worker lives, and has let go of what it had allocated: a unit is tried once more, then those
-    after it."""
+def _retry_unfinished(turn: Turn, job: JobState, worker: int, again: Sequence[int]) -> None:
+    """Run units again after memory ran out: the first once more, then those after it. The worker is alive, and has
+    released its memory."""
     what = f"worker {worker} ran out of device memory on {job.facts.named(f'chunk {again[0]}')}"
     _count_failure(turn, job, "out_of_memory", {again[0]}, what)
     if job.ticket in turn.table.jobs:
         for unit in again:
-            _give(turn, worker, job, (unit,), hand_over=False)
+            _assign(turn, worker, job, (unit,), hand_over=False)
 
 
 def _put_back(
@@ -430,18 +430,18 @@ def _put_back(
     how: str,
     blamed: Iterable[tuple[int, int]] = (),
 ) -> None:
-    """Put units back that a worker had, which is none any more. The failure counts against those that are blamed for
-    it; where none of them is, against all."""
+    """Put back the units of a lost worker. The failure counts against the blamed units; if there are none, against
+    all."""
     if units:
         what = f"{how} with {job.facts.named(f'{len(units)} chunk(s)')}"
         to_count = units & {unit for ticket, unit in blamed if ticket == job.ticket}
         _count_failure(turn, job, cause, to_count or units, what)
-    _free(job, worker, units)
-    _finish_if_whole(turn, job)
+    _release(job, worker, units)
+    _finish_if_complete(turn, job)
 
 
-def _free(job: JobState, worker: int, units: Iterable[int]) -> None:
-    """Change the job: these units of the worker are anyone's, and so is its region."""
+def _release(job: JobState, worker: int, units: Iterable[int]) -> None:
+    """Change the job: any worker may take these units of the worker, and its region."""
     job.schedule.lose(worker, units)
     job.move(units, WAITING)
 
@@ -470,7 +470,7 @@ def _start(turn: Turn) -> None:
 
 
 def _ended(turn: Turn, number: int) -> Work:
-    """The call, which has ended: its worker has begun the next one."""
+    """Remove a call that has ended; its worker has begun the next one."""
     call = turn.table.calls.pop(number)
     assert isinstance(call, Work)
     turn.table.workers[call.worker].since_s = turn.now_s

@@ -1,8 +1,9 @@
-"""Which worker does which unit next: longest first within a region of its own, then from the fullest region.
+"""Decides which worker takes which unit next: the longest unit of its region, then units of the fullest region.
 
 Units are indexed so that neighbours are siblings in the tree of sums. Each worker therefore starts with a contiguous
-region of about equal cost: it can add up what it trained and sends one sum a round. Whoever runs dry takes from the
-region with most work left, the shortest first. Nothing here touches the numbers, only where and when they are made.
+region of about equal cost: it adds up its results, and sends one sum a round. A worker whose region is empty takes the
+shortest unit of the region with most work left. The schedule changes no number, only the place and time of its
+computation.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from itertools import chain
 from raysim.cohort.tree import middle
 
 NO_WORKER = -1
-"""The worker that had units which nobody has now."""
+"""The region of units that belong to no worker."""
 
 
 class Schedule:
-    """Units not yet given out, by worker."""
+    """Waiting units, by worker."""
 
     def __init__(self, costs: Sequence[float], workers: Sequence[int]) -> None:
         self._costs = costs
@@ -29,14 +30,15 @@ class Schedule:
         if workers:
             self._split(0, len(costs), list(workers))
         else:
-            # Whoever comes first.
+            # The first worker to start takes them.
             self._regions[NO_WORKER] = deque(range(len(costs)))
             self._lost.add(NO_WORKER)
         for worker, region in self._regions.items():
             self._regions[worker] = deque(sorted(region, key=lambda unit: -costs[unit]))
 
     def _split(self, start: int, stop: int, workers: Sequence[int]) -> None:
-        """Give units [start, stop) to the workers: halves of the tree to halves of them, while they can be halved."""
+        """Divide units [start, stop) among the workers: halves of the tree among halves of the workers, while their
+        number is even."""
         half = len(workers) // 2
         if len(workers) % 2 == 0 and stop - start > 1:
             self._split(start, middle(start, stop), workers[:half])
@@ -44,7 +46,7 @@ class Schedule:
             return
         total, done = sum(self._costs[start:stop]), 0.0
         for unit in range(start, stop):
-            # The unit goes where its middle lies on the line of total cost.
+            # The unit's middle on the line of total cost decides its worker.
             share = (done + self._costs[unit] / 2) / total if total else (unit - start) / (stop - start)
             self._regions[workers[min(len(workers) - 1, int(share * len(workers)))]].append(unit)
             done += self._costs[unit]
@@ -56,15 +58,15 @@ class Schedule:
         return self._num
 
     def take(self, worker: int, least: float = 0.0) -> int | None:
-        """The worker's next unit, or None when there is none for it.
+        """Take the worker's next unit; returns None if there is none for it.
 
-        A unit from another's region breaks up that worker's subtree, so that more sums travel: it is taken only where
-        at least `least` of cost is left there. A lost worker's region is anyone's.
+        A unit from another worker's region breaks up that worker's subtree, and more sums travel. Therefore the worker
+        takes one only if a cost of at least `least` is left in that region. Any worker may take from a lost worker's.
         """
-        own = self._regions.setdefault(worker, deque())
-        if own:
+        region = self._regions.setdefault(worker, deque())
+        if region:
             self._num -= 1
-            return own.popleft()
+            return region.popleft()
         others = [(self._left(number), number) for number, region in self._regions.items() if region]
         cost, fullest = max(others, default=(0.0, worker))
         if not others or (cost < least and fullest not in self._lost):
@@ -76,7 +78,7 @@ class Schedule:
         return math.inf if worker in self._lost else sum(self._costs[unit] for unit in self._regions[worker])
 
     def lose(self, worker: int, units: Iterable[int]) -> None:
-        """The worker is gone: its region, and what it had been given, finished or not, is anyone's."""
+        """Open a lost worker's region to all workers; put `units`, which it had, back into it."""
         back = sorted(units)
         self._num += len(back)
         self._regions.setdefault(worker, deque()).extend(back)

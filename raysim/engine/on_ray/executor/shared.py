@@ -1,4 +1,4 @@
-"""The executor on Ray that several runs share: workers get a run with the first segment of it that they carry out."""
+"""Defines the executor on Ray that several runs share. A worker receives a run with the first segment of it."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class SharedOnRay(OnRay):
 
     @property
     def workers(self) -> int:
-        """See `SharedExecutor`; those that wait for room on a node do not count."""
+        """See `SharedExecutor`; workers that wait for room on a node do not count."""
         return sum(bool(worker.node) for worker in self._table.workers.values())
 
     def send(self, plan: Plan) -> Callable[[], Plan]:
-        """See `SharedExecutor`; data go once for all runs that share them."""
+        """See `SharedExecutor`; runs with the same data share one copy."""
         sendable.check(plan)
         data = plan.dataset.fingerprint
         if data not in self._datasets:
             self._datasets[data] = send(plan.dataset)
-            self._told = ray.put(self._runs())
+            self._plan_ref = ray.put(self._runs())
         return partial(_received, ray.put(send_plan(plan, self._datasets[data])))
 
     def _runs(self) -> SentRuns:

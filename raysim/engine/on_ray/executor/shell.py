@@ -1,4 +1,4 @@
-"""Talks to Ray for the rules of dispatch: sends calls, waits for replies, and keeps what the table only names."""
+"""Carries out the commands of dispatch with Ray: sends calls, waits for replies, and keeps results and references."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ INLINE_BYTES = 64 << 10
 """A broadcast up to this size travels inside the first call to a worker: the object store would cost a millisecond."""
 
 MANY_CALLS = 64
-"""With more in flight, all replies that are there are counted together."""
+"""With more calls in flight, all replies that have arrived are counted together."""
 
 POLL_S = 0.5
-"""How often a waiting driver looks up: whether it was asked to stop, whether a call is late."""
+"""Interval at which a waiting driver checks for a request to stop and for late calls."""
 
 
-class Begun(NamedTuple):
+class StartedPools(NamedTuple):
     """Workers that are starting.
 
-    sent: a reference to what each of them is told, for those to come. actors: numbered from 0.
+    sent: a reference to the plan, or the runs, for workers that start later. actors: numbered from 0.
     """
 
     sent: Any
     actors: tuple[Any, ...]
 
 
-def begin(plan: Plan | SentRuns, placement: Placement) -> Begun:
-    """Start the workers of a run, or of several. Who calls this owns them: they end with that process."""
+def start_pools(plan: Plan | SentRuns, placement: Placement) -> StartedPools:
+    """Start the workers of a run, or of several. The calling process owns them: they end with it."""
     sent = ray.put(plan if isinstance(plan, SentRuns) else send_plan(plan))
-    return Begun(sent, tuple(_actor(sent, number, placement) for number in range(placement.workers)))
+    return StartedPools(sent, tuple(_actor(sent, number, placement) for number in range(placement.workers)))
 
 
 def _actor(sent: Any, number: int, placement: Placement) -> Any:
@@ -70,12 +70,12 @@ def _actor(sent: Any, number: int, placement: Placement) -> Any:
 
 @dataclass
 class InFlight:
-    """What a job in flight needs beside its place in the table.
+    """The data of a job in flight that the table does not have.
 
     broadcast: packed, or a reference to it in the object store. inline: it travels inside the first call to a worker.
-    put_s, fold_s: the driver's seconds for sending and for adding up. spans: what workers did when. down, up: bytes
-    that went to a node, and that came from it. sums, shards: by call, references to what it handed over, which stays
-    where it is; as results of calls they are the driver's own, and outlive the worker, but not its node.
+    put_s, fold_s: the driver's seconds for sending and for adding up. spans: times of the workers' units. down, up:
+    bytes to a node, and from it. sums, shards: by call, references to the objects that it handed over, which stay on
+    their node. The driver owns them as results of calls, so they outlive the worker, but not its node.
     """
 
     job: Job
@@ -92,7 +92,7 @@ class InFlight:
     shards: dict[int, tuple[Any, ...]] = field(default_factory=dict)
 
     def add(self, sums: Packed, node: str) -> None:
-        """Add sums that came from a node."""
+        """Add sums that arrived from a node."""
         start_s = time.perf_counter()
         for part, packed in sums:
             self.up[node] += wire.num_bytes(packed)
@@ -100,7 +100,7 @@ class InFlight:
         self.fold_s += time.perf_counter() - start_s
 
     def outcome(self, state: JobState, workers: int, nodes: Sequence[str]) -> Outcome:
-        """What the whole job came to; `nodes` in their order."""
+        """The outcome of the whole job; `nodes` in their order."""
         counted = sorted({unit.call for unit in state.units.values()})
         kept = [self.shards[call] for call in counted if call in self.shards]
         return Outcome(
@@ -120,26 +120,26 @@ class OnRay:
     """Executor over ClientPool actors pinned to `placement`.
 
     Args:
-        plan: the run; or what workers are told of several, which jobs name (shared.py).
-        placement: how many workers, and each one's share of a node.
-        begun: workers that somebody else has started, and owns; None starts them here.
+        plan: the run; or the data of several runs, which jobs name (shared.py).
+        placement: number of workers, and the share of a node for each.
+        started_pools: workers that another process has started, and owns; None starts them here.
 
     Setting `stop`, from any thread, makes a waiting `result` raise `Stopped`.
     """
 
-    def __init__(self, plan: Plan | SentRuns, placement: Placement, begun: Begun | None = None) -> None:
-        begun = begun or begin(plan, placement)
-        self._told, self._begun, self._placement = begun.sent, list(begun.actors), placement
+    def __init__(self, plan: Plan | SentRuns, placement: Placement, started_pools: StartedPools | None = None) -> None:
+        started_pools = started_pools or start_pools(plan, placement)
+        self._plan_ref, self._started_pools, self._placement = started_pools.sent, list(started_pools.actors), placement
         self._growth = Growth(placement)
         self._table = DispatchTable((ray.get_runtime_context().get_node_id(),), time.monotonic())
         self._actors: dict[int, Any] = {}
         self._calls: dict[Any, int] = {}
-        """Calls in flight by the reference that each one's reply will have."""
+        """Calls in flight, by the reference to the reply."""
         self._jobs: dict[int, InFlight] = {}
         self._done: dict[int, Outcome | Exception] = {}
         self._tickets = itertools.count(1)
         self.stop = threading.Event()
-        self._on(events.Room(placement.workers))
+        self._on(events.CapacityAdded(placement.workers))
         starting = list(self._calls)
         try:
             places = wait_for_pools(starting, placement)
@@ -150,8 +150,10 @@ class OnRay:
         self.started = listed(places, self._table.nodes)
 
     def submit(self, job: Job) -> int:
-        """Put the broadcast where every node can map it, and give the workers their first units."""
-        self._on(events.Room(self._growth.lacking(sum(not worker.node for worker in self._table.workers.values()))))
+        """Put the broadcast where every node can map it, and assign the workers their first units."""
+        self._on(
+            events.CapacityAdded(self._growth.lacking(sum(not worker.node for worker in self._table.workers.values())))
+        )
         start_s = time.perf_counter()
         ticket, packed = next(self._tickets), wire.pack(job.broadcast)
         num_bytes = wire.num_bytes(packed)
@@ -162,7 +164,7 @@ class OnRay:
         results: Results = "summed" if inline or job.runs else "gathered"
         facts = Facts(job.broadcast.round, work, job.costs, num_bytes, results, job.runs)
         self._on(events.Submitted(ticket, facts))
-        self._on(events.Heard())
+        self._on(events.RepliesRead())
         return ticket
 
     def result(self, ticket: int) -> Outcome:
@@ -173,7 +175,7 @@ class OnRay:
         return outcome
 
     def first(self, tickets: Collection[int]) -> int:
-        """Wait until one of these jobs has come to its end; returns its ticket."""
+        """Wait until one of these jobs has ended; returns its ticket."""
         while not (ended := self._done.keys() & tickets):
             if self.stop.is_set():
                 raise Stopped
@@ -185,40 +187,40 @@ class OnRay:
         return min(ended)
 
     def close(self) -> None:
-        """End the pools, and wait for none."""
+        """End the pools without waiting for them."""
         self._calls.clear()
         for worker in list(self._actors):
             self._carry_out(events.End(worker))
 
     def _serve(self) -> None:
-        """Wait for a reply, or a moment, and do what follows."""
+        """Wait for a reply, or for the polling interval, and carry out the commands that follow."""
         calls = list(self._calls)
         ready, _ = ray.wait(calls, num_returns=1, timeout=POLL_S)
         if len(calls) > MANY_CALLS:
-            # Giving out looks at every worker: once for all that have replied.
+            # Dispatch examines every worker: once for all replies.
             ready, _ = ray.wait(calls, num_returns=len(calls), timeout=0)
         self._count(ready)
         if not ready:
-            self._on(events.Quiet())
-            if time.monotonic() - self._table.seen_s > WAIT_FOR_RESOURCES_S:
+            self._on(events.Timeout())
+            if time.monotonic() - self._table.last_alive_s > WAIT_FOR_RESOURCES_S:
                 raise ResourceError(no_worker())
-        self._on(events.Heard())
+        self._on(events.RepliesRead())
 
     def _count(self, references: Iterable[Any]) -> None:
-        """Take the replies that are there."""
+        """Take the replies that have arrived."""
         for reference in references:
             number = self._calls.pop(reference, None)
-            # None: of a worker that was ended meanwhile.
+            # None: the worker was ended meanwhile.
             if number is not None:
                 self._on(*self._reply(number, reference))
 
     def _on(self, event: events.Event, reply: Any = None) -> None:
-        """Have an event followed by what follows from it; `reply`: what came with it."""
+        """Apply the rules to an event and carry out their commands; `reply`: the reply that caused it."""
         for command in change(self._table, event, time.monotonic()):
             self._carry_out(command, reply)
 
     def _reply(self, number: int, reference: Any) -> tuple[events.Event, Any]:
-        """What the reply to a call, or its failure, means; and what came with it."""
+        """Translate the reply to a call, or its failure, into an event; returns it and the reply."""
         call = self._table.calls[number]
         if isinstance(call, Gather) and call.ticket not in self._jobs:
             return events.Gathered(number), None
@@ -230,9 +232,9 @@ class OnRay:
             return events.WorkerLost(number, "died"), None
         except (exceptions.RayTaskError, exceptions.ObjectLostError) as error:
             if isinstance(call, Gather):
-                # What lies on nodes is only read: it must be gone.
+                # A gather only reads objects on a node: one of them must be lost.
                 return events.Gathered(number, lost=True), None
-            # This first, because Ray makes it of the class of its cause as well.
+            # Check this class first, because Ray derives a RayTaskError from the class of its cause too.
             if not isinstance(error, exceptions.RayTaskError):
                 return events.WorkerLost(number, "went with its node"), None
             if isinstance(call, Start):
@@ -243,7 +245,7 @@ class OnRay:
             case Reply():
                 seconds = tuple(end_s - start_s for start_s, end_s in reply.done)
                 handed = tuple(unit for part in reply.parts for unit in range(*part))
-                return events.Worked(number, seconds, handed, reply.out_of_memory), reply
+                return events.UnitsDone(number, seconds, handed, reply.out_of_memory), reply
             case tuple():
                 return events.Gathered(number), reply
         return events.Ready(number, reply.node), None
@@ -251,7 +253,7 @@ class OnRay:
     def _carry_out(self, command: events.Command, reply: Any = None) -> None:
         match command:
             case events.Send(number, call, broadcast):
-                self._calls[self._sent(number, call, broadcast)] = number
+                self._calls[self._send(number, call, broadcast)] = number
             case events.Drop(worker, key):
                 self._actors[worker].drop.remote(key)
             case events.End(worker):
@@ -269,11 +271,15 @@ class OnRay:
                 del self._jobs[ticket]
                 self._done[ticket] = error
 
-    def _sent(self, number: int, call: Call, broadcast: bool) -> Any:
-        """Send a call; returns the reference that its reply will have."""
+    def _send(self, number: int, call: Call, broadcast: bool) -> Any:
+        """Send a call; returns the reference to its reply."""
         if isinstance(call, Start):
             if call.worker not in self._actors:
-                new = self._begun.pop(0) if self._begun else _actor(self._told, call.worker, self._placement)
+                new = (
+                    self._started_pools.pop(0)
+                    if self._started_pools
+                    else _actor(self._plan_ref, call.worker, self._placement)
+                )
                 self._actors[call.worker] = new
             return self._actors[call.worker].ready.remote()
         flight = self._jobs[call.ticket]
@@ -285,7 +291,7 @@ class OnRay:
             return self._actors[call.worker].combine.remote(len(job.units), job.kind, *sums)
         actor, node = self._actors[call.worker], self._table.workers[call.worker].node
         if broadcast and (flight.inline or node not in flight.down):
-            # Through the object store only the first one on a node costs.
+            # Through the object store only the first worker of a node costs bytes.
             flight.down[node] += flight.num_bytes
         units = tuple((unit, job.units[unit]) for unit in call.units)
         order = Order(call.key, len(job.units), job.kind, units, call.hand_over, job.keep)
@@ -298,7 +304,7 @@ class OnRay:
         return reference
 
     def _take(self, call: Work | Gather, node: str, reply: Any) -> None:
-        """Take what came with a reply that counts."""
+        """Add the results and times of a reply that counts."""
         flight = self._jobs[call.ticket]
         if isinstance(call, Gather):
             flight.add(reply, node)

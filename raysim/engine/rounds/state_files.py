@@ -1,4 +1,4 @@
-"""What the loop does about clients that remember: commits rounds, and lets go of files that nothing names any more."""
+"""Commits the files of client states after each round, and deletes files that no state and no checkpoint names."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from raysim.server import manifest
 from raysim.server.state import ServerState
 
 
-class Memory:
-    """The clients' files as the driver sees them: it writes none of them.
+class StateFiles:
+    """The files of client states, for the driver, which does not write them.
 
     Args:
-        plan: the run; says where they lie.
+        plan: the run; it names their folder.
         folder: the run's, whose checkpoints name files too; None: there are no checkpoints.
-        state: where the run goes on from; files of rounds that never were committed are let go.
-        checkpoints: the run's folder, where somebody else writes the checkpoints.
+        state: the state from which the run continues; files of uncommitted rounds are deleted.
+        checkpoints: the run's folder, if another process writes the checkpoints.
     """
 
     def __init__(
@@ -37,20 +37,20 @@ class Memory:
     def committed(
         self, state: ServerState, index: int, chunks: Sequence[Chunk], rejected: Iterable[int]
     ) -> ServerState:
-        """The state after round `index`, which names what the chunks of that round wrote."""
+        """Commit round `index`; returns the state, which now names the files of that round's chunks."""
         self._store.committed(index, len(chunks))
         return replace(state, clients=manifest.committed(state.clients, index, chunks, rejected))
 
     def flush(self) -> None:
-        """Before a checkpoint."""
+        """Flush the files to the disk, before a checkpoint."""
         self._store.flush()
 
     def recorded(self, state: ServerState) -> None:
-        """The round before `state` is on record: nothing will be asked of an earlier one, but by checkpoints."""
+        """Delete files of earlier rounds, checkpoints excepted: the round before `state` is recorded."""
         self._sweep(state, state.round)
 
     def _sweep(self, state: ServerState, before: int | None) -> None:
-        # The next round may be writing already: only files of finished rounds go.
+        # The next round may be writing already: delete only files of finished rounds.
         if self._checkpoints is not None:
             self._named = named_states(self._checkpoints)
         elif self._folder is not None and self._checkpointed != self._folder.checkpointed:
@@ -60,8 +60,8 @@ class Memory:
 
 @contextmanager
 def with_states_folder(plan: Plan, path: Path | None) -> Iterator[Plan]:
-    """The plan with a place for what clients remember: in the run's folder, or one that goes with the block."""
-    if not plan.algorithm().remembers or plan.states is not None:
+    """Yield the plan with a folder for client states: in the run's folder, or a temporary one."""
+    if not plan.algorithm().state_vectors or plan.states is not None:
         yield plan
     elif path is not None:
         yield replace(plan, states=path.absolute() / STATES)
