@@ -272,8 +272,8 @@ class _Plain:
             raise _RefusedError(f"its values are more than {MOST_DEPTH} deep")
         match value:
             case _Array():
-                order = "F" if value.columns_first else "C"
-                return np.frombuffer(value.content, np.uint8).reshape(value.shape, order=order)
+                content = np.frombuffer(value.content, np.uint8)
+                return content.reshape(value.shape[::-1]).T if value.columns_first else content.reshape(value.shape)
             case dict():
                 return {key: self.of(each, depth + 1) for key, each in value.items()}
             case list() | tuple():

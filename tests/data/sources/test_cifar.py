@@ -114,7 +114,8 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         DataError, match=r"must hold cifar-10-binary\.tar\.gz.*published at https://www\.cs\.toronto\.edu"
     ):
         ten(tmp_path / "e")
-    for odd in (7, b"labels", [[0]], [None], [2**40], [-1], {}):
+    odd_labels: list[object] = [7, b"labels", [[0]], [None], [2**40], [-1], {}]
+    for odd in odd_labels:
         other = PYTHON | {"data_batch_1": python2({b"labels": odd, b"data": TEN[:1]})}
         packed(tmp_path / "g" / "cifar-10-python.tar.gz", other)
         with pytest.raises(DataError, match=r"data_batch_1: expected lists of labels in 0\.\.255"):
@@ -151,10 +152,11 @@ def test_arrays_of_both_numpys_are_read() -> None:
 
 def test_values_and_arrays_are_those_of_pythons_reader() -> None:
     columns = np.asfortranarray(np.arange(6, dtype=np.uint8).reshape(2, 3))
+    arrays = [columns, columns, np.zeros((0, 4), np.uint8)]
     batch = {
         b"labels": [0, 255, 256, 65_535, 65_536, -1, 2**40, -(2**40), True, None],
         "text": ["é" * 300, b"\xff" * 300, b"", ""],
-        b"twice": [columns, columns, np.zeros((0, 4), np.uint8)],
+        b"twice": arrays,
         3: [[], {}, {b"a": 1}],
     }
     for protocol in (2, 3):
@@ -162,7 +164,7 @@ def test_values_and_arrays_are_those_of_pythons_reader() -> None:
         assert list(found) == list(batch)
         for key in (b"labels", "text", 3):
             assert found[key] == batch[key]
-        for array, expected in zip(found[b"twice"], batch[b"twice"], strict=True):
+        for array, expected in zip(found[b"twice"], arrays, strict=True):
             np.testing.assert_array_equal(array, expected)
 
 
