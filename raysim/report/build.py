@@ -8,15 +8,18 @@ from typing import NamedTuple
 
 import pyarrow.csv as csv
 
+from raysim.errors import RunFolderError
 from raysim.report.gallery.gallery import kinds
 from raysim.report.gallery.render import render
 from raysim.report.groups import Group, grouped
 from raysim.report.page import GENERATOR, Picture, page
 from raysim.report.runs import read_all
 from raysim.storage import atomic
+from raysim.storage.inside import inside
 from raysim.storage.remote.uri import uri_of
 
 PAGE, PICTURES = "index.html", "figures"
+FORMATS = ("png", "svg", "csv")
 
 
 class Built(NamedTuple):
@@ -41,16 +44,17 @@ def build(folders: Sequence[Path], out: Path, target: float | None = None) -> Bu
     runs, unread = read_all(folders)
     groups, careful = grouped(runs)
     by_kind = [(kind, list(kind.make(groups))) for kind in kinds(target)]
-    pictures = out / PICTURES
+    pictures = inside(out, PICTURES, out, RunFolderError)
     pictures.mkdir(parents=True, exist_ok=True)
     _clear(out)
     sections: dict[str, list[Picture]] = {}
     for kind, figures in by_kind:
         for figure in figures:
             drawn = render(figure)
-            (pictures / f"{figure.name}.png").write_bytes(drawn.png)
-            (pictures / f"{figure.name}.svg").write_text(drawn.svg, encoding="utf-8")
-            csv.write_csv(figure.data, pictures / f"{figure.name}.csv")
+            png, svg, data = (inside(pictures, f"{figure.name}.{kind}", out, RunFolderError) for kind in FORMATS)
+            png.write_bytes(drawn.png)
+            svg.write_text(drawn.svg, encoding="utf-8")
+            csv.write_csv(figure.data, data)
             sections.setdefault(kind.section, []).append(Picture(figure, drawn.svg))
     absent = [f"{kind.title} ({kind.needs})" for kind, figures in by_kind if not figures]
     text = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES)
@@ -59,15 +63,21 @@ def build(folders: Sequence[Path], out: Path, target: float | None = None) -> Bu
 
 
 def default_folder(folders: Sequence[Path]) -> Path:
-    """Return a folder inside the reported folder; for several, or for a URI, one in the working folder."""
-    return folders[0] / "report" if len(folders) == 1 and uri_of(folders[0]) is None else Path("report")
+    """Return a folder inside the reported folder; for several, or for a URI, one in the working folder.
+
+    Raises:
+        RunFolderError: a symbolic link there leads to another folder.
+    """
+    if len(folders) == 1 and uri_of(folders[0]) is None:
+        return inside(folders[0], "report", folders[0], RunFolderError)
+    return Path("report")
 
 
 def _clear(out: Path) -> None:
     """Remove the pictures of an older report: the new report may lack some of them."""
     older = out / PAGE
     if older.is_file() and GENERATOR in older.read_text(encoding="utf-8", errors="replace"):
-        for kind in ("png", "svg", "csv"):
+        for kind in FORMATS:
             for file in (out / PICTURES).glob(f"*.{kind}"):
                 file.unlink()
 

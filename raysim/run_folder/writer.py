@@ -16,10 +16,15 @@ from raysim.run_folder.rows import Row, Rows
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.server.state import ServerState
 from raysim.storage import lock
+from raysim.storage.inside import inside
 from raysim.storage.remote.folder import named
 
 FLUSH_S = 5.0
 """Rounds reach the disk at least this often, so that a run can be looked at while it goes on."""
+
+
+PARTS = ("checkpoints", "clients", records.STATES, "timeline.json")
+"""What a run writes to in its place; other files are written aside and renamed."""
 
 
 class RunFolder:
@@ -82,7 +87,12 @@ class RunFolder:
 
         Rows of later rounds are dropped: those rounds will be run, and written, again. With `profile`, what driver and
         workers do from here on goes to timeline.json.
+
+        Raises:
+            RunFolderError: a part of the folder is a symbolic link that leads out of it, or a file is damaged.
         """
+        for name in PARTS:
+            inside(path, name, path, RunFolderError)
         folder = cls(path, records.stored_fingerprint(path), experiment.checkpoint.keep, profile)
         state = records.newest_state(path, folder._fingerprint)
         done = state.round if state else 0
@@ -146,7 +156,7 @@ class RunFolder:
 def _clear(path: Path) -> None:
     """Delete what is in a run's folder, but for its lock: a lock that others may look at stays the same file."""
     for entry in path.iterdir():
-        if entry.is_dir():
+        if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         elif entry.name != lock.FILE:
             entry.unlink()

@@ -7,6 +7,7 @@ locks if the disk supports it, as NFS does. If the disk has no locks, raysim war
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -47,7 +48,7 @@ def locked(folder: Path, run: str | None = None) -> Iterator[None]:
         RunFolderError: another process writes to it; names the process.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / FILE).open("a+", encoding="utf-8") as file:
+    with _opened(folder / FILE) as file:
         if not _acquired(file):
             raise RunFolderError(_refusal(folder))
         file.truncate(0)
@@ -81,9 +82,21 @@ def check_free(folder: Path) -> None:
     """
     for depth in range(DEPTH):
         for file in sorted(folder.glob("*/" * depth + FILE)):
-            with file.open("a+", encoding="utf-8") as opened:
+            with _opened(file) as opened:
                 if not _acquired(opened):
                     raise RunFolderError(_refusal(file.parent))
+
+
+def _opened(file: Path) -> TextIO:
+    """Open a lock's file, which is emptied later: a link, in a folder from elsewhere, could lead to any file."""
+    try:
+        return open(
+            file, "a+", encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)
+        )
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise RunFolderError(f"{file} must be a file, but is a symbolic link: delete it.") from None
+        raise
 
 
 def _acquired(file: TextIO) -> bool:

@@ -159,16 +159,25 @@ class CifarFiles:
             wanted = (b"data", *self.distribution.label_keys)
             if not isinstance(batch, dict) or not all(key in batch for key in wanted):
                 raise DataError(f"{where}, {name}: expected the keys {[key.decode() for key in wanted]}")
-            x = np.asarray(batch[b"data"])
-            batch_labels = np.array([batch[key] for key in self.distribution.label_keys], np.int64).T
-            if x.dtype != np.uint8 or x.shape != (len(batch_labels), _PIXELS):
+            x, lists = batch[b"data"], [batch[key] for key in self.distribution.label_keys]
+            if not all(isinstance(each, list) and _are_labels(each) for each in lists):
+                raise DataError(f"{where}, {name}: expected lists of labels in 0..255")
+            num_images = len(lists[0])
+            if not isinstance(x, np.ndarray) or x.shape != (num_images, _PIXELS):
+                found = f"{x.dtype} {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
                 raise DataError(
-                    f"{where}, {name}: expected uint8 data of shape ({len(batch_labels)}, {_PIXELS}), "
-                    f"found {x.dtype} {x.shape}"
+                    f"{where}, {name}: expected uint8 data of shape ({num_images}, {_PIXELS}), found {found}"
                 )
+            if any(len(each) != num_images for each in lists):
+                raise DataError(f"{where}, {name}: expected as many coarse as fine labels")
+            batch_labels = np.array(lists, np.int64).T
             xs.append(x.reshape(-1, 3, SIDE, SIDE))
             labels.append(batch_labels)
         return CifarImages(np.concatenate(xs), np.concatenate(labels))
+
+
+def _are_labels(values: list[object]) -> bool:
+    return all(type(value) is int and 0 <= value <= 255 for value in values)
 
 
 def _members(path: Path, names: set[str]) -> dict[str, bytes]:

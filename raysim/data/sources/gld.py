@@ -18,6 +18,7 @@ from raysim.data.source import LABEL, ClientRows, Population
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
+from raysim.storage.inside import inside
 
 _TFF = "https://storage.googleapis.com/tff-datasets-public"
 _BUNDLE = "https://storage.googleapis.com/gresearch/federated-vision-datasets/landmarks-user-160k.zip (unpack it)"
@@ -127,7 +128,8 @@ def image(path: Path, size: int) -> npt.NDArray[np.uint8]:
 
 
 def _image_path(folder: Path, name: str) -> Path:
-    for path in (folder / f"{name}.jpg", folder.joinpath(*name[:3]) / f"{name}.jpg"):
+    for place in (f"{name}.jpg", f"{'/'.join(name[:3])}/{name}.jpg"):
+        path = inside(folder, place, "the table of images", DataError)
         if path.is_file():
             return path
     raise DataError(f"{folder / name}.jpg is missing; the images are published at {_IMAGES}")

@@ -20,6 +20,12 @@ from raysim.errors import DataError
 
 _PIECE_BYTES = 1 << 20
 
+_MOST_BYTES = 1 << 30
+"""Of a member that is read whole; CIFAR's largest has 155 MB."""
+
+_REFUSED = (ValueError, RuntimeError, NotImplementedError)
+"""What the standard library raises for members that are encrypted, packed in an unknown way, or badly described."""
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -66,7 +72,7 @@ class Packed:
                     found[Path(name).name] = target = place / f"{len(found)}.unpacked"
                     with content, target.open("wb") as file:
                         shutil.copyfileobj(content, file, _PIECE_BYTES)
-        except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
+        except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, *_REFUSED) as error:
             raise DataError(f"{self.address}: expected a whole archive: {error}") from error
         return found
 
@@ -97,9 +103,15 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
             for member in archive:
                 content = archive.extractfile(member) if member.isfile() and wanted(member.name) else None
                 if content is not None:
+                    if member.size > _MOST_BYTES:
+                        raise DataError(
+                            f"{path}: {member.name} has {member.size} bytes, expected at most {_MOST_BYTES}"
+                        )
                     yield member.name, content.read()
             # For tarfile a damaged header is the end of the archive, so it does not read on to the checksum.
             while stream.read(_PIECE_BYTES):
                 pass
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    except DataError:
+        raise
+    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError) as error:
         raise DataError(f"{path}: expected a whole tar.gz archive: {error}") from error

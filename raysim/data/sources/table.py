@@ -20,6 +20,7 @@ from raysim.data.sources.published import SourceFile
 from raysim.errors import DataError
 from raysim.storage import atomic
 from raysim.storage.cache import cache_root, hasher
+from raysim.storage.inside import inside
 from raysim.storage.remote.remote import Remote
 from raysim.storage.remote.uri import uri_of
 
@@ -213,7 +214,7 @@ def _fetched(uri: str, names: Iterable[str]) -> Path:
     digest.update(remote.uri.encode())
     folder = cache_root() / "files" / digest.hexdigest()
     for name in names:
-        stamp, target = remote.stamp(name), folder / name
+        stamp, target = remote.stamp(name), inside(folder, name, "data.train, validation or test", DataError)
         if stamp is None:
             remote.check()
             raise DataError(f"{remote.uri}/{name} is missing: data.root names the folder of the files")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 from raysim.storage.cache import checksum
-from raysim.storage.remote.index import Content, Known
+from raysim.storage.remote.index import Content, Known, flaw
+
+log = logging.getLogger("raysim")
 
 _LAST = "checkpoints"
 """The folder whose files need files of other folders."""
@@ -18,13 +22,25 @@ _IMMUTABLE = frozenset({_LAST, "clients", "client_state"})
 
 
 def files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield whole files, with their names below the folder; a name with a leading dot is an unfinished file."""
+    """Yield whole files, with their names below the folder; a name with a leading dot is an unfinished file.
+
+    A file whose name no index may hold is left out, with a warning; raysim writes none.
+    """
     for parent, names, found in os.walk(folder):
         names[:] = [name for name in names if not name.startswith(".")]
         for name in found:
             if not name.startswith("."):
                 path = Path(parent) / name
-                yield path.relative_to(folder).as_posix(), path
+                below = path.relative_to(folder).as_posix()
+                if (why := flaw(below)) is None:
+                    yield below, path
+                else:
+                    _left_out(folder, below, why)
+
+
+@cache
+def _left_out(folder: Path, name: str, why: str) -> None:
+    log.warning("%s: the file %r stays on this machine, because its name %s", folder, name, why)
 
 
 def content(file: Path) -> Content:

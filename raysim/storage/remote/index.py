@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from raysim.config.section import Section
+from raysim.storage import inside
 
 INDEX = "mirror.json"
 """The index's name at the URI, and the record's name here."""
+
+
+def flaw(name: str) -> str | None:
+    """Return why a mirror has no file of this name; None if it may have one."""
+    if (why := inside.flaw(name)) is not None:
+        return why
+    return "is hidden" if any(part.startswith(".") for part in name.split("/")) else None
+
+
+def _mirrored(name: str) -> str:
+    if (why := flaw(name)) is not None:
+        raise ValueError(f"the file name {name!r} {why}")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_mirrored)]
+"""The name of a mirror's file: a path below the folder, no part of which is hidden."""
 
 
 class Content(NamedTuple):
@@ -27,7 +45,7 @@ class Index(Section):
     """
 
     version: str
-    files: dict[str, tuple[Content | None, ...]]
+    files: dict[FileName, tuple[Content | None, ...]]
 
 
 class Known(NamedTuple):
@@ -46,4 +64,4 @@ class Record(Section):
 
     uri: str
     versions: tuple[str, ...] = ()
-    files: dict[str, Known] = Field(default_factory=dict)
+    files: dict[FileName, Known] = Field(default_factory=dict)

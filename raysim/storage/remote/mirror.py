@@ -23,8 +23,9 @@ from pydantic import ValidationError
 from raysim.errors import RemoteError
 from raysim.storage import atomic, lock
 from raysim.storage.cache import cache_root, hasher
+from raysim.storage.inside import inside
 from raysim.storage.remote import here
-from raysim.storage.remote.index import INDEX, Content, Index, Known, Record
+from raysim.storage.remote.index import INDEX, Content, Index, Known, Record, flaw
 from raysim.storage.remote.remote import Remote
 
 log = logging.getLogger("raysim")
@@ -50,7 +51,7 @@ class Mirror:
     def __init__(self, home: Path, remote: Remote) -> None:
         self._home, self._remote = home, remote
         name = PurePosixPath(remote.uri.partition("?")[0].partition("://")[2]).name
-        self.path = home / (name or "folder")
+        self.path = home / (name if flaw(name) is None else "folder")
         """This machine's copy."""
 
     @property
@@ -69,10 +70,15 @@ class Mirror:
     @classmethod
     def around(cls, path: Path) -> Mirror | None:
         """Return the mirror whose copy is or contains `path`; None if there is none."""
+        copies = cache_root().absolute() / MIRRORS
         for folder in (path, *path.parents):
             file = folder.parent / INDEX
-            if folder.parent.parent.name == MIRRORS and file.is_file():
-                return cls(folder.parent, Remote(Record.model_validate_json(file.read_text()).uri))
+            # A folder from elsewhere may look like a copy, with an address to which a run would be uploaded.
+            if folder.parent.parent == copies and file.is_file():
+                try:
+                    return cls(folder.parent, Remote(Record.model_validate_json(file.read_bytes()).uri))
+                except ValidationError as error:
+                    raise RemoteError(f"{file} is damaged: expected a mirror's record, found {error}") from None
         return None
 
     def pull(self) -> None:
@@ -93,6 +99,8 @@ class Mirror:
                 try:
                     self._take(index)
                     return
+                except OSError as error:
+                    raise RemoteError(f"{self.uri} could not be copied to {self.path}: {error}.") from error
                 except RemoteError:
                     # Another machine may have written meanwhile.
                     if attempt == FETCH_ATTEMPTS or self._index() == index:
@@ -136,7 +144,7 @@ class Mirror:
             )
         files = {}
         for name, allowed in index.files.items():
-            target = self.path / name
+            target = inside(self.path, name, f"{self.uri}/{INDEX}", RemoteError)
             content = here.content(target) if target.is_file() else None
             if content is None or content not in allowed:
                 if None in allowed and not self._remote.has(name):
@@ -192,7 +200,7 @@ class Mirror:
     def _record(self) -> Record:
         file = self._home / INDEX
         try:
-            return Record.model_validate_json(file.read_text())
+            return Record.model_validate_json(file.read_bytes())
         except (FileNotFoundError, ValidationError):
             # No record: the copy is compared with the URI, and set aside if it differs.
             return Record(uri=self.uri)
@@ -212,8 +220,14 @@ def _fetch_file(remote: Remote, name: str, target: Path, allowed: Sequence[Conte
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic.aside(target) as aside:
+        most = max((each.num_bytes for each in allowed), default=0)
         with aside.open("wb") as file:
-            file.writelines(remote.read(name))
+            for piece in remote.read(name):
+                # A file that is longer than the index says is not fetched to its end: it might have none.
+                if file.tell() <= most:
+                    file.write(piece)
+                else:
+                    break
         found = here.content(aside)
         if found not in allowed:
             expected = " or ".join(f"{each.num_bytes} bytes with blake2b {each.blake2b}" for each in allowed)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from raysim.errors import RemoteError
+from raysim.storage.inside import flaw
 from raysim.storage.remote.uri import uri_of
 
 PIECE_BYTES = 8 << 20
@@ -51,6 +52,8 @@ class Remote:
 
     def below(self, name: str) -> Remote:
         """Return a folder within this one."""
+        if (why := flaw(name)) is not None:
+            raise RemoteError(f"{self.uri} has no folder {name!r}: the name {why}.")
         plain, question, query = self.uri.partition("?")
         return Remote(f"{plain}/{name}{question}{query}")
 
@@ -113,6 +116,8 @@ class Remote:
             self._forget(self._at(name))
 
     def _at(self, name: str) -> str:
+        if (why := flaw(name)) is not None:
+            raise RemoteError(f"{self.uri} has no file {name!r}: the name {why}.")
         return str(self._root / name)
 
     def _write(self, pieces: Iterator[bytes], target: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,7 +36,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     library.library.cache_clear()
     library.obstacle.cache_clear()
-    yield tmp_path / "cache" / "kernels"
+    yield tmp_path / "cache" / f"kernels-{os.geteuid()}"
     library.library.cache_clear()
     library.obstacle.cache_clear()
 
@@ -232,13 +233,70 @@ def test_it_is_compiled_once_and_kept(fresh: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_damaged_library_is_compiled_again(fresh: Path, caplog: pytest.LogCaptureFixture) -> None:
-    fresh.mkdir(parents=True)
-    kept = fresh / f"dense-{library._digest(torch.float32, library._compiler())}.so"
-    kept.write_bytes(b"the beginning of")
+    chosen(wide())
+    (kept,) = fresh.iterdir()
+    whole = bytearray(kept.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    # Not in its place: this process has it in its memory.
+    kept.unlink()
+    kept.write_bytes(whole)
+    kept.chmod(0o700)
+    library.library.cache_clear()
     assert deltas(wide, (3,), {"batch_size": 2}).any()
-    assert "cannot be loaded, and is compiled again" in caplog.text
-    assert list(fresh.iterdir()) == [kept]
-    assert kept.stat().st_size > 1000
+    assert f"{kept} is damaged, and is compiled again" in caplog.text
+    (made,) = fresh.iterdir()
+    assert library.distrust(made) is None
+
+
+def make_writable(kept: Path) -> None:
+    kept.chmod(0o777)
+
+
+def make_a_link(kept: Path) -> None:
+    kept.rename(kept.with_name("another"))
+    kept.symlink_to("another")
+
+
+def make_anothers(kept: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(kept, 12345, -1)
+
+
+STRANGE = {"can be written by other users": make_writable, "is a link": make_a_link, "belongs to user": make_anothers}
+
+
+@pytest.mark.parametrize("why", STRANGE)
+def test_a_library_that_others_could_have_written_is_not_loaded(
+    fresh: Path, caplog: pytest.LogCaptureFixture, why: str
+) -> None:
+    chosen(wide())
+    (kept,) = fresh.iterdir()
+    STRANGE[why](kept)
+    assert why in str(library.distrust(kept))
+    library.library.cache_clear()
+    library.library(torch.float32)
+    assert why in caplog.text
+    assert library.distrust(kept) is None
+
+
+@pytest.mark.parametrize("why", STRANGE)
+def test_a_folder_that_others_could_write_to_is_not_used(fresh: Path, why: str) -> None:
+    fresh.mkdir(parents=True)
+    STRANGE[why](fresh)
+    with pytest.raises(library.NoLibraryError, match=why):
+        library.library(torch.float32)
+    assert not list(fresh.iterdir())
+
+
+def test_the_folder_is_private_whatever_the_umask(fresh: Path) -> None:
+    before = os.umask(0)
+    try:
+        library.library(torch.float32)
+    finally:
+        os.umask(before)
+    (kept,) = fresh.iterdir()
+    assert [oct(path.stat().st_mode & 0o777) for path in (fresh, kept)] == ["0o700", "0o700"]
 
 
 def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:

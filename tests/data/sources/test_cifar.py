@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +114,16 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         DataError, match=r"must hold cifar-10-binary\.tar\.gz.*published at https://www\.cs\.toronto\.edu"
     ):
         ten(tmp_path / "e")
+    odd_labels: list[object] = [7, b"labels", [[0]], [None], [2**40], [-1], {}]
+    for odd in odd_labels:
+        other = PYTHON | {"data_batch_1": python2({b"labels": odd, b"data": TEN[:1]})}
+        packed(tmp_path / "g" / "cifar-10-python.tar.gz", other)
+        with pytest.raises(DataError, match=r"data_batch_1: expected lists of labels in 0\.\.255"):
+            ten(tmp_path / "g")
+    text = PYTHON | {"data_batch_1": python2({b"labels": [0], b"data": b"x"})}
+    packed(tmp_path / "h" / "cifar-10-python.tar.gz", text)
+    with pytest.raises(DataError, match=r"data_batch_1: expected uint8 data of .*, found bytes"):
+        ten(tmp_path / "h")
     small = PYTHON | {"data_batch_1": python2({b"labels": [0], b"data": TEN[:1, :300]})}
     packed(tmp_path / "f" / "cifar-10-python.tar.gz", small)
     with pytest.raises(DataError, match=r"data_batch_1: expected uint8 data of .*, found uint8 \(1, 300\)"):
@@ -137,6 +148,75 @@ def test_arrays_of_both_numpys_are_read() -> None:
     new = pickle.dumps(array, protocol=2)
     for content in (new, new.replace(b"numpy._core.", b"numpy.core.")):
         np.testing.assert_array_equal(array_pickle.loads(content, "here"), array)
+
+
+def test_values_and_arrays_are_those_of_pythons_reader() -> None:
+    columns = np.asfortranarray(np.arange(6, dtype=np.uint8).reshape(2, 3))
+    arrays = [columns, columns, np.zeros((0, 4), np.uint8)]
+    batch = {
+        b"labels": [0, 255, 256, 65_535, 65_536, -1, 2**40, -(2**40), True, None],
+        "text": ["é" * 300, b"\xff" * 300, b"", ""],
+        b"twice": arrays,
+        3: [[], {}, {b"a": 1}],
+    }
+    for protocol in (2, 3):
+        found = array_pickle.loads(pickle.dumps(batch, protocol), "here")
+        assert list(found) == list(batch)
+        for key in (b"labels", "text", 3):
+            assert found[key] == batch[key]
+        for array, expected in zip(found[b"twice"], arrays, strict=True):
+            np.testing.assert_array_equal(array, expected)
+
+
+# What was a segmentation fault: an array whose memory is an integer of the file's. NumPy's state would have to be
+# (1, shape, dtype, order, bytes), and its dtype's (3, "|", None, None, None, -1, -1, 0).
+ARRAY = pickle.dumps(np.arange(6, dtype=np.uint8), protocol=2)
+HOSTILE = {
+    "objects": ARRAY.replace(b"X\x02\x00\x00\x00u1", b"X\x02\x00\x00\x00O8"),
+    "wide": ARRAY.replace(b"X\x02\x00\x00\x00u1", b"X\x02\x00\x00\x00V9"),
+    "size of the dtype": ARRAY.replace(b"NNN", b"NN)"),
+    "shape": ARRAY.replace(b"K\x06\x85", b"K\x60\x85"),
+    "negative": ARRAY.replace(b"K\x06\x85", b"J\xfa\xff\xff\xff\x85"),
+    "state of a class": b"\x80\x02cnumpy\nndarray\n}b.",
+    "state of a list": b"\x80\x02]}b.",
+    "function": b"\x80\x02c_codecs\nencode\n.",
+    "call": b"\x80\x02cnumpy\nndarray\nK\x08\x85R.",
+    "itself": b"\x80\x02]q\x00h\x00a.",
+    "deep": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b".",
+    "laughs": b"\x80\x02" + b"".join(b"(" + b"h%c" % n * 9 * (n > 0) + b"lq%c" % (n + 1) for n in range(9)) + b".",
+    "encodes": b"\x80\x02X\xff\x00\x00\x00" + b"x" * 255 + b"q\x00X\x06\x00\x00\x00latin1q\x010("
+    b"" + b"c_codecs\nencode\nh\x00h\x01\x86R" * 1000 + b"l.",
+    "long": b"\x80\x02\x8a\xff" + b"\x01" * 255 + b".",
+    "length": b"\x80\x02B\xff\xff\xff\xffabc.",
+    "negative length": b"\x80\x02T\xff\xff\xff\xffabc.",
+    "persistent": b"\x80\x02Pid\n.",
+    "extension": b"\x80\x02\x82\x01.",
+    "new object": b"\x80\x02cnumpy\nndarray\nK\x08\x85\x81.",
+    "frame": b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\xff].",
+    "key": b"\x80\x02}]K\x01s.",
+    "no memo": b"\x80\x02h\x00.",
+    "no mark": b"\x80\x02t.",
+    "mark": b"\x80\x02(.",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_pickle_is_refused(name: str) -> None:
+    assert HOSTILE[name] != ARRAY
+    with pytest.raises(DataError, match=r"^here: expected a pickle of plain values and arrays only: ."):
+        array_pickle.loads(HOSTILE[name], "here")
+
+
+@given(content=st.binary(max_size=60).map(lambda tail: b"\x80\x02" + tail))
+def test_bytes_are_a_plain_value_or_refused(content: bytes) -> None:
+    with suppress(DataError):
+        array_pickle.loads(content, "here")
+
+
+@given(place=st.integers(0, len(ARRAY) - 1), piece=st.binary(max_size=4), cut=st.integers(0, 8))
+def test_a_changed_array_is_an_array_or_refused(place: int, piece: bytes, cut: int) -> None:
+    with suppress(DataError):
+        array_pickle.loads(ARRAY[:place] + piece + ARRAY[place + cut :], "here")
 
 
 def test_a_crop_is_the_middle() -> None:

@@ -1,7 +1,10 @@
-"""The kernel compiled for this machine's processor, once: the library stays in the cache.
+"""The kernel compiled for this machine's processor, once: the library stays in the cache, in a folder of the user's.
 
 Compiled where it is used, it has the processor's own vector instructions. Its sums are added up in an order that the
 source fixes, so processors with other vectors have the same bits, if they have fused multiply-adds.
+
+A library is code. It is loaded from the cache only if this user alone can have written it, for this source and these
+flags, and whole: its name has a digest of these, and its own checksum.
 """
 
 from __future__ import annotations
@@ -13,14 +16,16 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import torch
 
-from raysim.storage.cache import cache_root
+from raysim.storage.cache import cache_root, checksum
 
 log = logging.getLogger("raysim")
 
@@ -31,6 +36,7 @@ CONTRACTED = {"gcc": "-ffp-contract=fast", "clang": "-ffp-contract=on"}
 # One that does not know it compiles for any processor of its kind.
 FOR_THIS_PROCESSOR: tuple[tuple[str, ...], ...] = (("-march=native",), ())
 REALS = {torch.float32: "float", torch.float64: "double"}
+_PRIVATE = 0o700
 COMPILERS = ("cc", "gcc", "clang")
 
 
@@ -59,18 +65,52 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
         raise NoLibraryError(f"it is written for float32 and float64, and the weights are {dtype}")
     try:
         compiler = _compiler()
-        path = cache_root() / "kernels" / f"dense-{_digest(dtype, compiler)}.so"
-        if path.exists():
-            try:
-                return ctypes.CDLL(str(path))
-            except OSError:
-                log.warning("%s cannot be loaded, and is compiled again", path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _compile(compiler, dtype, path)
+        folder, name = _own_folder(), f"dense-{_digest(dtype, compiler)}"
+        for path in sorted(folder.glob(f"{name}-*.so")):
+            if (why := distrust(path)) is None:
+                try:
+                    return ctypes.CDLL(str(path))
+                except OSError:
+                    why = "cannot be loaded"
+            log.warning("%s %s, and is compiled again", path, why)
+            path.unlink(missing_ok=True)
+        path = _compile(compiler, dtype, folder, name)
+        if (why := distrust(path)) is not None:
+            raise NoLibraryError(f"{path} {why}, just after it was written: set RAYSIM_CACHE to a folder of your own")
         return ctypes.CDLL(str(path))
     except (OSError, RuntimeError, ValueError) as error:
         # Of a home that is not known, a CC that cannot be read, a folder that cannot be written to, and the like.
         raise NoLibraryError(f"it cannot be compiled or loaded ({error})") from error
+
+
+def _own_folder() -> Path:
+    """The folder of this user's libraries; others share the cache perhaps, but write nothing here."""
+    folder = cache_root() / f"kernels-{os.geteuid()}"
+    folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+    if (why := _of_others(folder.lstat(), stat.S_ISDIR)) is not None:
+        raise NoLibraryError(f"{folder} {why}: remove it, or set RAYSIM_CACHE to a folder of your own")
+    return folder
+
+
+def distrust(path: Path) -> str | None:
+    """Why a library is not loaded, as the end of a sentence about it; None if this user wrote it, and it is whole."""
+    try:
+        why = _of_others(path.lstat(), stat.S_ISREG)
+        if why is None and checksum(path) != path.stem.rpartition("-")[2]:
+            why = "is damaged"
+    except OSError as error:
+        why = f"cannot be checked ({error})"
+    return why
+
+
+def _of_others(found: os.stat_result, is_kind: Callable[[int], bool]) -> str | None:
+    if not is_kind(found.st_mode):
+        return "is a link, or another kind of file"
+    if found.st_uid != os.geteuid():
+        return f"belongs to user {found.st_uid}, and this one is {os.geteuid()}"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "can be written by other users"
+    return None
 
 
 def _compiler() -> list[str]:
@@ -84,13 +124,13 @@ def _compiler() -> list[str]:
     raise NoLibraryError(f"there is no C compiler: none of {', '.join(COMPILERS)} is on the PATH, and CC is not set")
 
 
-def _compile(compiler: list[str], dtype: torch.dtype, path: Path) -> None:
-    """Others may do it at the same time: what is complete takes the place of what was."""
+def _compile(compiler: list[str], dtype: torch.dtype, folder: Path, name: str) -> Path:
+    """Return the library, whose name ends with its checksum. Others may do it at the same time: each file is whole."""
     said = ""
     told = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     contracted = CONTRACTED["clang" if "clang" in told else "gcc"]
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / path.name
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made = Path(scratch) / f"{name}.so"
         for processor in FOR_THIS_PROCESSOR:
             command = [
                 *compiler,
@@ -104,8 +144,10 @@ def _compile(compiler: list[str], dtype: torch.dtype, path: Path) -> None:
             ]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
+                made.chmod(_PRIVATE)  # whatever the umask
+                path = folder / f"{name}-{checksum(made)}.so"
                 os.replace(made, path)
-                return
+                return path
             said = done.stderr.strip() or f"it ended with {done.returncode}"
     raise NoLibraryError(f"{compiler[0]} does not compile it: {said.splitlines()[-1]}")
 
@@ -113,11 +155,20 @@ def _compile(compiler: list[str], dtype: torch.dtype, path: Path) -> None:
 def _digest(dtype: torch.dtype, compiler: list[str]) -> str:
     """Of all that the library depends on: several kinds of machine may share a cache."""
     at = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
-    stat = at.stat()
+    of_compiler = at.stat()
     parts = (
         SOURCE.read_bytes(),
         repr(
-            (FLAGS, CONTRACTED, FOR_THIS_PROCESSOR, REALS[dtype], compiler, str(at), stat.st_size, stat.st_mtime_ns)
+            (
+                FLAGS,
+                CONTRACTED,
+                FOR_THIS_PROCESSOR,
+                REALS[dtype],
+                compiler,
+                str(at),
+                of_compiler.st_size,
+                of_compiler.st_mtime_ns,
+            )
         ).encode(),
         _processor().encode(),
     )

@@ -1,0 +1,249 @@
+"""Folders by strangers: no name and no link in them leads raysim to a file outside."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raysim.cli.app import main
+from raysim.data.sources import gld, table
+from raysim.errors import DataError, RemoteError, RunFolderError
+from raysim.report.build import build, default_folder
+from raysim.run_folder.writer import PARTS, RunFolder
+from raysim.storage import lock
+from raysim.storage.cache import checksum
+from raysim.storage.remote.folder import named
+from raysim.storage.remote.mirror import Mirror
+from raysim.storage.remote.remote import Remote
+from tests.support.run_folders import accuracies, experiment, write
+
+NAMES = [
+    "../../../../PWNED.txt",
+    "../mirror.json",
+    "/PWNED.txt",
+    "a/../../PWNED.txt",
+    ".lock",
+    "clients/.hidden",
+    "x\\..\\..\\PWNED.txt",
+    "",
+]
+
+
+@pytest.fixture
+def deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test's, with the cache deep in it: names with many ".." still end in the folder."""
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "home" / "a" / "b" / "cache"))
+    return tmp_path
+
+
+def published(deep: Path, files: dict[str, Any]) -> Path:
+    """A mirror whose index says this, with a file wherever a name leads."""
+    there = deep / "there" / "a" / "b" / "c" / "run"
+    there.mkdir(parents=True)
+    for name in files:
+        if name and "\0" not in name and not name.startswith("/"):
+            (there / name).parent.mkdir(parents=True, exist_ok=True)
+            (there / name).write_text("pwned")
+    (there / "mirror.json").write_text(json.dumps({"version": "1", "files": files}))
+    return there
+
+
+def entry(deep: Path) -> list[list[Any]]:
+    """What an index says of a file with "pwned" in it."""
+    (deep / "sample").write_text("pwned")
+    return [[5, checksum(deep / "sample")]]
+
+
+def here(deep: Path) -> dict[str, bytes]:
+    """All files on this machine's side, but for locks and the mirror's record."""
+    files = (file for file in (deep / "home").rglob("*") if file.is_file())
+    return {str(file.relative_to(deep)): file.read_bytes() for file in files if file.name not in (".lock",)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_index_writes_nothing_outside_and_deletes_nothing_there(deep: Path, name: str) -> None:
+    mirror = Mirror.of(published(deep, {name: entry(deep)}).as_uri())
+    mirror.path.parent.mkdir(parents=True, exist_ok=True)
+    before = here(deep)
+    with pytest.raises(RemoteError, match=r"mirror\.json is damaged") as caught:
+        mirror.pull()
+    assert repr(name) in str(caught.value)
+    assert here(deep) == before
+
+
+def test_the_command_says_so(deep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(deep)
+    uri = published(deep, {NAMES[0]: entry(deep)}).as_uri()
+    monkeypatch.setattr("sys.argv", ["raysim", "report", uri])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code not in (0, None)
+    assert "PWNED.txt" in capsys.readouterr().err
+    assert not list((deep / "home").rglob("PWNED*"))
+
+
+def test_a_record_of_such_names_is_not_believed(deep: Path) -> None:
+    """By an earlier raysim: the next upload would have had the file deleted at the URI."""
+    there = published(deep, {})
+    victim = there.parent / "victim.txt"
+    victim.write_text("mine")
+    mirror = Mirror.of(there.as_uri())
+    mirror.pull()
+    record = mirror.path.parent / "mirror.json"
+    known = [[4, checksum(victim)], 0]
+    record.write_text(json.dumps({"uri": there.as_uri(), "versions": ["1"], "files": {"../victim.txt": known}}))
+    with pytest.raises(RemoteError, match="changed by another machine"):
+        mirror.push()
+    assert victim.exists()
+    with pytest.raises(RemoteError, match=r"has no file '\.\./victim\.txt'"):
+        Remote(there.as_uri()).delete("../victim.txt")
+    with pytest.raises(RemoteError, match=r"has no folder '\.\./x'"):
+        Remote(there.as_uri()).below("../x")
+
+
+def test_a_link_in_the_copy_is_not_followed(deep: Path) -> None:
+    mirror = Mirror.of(published(deep, {"clients/x": entry(deep)}).as_uri())
+    mirror.path.mkdir(parents=True)
+    (deep / "elsewhere").mkdir()
+    (mirror.path / "clients").symlink_to(deep / "elsewhere")
+    with pytest.raises(RemoteError, match="by a symbolic link"):
+        mirror.pull()
+    assert not list((deep / "elsewhere").iterdir())
+
+
+def test_names_that_cannot_both_be_files_are_an_error(deep: Path) -> None:
+    there = published(deep, {"a": entry(deep)})
+    index = {"version": "1", "files": {"a": entry(deep), "a/b": entry(deep)}}
+    (there / "mirror.json").write_text(json.dumps(index))
+    with pytest.raises(RemoteError):
+        Mirror.of(there.as_uri()).pull()
+
+
+def test_the_copy_of_an_address_that_ends_in_dots_has_a_folder_of_its_own(deep: Path) -> None:
+    mirror = Mirror.of("file:///mnt/shared/..")
+    assert mirror.path.name == "folder"
+
+
+def test_a_file_that_does_not_end_is_fetched_no_further_than_the_index_says(
+    deep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = Mirror.of(published(deep, {"rows": entry(deep)}).as_uri())
+
+    def endless(self: Remote, name: str) -> Any:
+        for sent in range(1000):
+            assert sent < 100, "it reads on"
+            yield b"more"
+
+    monkeypatch.setattr(Remote, "read", endless)
+    with pytest.raises(RemoteError, match="rows is damaged: expected 5 bytes"):
+        mirror.pull()
+
+
+def test_a_name_that_no_index_may_hold_stays_here(deep: Path, caplog: pytest.LogCaptureFixture) -> None:
+    mirror = Mirror.of((deep / "empty").as_uri())
+    mirror.pull()
+    mirror.path.mkdir()
+    (mirror.path / "rows").write_text("0")
+    (mirror.path / "my\\notes").write_text("mine")
+    assert mirror.push() == 1
+    assert "'my\\\\notes' stays on this machine" in caplog.text
+
+
+def test_a_folder_that_looks_like_a_copy_is_none(deep: Path) -> None:
+    """What is written to it would be uploaded to an address that the folder chose."""
+    run = deep / "download" / "mirrors" / "x" / "run"
+    run.mkdir(parents=True)
+    (run.parent / "mirror.json").write_text(json.dumps({"uri": "file:///tmp/elsewhere"}))
+    assert Mirror.around(run) is None
+    assert named(run) == str(run)
+
+
+def test_a_tables_names_stay_in_the_cache(deep: Path) -> None:
+    (deep / "there" / "data").mkdir(parents=True)
+    (deep / "there" / "x.parquet").write_text("pwned")
+    section = table.Table(root=(deep / "there" / "data").as_uri(), train="../x.parquet")
+    with pytest.raises((DataError, RemoteError), match=r"'\.\./x\.parquet'"):
+        table.open_source(section)
+    assert not list(deep.rglob("home/**/x.parquet"))
+
+
+def test_an_images_name_stays_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "secret.jpg").write_text("mine")
+    with pytest.raises(DataError, match=r"names the file '\.\./secret\.jpg'"):
+        gld._image_path(tmp_path / "images", "../secret")
+
+
+# Links in a run's folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write(tmp_path / "run", accuracies(0.1, 0.2))
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A folder of the user's, with a file in it."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "round-000001.safetensors").write_text("mine")
+    (folder / "index.html").write_text("mine")
+    return folder
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_run_does_not_go_on_through_a_link(run: Path, mine: Path, part: str) -> None:
+    if (run / part).is_dir():
+        (run / part).rename(run / "away")
+    (run / part).symlink_to(mine)
+    before = contents(mine)
+    with pytest.raises(RunFolderError, match=f"names the file '{part}', which leads to .*mine by a symbolic link"):
+        RunFolder.reopen(run, experiment())
+    assert contents(mine) == before
+
+
+def test_an_overwritten_folders_links_are_removed_and_not_followed(run: Path, mine: Path) -> None:
+    (run / "client_state").symlink_to(mine)
+    before = contents(mine)
+    RunFolder.create(run, experiment(), "fingerprint", overwrite=True)
+    assert not os.path.lexists(run / "client_state")
+    assert contents(mine) == before
+
+
+@pytest.mark.parametrize("name", ["report", "report/figures", "report/figures/learning-curves-train.png"])
+def test_a_report_is_not_written_through_a_link(run: Path, mine: Path, name: str) -> None:
+    first = build([run], default_folder([run]))
+    link = run / name
+    target = mine / "index.html" if link.suffix else mine
+    if link.suffix:
+        link = next(first.page.parent.joinpath("figures").glob("*.png"))
+        link.unlink()
+    else:
+        link.rename(run / "away")
+    link.symlink_to(target)
+    if link.suffix:
+        first.page.write_text("another page")
+    before = contents(mine)
+    with pytest.raises(RunFolderError, match="by a symbolic link"):
+        build([run], default_folder([run]))
+    assert contents(mine) == before
+
+
+def test_a_lock_is_no_link(run: Path, mine: Path) -> None:
+    victim = mine / "index.html"
+    (run / lock.FILE).unlink(missing_ok=True)
+    (run / lock.FILE).symlink_to(victim)
+    with pytest.raises(RunFolderError, match="must be a file, but is a symbolic link"), lock.locked(run):
+        pass
+    with pytest.raises(RunFolderError, match="must be a file, but is a symbolic link"):
+        lock.check_free(run)
+    assert victim.read_text() == "mine"
