@@ -118,6 +118,10 @@ def check(space: Space, experiment: Experiment) -> None:
                 f"tuning.space.{key}: this key cannot vary within a study: it defines how all of its trials are run or "
                 f"measured ({', '.join((*PROTOCOL, *PROTOCOL_KEYS))})."
             )
+    try:
+        experiment.check_constants(space.dimensions)
+    except ExperimentError as error:
+        raise ExperimentError(f"tuning.space: {error}") from None
     tried = {key: samples(dimension) for key, dimension in space.dimensions.items()}
     first = {key: values[0] for key, values in tried.items()}
     for key, values in tried.items():

@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from raysim.config.global_draws import ADVICE, draws
 from raysim.errors import ExperimentError, RaysimError
 
 
@@ -18,12 +19,17 @@ def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
         given: its arguments.
 
     Raises:
-        ExperimentError: it raised.
+        ExperimentError: it raised, or drew from a global generator.
     """
     try:
-        return function(*given)
+        with draws() as drew:
+            returned = function(*given)
+            drawn = drew()
     except RaysimError:
         raise
     except Exception as error:
         trace = "".join(traceback.format_exception(error))
         raise ExperimentError(f"{what} failed: {error!r}\n{trace}") from error
+    if drawn:
+        raise ExperimentError(f"{what} {ADVICE}.")
+    return returned

@@ -23,7 +23,7 @@ from raysim.client.adversary import Adversary
 from raysim.client.section import ClientSection, FineTuning
 from raysim.client.trainers.choose import Precision, TrainerName
 from raysim.cohort.section import CohortSection
-from raysim.config import overrides
+from raysim.config import messages, overrides
 from raysim.config.own import OwnMetric
 from raysim.config.part import Packaged
 from raysim.config.section import Section
@@ -230,6 +230,23 @@ class Experiment(Section):
     def changed(self, set: Iterable[str] | Mapping[str, Any]) -> Experiment:
         """Return a validated copy, with changes as in `load`, or with values by dotted keys."""
         return Experiment.model_validate(overrides.apply(self.said(), set, ()))
+
+    def check_constants(self, keys: Iterable[str]) -> None:
+        """Check that the experiment has the constants of parts that dotted keys name: a misspelled one varies nothing.
+
+        Raises:
+            ExperimentError: one that it does not have; names the nearest.
+        """
+        values = dict(overrides.leaves(self.said()))
+        for key in keys:
+            table, dot, name = key.rpartition(".constants.")
+            inside = f"{table}{dot}"
+            known = [each.removeprefix(inside) for each in values if each.startswith(inside)]
+            if dot and name not in known:
+                raise ExperimentError(
+                    f"{table}.constants has no {name!r} that could vary: it has {', '.join(known) or 'none'}"
+                    f"{messages.nearest(name, known)}. Give each constant its usual value in the experiment."
+                )
 
     def fingerprint(self, data_fingerprint: str) -> str:
         """Return a hex digest of `determining` and the data: no names, paths, placement or number of rounds."""

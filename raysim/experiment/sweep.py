@@ -84,6 +84,7 @@ def points(experiment: Experiment, sweep: Sweep) -> tuple[ExperimentPoint, ...]:
             raise ExperimentError(f"A sweep needs values, each once, but {key} has {list(values)!r}.")
         if key in ("name", "trials"):
             raise ExperimentError(f"{key} cannot be swept: every point has that of the experiment.")
+    experiment.check_constants(sweep)
     return tuple(
         _point(experiment, dict(zip(sweep, chosen, strict=True)), sweep)
         for chosen in itertools.product(*sweep.values())

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from raysim.config.global_draws import ADVICE, draws
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 
@@ -38,10 +39,13 @@ def called(said: str, function: Callable[..., Any], *arguments: Any, writes: tup
     given = [(name, tensor) for i, argument in enumerate(arguments, 1) for name, tensor in _tensors(argument, i)]
     before = [tensor.clone() for _, tensor in given]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), draws() as drew:
             made = function(*arguments)
+            drawn = drew()
     except Exception as error:
         raise ExperimentError(f"{said} raised {type(error).__name__}: {error}") from error
+    if drawn:
+        raise ExperimentError(f"{said} {ADVICE}.")
     for (name, tensor), old in zip(given, before, strict=True):
         if not name.startswith(writes or ("\0",)) and not torch.equal(tensor, old):
             raise ExperimentError(f"{said} must not write to its arguments, but wrote to {name}: clone it first.")

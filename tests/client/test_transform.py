@@ -403,3 +403,13 @@ def test_what_fails_later_names_client_and_round(experiment: Make) -> None:
 
     with pytest.raises(raysim.ClientError, match=r"'c5' failed in round 1.*my own mistake"):
         run(experiment, rounds=2, parts={"transform": stateless(apply)})
+
+
+def test_a_transform_that_draws_from_a_global_generator_is_refused(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def make(section: raysim.OwnPart) -> raysim.Transform:
+        return raysim.Transform(lambda at: at.delta * torch.rand(()))
+
+    with pytest.raises(raysim.ExperimentError, match=r"transform=.* drew from a global generator .* at.generator"):
+        raysim.rounds(experiment(), dataset=dataset, transform=make)

@@ -288,3 +288,28 @@ def test_sampler_aggregator_and_weighting_have_the_same_bits_on_ray(
     for aggregator, sampler in ((by_norm, by_loss), (raysim.Coordinatewise(sharpened), by_examples)):
         here = drawn(aggregator, sampler, {"workers": 0})
         assert here == drawn(aggregator, sampler, {"workers": 2, "cpus_per_worker": 0.5})
+
+
+def test_a_sampler_that_returns_fewer_clients_says_that_it_may(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def few(at: raysim.CohortAt) -> Any:
+        return np.arange(3)
+
+    with pytest.raises(raysim.ExperimentError, match=r"M = at.size = 7 unless .* varies = True, but returned 3"):
+        list(raysim.rounds(experiment(), dataset=dataset, sampler=few))
+
+    def make(section: raysim.OwnPart) -> raysim.Sampler:
+        return raysim.Sampler(lambda at: {}, lambda state, at: np.arange(3), varies=True)
+
+    assert len(next(raysim.rounds(experiment(), dataset=dataset, sampler=make)).cohort) == 3
+
+
+def test_a_sampler_that_draws_from_a_global_generator_is_refused(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def anyone(at: raysim.CohortAt) -> Any:
+        return np.random.permutation(at.population)[: at.size]
+
+    with pytest.raises(raysim.ExperimentError, match=r"sampler=.* drew from a global generator .* at.rng"):
+        list(raysim.rounds(experiment(), dataset=dataset, sampler=anyone))

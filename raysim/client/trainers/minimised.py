@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from raysim.client.objective import LocalObjective
-from raysim.client.trainers import side_effects
 from raysim.client.trainers.of_outputs import LossOfOutputs, obstacle
 from raysim.client.trainers.repeats import repeats
+from raysim.config.global_draws import draws
 from raysim.models.task import Loss, Task
 
 ROWS = 5
@@ -54,7 +54,7 @@ def minimised(
     if outputs is None:
         return Minimised(task, objective, "cannot be tried without the module")
     loss = LossOfOutputs(objective)
-    with side_effects.draws():
+    with draws():
         if why := obstacle(objective, *_batch(outputs, targets)):
             return Minimised(task, objective, why)
     if _tried(loss.unchecked, built_in.losses, outputs, targets):
@@ -63,7 +63,7 @@ def minimised(
 
 
 def _tried(loss: Loss, built_in: Loss, outputs: Tensor, targets: Tensor) -> bool:
-    with side_effects.draws():
+    with draws():
         return repeats(loss, built_in, *_batch(outputs, targets))
 
 

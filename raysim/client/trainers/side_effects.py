@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import random
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import is_dataclass
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, NoneType, SimpleNamespace
 from typing import Any
 from weakref import ReferenceType
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -58,25 +55,3 @@ def _state(value: Any) -> Any:
     if isinstance(value, RECORDS) or is_dataclass(value):
         return _state(vars(value)) if hasattr(value, "__dict__") else object()
     return object()
-
-
-@contextmanager
-def draws() -> Iterator[Callable[[], bool]]:
-    """Says whether the process's generators of random numbers were drawn from inside, and puts them back at the end."""
-    python, numpy, of_torch = random.getstate(), _numpy(), torch.get_rng_state()
-
-    def drew() -> bool:
-        return random.getstate() != python or _numpy() != numpy or not torch.equal(torch.get_rng_state(), of_torch)
-
-    try:
-        yield drew
-    finally:
-        random.setstate(python)
-        np.random.set_state((numpy[0], np.frombuffer(numpy[1], np.uint32), *numpy[2:]))
-        torch.set_rng_state(of_torch)
-
-
-def _numpy() -> Any:
-    state: Any = np.random.get_state()
-    kind, keys, *others = state
-    return (kind, keys.tobytes(), *others)

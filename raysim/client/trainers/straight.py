@@ -26,6 +26,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from raysim.client.trainers import side_effects
+from raysim.config.global_draws import draws
 
 
 class NotStraight(Exception):
@@ -235,7 +236,7 @@ def straight_line(module: nn.Module) -> list[nn.Module]:
     trace = Trace()
     try:
         before = side_effects.by(module)
-        with side_effects.draws() as drew:
+        with draws() as drew:
             with _noting(module, trace), _Watching(trace):
                 end = module(TracedBatch(trace))
             drawn = drew()

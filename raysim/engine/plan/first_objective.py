@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from raysim.client import dropout
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received, RoundAt
-from raysim.client.trainers import side_effects
 from raysim.client.trainers.watched import check_losses
+from raysim.config.global_draws import draws
 from raysim.errors import ModelError
 from raysim.models.model import Model, Weights, bind
 
@@ -52,7 +52,7 @@ def check(
         layer.start(torch.zeros((), dtype=torch.int64, device=x.device))
     x, y = x.clone(), y.clone()
     at = ObjectiveAt(RoundAt(seed, 0, id_of), 0, 0, objective.constants, Received(model, given), x.device)
-    with side_effects.draws() as drew, _as_it_is(module, x) as written:
+    with draws() as drew, _as_it_is(module, x) as written:
         before = [value._version for value in (x, y, given.params)]
         try:
             losses = function(module, x, y, at)

@@ -88,6 +88,24 @@ def test_its_constants_can_be_swept_and_tell_its_runs_apart(
     }
 
 
+def test_a_misspelled_constant_is_refused_where_it_would_vary_nothing(
+    dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path
+) -> None:
+    passed: Any = {"dataset": dataset, "server_optimizer": momentum}
+    said = r"server.optimizer.constants has no 'bb' that could vary: it has b \(did you mean 'b'\?\)"
+    with pytest.raises(raysim.ExperimentError, match=said):
+        raysim.run_sweep(
+            experiment(server=OWN), {"server.optimizer.constants.bb": [0, 1]}, path=tmp_path / "sweep", **passed
+        )
+    with pytest.raises(raysim.ExperimentError, match=said):
+        tuning.tune(
+            experiment(server=OWN),
+            {"server.optimizer.constants.bb": {"grid": [0.5]}},
+            path=tmp_path / "study",
+            **passed,
+        )
+
+
 def test_a_study_finds_its_constants(dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path) -> None:
     study = tuning.tune(
         experiment(server=OWN),

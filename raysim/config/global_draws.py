@@ -1,0 +1,39 @@
+"""Notices draws from the process's global generators of random numbers, whose bits depend on who drew before."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+ADVICE = (
+    "drew from a global generator (of torch, NumPy or Python), whose draws differ from worker to worker: take "
+    "at.generator or at.rng"
+)
+"""What messages say of a function that draws."""
+
+
+@contextmanager
+def draws() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether there were draws inside; put the generators back at the end."""
+    python, numpy, of_torch = random.getstate(), _numpy(), torch.get_rng_state()
+
+    def drew() -> bool:
+        return random.getstate() != python or _numpy() != numpy or not torch.equal(torch.get_rng_state(), of_torch)
+
+    try:
+        yield drew
+    finally:
+        random.setstate(python)
+        np.random.set_state((numpy[0], np.frombuffer(numpy[1], np.uint32), *numpy[2:]))
+        torch.set_rng_state(of_torch)
+
+
+def _numpy() -> Any:
+    state: Any = np.random.get_state()
+    kind, keys, *others = state
+    return (kind, keys.tobytes(), *others)
