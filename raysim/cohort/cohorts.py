@@ -84,11 +84,6 @@ class Cohorts:
         outside = positions[(positions < 0) | (positions >= at.population)]
         if outside.size:
             raise ExperimentError(f"{wanted}, from 0 to {at.population - 1}, but returned {outside[0]}.")
-        if not self.rule.varies and self.rule.sized_by is None and len(positions) != at.size:
-            raise ExperimentError(
-                f"{wanted}, M = at.size = {at.size} unless the raysim.Sampler has varies = True, but returned "
-                f"{len(positions)}."
-            )
         if not self.rule.repeats:
             members, counts = np.unique(positions, return_counts=True)
             if twice := members[counts > 1].tolist():

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import numpy as np
+
 from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
 from raysim.config.own import OwnPart
 from raysim.config.user_call import called
@@ -42,7 +44,7 @@ def made(section: OwnPart) -> Sampler:
         )
     returned = called(f"{WHAT}, called with the section,", _asked, passed, section)
     if isinstance(returned, Sampler):
-        return returned if returned.name != "own" else returned._replace(name=section.label)
+        return _sized(returned if returned.name != "own" else returned._replace(name=section.label))
     if isinstance(returned, tuple | dict):
         raise ExperimentError(
             f"{WHAT} must return a raysim.Sampler when it is called with the section, or be a function fn(at) that "
@@ -53,6 +55,23 @@ def made(section: OwnPart) -> Sampler:
         return cast(Positions, passed(at))
 
     return Sampler(nothing, sample, name=section.label)
+
+
+def _sized(sampler: Sampler) -> Sampler:
+    """Return a sampler that refuses cohorts of another size than `at.size`, unless it says that they vary."""
+    if sampler.varies or sampler.sized_by is not None:
+        return sampler
+
+    def sample(state: State, at: CohortAt) -> Positions:
+        drawn = sampler.sample(state, at)
+        if isinstance(drawn, np.ndarray | list | tuple) and len(drawn) != at.size:
+            raise ExperimentError(
+                f"{WHAT} must return at.size = {at.size} positions in round {at.round}, or its raysim.Sampler must have "
+                f"varies = True, but it returned {len(drawn)}."
+            )
+        return drawn
+
+    return sampler._replace(sample=sample)
 
 
 def _asked(passed: Any, section: OwnPart) -> Any:

@@ -195,7 +195,7 @@ def test_what_it_says_of_itself_counts(dataset: raysim.FederatedDataset, experim
         return [at.round, at.round, 3]
 
     def repeats(section: Any) -> raysim.Sampler:
-        return raysim.Sampler(lambda at: {}, draw, repeats=True)
+        return raysim.Sampler(lambda at: {}, draw, repeats=True, varies=True)
 
     parts: dict[str, Any] = {"dataset": dataset, "sampler": repeats}
     got = list(raysim.rounds(experiment(), **parts))
@@ -293,16 +293,12 @@ def test_sampler_aggregator_and_weighting_have_the_same_bits_on_ray(
 def test_a_sampler_that_returns_fewer_clients_says_that_it_may(
     dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
-    def few(at: raysim.CohortAt) -> Any:
-        return np.arange(3)
+    def few(varies: bool) -> Any:
+        return lambda section: raysim.Sampler(lambda at: {}, lambda state, at: np.arange(3), varies=varies)
 
-    with pytest.raises(raysim.ExperimentError, match=r"M = at.size = 7 unless .* varies = True, but returned 3"):
-        list(raysim.rounds(experiment(), dataset=dataset, sampler=few))
-
-    def make(section: raysim.OwnPart) -> raysim.Sampler:
-        return raysim.Sampler(lambda at: {}, lambda state, at: np.arange(3), varies=True)
-
-    assert len(next(raysim.rounds(experiment(), dataset=dataset, sampler=make)).cohort) == 3
+    with pytest.raises(raysim.ExperimentError, match=r"at.size = 7 positions in round 0, .* but it returned 3"):
+        list(raysim.rounds(experiment(), dataset=dataset, sampler=few(varies=False)))
+    assert len(next(raysim.rounds(experiment(), dataset=dataset, sampler=few(varies=True))).cohort) == 3
 
 
 def test_a_sampler_that_draws_from_a_global_generator_is_refused(
