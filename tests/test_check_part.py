@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Any
+import random
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import raysim
 from raysim.client.corrections.make import CORRECTIONS
+from raysim.client.objective import OBJECTIVES
 from raysim.client.optimizers import choice as client_optimizers
-from raysim.config.part import Choice, Part
+from raysim.client.transform import TRANSFORMS
+from raysim.cohort.section import SAMPLERS
+from raysim.config.part import Choice, Kind, Part
+from raysim.evaluation.metric import METRICS
 from raysim.server import Descent, ServerOptimizer, Stepped
+from raysim.server.aggregators.choice import AGGREGATORS
 from raysim.server.optimizers import choice as server_optimizers
+from raysim.server.weighting import WEIGHTINGS
 from raysim.testing import ContractError, check_part
+from tests.support import own_parts
+from tests.support.own_parts import as_it_is, own
 
-CHOICES: tuple[Choice[Any], ...] = (CORRECTIONS, client_optimizers.OPTIMIZERS, server_optimizers.OPTIMIZERS)
+CHOICES: tuple[Choice[Any], ...] = (
+    AGGREGATORS,
+    CORRECTIONS,
+    METRICS,
+    OBJECTIVES,
+    SAMPLERS,
+    TRANSFORMS,
+    WEIGHTINGS,
+    client_optimizers.OPTIMIZERS,
+    server_optimizers.OPTIMIZERS,
+)
 KEYS: dict[str, dict[str, Any]] = {
     "prox": {"mu": 0.1},
     "feddyn": {"mu": 0.1},
     "adabest": {"mu": 0.1, "beta": 0.8},
     "feddane": {"mu": 0.1},
+    "trimmed_mean": {"k": 1},
+    "krum": {"f": 1},
+    "multi_krum": {"f": 1, "m": 2},
+    "bernoulli": {"probability": 0.5},
+    "replay": {"rounds": {"1": ["c1", "c4"]}, "over": {"name": "adafl"}},
 }
 """Of the parts whose sections have keys without defaults."""
 
@@ -36,9 +60,30 @@ def built_in() -> list[Part]:
     ]
 
 
+def test_every_kind_of_part_is_among_the_choices() -> None:
+    assert {choice.kind for choice in CHOICES} == set(get_args(Kind))
+
+
 @pytest.mark.parametrize("part", built_in(), ids=lambda part: f"{part.kind}-{part.name}")
 def test_a_built_in_part_keeps_the_contract(part: Part) -> None:
     check_part(part, KEYS.get(part.name), workers=(0,))
+
+
+@pytest.mark.parametrize("name", own_parts.PARTS)
+def test_a_script_s_own_part_keeps_the_contract(name: str) -> None:
+    part, constants = own_parts.PARTS[name]
+    check_part(part, {"constants": constants}, workers=(0,))
+
+
+class Pulled(raysim.Section):
+    """An objective of a package."""
+
+    name: Literal["pulled"] = "pulled"
+    mu: float = 0.1
+
+
+def test_an_objective_of_a_package_is_given_the_keys_of_its_section() -> None:
+    check_part(Part("objective", "pulled", Pulled, lambda section: own_parts.near), {"mu": 0.2}, workers=(0,))
 
 
 @pytest.mark.ray
@@ -93,16 +138,76 @@ def kept(ended: raysim.ClientEnd) -> Tensor:
     return ended.delta
 
 
+def objective_that_draws(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
+    return nn.functional.cross_entropy(module(x + torch.randn_like(x)), y, reduction="none")
+
+
+def objective_that_writes(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
+    at.broadcast["0.weight"].mul_(0.5)
+    return nn.functional.cross_entropy(module(x), y, reduction="none")
+
+
+def jittery(section: Any) -> raysim.ClientOptimizer:
+    def step(params: Tensor, gradient: Tensor, state: Any, lr: Any) -> None:
+        params.sub_(lr * gradient * torch.rand(()))
+
+    return raysim.ClientOptimizer(lambda params: {}, step)
+
+
+def transform_that_writes(section: Any) -> raysim.Transform:
+    def apply(at: raysim.TransformAt) -> raysim.Transformed:
+        return raysim.Transformed(at.state.add_(at.delta), at.state)
+
+    return raysim.Transform(apply, keeps_state=True)
+
+
+def drawn_anywhere(at: raysim.CohortAt) -> Any:
+    return np.random.permutation(at.population)[: at.size]
+
+
+def turns(section: Any) -> raysim.Sampler:
+    asked = [0]
+
+    def sample(state: Any, at: raysim.CohortAt) -> Any:
+        asked[0] += 1
+        return (np.arange(at.size) + asked[0]) % at.population
+
+    return raysim.Sampler(lambda at: {}, sample)
+
+
+def halved(updates: Tensor, weights: Tensor) -> Tensor:
+    updates.mul_(0.5)
+    return updates.mean(0)
+
+
+def by_chance(facts: raysim.ClientFacts) -> float:
+    return facts.examples * random.random()
+
+
+def shifted(outputs: Tensor, targets: Tensor) -> Tensor:
+    outputs.sub_(outputs.mean())
+    return outputs[:, 0]
+
+
 @pytest.mark.parametrize(
     ("part", "said"),
     [
+        (as_it_is("objective", objective_that_draws), r"draws from torch's global.*torch.randn_like\(x\)"),
+        (as_it_is("objective", objective_that_writes), r"argument 3.broadcast\['0.weight'\].*mul_\(0.5\)"),
+        (own("client_optimizer", jittery), r"step draws from torch's global.*torch.rand\(\(\)\)"),
+        (own("transform", transform_that_writes), r"apply writes to its argument 0.state.*at.state.add_"),
+        (own("sampler", drawn_anywhere), r"draws from NumPy's global.*np.random.permutation"),
+        (own("sampler", turns), r"keeps something that is not in its state"),
+        (as_it_is("aggregator", raysim.Coordinatewise(halved)), r"fn writes to its argument 0.*updates.mul_"),
+        (as_it_is("weighting", by_chance), r"draws from Python's random module.*random.random\(\)"),
+        (as_it_is("metric", shifted), r"writes to its argument 0.*outputs.sub_"),
         (correction(offset=writes, after=kept), r"offset writes to its argument 0.state.*started.state.add_\(1\)"),
         (correction(offset=draws, after=kept), r"offset draws from torch's global.*torch.randn\(started.state.shape"),
         (correction(offset=draws_by_numpy, after=kept), r"offset draws from NumPy's global.*np.random.random"),
         (Part("server_optimizer", "own", raysim.OwnPart, server_optimizer), r"gaps of the flat vector"),
         (correction(offset=Counts(), after=kept), r"keeps something that is not in its state"),
     ],
-    ids=["writes", "draws", "numpy", "gaps", "counts"],
+    ids=lambda value: value.kind if isinstance(value, Part) else "",
 )
 def test_what_breaks_an_invariant_is_told_with_its_line(part: Part, said: str) -> None:
     with pytest.raises(ContractError, match=said):

@@ -111,12 +111,23 @@ def test_errors_are_compared_by_class() -> None:
     assert compare.difference(record(), one) == "raised nothing, and ModelError (a loss)"
 
 
+def test_a_case_whose_keyword_the_revision_does_not_take_is_new_and_no_difference() -> None:
+    lacks = Record({}, {}, lacks=("transform",))
+    assert compare.said(lacks, record()) == "new: no keyword transform"
+    assert compare.said(lacks, Record({}, {}, "ModelError", "a loss")).endswith("raises ModelError (a loss)")
+    assert compare.said(record(), lacks) == "DIFFERS: no keyword transform"
+    assert compare.said(lacks, lacks) == "DIFFERS: no keyword transform"
+    assert compare.said(record(), record()) == "same"
+
+
 def test_what_was_written_is_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "params.npz", allow_pickle=False, **record().arrays)
     pq.write_table(record().tables["rounds"], tmp_path / "rounds.parquet")
     assert compare.difference(compare.read(tmp_path), record()) is None
     (tmp_path / "error.json").write_text(json.dumps({"class": "ModelError", "text": "a loss"}))
     assert compare.read(tmp_path).error == "ModelError"
+    (tmp_path / "lacks.json").write_text(json.dumps(["metrics", "transform"]))
+    assert compare.read(tmp_path).lacks == ("metrics", "transform")
 
 
 def test_every_choice_of_the_schema_is_used_by_a_case_or_excused() -> None:

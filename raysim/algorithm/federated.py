@@ -35,6 +35,7 @@ from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
 from raysim.cohort.chunks import Chunk
 from raysim.cohort.sampler import State
+from raysim.config.user_call import called
 from raysim.data.on_device import Examples
 from raysim.models.model import Model, Weights
 from raysim.server import manifest
@@ -89,6 +90,7 @@ def federated(
         notes_clients: the sums list the facts of every client.
     """
     correction = corrections.make(client.correction)
+    said = "" if client.correction is None else corrections.CORRECTIONS.said(client.correction)
     server_side = server_step.make(server, model.params, cohort_size, label_population)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
@@ -111,9 +113,10 @@ def federated(
     def broadcast(
         state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
     ) -> Broadcast:
+        mean = gradient_phase.mean(sums, state.weights.params)
         return replace(
             plain_broadcast(state, repeats, positions, sums),
-            beside=correction.sent.down(state.correction, gradient_phase.mean(sums, state.weights.params)),
+            beside=called(f"{said}: Sent.down, in round {state.round},", correction.sent.down, state.correction, mean),
             places=manifest.places(state.clients, positions) if remembered.num else {},
             left_out=frozenset(position for earlier in sums for position in earlier.rejected),
         )
@@ -167,7 +170,7 @@ def federated(
             stepped = ServerStepped(
                 before.correction, params, g, made.clients, population, lr, tau, made.changes, gradient, model.params
             )  # fmt: skip
-            after = settle(stepped)
+            after = called(f"{said}: ServerHalf.settle, in round {before.round},", settle, stepped)
             return after.params, after.state
 
         return server_side.step(state, sums[-1], aggregate, None if settle is None else corrected)

@@ -66,8 +66,8 @@ def _sized(sampler: Sampler) -> Sampler:
         drawn = sampler.sample(state, at)
         if isinstance(drawn, np.ndarray | list | tuple) and len(drawn) != at.size:
             raise ExperimentError(
-                f"{WHAT} must return at.size = {at.size} positions in round {at.round}, or its raysim.Sampler must have "
-                f"varies = True, but it returned {len(drawn)}."
+                f"{WHAT} must return at.size = {at.size} positions in round {at.round}, or its raysim.Sampler must "
+                f"have varies = True, but it returned {len(drawn)}."
             )
         return drawn
 

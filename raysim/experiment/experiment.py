@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -190,14 +190,16 @@ class Experiment(Section):
         None, description="Hyper-parameter search of `raysim tune`; a run ignores it."
     )
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _weights_by_definition(cls, given: Any) -> Any:
-        """Set uniform weights as the default if a choice is defined by them."""
+    def _weights_by_definition(cls, given: Any, validated: Callable[[Any], Self]) -> Self:
+        """Set uniform weights as the default if a choice is defined by them; they do not count as an explicit key."""
         server = given.get("server", {}) if isinstance(given, Mapping) else None
         if isinstance(server, Mapping) and "weighting" not in server and compatibility.weighs_uniformly(given):
-            return {**given, "server": {**server, "weighting": "uniform"}}
-        return given
+            made = validated({**given, "server": {**server, "weighting": "uniform"}})
+            made.server.model_fields_set.discard("weighting")
+            return made
+        return validated(given)
 
     @model_validator(mode="after")
     def _choices_that_fit(self) -> Experiment:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from raysim.config.user_call import called
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
 from raysim.server import diagnostics, glad, ledger
@@ -77,7 +78,7 @@ def make(
         cohort_size: the configured size of the cohort after t finished rounds.
         label_population: label counts of all training clients, where the cohort's are compared with them.
     """
-    optimizer = optimizers.make(section.optimizer)
+    optimizer, who = optimizers.make(section.optimizer), optimizers.OPTIMIZERS.said(section.optimizer)
     unit_of = glad.units(section.glad.scope, layout.names) if section.glad else []
 
     def init(weights: Weights, sampler: Tensors) -> ServerState:
@@ -86,7 +87,8 @@ def make(
             levels["clip"] = _scalar(initial(section.clip))
         if section.zeroing:
             levels["zeroing"] = _scalar(section.zeroing.initial)
-        return ServerState(0, weights, optimizer.init(weights.params), sampler, levels, {}, ledger.opened())
+        state = called(f"{who}: init", optimizer.init, weights.params)
+        return ServerState(0, weights, state, sampler, levels, {}, ledger.opened())
 
     def limits(state: ServerState) -> Limits:
         return Limits(**{name: float(level) for name, level in state.levels.items()})
@@ -120,7 +122,7 @@ def make(
             g = pseudo_gradient(aggregate, 1.0, weights.params)
             metrics["pseudo_gradient_norm"] = math.hypot(*group_norms(layout, aggregate))
         descent = Descent(layout, g, lr, t + 1, factors)
-        stepped = optimizer.step(weights.params, descent, state.optimizer)
+        stepped = called(f"{who}: step, in round {t},", optimizer.step, weights.params, descent, state.optimizer)
         metrics |= stepped.metrics
         params, half = stepped.params, state.correction
         if settle is not None:

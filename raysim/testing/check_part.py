@@ -12,10 +12,12 @@ import torch
 from torch import nn
 
 from raysim.api.run import Round, resume, rounds, run
+from raysim.cohort.sampler import CohortAt
 from raysim.config.own import OwnPart
 from raysim.config.part import Part
 from raysim.config.section import Section
 from raysim.data.dataset import FederatedDataset
+from raysim.engine.plan.bind import PLACES
 from raysim.errors import RaysimError
 from raysim.run_folder import records
 from raysim.testing import federation
@@ -23,20 +25,21 @@ from raysim.testing.followed import ContractError, followed
 
 AS_IT_IS = ("objective", "weighting", "metric")
 """Kinds of which a script passes the function itself, and not what makes it."""
+HAVE_CONSTANTS = ("objective", "weighting")
+"""Kinds whose function is given the keys of its section as constants."""
 
 
 class _Checked(NamedTuple):
-    """What is checked: the keyword and what is passed under it, and the keys of the experiment around it."""
+    """What is checked: what a script passes, by its keyword, and the keys of the experiment around it."""
 
-    keyword: str
-    passed: Any
+    passed: Mapping[str, Any]
     keys: Mapping[str, Any]
     dataset: FederatedDataset
 
     def rounds(self, model: Callable[[], nn.Module] = federation.plain, **engine: Any) -> list[Round]:
         """The rounds of the small experiment, with these keys of its engine."""
-        parts: dict[str, Any] = {self.keyword: self.passed}
-        return list(rounds(federation.experiment(self.keys, **engine), dataset=self.dataset, model=model, **parts))
+        parts: dict[str, Any] = {**self.passed, "dataset": self.dataset, "model": model}
+        return list(rounds(federation.experiment(self.keys, **engine), **parts))
 
 
 def check_part(
@@ -56,8 +59,9 @@ def check_part(
 
     Args:
         part: such as `raysim.Part("correction", "mine", MySection, make)`; a script's own function is checked as
-            `raysim.Part("correction", "own", raysim.OwnPart, make)`.
-        keys: of its section, beside the name.
+            `raysim.Part("correction", "own", raysim.OwnPart, make)`. Where a script passes the function itself, `make`
+            returns it.
+        keys: of its section, beside the name; such as {"constants": {"mu": 0.1}} for a script's own.
         experiment: further keys of the experiment by dotted names, for what the part needs beside it; such as
             {"server.weighting": "uniform"}.
         workers: numbers of workers whose bits are compared with those in this process. Where all are 0, Ray is not
@@ -68,7 +72,8 @@ def check_part(
         RaysimError: as a run with the part would.
     """
     section = part.section.checked({"name": part.name, **(keys or {})})
-    checked = _Checked(_keyword(part), _passed(part, section), experiment or {}, federation.dataset())
+    keys_of_part, passed = _said(part, section), _passed(part, section)
+    checked = _Checked(passed, {**keys_of_part, **(experiment or {})}, federation.dataset())
     looked_at = checked._replace(passed=_passed(part, section, lambda made: followed(made, part.name)))
     with _contract_first():
         expected = looked_at.rounds(trainer="one_by_one")
@@ -98,27 +103,46 @@ def _contract_first() -> Iterator[None]:
         raise
 
 
-def _keyword(part: Part) -> str:
-    return "metrics" if part.kind == "metric" else part.kind
+def _is_named(part: Part, section: Section) -> bool:
+    """Whether no function stands for the part, as for the mean: then the experiment names it."""
+    return part.kind == "aggregator" and not isinstance(section, OwnPart) and part.make(section) is None
 
 
-def _passed(part: Part, section: Section, wrap: Callable[[Any], Any] = lambda made: made) -> Any:
-    """What a script would pass for the part."""
+def _said(part: Part, section: Section) -> dict[str, Any]:
+    """The keys by which the experiment says what is not passed: a part's name, or its constants."""
+    place = next((f"{place.table}.{place.key}" for place in PLACES if part.kind == place.own.KEYWORD), None)
+    if place is None:
+        return {}
+    if isinstance(section, OwnPart) or _is_named(part, section):
+        return {place: section.model_dump(mode="json")}
+    if part.kind in HAVE_CONSTANTS:
+        return {place: {"name": "own", "constants": section.model_dump(mode="json", exclude={"name"})}}
+    return {}
+
+
+def _passed(part: Part, section: Section, wrap: Callable[[Any], Any] = lambda made: made) -> dict[str, Any]:
+    """What a script would pass for the part, by its keyword."""
+    if part.kind == "metric":
+        return {"metrics": {part.name: wrap(part.make(section))}}
     if part.kind in AS_IT_IS:
-        made = wrap(part.make(section))
-        return {part.name: made} if part.kind == "metric" else made
-    return _Maker(part.make, section, wrap)
+        return {part.kind: wrap(part.make(section))}
+    return {} if _is_named(part, section) else {part.kind: _Maker(part.make, section, wrap)}
 
 
 class _Maker:
-    """The part's function, called with its own section, whatever the experiment's."""
+    """The part's function, called with its own section, whatever the experiment's.
+
+    A script's own is called with what it is called with in a run: the experiment's section, or a `CohortAt`.
+    """
 
     def __init__(self, make: Callable[[Any], Any], section: Section, wrap: Callable[[Any], Any]) -> None:
         self._make, self._section, self._wrap = make, section, wrap
 
-    def __call__(self, own: OwnPart) -> Any:
+    def __call__(self, given: Any) -> Any:
         """What a run calls."""
-        return self._wrap(self._make(self._section))
+        if isinstance(given, CohortAt):
+            return self._wrap(self._make)(given)
+        return self._wrap(self._make(given if isinstance(self._section, OwnPart) else self._section))
 
 
 def _check_values(got: Sequence[Round], part: Part) -> None:
@@ -149,7 +173,7 @@ def _check_double(checked: _Checked, part: Part, single: Sequence[Round]) -> Non
 
 
 def _check_resumed(checked: _Checked, part: Part, expected: Sequence[Round]) -> None:
-    parts: dict[str, Any] = {checked.keyword: checked.passed, "dataset": checked.dataset, "model": federation.plain}
+    parts: dict[str, Any] = {**checked.passed, "dataset": checked.dataset, "model": federation.plain}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         half = federation.experiment({**checked.keys, "rounds": federation.ROUNDS // 2})

@@ -9,7 +9,7 @@ import linecache
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -17,8 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from raysim.client.objective import ObjectiveAt
 from raysim.client.optimizers.optimizer import ClientOptimizer
+from raysim.cohort.sampler import Sampler
 from raysim.errors import RaysimError
+from raysim.server.aggregators.rule import Rule
 
 
 class ContractError(RaysimError):
@@ -55,10 +58,20 @@ class Followed:
 
 
 def followed(part: Any, name: str) -> Any:
-    """Return the part with every function in it followed; `name` is the keyword it is passed as."""
+    """Return the part with every function in it followed; `name` is its own, for messages.
+
+    Written to may be what belongs to the function: the vectors of a client optimizer's step, the state that a sampler's
+    `learn` is given.
+    """
     if isinstance(part, ClientOptimizer):
         step = Followed(part.step, f"{name}.step", writes=(0, 1, 2))
         return part._replace(init=Followed(part.init, f"{name}.init"), step=step)
+    if isinstance(part, Sampler) and part.learn is not None:
+        part = part._replace(learn=Followed(part.learn, f"{name}.learn", writes=(0,)))
+    if isinstance(part, Rule):
+        return replace(part, fn=Followed(part.fn, f"{name}.fn"))
+    if isinstance(part, Followed):
+        return part
     if isinstance(part, tuple) and hasattr(part, "_fields"):
         return type(part)(*(followed(value, f"{name}.{key}") for key, value in zip(part._fields, part, strict=True)))
     return Followed(part, name) if callable(part) and not isinstance(part, type) else part
@@ -143,6 +156,8 @@ def _found(value: Any, path: str) -> Iterator[_Value]:
         # Buffers such as running means are written by the module itself.
         for name, parameter in value.named_parameters():
             yield from _found(parameter, f"{path}.{name}")
+    elif isinstance(value, ObjectiveAt):
+        yield from _found(value.broadcast, f"{path}.broadcast")
     elif isinstance(value, Mapping):
         for key, each in value.items():
             yield from _found(each, f"{path}[{key!r}]")

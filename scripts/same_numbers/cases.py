@@ -7,7 +7,7 @@ computed, whatever its name at a revision.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from torch import Tensor, nn
 
 import raysim
 from raysim.server import Descent, Own, ServerOptimizer, Stepped
+
+if TYPE_CHECKING:
+    from raysim.client.optimizers.optimizer import Rate, State
 
 TRAINER = ("trainer", "form")
 """What the key of `engine` is called that says how local training is computed; the first that is there counts."""
@@ -54,7 +57,8 @@ class Case(NamedTuple):
 
     settings: by dotted key, over `BASE`; None removes a key. data: a name of `datasets`; None: the settings say it.
     kind: what of the API carries it out. more: the sweep's values, the study's settings, or the runs' differences.
-    own: what a script passes besides. on_ray: with two workers.
+    own: what a script passes besides; where a revision takes no such keyword, the case is not run on it. on_ray: with
+    two workers.
     """
 
     settings: Mapping[str, Any]
@@ -136,6 +140,127 @@ def heavy_ball(section: Own) -> ServerOptimizer:
         return Stepped(params - descent.lr * moved, {"m": moved})
 
     return ServerOptimizer(init, step)
+
+
+# A revision may lack the records of parts: only the functions below, once called, ask raysim for them.
+
+
+def near(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
+    """Losses of noisy inputs, and a pull towards the broadcast."""
+    noise = torch.randn(x.shape, generator=at.generator, dtype=x.dtype)
+    apart = sum(((value - at.broadcast[name]) ** 2).sum() for name, value in module.named_parameters())
+    losses = nn.functional.cross_entropy(module(x + 0.1 * noise), y, reduction="none")
+    return losses + float(at.constants["mu"]) * apart
+
+
+def remembering(section: raysim.OwnPart) -> raysim.Correction:
+    """Adds a share of the client's last update to its gradients, and of the server's last step to the model."""
+    share = float(section.constants["share"])
+
+    def settle(stepped: raysim.ServerStepped) -> raysim.ServerResult:
+        return raysim.ServerResult(stepped.params + share * stepped.state["g"], {"g": stepped.g})
+
+    half = raysim.ClientHalf(
+        pull=share,
+        offset=lambda started: share * (started.state + started.sent["g"]),
+        after=lambda ended: ended.delta / ended.tau,
+        bend=lambda local: local.gradient * 0.9,
+    )
+    server = raysim.ServerHalf(lambda params: {"g": torch.zeros_like(params)}, settle)
+    return raysim.Correction(half, server, raysim.Sent(lambda state, gradient: dict(state)))
+
+
+def signed(section: raysim.OwnPart) -> raysim.ClientOptimizer:
+    """Steps along the sign of a mean of gradients."""
+
+    def step(params: Tensor, gradient: Tensor, state: State, lr: Rate) -> None:
+        state["m"].mul_(float(section.constants["beta"])).add_(gradient)
+        params.sub_(lr * state["m"].sign())
+
+    return raysim.ClientOptimizer(lambda params: {"m": torch.zeros_like(params)}, step)
+
+
+def sparse(section: raysim.OwnPart) -> raysim.Transform:
+    """Sends the larger half of the numbers, and the rest next time."""
+
+    def apply(at: raysim.TransformAt) -> raysim.Transformed:
+        total = at.delta + at.state
+        sent = torch.where(total.abs() >= total.abs().mean(), total, torch.zeros_like(total))
+        return raysim.Transformed(sent, total - sent)
+
+    return raysim.Transform(apply, keeps_state=True)
+
+
+def noisy(section: raysim.OwnPart) -> raysim.Transform:
+    """Adds noise of the client's own."""
+    std = float(section.constants["std"])
+
+    def apply(at: raysim.TransformAt) -> Tensor:
+        def noised(name: str, tensor: Tensor) -> Tensor:
+            return tensor + std * torch.randn(tensor.shape, generator=at.generator, dtype=tensor.dtype)
+
+        return at.layout.map(noised, at.delta)
+
+    return raysim.Transform(apply)
+
+
+def larger(at: raysim.CohortAt) -> Any:
+    """Positions drawn by examples."""
+    weights = at.examples ** float(at.constants["power"])
+    return at.rng.choice(at.population, at.size, replace=False, p=weights / weights.sum())
+
+
+def by_loss(section: raysim.OwnPart) -> raysim.Sampler:
+    """The clients whose last loss was largest, those of none first."""
+
+    def init(at: raysim.CohortAt) -> dict[str, Tensor]:
+        return {"loss": torch.full((at.population,), torch.inf, dtype=torch.float64)}
+
+    def sample(state: Mapping[str, Tensor], at: raysim.CohortAt) -> Any:
+        return np.argsort(-state["loss"].numpy(), kind="stable")[: at.size]
+
+    def learn(state: Mapping[str, Tensor], participants: Any) -> Mapping[str, Tensor]:
+        for each in participants:
+            state["loss"][each.position] = each.loss * min(1.0, each.norm + each.distance)
+        return state
+
+    return raysim.Sampler(init, sample, learn, needs_distances=True)
+
+
+def softened(section: raysim.OwnPart) -> raysim.Coordinatewise:
+    """The mean of updates whose coordinates are softened."""
+
+    def fn(updates: Tensor, weights: Tensor) -> Tensor:
+        return weights @ torch.tanh(updates * 3) / (3 * weights.sum())
+
+    return raysim.Coordinatewise(fn)
+
+
+def alike(section: raysim.OwnPart) -> raysim.Coefficients:
+    """Updates count as they resemble the sum of all."""
+
+    def fn(gram: Tensor, weights: Tensor) -> Tensor:
+        return weights * (gram @ weights).clamp(min=float(section.constants["least"]))
+
+    return raysim.Coefficients(fn)
+
+
+def fair(facts: raysim.ClientFacts) -> float:
+    """Examples times a power of the loss."""
+    return facts.examples * facts.loss ** float(facts.constants["q"]) / (1 + facts.norm) / facts.steps
+
+
+def misses(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Whether the target is not the first choice."""
+    return (outputs.argmax(1) != targets).double()
+
+
+def _recall() -> Any:
+    def sums(outputs: Tensor, targets: Tensor) -> Tensor:
+        of_first = targets == 0
+        return torch.stack([(of_first & (outputs.argmax(1) == 0)).sum(), of_first.sum()])
+
+    return raysim.Metric(sums, lambda total: float(total[0] / total[1]))
 
 
 OWN: dict[str, Mapping[str, Any]] = {
@@ -437,6 +562,36 @@ def _models() -> dict[str, Case]:
     return made
 
 
+def _own_parts() -> dict[str, Case]:
+    """A case for each kind of part that a script passes, but the server optimizer, which is older than the others."""
+
+    def own(**constants: float) -> dict[str, Any]:
+        return {"name": "own", "constants": constants}
+
+    parts: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "objective": ({"client.objective": own(mu=0.1), "rounds": 4}, {"objective": near}),
+        "correction": ({"client.correction": own(share=0.1), "rounds": 4}, {"correction": remembering}),
+        "client optimizer": (
+            {"client.optimizer": {**own(beta=0.8), "lr": 0.01, "weight_decay": 0.1}},
+            {"client_optimizer": signed},
+        ),
+        "transforms": (
+            {"client.transform": [own(), own(std=0.01)], "cohort.size": 9},
+            {"transform": [sparse, noisy]},
+        ),
+        "sampler": ({"cohort.sampler": own(power=1.5)}, {"sampler": larger}),
+        "sampler that learns": ({"cohort.sampler": own(), "rounds": 5}, {"sampler": by_loss}),
+        "aggregator of coordinates": ({"server.aggregator": own()}, {"aggregator": softened}),
+        "aggregator of products": ({"server.aggregator": own(least=1e-3)}, {"aggregator": alike}),
+        "weighting": ({"server.weighting": own(q=0.5)}, {"weighting": fair}),
+        "metrics": (
+            {"evaluation.metrics": [{"name": "own", "label": "misses"}]},
+            {"metrics": {"misses": misses, **({"recall": _recall()} if hasattr(raysim, "Metric") else {})}},
+        ),
+    }
+    return {f"own {name}": Case({"model": WIDE, **settings}, own=own) for name, (settings, own) in parts.items()}
+
+
 def _sources() -> dict[str, Case]:
     """Sources read the small files that the tests make of each; digits come with scikit-learn."""
     partitions: dict[str, dict[str, Any]] = {
@@ -587,6 +742,11 @@ def _on_ray(local: Mapping[str, Case]) -> dict[str, Case]:
         "fine_tuning",
         "own module and loss",
         "own server optimizer",
+        "own objective",
+        "own correction",
+        "own transforms",
+        "own sampler that learns",
+        "own aggregator of products",
         "model resnet56 batch",
         "resume scaffold",
         "trials",
@@ -603,7 +763,7 @@ def _on_ray(local: Mapping[str, Case]) -> dict[str, Case]:
 def cases() -> dict[str, Case]:
     """Every case by its name, those on Ray last."""
     makers: list[Callable[[], dict[str, Case]]] = [
-        _server, _clients, _cohorts, _trainers, _models, _sources, _kinds,
+        _server, _clients, _cohorts, _trainers, _models, _own_parts, _sources, _kinds,
     ]  # fmt: skip
     local = {name: case for make in makers for name, case in make().items()}
     return {**local, **_on_ray(local)}

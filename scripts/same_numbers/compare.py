@@ -18,16 +18,22 @@ PLACEMENT_PREFIXES = ("seconds/", "ray_bytes_")
 
 
 class Record(NamedTuple):
-    """What a case left: arrays and tables by name, and the class of what it raised."""
+    """What a case left: arrays and tables by name, and the class of what it raised.
+
+    lacks: the keywords that the case passes and the tree does not take, so that it was not run.
+    """
 
     arrays: Mapping[str, npt.NDArray[Any]]
     tables: Mapping[str, pa.Table]
     error: str | None = None
     text: str = ""
+    lacks: tuple[str, ...] = ()
 
 
 def read(folder: Path) -> Record:
     """What runner.py wrote."""
+    if (file := folder / "lacks.json").exists():
+        return Record({}, {}, lacks=tuple(json.loads(file.read_text())))
     if (file := folder / "error.json").exists():
         error = json.loads(file.read_text())
         return Record({}, {}, error["class"], error["text"])
@@ -37,7 +43,11 @@ def read(folder: Path) -> Record:
 
 
 def difference(one: Record, other: Record) -> str | None:
-    """The first difference, as a sentence; None where there is none."""
+    """The first difference, as a sentence; None where there is none, or where only the one tree cannot run the case."""
+    if other.lacks:
+        return f"no keyword {', '.join(other.lacks)}"
+    if one.lacks:
+        return None
     if one.error != other.error:
         return f"raised {_raised(one)}, and {_raised(other)}"
     if found := _names("tensors", list(one.arrays), list(other.arrays)):
@@ -51,6 +61,15 @@ def difference(one: Record, other: Record) -> str | None:
         if found := tables(table, other.tables[name]):
             return f"{name}, {found}"
     return None
+
+
+def said(one: Record, other: Record) -> str:
+    """The line of a case whose records are one and other."""
+    if found := difference(one, other):
+        return f"DIFFERS: {found}"
+    if one.lacks:
+        return f"new: no keyword {', '.join(one.lacks)}{f'; raises {_raised(other)}' if other.error else ''}"
+    return f"same: both raise {one.error}" if one.error else "same"
 
 
 def tables(one: pa.Table, other: pa.Table) -> str | None:

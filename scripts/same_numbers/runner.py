@@ -3,12 +3,13 @@
     python runner.py TREE FOLDER [--local] [--only SUBSTRING]
 
 It uses public names only, so that it runs on old trees and new ones. A case's folder gets params.npz, a Parquet file
-for each table, and error.json where it raised.
+for each table, and error.json where it raised; or only lacks.json, where the tree takes no such keyword as it passes.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import sys
 import tempfile
@@ -59,7 +60,10 @@ def main() -> None:
 
 
 def write(folder: Path, case: Case, scratch: Path) -> None:
-    """Carry a case out, and write what it leaves or raises."""
+    """Carry a case out, and write what it leaves or raises; or what the tree lacks for it."""
+    if lacks := sorted(case.own.keys() - inspect.signature(raysim.rounds).parameters.keys()):
+        (folder / "lacks.json").write_text(json.dumps(lacks))
+        return
     try:
         left = carried_out(case, scratch)
     except Exception as error:

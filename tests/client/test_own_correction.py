@@ -326,6 +326,30 @@ def test_what_fails_later_names_client_and_round(dataset: raysim.FederatedDatase
         list(raysim.rounds(experiment(client=CLIENT, cohort=cohorts), dataset=dataset, correction=half(after=after)))
 
 
+@pytest.mark.parametrize("place", ["ServerHalf.settle", "Sent.down"])
+def test_what_fails_later_on_the_server_names_the_keyword_and_the_round(
+    place: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def settle(stepped: raysim.ServerStepped) -> raysim.ServerResult:
+        if place == "ServerHalf.settle" and float(stepped.state["t"].max()) == 2:
+            raise KeyError("my own mistake")
+        return raysim.ServerResult(stepped.params, {"t": stepped.state["t"] + (stepped.params != 0)})
+
+    def down(state: Mapping[str, Tensor], gradient: Any) -> dict[str, Tensor]:
+        if place == "Sent.down" and float(state["t"].max()) == 2:
+            raise KeyError("my own mistake")
+        return {}
+
+    def make(section: Any) -> raysim.Correction:
+        half = raysim.ServerHalf(lambda params: {"t": torch.zeros_like(params)}, settle)
+        return raysim.Correction(server=half, sent=raysim.Sent(down))
+
+    finished = raysim.rounds(experiment(client=CLIENT), dataset=dataset, correction=make)
+    said = rf"^correction=: {place}, in round 2, failed: KeyError\('my own mistake'\)\nTraceback(.|\n)*raise KeyError"
+    with pytest.raises(raysim.ExperimentError, match=said):
+        list(finished)
+
+
 def test_a_script_s_correction_weighs_as_it_is_defined_and_is_recorded_as_own(
     dataset: raysim.FederatedDataset, experiment: Make, tmp_path: Path
 ) -> None:

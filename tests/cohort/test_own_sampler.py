@@ -15,6 +15,7 @@ import raysim
 import tuning
 from raysim import seeds
 from raysim.cohort import adafl, md, uniform
+from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.sampler import Participant
 from raysim.config import part
 from tests.support.executors import bits
@@ -222,6 +223,14 @@ def fails(at: raysim.CohortAt) -> Any:
     return [][at.round]
 
 
+class Helper:
+    """Has no `round`, which a section has not either."""
+
+
+def asks_another(section: Any) -> Any:
+    return Helper().round  # type: ignore[attr-defined]
+
+
 def writes_to_examples(at: raysim.CohortAt) -> Any:
     at.examples[0] = 7
     return [0]
@@ -237,6 +246,7 @@ def writes_to_examples(at: raysim.CohortAt) -> Any:
         (lambda at: [[at.round]], r"but returned int64 of shape \(1, 1\)"),
         (lambda at: f"c{at.round}", r"integers \(M,\), but returned"),
         (lambda at: at.rgn.choice(3), r"asked its argument for 'rgn'.* name, label and constants.* rng"),
+        (asks_another, r"^sampler=, called with the section, failed: AttributeError.*Helper"),
         (lambda: [1], r"sampler=, called with the section, failed: TypeError"),
         (lambda section: (1, 2), r"must return a raysim.Sampler when it is called with the section"),
         (fails, r"drawing the cohort of round 0, failed: IndexError.*\nTraceback"),
@@ -259,6 +269,20 @@ def test_what_is_wrong_is_said_before_the_first_round(
 def test_what_goes_wrong_later_says_the_round(dataset: raysim.FederatedDataset, experiment: Make) -> None:
     with pytest.raises(raysim.ExperimentError, match=r"the positions of round 2's cohort.* but returned 20"):
         list(raysim.rounds(experiment(), dataset=dataset, sampler=lambda at: [10 * at.round]))
+
+
+def test_what_learn_writes_to_its_state_leaves_that_of_the_round_before(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def learn(state: Any, participants: Sequence[Participant]) -> Any:
+        state["v"].add_(1)
+        return {"v": state["v"] * 2}
+
+    sampler = raysim.Sampler(lambda at: {}, lambda state, at: np.zeros(1, np.int64), learn)
+    cohorts = Cohorts(sampler, at=lambda t: None, is_built_in=False)  # type: ignore[arg-type, return-value]
+    before = {"v": torch.zeros(3)}
+    assert cohorts.learn(before, [], 0)["v"].tolist() == [2.0] * 3
+    assert before["v"].tolist() == [0.0] * 3
 
 
 def test_a_size_is_required_and_the_part_as_well(dataset: raysim.FederatedDataset, experiment: Make) -> None:

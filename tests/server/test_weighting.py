@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from torch import nn
 import raysim
 from raysim.config import part
 from tests.support.chosen_updates import SIZES, UPDATES, Make
+from tests.support.executors import bits
 
 LOSSES = np.array([1.0, 4.0, 0.25, 9.0, 16.0, 2.0, 1.0, 3.0, 0.5])
 
@@ -176,7 +178,18 @@ def test_what_is_wrong_is_said_before_the_first_round(weighting: Any, message: s
     ("sections", "message"),
     [
         ({"server": {"aggregator": {"name": "median"}}}, "median ignores weights, but got server.weighting = 'own'"),
-        ({"cohort": {"size": 3, "sampler": {"name": "md"}}}, "must be 'own' or be left out, but got 'uniform'"),
+        (
+            {"cohort": {"size": 3, "sampler": {"name": "md"}}},
+            "md sampler is defined with uniform weights, but got server.weighting = 'own'",
+        ),
+        (
+            {"client": {"correction": {"name": "feddyn", "mu": 0.1}}},
+            "'feddyn' is defined with server.weighting = 'uniform', but got 'own'",
+        ),
+        (
+            {"client": {"correction": {"name": "mime"}}, "server": {"weighting": "uniform"}},
+            "must be 'own' or be left out, but got 'uniform'",
+        ),
         (
             {"cohort": {"size": 3, "sampler": {"name": "md"}}, "server": {"weighting": "own"}},
             "md sampler is defined with uniform weights, but got server.weighting = 'own'",
@@ -193,6 +206,24 @@ def test_what_is_not_defined_together_is_refused(
 ) -> None:
     with pytest.raises(raysim.ExperimentError, match=message):
         raysim.rounds(experiment(**sections), dataset=dataset, weighting=q_fair)
+
+
+def test_weights_by_definition_are_a_default_that_is_not_said(experiment: Make) -> None:
+    md = experiment(cohort={"size": 3, "sampler": {"name": "md"}})
+    assert (md.server.weighting, "weighting" in md.said().get("server", {})) == ("uniform", False)
+    assert json.loads(md.to_json())["server"]["weighting"] == "uniform"
+    assert md.changed({"cohort.sampler.name": "uniform"}).server.weighting == "examples"
+    said = experiment(cohort={"size": 3, "sampler": {"name": "md"}}, server={"weighting": "uniform"})
+    assert said == md
+    assert said.changed({"cohort.sampler.name": "uniform"}).server.weighting == "uniform"
+
+
+def test_a_correction_that_allows_any_weights_takes_a_script_s(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    exp = experiment(client={"correction": {"name": "prox", "mu": 0.1}})
+    plain, own = (list(raysim.rounds(exp, dataset=dataset, weighting=each)) for each in (None, q_fair))
+    assert bits(plain[-1]) != bits(own[-1])
 
 
 def test_a_pass_over_gradients_has_no_loss_to_weigh_by(dataset: raysim.FederatedDataset, experiment: Make) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from raysim.config.own import OwnServerOptimizer
+from raysim.config.user_call import called
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer
@@ -22,10 +23,11 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
     """Take a step with a gradient of zeros, before the first round.
 
     Raises:
-        ExperimentError: the model or a vector of the state is not what it has to be.
+        ExperimentError: it raised, or the model or a vector of the state is not what it has to be.
     """
     before = optimizer.init(params)
-    stepped = optimizer.step(params, Descent(layout, params.new_zeros(params.shape), 0.0), before)
+    descent = Descent(layout, params.new_zeros(params.shape), 0.0)
+    stepped = called("server_optimizer=: step, tried before the first round,", optimizer.step, params, descent, before)
     wanted = {"params": params, **before}
     made = {"params": stepped.params, **stepped.state}
     if found := [name for name in wanted if not isinstance(made.get(name), Tensor)]:

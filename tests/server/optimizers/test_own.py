@@ -144,3 +144,36 @@ def test_a_step_that_returns_something_else_is_refused_before_the_first_round(
 
     with pytest.raises(raysim.ExperimentError, match=said):
         raysim.rounds(experiment(server=OWN), dataset=dataset, server_optimizer=maker)
+
+
+def fails_from(round_index: int) -> Callable[[Own], ServerOptimizer]:
+    def maker(section: Own) -> ServerOptimizer:
+        def step(params: torch.Tensor, descent: Descent, state: Any) -> Stepped:
+            if descent.k > round_index:
+                raise LookupError("my own mistake")
+            return Stepped(params - descent.lr * descent.fg, {})
+
+        return ServerOptimizer(lambda params: {}, step)
+
+    return maker
+
+
+def test_a_step_that_fails_says_the_keyword_the_round_and_the_line(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    # A step counts its rounds from 1, and the trial before the first round has none.
+    with pytest.raises(raysim.ExperimentError, match=r"server_optimizer=: step, tried before the first round, failed"):
+        raysim.rounds(experiment(server=OWN), dataset=dataset, server_optimizer=fails_from(-1))
+    finished = raysim.rounds(experiment(server=OWN), dataset=dataset, server_optimizer=fails_from(2))
+    said = r"server_optimizer=: step, in round 2, failed: LookupError\('my own mistake'\)\nTraceback"
+    with pytest.raises(raysim.ExperimentError, match=said + r"(.|\n)*raise LookupError"):
+        list(finished)
+
+    def no_state(section: Own) -> ServerOptimizer:
+        def init(params: torch.Tensor) -> dict[str, torch.Tensor]:
+            raise LookupError("my own mistake")
+
+        return fails_from(9)(section)._replace(init=init)
+
+    with pytest.raises(raysim.ExperimentError, match=r"server_optimizer=: init failed: LookupError"):
+        raysim.rounds(experiment(server=OWN), dataset=dataset, server_optimizer=no_state)
