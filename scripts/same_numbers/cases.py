@@ -247,7 +247,8 @@ def alike(section: raysim.OwnPart) -> raysim.Coefficients:
 
 def fair(facts: raysim.ClientFacts) -> float:
     """Examples times a power of the loss."""
-    return facts.examples * facts.loss ** float(facts.constants["q"]) / (1 + facts.norm) / facts.steps
+    power: float = facts.loss ** float(facts.constants["q"])
+    return facts.examples * power / (1 + facts.norm) / facts.steps
 
 
 def misses(outputs: Tensor, targets: Tensor) -> Tensor:
