@@ -18,14 +18,14 @@ from raysim.client.optimizers.choice import OptimizerSection
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.transform import TransformSections
 from raysim.client.work import Amount, Change, drawn
-from raysim.config.section import Section, named_unless_said
+from raysim.config.section import Section, with_default_name
 from raysim.seeds import Int64s
 
 
 class ClientSection(Section):
     """Local training: `epochs` or `local_steps`, not both."""
 
-    optimizer: Annotated[OptimizerSection, named_unless_said(ClientSgd)] = Field(
+    optimizer: Annotated[OptimizerSection, with_default_name(ClientSgd)] = Field(
         ClientSgd(), description="Optimizer of the local steps; its state starts anew in every round."
     )
     correction: CorrectionSection | None = Field(

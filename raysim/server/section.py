@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from raysim.config.own import Constant, OwnPart
-from raysim.config.section import Section, named_unless_said
+from raysim.config.section import Section, with_default_name
 from raysim.errors import ExperimentError
 from raysim.server.aggregators import ida
 from raysim.server.aggregators.choice import AGGREGATORS, Aggregator, Mean
@@ -26,7 +26,7 @@ from raysim.server.weighting import WEIGHTINGS, Weighting, WeightingSection
 class ServerSection(Section):
     """How the cohort's updates change the model."""
 
-    optimizer: Annotated[OptimizerSection, named_unless_said(Sgd)] = Field(
+    optimizer: Annotated[OptimizerSection, with_default_name(Sgd)] = Field(
         Sgd(), description="Server optimizer that takes the step."
     )
     weighting: WeightingSection = Field(
