@@ -97,11 +97,11 @@ def federated(
     attack = None if adversary is None else Attack(adversary, adversaries, seed)
     contribution = contribution_rule(client, server, correction, num_labels)
     transforming = Transforming(transforms.make(client.transform), model.params, seed)
-    remembered = state_vectors(correction, transforming.transforms)
+    vectors = state_vectors(correction, transforming.transforms)
 
     def init(weights: Weights, sampler: State) -> ServerState:
         state = server_side.init(weights, sampler)
-        clients = manifest.empty() if remembered.num else {}
+        clients = manifest.empty() if vectors.num else {}
         return replace(state, correction=correction.server.init(weights.params), clients=clients)
 
     def plain_broadcast(
@@ -117,12 +117,12 @@ def federated(
         return replace(
             plain_broadcast(state, repeats, positions, sums),
             beside=called(f"{said}: Sent.down, in round {state.round},", correction.sent.down, state.correction, mean),
-            places=manifest.places(state.clients, positions) if remembered.num else {},
+            places=manifest.places(state.clients, positions) if vectors.num else {},
             left_out=frozenset(position for earlier in sums for position in earlier.rejected),
         )
 
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
-        states = LocalStates(correction, remembered, model.params, context, sent, chunk)
+        states = LocalStates(correction, vectors, model.params, context, sent, chunk)
         padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
         sums, kept = _empty_sums(model, server, correction, num_labels, sent.weights), list[Tensor]()
         notes = notes_clients and not sent.measures
@@ -185,7 +185,7 @@ def federated(
     zeros = torch.zeros(model.params.size)
     down = len(correction.sent.down(correction.server.init(zeros), zeros))
     traffic = down, correction.sent.sums_changes + correction.sent.full_gradients
-    return Algorithm(init, tuple(phases), step, average, remembered.num, traffic, members)
+    return Algorithm(init, tuple(phases), step, average, vectors.num, traffic, members)
 
 
 def _empty_sums(

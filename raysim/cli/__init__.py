@@ -1,4 +1,4 @@
-"""The command line: a file per group of commands."""
+"""Defines the command line: a file per group of commands."""
 
 from raysim.cli.app import app, main
 

@@ -1,4 +1,4 @@
-"""The `raysim` command. What a command needs is imported when it is called, so that `raysim --help` answers at once."""
+"""Defines the `raysim` command. A command imports its modules when it is called, so `raysim --help` answers at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MISUSES = (ExperimentError, DataError, ModelError, ResourceError, RunFolderErro
 
 
 class _Commands(TyperGroup):
-    """Turns raysim's errors into one message and an exit code, for every command alike."""
+    """Turns raysim's errors into one message and an exit code, for all commands."""
 
     def invoke(self, ctx: Any) -> Any:
         from raysim.engine.rounds.terminable import terminable

@@ -1,4 +1,4 @@
-"""`raysim check`."""
+"""Defines `raysim check`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check(
 ) -> None:
     """Check an experiment, prepare its data, and say what would run."""
     if out is not None and not calibrate:
-        raise typer.BadParameter("--out takes what --calibrate finds: add --calibrate.")
+        raise typer.BadParameter("--out writes the result of --calibrate: add --calibrate.")
     from raysim.engine.plan.resolve import resolve
     from raysim.report import preview
 
@@ -56,7 +56,7 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
 
     asked = plan.experiment.engine.workers
     workers = len(os.sched_getaffinity(0)) if asked == "auto" else max(1, asked)
-    timings = calibrate(plan, workers, tell=lambda said: say(f"left out: {said}"))
+    timings = calibrate(plan, workers, tell=lambda reason: say(f"left out: {reason}"))
     chosen = best(timings)
     typer.echo(f"\nmeasured in this process, a round of {workers} worker(s):\n{preview.calibrated(timings, chosen)}\n")
     if out is None:

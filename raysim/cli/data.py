@@ -1,4 +1,4 @@
-"""`raysim data`: look at datasets, and prepare them."""
+"""Defines `raysim data`: look at datasets, and prepare them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def inspect(
     ] = None,
     split: Annotated[str, typer.Option(help="The split that --picture shows.")] = "train",
 ) -> None:
-    """Say what a dataset holds: clients, examples, sizes, labels."""
+    """Describe a dataset: clients, examples, sizes, labels."""
     from raysim.data.describe import describe
     from raysim.report import label_picture
 
@@ -75,7 +75,7 @@ def _dataset(source: Path, changes: list[str] | None) -> FederatedDataset:
     if uri is None and not source.is_dir():
         return _prepared(load(source, changes, None), source)
     if changes:
-        raise typer.BadParameter("--set changes an experiment, and this is a folder: it is what it is.")
+        raise typer.BadParameter("--set changes an experiment, and this is a prepared folder, which cannot change.")
     if (source / "experiment.json").exists():
         from raysim.run_folder import records
 
@@ -94,7 +94,7 @@ def _prepared(experiment: Experiment, source: Path) -> FederatedDataset:
 
 
 def _downloaded(experiment: Experiment, source: Path) -> FederatedDataset:
-    """As `_prepared`, and where a file is missing once more, after it was fetched."""
+    """Do `_prepared`; if a file is missing, fetch it and try again."""
     from raysim.data import downloads
 
     try:

@@ -1,4 +1,4 @@
-"""Commands for runs on a cluster: `raysim attach` and `raysim stop`."""
+"""Defines the commands for runs on a cluster: `raysim attach` and `raysim stop`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def attach(
     progress: Progress = True,
     loggers: Loggers = None,
 ) -> None:
-    """Follow a run that goes on on a cluster, until it ends; without a name, list such runs.
+    """Follow a run on a cluster until it ends; without a name, list the runs.
 
-    Ctrl-C leaves the run alone: it goes on.
+    Ctrl-C ends only this command: the run continues.
     """
     import time
 
@@ -42,7 +42,7 @@ def stop(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The run's name, as raysim attach lists it.")],
     address: Cluster = "auto",
 ) -> None:
-    """End a run that goes on on a cluster, with a checkpoint of its last finished round."""
+    """End a run on a cluster, with a checkpoint of its last finished round."""
     from raysim.api import attach as attached
     from raysim.report import runs_under_way
 

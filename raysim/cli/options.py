@@ -34,12 +34,12 @@ Loggers = Annotated[
 
 
 def loggers_of(names: list[str] | None) -> Sequence[LoggerName]:
-    """What --logger says, as runs take it: they refuse a name that is none."""
+    """Return the names of --logger; runs refuse unknown names."""
     return cast("Sequence[LoggerName]", names or ())
 
 
 def load(file: Path, changes: list[str] | None, removals: list[str] | None) -> Experiment:
-    """The experiment of FILE, with what --set and --unset change."""
+    """Load the experiment of FILE, with the changes of --set and --unset."""
     from raysim.experiment import experiment
 
     return experiment.load(file, changes or (), removals or ())

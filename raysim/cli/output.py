@@ -9,22 +9,22 @@ from pathlib import Path
 import typer
 
 FAILED = 1
-"""Something broke."""
+"""An error during the work."""
 
 MISUSED = 2
-"""What was asked for cannot be done."""
+"""A request that cannot be carried out."""
 
 INTERRUPTED = 130
-"""Ctrl-C, as shells count signals: 128 and SIGINT's number."""
+"""Ctrl-C: 128 plus the number of SIGINT, as in shells."""
 
 
 def say(text: str) -> None:
-    """A message, on standard error."""
+    """Print a message on standard error."""
     typer.echo(text, err=True)
 
 
 def print_table(lines: Sequence[tuple[str, str]]) -> None:
-    """The closing table, on standard output."""
+    """Print the closing table on standard output."""
     import sys
 
     from rich.console import Console
@@ -35,7 +35,7 @@ def print_table(lines: Sequence[tuple[str, str]]) -> None:
     if sys.stdout.isatty():
         Console().print(table)
         return
-    # A file has no width to fold paths at, and no use for the blanks that fill up a column.
+    # A file has no width at which to fold paths, and needs no blanks that fill a column.
     console = Console(width=1000, color_system=None)
     with console.capture() as captured:
         console.print(table)
@@ -44,7 +44,7 @@ def print_table(lines: Sequence[tuple[str, str]]) -> None:
 
 @contextmanager
 def interruptible(path: Path) -> Iterator[None]:
-    """Ctrl-C inside ends the command, and says how to go on."""
+    """End the command at Ctrl-C inside the block, with a message how to continue."""
     try:
         yield
     except KeyboardInterrupt:

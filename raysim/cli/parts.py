@@ -1,4 +1,4 @@
-"""`raysim parts`."""
+"""Defines `raysim parts`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parts(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of records in JSON.")] = False,
 ) -> None:
-    """List the parts that an experiment can name: from where each comes, its source, and what it is."""
+    """List the parts that an experiment can name, with package, description and source."""
     import json
     from dataclasses import asdict
     from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""Commands that read recorded runs: `raysim report`, `raysim compare` and `raysim replay`."""
+"""Defines the commands that read recorded runs: `raysim report`, `raysim compare` and `raysim replay`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def report(
 ) -> None:
     """Make a page with pictures of runs, and each picture as PNG, SVG and CSV.
 
-    A folder is a run's, or holds trials, a sweep or any other runs. Runs that differ in seeds only are put together.
+    A folder is a run's, or holds trials, a sweep or any other runs. Runs that differ only in seeds form one method.
     """
     from raysim.report import build
 
@@ -64,7 +64,7 @@ def replay(
     index: Annotated[int, typer.Option("--round", min=0, help="The round; 0 is the first.")],
     client: Annotated[str | None, typer.Option(metavar="ID", help="Only this client's update.")] = None,
 ) -> None:
-    """Compute a recorded round once more, in this process, and compare it with the record."""
+    """Repeat a recorded round in this process, and compare it with the record."""
     from raysim.api import run as api
 
     again = api.replay(folder, index, client=client)
@@ -75,7 +75,7 @@ def replay(
 
 
 def beside_record(folder: Path, index: int, metrics: Mapping[str, float | None]) -> str:
-    """A line per figure of the round, the recorded one beside it where it is another."""
+    """Return a line per figure of the round, with the recorded figure if it differs."""
     from raysim.run_folder import records
 
     row = records.read_rounds(folder).to_pylist()[index]
@@ -92,7 +92,7 @@ def beside_record(folder: Path, index: int, metrics: Mapping[str, float | None])
 
 
 def _sent(update: ClientUpdate) -> str:
-    """A line per tensor of a client's update."""
+    """Return a line per tensor of a client's update."""
     head = f"round {update.index}, client {update.client}, trained with {len(update.chunk) - 1} others"
     if update.update is None:
         return f"{head}: its update is not finite, and was rejected"

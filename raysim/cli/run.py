@@ -1,4 +1,4 @@
-"""Commands that run experiments: `raysim run` and `raysim resume`."""
+"""Defines the commands that run experiments: `raysim run` and `raysim resume`."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ def resume(
     progress: Progress = True,
     loggers: Loggers = None,
 ) -> None:
-    """Go on with a run from its newest checkpoint.
+    """Continue a run from its newest checkpoint.
 
-    The numbers are the same as if it had never stopped.
+    The numbers are the same as without the stop.
     """
     from raysim.api import run as api
     from raysim.api import sweeps as sweep_runs
@@ -120,7 +120,7 @@ def resume(
 
 
 class How(TypedDict, total=False):
-    """How it is carried out; see `raysim.run`."""
+    """The arguments of an execution; see `raysim.run`."""
 
     address: str | None
     overwrite: bool

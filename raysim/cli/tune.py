@@ -1,4 +1,4 @@
-"""`raysim tune`."""
+"""Defines `raysim tune`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tune(
 ) -> None:
     """Find the best values of some keys on held-out clients, and evaluate them on the test split.
 
-    The same command goes on with a study that was stopped.
+    The same command continues a study that was stopped.
     """
     import tuning
 

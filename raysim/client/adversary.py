@@ -1,4 +1,4 @@
-"""Adversaries: clients that send something else than what they learnt, or learn from labels that are not theirs.
+"""Defines adversaries: clients that replace their updates, or train on false labels.
 
 scale: delta <- factor delta. sign_flip: delta <- -delta. noise: delta <- delta + std z, z standard normal, addressed by
 (seed, round, client). label_flip: local training sees the label L - 1 - y for y, of L classes.
@@ -61,10 +61,10 @@ Adversary = Annotated[Scale | SignFlip | Noise | LabelFlip, Field(discriminator=
 
 
 def positions(section: Adversary | None, seed: int, train: Split) -> frozenset[int]:
-    """The adversaries among the training clients.
+    """Return the adversaries among the training clients.
 
     Raises:
-        DataError: an id that does not exist.
+        DataError: an id does not exist.
     """
     if section is None:
         return frozenset()
@@ -75,7 +75,7 @@ def positions(section: Adversary | None, seed: int, train: Split) -> frozenset[i
 
 
 def attack(section: Adversary, delta: Tensor, layout: Layout, seed: int, round_index: int, position: int) -> Tensor:
-    """What the adversary sends in place of its update."""
+    """Return the vector that the adversary sends instead of its update."""
     match section:
         case Scale():
             return delta * section.factor
@@ -85,7 +85,7 @@ def attack(section: Adversary, delta: Tensor, layout: Layout, seed: int, round_i
             sent = delta.clone()
             generator = torch.Generator().manual_seed(seeds.key(seed, "adversary", round_index, position) >> 1)
             for piece in layout.pieces(sent):
-                # Drawn on the CPU in the model's dtype: the same numbers whatever the device.
+                # Drawn on the CPU in the model's dtype: the same numbers for every device.
                 piece.add_(torch.randn(len(piece), generator=generator, dtype=piece.dtype).to(piece), alpha=section.std)
             return sent
         case LabelFlip():

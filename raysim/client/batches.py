@@ -1,8 +1,8 @@
-"""Which examples a client sees in which local step (docs/algorithms.md section 0, "local batches").
+"""Assigns a client's examples to local steps (docs/algorithms.md section 0, "local batches").
 
 Each epoch is a fresh permutation, addressed by (seed, round, client, epoch), cut into slices of B, the short last slice
 kept: E epochs are E * ceil(n / B) local steps. With `local_steps = K` epochs repeat and are cut after exactly K steps.
-`ClientSection.local_steps_at` says how many there are.
+`ClientSection.local_steps_at` returns their number.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Batches:
 def draw(
     section: ClientSection, sizes: Sequence[int], seed: int, round_index: int, clients: Sequence[int]
 ) -> list[Batches]:
-    """The batches of a chunk's clients (positions, with their n >= 1 examples); none depends on the others."""
+    """Return the batches of a chunk's clients (positions, with their n >= 1 examples); they are independent."""
     taus = section.local_steps_at(np.array(sizes), seed, round_index, np.array(clients)).tolist()
     lengths = [n if section.batch_size == "full" else section.batch_size for n in sizes]
-    # Epochs that are begun.
+    # Number of epochs, the last one perhaps cut.
     epochs = [math.ceil(tau / math.ceil(n / batch)) for n, batch, tau in zip(sizes, lengths, taus, strict=True)]
     orders: list[list[Int64s]] = [[] for _ in sizes]
     for epoch in range(max(epochs)):
@@ -59,7 +59,7 @@ def draw(
 
 
 def whole(num_examples: int) -> Batches:
-    """One local step on all examples, as they are stored."""
+    """Return one local step on all examples, in stored order."""
     return Batches(np.arange(num_examples), (0, num_examples))
 
 

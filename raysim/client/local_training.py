@@ -1,4 +1,4 @@
-"""Train a chunk of clients and measure what they made: a pure function of (broadcast, members, data, seed)."""
+"""Trains a chunk of clients and measures their updates: a pure function of (broadcast, members, data, seed)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def working_on(position: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Trained:
-    """Facts of k clients that were trained together: vectors hold until the next ones are asked for.
+    """Facts of k clients that were trained together; the vectors are valid until the next iteration.
 
     squared_norms: float64 (k, G), |delta_i|^2 per parameter group. finite: whether each update is.
     """
@@ -133,7 +133,7 @@ def train_each(
 
 
 def measured(clients: tuple[Client, ...], updates: Updates, layout: Layout) -> Trained:
-    """The updates with their squared norms, taken where the trainer has none, and whether each is finite."""
+    """Return the updates with their squared norms, computed if the trainer has none, and whether each is finite."""
     if (squares := updates.squared_norms) is None:
         norms = [torch.linalg.vector_norm(p, dim=-1, dtype=torch.float64) for p in layout.pieces(updates.delta)]
         squares = torch.stack(norms, dim=-1).square()
@@ -174,7 +174,7 @@ def full_gradients(trainer: Trainer, broadcast: Weights, clients: Sequence[Clien
 def _watched(
     trainer: Trainer, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None
 ) -> Iterator[tuple[tuple[Client, ...], Updates]]:
-    """The trainer's updates with their clients; what user code raises comes out as a ClientFailure."""
+    """Yield the trainer's updates with their clients; an error of user code becomes a ClientFailure."""
     stream = trainer.train(broadcast, clients, lr, start)
     done = 0
     while done < len(clients):

@@ -34,7 +34,7 @@ class RoundAt(NamedTuple):
 
 
 class ObjectiveAt:
-    """Where in a run a batch's losses are asked for; what is not asked for costs nothing.
+    """The place of a batch in a run; properties that are not read cost nothing.
 
     local_step: 0 for the round's first. constants: of the section; of a package's section, its keys.
     """
@@ -117,12 +117,12 @@ class LocalObjective:
 
     @cached_property
     def function(self) -> Objective:
-        """What was passed, or a package made."""
+        """The function that a script passed, or that a package created."""
         return OBJECTIVES.make(self.section)
 
     @cached_property
     def constants(self) -> Mapping[str, Any]:
-        """`at.constants`: of a script's own, its constants; of a package's, the keys of its section."""
+        """`at.constants`: the constants of a script's objective, or the keys of a package's section."""
         section = self.section
         keys = section.constants if isinstance(section, OwnPart) else section.model_dump(exclude={"name"})
         return MappingProxyType(keys)

@@ -1,6 +1,6 @@
-"""The `[client]` section: what a client does with the model it receives.
+"""Defines the `[client]` section: a client's local training.
 
-And fine-tuning: k local steps of a client on its own examples, from the model as it is, as a user of it would take.
+Also fine-tuning: k local steps of a client on its training examples, from the evaluated model.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from raysim.client.optimizers.choice import OptimizerSection
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.transform import TransformSections
 from raysim.client.work import Amount, Change, drawn
-from raysim.config.section import Section, named_unless_said
+from raysim.config.section import Section, with_default_name
 from raysim.seeds import Int64s
 
 
 class ClientSection(Section):
     """Local training: `epochs` or `local_steps`, not both."""
 
-    optimizer: Annotated[OptimizerSection, named_unless_said(ClientSgd)] = Field(
+    optimizer: Annotated[OptimizerSection, with_default_name(ClientSgd)] = Field(
         ClientSgd(), description="Optimizer of the local steps; its state starts anew in every round."
     )
     correction: CorrectionSection | None = Field(
@@ -90,7 +90,7 @@ class ClientSection(Section):
         return float(self.optimizer.lr * self.lr_decay**round_index)
 
     def local_steps_at(self, sizes: Int64s, seed: int, round_index: int, positions: Int64s) -> Int64s:
-        """tau of the clients at these positions, which have so many examples, after so many finished rounds."""
+        """Return tau of the clients at these positions, by their numbers of examples and the finished rounds."""
         epochs, steps = self.epochs, self.local_steps
         for change in self.schedule:
             if change.round <= round_index:

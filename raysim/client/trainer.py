@@ -1,4 +1,4 @@
-"""The seam of local training: a *trainer* turns a broadcast and clients into updates.
+"""Defines the interface of local training: a *trainer* turns a broadcast and clients into updates.
 
 Trainers compute the same equations in different ways (one client after another, several with a client axis). They agree
 to rounding, and each is one implementation behind this protocol.
@@ -24,7 +24,7 @@ class Client:
 
     `x` and `y` may be views into data of the whole chunk, at any alignment: trainers gather, which makes fresh memory.
     `augmented` are the examples of all local steps in their order, where those are not rows of `x`.
-    `at` is for an objective; None where there is none.
+    `at` is for an objective; None if there is none.
     `offset` (P,) is what a correction adds to every local gradient of the round; either all clients of a call have one,
     or none. `sent` is what came beside the model, (P,) each, the same for all clients of a call, where a correction
     bends gradients.
@@ -50,7 +50,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Updates:
-    """What local training made of k >= 1 clients, a row each.
+    """The result of local training of k >= 1 clients, a row each.
 
     `delta` (k, P) = y_i - x, and `buffers` (k, B), `counters` (k, C) after training, hold only until the next updates
     are asked for. `loss` and `correct` (NaN where nothing is counted) are summed over the `seen` examples of all local

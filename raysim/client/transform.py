@@ -1,4 +1,4 @@
-"""Defines a transform: what is done to a client's update before it is weighed.
+"""Defines a transform: a function of a client's update, applied before weighting.
 
 Compression, noise and clipping of one's own are transforms; the server sees what they return. Several are applied in
 their order, each to what the one before returned.
@@ -20,7 +20,7 @@ from raysim.models.layout import Layout
 
 
 class TransformAt(NamedTuple):
-    """A client's update, and what is known of it.
+    """A client's update, and its facts.
 
     delta: y_i - x, (P,), in the dtype of the weights; not to be written to. layout: where each parameter lies in it.
     state: what the transform returned for this client last time, (P,); zeros before its first round, and where the
@@ -42,7 +42,7 @@ class TransformAt(NamedTuple):
 
 
 class Transformed(NamedTuple):
-    """What is sent, (P,), and what the client keeps for its next round, (P,)."""
+    """The vector that is sent, (P,), and the client's next state, (P,)."""
 
     delta: Tensor
     state: Tensor

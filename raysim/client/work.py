@@ -1,4 +1,4 @@
-"""How much a client works in a round: tau_i = E * ceil(n_i / B) local steps with E epochs, or K local steps.
+"""Defines the work of a client in a round: tau_i = E * ceil(n_i / B) local steps with E epochs, or K local steps.
 
 E or K may be drawn (`Between`), change at given rounds (`Change`), and tau may be capped. Draws are addressed by (seed,
 round, client), or with `per = "run"` by (seed, client).
@@ -7,7 +7,7 @@ Sources: docs/algorithms.md section 0; Wang et al. (2020) for epochs drawn per c
 section 3, for less local work later on.
 
 Clients may also leave in mid-round (`stays`), each of the cohort with the same probability, addressed by (seed, round,
-client): who leaves sends nothing, is in no sum, and remembers nothing of the round.
+client): a client that leaves sends nothing, is in no sum, and keeps its old state.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def drawn(amount: Amount, seed: int, round_index: int, positions: Int64s) -> Int
     """The amount of each client."""
     if isinstance(amount, int):
         return np.full(len(positions), amount, dtype=np.int64)
-    # One address for both, so that a round of its own never meets the run's draw.
+    # One purpose for both; -1 is no round, so the draws of a run and of a round are independent.
     when = -1 if amount.per == "run" else round_index
     keys = seeds.keys(seed, "work", when, positions)
     return amount.low + (keys % np.uint64(amount.high - amount.low + 1)).astype(np.int64)

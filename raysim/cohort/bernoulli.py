@@ -50,6 +50,6 @@ def make(section: Bernoulli) -> Sampler:
         sample,
         name=section.name,
         varies=True,
-        sized_by="its probability says it",
+        sized_by="its probability sets it",
         expected=lambda round_index, population: section.probability * population,
     )

@@ -1,4 +1,4 @@
-"""Chunks: who is trained together. The unit of vectorisation, of scheduling and of retry.
+"""Cuts a cohort into chunks: clients that are trained together; the unit of vectorisation, scheduling and retry.
 
 The plan is a pure function of the cohort and its local steps; it never sees the workers, because it fixes the order of
 additions and with it the bits of the result.
@@ -20,7 +20,7 @@ Chunk = tuple[int, ...]
 """Client positions, in the order in which their updates are added."""
 
 WORKER_COUNTS = (1, 2, 4, 8, 16)
-"""Numbers of workers that a cut should suit, as it must not depend on how many there are."""
+"""Numbers of workers for which a cut should be balanced; it must not depend on the actual number."""
 
 
 def plan(cohort: Positions, local_steps: Positions, costs: Positions, chunk_size: int) -> tuple[Chunk, ...]:

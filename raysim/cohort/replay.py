@@ -1,4 +1,4 @@
-"""Replay: cohorts are given, client by client, for every round or for some: a run made elsewhere can be repeated."""
+"""Replays cohorts from lists of clients, for all rounds or for some, to repeat a run of another program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ClientId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance
 """Client ids are strings; a file may write them as integers."""
 
 OtherSampler = Annotated[UniformSampler | Md | AdaFl | Bernoulli | Availability, Field(discriminator="name")]
-"""What replayed rounds can be laid over."""
+"""The samplers for the rounds without a list."""
 
 Cohort = Annotated[tuple[ClientId, ...], Field(min_length=1)]
 
@@ -51,7 +51,7 @@ class Replay(Section):
 
 
 def make(section: Replay, other: Sampler | None) -> Sampler:
-    """Given cohorts, over those of another sampler where only some are given."""
+    """Cohorts from lists; rounds without a list use another sampler."""
     given: dict[int, Cohort] = dict(enumerate(section.cohorts)) if section.cohorts is not None else section.rounds or {}
 
     def init(at: CohortAt) -> State:
@@ -84,7 +84,7 @@ def make(section: Replay, other: Sampler | None) -> Sampler:
 
     if other is not None:
         return other._replace(init=init, sample=sample, expected=expected)
-    sized_by = "the lengths of its lists say it"
+    sized_by = "the lengths of its lists set it"
     return Sampler(init, sample, name=section.name, sized_by=sized_by, expected=expected, rounds=len(given))
 
 

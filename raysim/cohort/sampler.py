@@ -1,8 +1,8 @@
-"""Defines a sampler: which clients make the cohort of a round. A record of pure functions.
+"""Defines a sampler, which chooses the cohort of a round: a record of pure functions.
 
     state     = init(at)                    before the first round; tensors by name, which are checkpointed
     positions = sample(state, at)           the cohort of a round, `at` says which
-    state     = learn(state, participants)  after the round, from what is known of its clients
+    state     = learn(state, participants)  after the round, from the facts of its clients
 
 Whoever runs a sampler asks its record, never its name.
 """
@@ -58,13 +58,13 @@ class Clients:
         return tuple(self._split.id_of(position) for position in range(len(self)))
 
     def position_of(self, client_id: str) -> int:
-        """Return where the client with this id is."""
+        """Return the position of the client with this id."""
         return self._split.position_of(client_id)
 
 
 @dataclass(frozen=True)
 class CohortAt:
-    """A round whose cohort is asked for.
+    """The round of a cohort.
 
     round: 0 for the first. size: clients to draw: `cohort.size`, as it grew, and with over-selection more. clients: of
     the training split, in the order of their positions. seed: addresses draws. constants: of the section.
@@ -124,9 +124,9 @@ class Sampler(NamedTuple):
     name: in messages.
     repeats: a client may be drawn several times in a round.
     varies: cohorts may have fewer clients than they are meant to have.
-    sized_by: what says the cohort's size in place of `cohort.size`, a clause for messages; None: that key does.
-    expected: from round and N to how many clients are meant to be drawn; None where `cohort.size` says it.
-    rounds: how many rounds it has cohorts for; None: any number.
+    sized_by: a clause for messages, if another key than `cohort.size` sets the cohort's size; else None.
+    expected: from round and N to the expected number of clients; None if `cohort.size` sets it.
+    rounds: the number of rounds with cohorts; None: any number.
     uniform_weights: the examples are in the probabilities already, so clients weigh alike.
     """
 

@@ -1,4 +1,4 @@
-"""The `[cohort]` section: how many clients a round trains, and which."""
+"""Defines the `[cohort]` section: number and choice of a round's clients."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SAMPLERS: Choice[Sampler] = Choice(
 
 
 class CohortGrowth(Section):
-    """The cohort size is multiplied every so many rounds."""
+    """The cohort size is multiplied at regular intervals of rounds."""
 
     every: PositiveInt = Field(description="Rounds after which the size grows.")
     factor: float = Field(2.0, ge=1, description="Factor by which it grows.")
@@ -96,12 +96,12 @@ class CohortSection(Section):
 
     @property
     def rule(self) -> Sampler:
-        """What the sampler is and needs; of a script's own, before the script has passed it, what holds by default."""
+        """The sampler's properties; a user-defined sampler has the defaults until the script has passed it."""
         if isinstance(self.sampler, OwnPart) and not self.sampler.is_bound:
             return own.UNBOUND
         made = SAMPLERS.make(self.sampler)
         if not isinstance(made, Sampler):
-            raise ExperimentError(f"cohort.sampler must be made into a raysim.Sampler, but became {made!r}.")
+            raise ExperimentError(f"cohort.sampler must give a raysim.Sampler, but gave {made!r}.")
         return made
 
     def size_at(self, population: int) -> Callable[[int], float]:
@@ -124,10 +124,10 @@ def cohorts(
 
     Args:
         section: of the experiment.
-        seed: addresses who is sampled.
+        seed: addresses the sampling.
         rounds: of the experiment.
         train: the training split.
-        asked: how many clients are drawn where so many are the cohort's size.
+        asked: from the cohort's size to the number of clients to draw.
 
     Raises:
         ExperimentError: a cohort that cannot be had from these clients.

@@ -1,4 +1,4 @@
-"""The order of addition: a fixed binary tree over chunk indices.
+"""Defines the order of addition: a fixed binary tree over chunk indices.
 
 Floating addition is not associative, so the tree, not the arrival, decides which sums are added. The tree halves the
 range of chunks again and again; a node is the range [start, stop) that it covers. Whoever holds both halves of a range

@@ -23,15 +23,15 @@ KEYS: Mapping[str, tuple[Named, str, str]] = {
     "server_optimizer": (Named("raysim.server.section", "ServerSection"), "optimizer", "server.optimizer"),
     "metric": (Named("raysim.experiment.experiment", "EvaluationSection"), "metrics", "evaluation.metrics"),
 }
-"""Where an experiment names a part of each kind: a section, its key, and the key's dotted name."""
+"""For each kind, the key in which an experiment names a part: a section, its key, and the key's dotted name."""
 
 KEYWORDS = {"metric": "metrics"}
-"""The keyword of a script, where it is not the kind."""
+"""The keyword of a script, if it differs from the kind."""
 
 
 @dataclass(frozen=True)
 class ListedPart:
-    """A part in the list. package: "raysim", or the one that has it. problem: why it cannot be named; else empty."""
+    """A part in the list. package: "raysim", or the part's package. problem: why it cannot be named; else empty."""
 
     kind: str
     name: str
@@ -43,7 +43,7 @@ class ListedPart:
 
 
 def parts(version: str) -> list[ListedPart]:
-    """Every part: by kind, raysim's first, which has this version; a script's own, "own", is in none of the lists."""
+    """List every part by kind, raysim's first, with this version; the parts of scripts, "own", are left out."""
     found = [
         ListedPart(kind, each.name, "raysim", version, each.source, each.summary)
         for kind, (section, key, _) in KEYS.items()
@@ -52,11 +52,11 @@ def parts(version: str) -> list[ListedPart]:
     ]
     found += [_of_package(entry) for entry in sorted(entry_points(group=GROUP))]
     order = [*KEYS, ""]
-    return sorted(_told_apart(found), key=lambda each: order.index(each.kind))
+    return sorted(_with_conflicts(found), key=lambda each: order.index(each.kind))
 
 
-def _told_apart(found: list[ListedPart]) -> Iterator[ListedPart]:
-    """The same, with what is wrong where one name has several owners."""
+def _with_conflicts(found: list[ListedPart]) -> Iterator[ListedPart]:
+    """Yield the parts; those whose name several packages have get a problem."""
     owners = Counter((each.kind, each.name) for each in found if not each.problem)
     for each in found:
         others = [o.package for o in found if (o.kind, o.name) == (each.kind, each.name) and o is not each]
@@ -68,31 +68,31 @@ def _told_apart(found: list[ListedPart]) -> Iterator[ListedPart]:
 def _of_package(entry: EntryPoint) -> ListedPart:
     package, version = (entry.dist.name, entry.dist.version) if entry.dist else (entry.module, "")
     try:
-        kind, said = _read(entry)
+        kind, described = _read(entry)
     except LookupError:
         return _loaded(entry, package, version)
-    return ListedPart(kind, said.name, package, version, said.source, said.summary)
+    return ListedPart(kind, described.name, package, version, described.source, described.summary)
 
 
 def _read(entry: EntryPoint) -> tuple[str, reading.Described]:
-    """The part's kind and what its section says, from the source of the call of `raysim.Part`."""
+    """Read the part's kind and its section's description from the source of the call of `raysim.Part`."""
     module, call = reading.call(Named(entry.module, entry.attr))
     given = dict(zip(("kind", "name", "section", "make"), call.args, strict=False))
     given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    said = reading.choice(module, given["section"])
+    described = reading.choice(module, given["section"])
     match given.get("kind"), given.get("name"):
-        case ast.Constant(str(kind)), ast.Constant(said.name) if kind in KEYS:
-            return kind, said
+        case ast.Constant(str(kind)), ast.Constant(described.name) if kind in KEYS:
+            return kind, described
     raise LookupError(f"{entry.value} has no kind and name that can be read")
 
 
 def _loaded(entry: EntryPoint, package: str, version: str) -> ListedPart:
-    """A part whose source says nothing: it is imported."""
+    """Import a part whose source cannot be read."""
     from raysim.config import part
 
     found = part.loaded(entry)
     if isinstance(found, str):
         return ListedPart("", entry.name, package, version, "", "", found)
     home = sys.modules[found.section.__module__]
-    said = reading.said(found.name, found.section.__doc__, home.__doc__)
-    return ListedPart(found.kind, found.name, package, version, said.source, said.summary)
+    described = reading.described(found.name, found.section.__doc__, home.__doc__)
+    return ListedPart(found.kind, found.name, package, version, described.source, described.summary)

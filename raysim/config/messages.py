@@ -1,4 +1,4 @@
-"""Validation errors as a person would say them: the key, what was given, what is allowed, the nearest match."""
+"""Writes validation errors as sentences: the key, the given value, the allowed values, the nearest match."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 SAID = "said"
-"""The kind of errors that have a whole sentence as `text`, which names the key."""
+"""The kind of errors whose `text` is a complete sentence that names the key."""
 
 
 def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
-    """One sentence per key that is wrong, in the order of the record's keys; `at` is the record's own dotted key."""
+    """Return one sentence per wrong key, in the order of the record's keys; `at` is the record's dotted key."""
     sentences: dict[str, None] = {}
     wanted: dict[tuple[str, str], list[str]] = {}
     named: set[str] = set()
@@ -23,7 +23,7 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         path, section = _resolve(details["loc"], root, ends_in_key=details["type"] in ("extra_forbidden", "missing"))
         path = [*filter(None, at.split(".")), *path]
         key, kind, given = ".".join(path), details["type"], details["input"]
-        # What is wrong with a table's own keys is said of them, not of what else might stand in its place.
+        # Report wrong keys of a table, not the other types that the key allows.
         named.add(f"{key}." if kind in ("value_error", "union_tag_not_found", "union_tag_invalid") else key)
         if kind == "extra_forbidden":
             sentences[_unknown_key(path, section)] = None
@@ -44,7 +44,7 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
             wanted.setdefault((key, repr(given)), []).append(_wanted(details))
     for (key, given), kinds in wanted.items():
         if any(other.startswith((f"{key}.", f"{key}[")) for other in named):
-            continue  # said more exactly about what is inside
+            continue  # an error inside the table is more exact
         sentences[f"{key} must be {' or '.join(dict.fromkeys(kinds))}, but got {given}"] = None
     return "; ".join(sentences)
 
@@ -84,13 +84,13 @@ def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:
 
 
 def _described(key: str, section: type[BaseModel] | None) -> str:
-    """What a key is: the first sentence of its description."""
+    """Return the first sentence of a key's description."""
     field = _keys(section).get(key) if section else None
     return f" ({field.description.partition('. ')[0].rstrip('.')})" if field and field.description else ""
 
 
 def nearest(given: object, known: list[str]) -> str:
-    """What is said of the known name that is nearest, if one is near."""
+    """Return a hint with the nearest known name, if one is near."""
     match = difflib.get_close_matches(str(given), known, n=1)
     return f" (did you mean {match[0]!r}?)" if match else ""
 

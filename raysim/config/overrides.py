@@ -1,4 +1,4 @@
-"""Dotted keys of a TOML table: its values by them, changes such as "a.b.c=value", and a file with other values."""
+"""Reads, changes and rewrites the values of a TOML table by dotted keys, such as "a.b.c=value"."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from raysim.errors import ExperimentError
 def apply(
     table: Mapping[str, Any], changes: Iterable[str] | Mapping[str, Any], removals: Iterable[str]
 ) -> dict[str, Any]:
-    """A changed copy of the table: removals first, then changes.
+    """Return a changed copy of the table: removals first, then changes.
 
-    Texts are taken in their order. A mapping has none: its shorter keys go first, of equally long ones those of a
-    `name`, so that no value is dropped with the table or the choice that another key of it replaces.
+    Texts apply in their order. Of a mapping, shorter keys apply first, and among keys of the same length a `name`: so
+    no value is lost when another key replaces its table or its choice.
 
     >>> table = {"server": {"optimizer": {"name": "adam", "beta1": 0.5}}}
     >>> apply(table, ["server.optimizer.lr=0.1"], ["server.optimizer.beta1"])
@@ -40,7 +40,7 @@ def apply(
 
 
 def parse_value(text: str) -> Any:
-    """TOML's reading of the text (numbers, booleans, strings in quotes, arrays, tables), or the text itself.
+    """Parse a text as TOML (numbers, booleans, quoted strings, arrays, tables); else return the text itself.
 
     >>> parse_value("[1, 2.5]"), parse_value("true"), parse_value("auto")
     ([1, 2.5], True, 'auto')
@@ -52,7 +52,7 @@ def parse_value(text: str) -> Any:
 
 
 def _parsed(change: str) -> tuple[str, Any]:
-    """The dotted key and the value of "key.key=value"."""
+    """Split "key.key=value" into dotted key and value."""
     dotted, equals, text = change.partition("=")
     keys = [key.strip() for key in dotted.split(".")]
     if not equals or not all(keys):
@@ -73,7 +73,7 @@ def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
         if not isinstance(inner, dict):
             raise ExperimentError(f"{dotted!r} goes through {'.'.join(path[:depth])}, which is a value, not a table.")
     if last == "name" and path and inner.get("name") != value:
-        # Another choice: the keys of the one it replaces mean nothing to it.
+        # Another choice does not have the keys of the replaced one.
         inner.clear()
     inner[last] = value
 
@@ -89,7 +89,7 @@ def _remove(table: dict[str, Any], dotted: str) -> None:
 
 
 def leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value that is no table, in order, with its key; None counts as absent. `path` goes before every key.
+    """Yield the dotted key and the value of every entry that is no table, in order; `path` is a prefix. Skip None.
 
     >>> dict(leaves({"seed": 1, "client": {"epochs": 3, "lr_decay": None}}))
     {'seed': 1, 'client.epochs': 3}
@@ -102,7 +102,7 @@ def leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 
 
 def rewritten(text: str, values: Mapping[str, Any], removals: Iterable[str] = ()) -> str:
-    r"""TOML with values set by their dotted keys, comments and order kept; tables that are not there go to the end.
+    r"""Return TOML text with values set by dotted keys; it keeps comments and order, and appends new tables.
 
     >>> print(rewritten("rounds = 3  # few\n", {"rounds": 5, "client.epochs": 2}), end="")
     rounds = 5  # few
@@ -113,7 +113,7 @@ def rewritten(text: str, values: Mapping[str, Any], removals: Iterable[str] = ()
     Args:
         text: the file.
         values: such as {"engine.trainer": "stacked"}.
-        removals: dotted keys of values or tables that are to go, before any is set; what is not there is passed over.
+        removals: dotted keys of values or tables to remove first; missing ones are ignored.
     """
     document = tomlkit.parse(text)
     for dotted in removals:

@@ -1,7 +1,7 @@
-"""Sections of parts that a script passes: the experiment says that there is one, its label, and its constants.
+"""Defines the sections of parts that a script passes: the experiment has the part's label and its constants.
 
-So constants can be swept, tuned and compared like the keys of any other choice. The code itself is the script's, whose
-sameness only its author can vouch for. `bound` gives a section the function that the script passed.
+So constants can be swept, tuned and compared like the keys of any other choice. raysim cannot compare the script's
+code. `bound` enters the function that the script passed in a section.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class OwnPart(Section):
     """A part that a script passes as a keyword."""
 
     KEYWORD: ClassVar[str]
-    """The keyword under which it is passed."""
+    """The keyword by which a script passes it."""
 
     name: Literal["own"] = "own"
     label: str = Field("own", description="Name in reports, which tells it from another.")
@@ -29,19 +29,19 @@ class OwnPart(Section):
     _passed: Any = PrivateAttr(None)
 
     def bound(self, passed: Any) -> Self:
-        """Return a copy that has what the script passed."""
+        """Return a copy with the object that the script passed."""
         copy = self.model_copy()
         copy._passed = passed
         return copy
 
     @property
     def is_bound(self) -> bool:
-        """Whether it has what the script passed."""
+        """Whether it has the object that the script passed."""
         return self._passed is not None
 
     @property
     def passed(self) -> Any:
-        """What the script passed."""
+        """The object that the script passed."""
         assert self._passed is not None, f"{self.KEYWORD}= was not bound"
         return self._passed
 
@@ -52,7 +52,7 @@ class OwnPart(Section):
 
 
 def own_parts(section: Section) -> Iterator[OwnPart]:
-    """The parts of a script that a section and the sections within it name."""
+    """Yield the script's parts that a section, or a section within it, names."""
     if isinstance(section, OwnPart):
         yield section
     for key in type(section).model_fields:
@@ -118,7 +118,7 @@ class OwnServerOptimizer(OwnPart):
 
 
 class OwnMetric(OwnPart):
-    """A metric that a script passes; its label is the name under which it is passed, and of its columns."""
+    """A metric that a script passes; its label is its name in `metrics=`, and the name of its columns."""
 
     KEYWORD = "metrics"
 

@@ -1,7 +1,7 @@
-"""Defines a part: one choice of one kind, with its keys and the function that makes it.
+"""Defines a part: one choice of one kind, with its keys and the function that creates it.
 
 Built-in parts and those of installed packages are the same records. A package lists its parts as entry points of the
-group `raysim.parts`, each a `Part`; they are loaded when a name is not a built-in one.
+group `raysim.parts`, each a `Part`; raysim loads them when a name is not a built-in one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Kind = Literal[
     "server_optimizer",
     "metric",
 ]
-"""What parts there are; but for metrics, also the keyword under which a script passes one."""
+"""The kinds of parts; except for metrics, also the keyword by which a script passes one."""
 
 _KEYS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
     {"client_optimizer": ("lr", "weight_decay"), "server_optimizer": ("lr",)}
 )
-"""What is read of every section of a kind, whatever the part."""
+"""The keys that every section of a kind must have."""
 
 T = TypeVar("T")
 
@@ -45,8 +45,8 @@ T = TypeVar("T")
 class Part(NamedTuple):
     """One choice of a kind.
 
-    kind: what it is a choice of. name: in an experiment. section: its keys; the class has `name: Literal[...]`.
-    make: from that section to what a script would pass a function for.
+    kind: see `Kind`. name: in an experiment. section: its keys; the class has `name: Literal[...]`. make: a function
+    from that section to the part, like the function that a script passes.
     """
 
     kind: Kind
@@ -56,13 +56,13 @@ class Part(NamedTuple):
 
 
 class Choice(Generic[T]):
-    """The parts of one kind: built-in ones, those of packages, and the script's own.
+    """The parts of one kind: built-in ones, those of packages, and a script's.
 
     Args:
         kind: see `Part`.
         makers: of the built-in parts, by their sections.
-        own: what a bound section of a script's own means; by default what the passed function makes of the section.
-        record: of which class a part is, where it is a record.
+        own: a function from a bound section to a script's part; by default it calls the passed function.
+        record: the class of the kind's parts, if they are records.
     """
 
     def __init__(
@@ -73,37 +73,37 @@ class Choice(Generic[T]):
         record: type[T] | None = None,
     ) -> None:
         self.kind, self._own, self._record = kind, own, record
-        # Workers import their own copy: what is changed here would stay here.
+        # Workers import another copy: a change here would not reach them.
         self.makers = MappingProxyType(dict(makers))
 
     def make(self, section: Section) -> T:
-        """Return what the section means.
+        """Return the part of a section.
 
         Raises:
-            ExperimentError: the part is not the record that it has to be.
+            ExperimentError: the part is not of the kind's class.
         """
         if type(section) in self.makers:
             return self.makers[type(section)](section)
         made = self._own(section) if isinstance(section, OwnPart) else _of_package(self.kind, section)(section)
         if self._record is not None and not isinstance(made, self._record):
             raise ExperimentError(
-                f"{self.said(section)} must return a raysim.{self._record.__name__}, but returned {made!r}."
+                f"{self.title(section)} must return a raysim.{self._record.__name__}, but returned {made!r}."
             )
         return made
 
     def is_built_in(self, section: Section) -> bool:
-        """Whether the section is of a built-in part."""
+        """Whether the section belongs to a built-in part."""
         return type(section) in self.makers
 
-    def said(self, section: Section) -> str:
-        """How messages name the part: by the keyword that passed it, or by its name in the experiment."""
+    def title(self, section: Section) -> str:
+        """Return the part's name in messages: the keyword that passed it, or its name in the experiment."""
         if isinstance(section, OwnPart):
             return f"{section.KEYWORD}="
         return f"the {self.kind} {getattr(section, 'name', '')!r}"
 
 
 class Packaged:
-    """Annotates a key whose choices packages may add to: their sections are validated and written like built-in ones.
+    """Annotates a key to which packages may add choices: their sections are validated and written like built-in ones.
 
     Args:
         kind: of the parts.
@@ -126,11 +126,11 @@ class Packaged:
             if part is None:
                 if name in built_in:
                     return validate(given)
-                raise _said(self._unknown(name, built_in, "" if name is given else ".name"))
+                raise _problem(self._unknown(name, built_in, "" if name is given else ".name"))
             try:
                 return part.section.model_validate(given if isinstance(given, Mapping) else {"name": name})
             except ValidationError as error:
-                raise _said(messages.message(error, part.section, self._at)) from None
+                raise _problem(messages.message(error, part.section, self._at)) from None
 
         dump = core_schema.wrap_serializer_function_ser_schema(_dumped, info_arg=True, schema=schema)
         return core_schema.no_info_wrap_validator_function(validated, schema, serialization=dump)
@@ -143,12 +143,12 @@ class Packaged:
         )
 
 
-def _said(text: str) -> PydanticCustomError:
+def _problem(text: str) -> PydanticCustomError:
     return PydanticCustomError(messages.SAID, "{text}", {"text": text})
 
 
 def _names(annotation: Any) -> Iterator[str]:
-    """The names of the choices that an annotation allows."""
+    """Yield the names of the choices that an annotation allows."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         yield annotation.model_fields["name"].default
     for each in get_args(annotation):
@@ -171,11 +171,11 @@ class Installed(NamedTuple):
 
 
 def find(kind: Kind, name: str, built_in: Container[str] = ()) -> Part | None:
-    """Return the installed package's part of that kind and name; None where no package has one.
+    """Return the installed package's part of that kind and name; None if no package has one.
 
     Raises:
-        ExperimentError: two packages have it, or a package and raysim, so that nobody could tell which was meant; or
-            none has it, and one cannot be imported, which may have it.
+        ExperimentError: two packages have it, or a package and raysim, so the name is ambiguous; or none has it, and a
+            package that may have it cannot be imported.
     """
     parts, broken = installed()
     found = [each for each in parts if (each.part.kind, each.part.name) == (kind, name)]
@@ -192,7 +192,7 @@ def find(kind: Kind, name: str, built_in: Container[str] = ()) -> Part | None:
 
 @cache
 def installed() -> tuple[tuple[Installed, ...], tuple[str, ...]]:
-    """Import the parts of all installed packages; return them, and a sentence for each that cannot be had."""
+    """Import the parts of all installed packages; return them, and a sentence for each that fails."""
     parts, broken = [], []
     for entry in sorted(entry_points(group=GROUP)):
         part = loaded(entry)
@@ -204,7 +204,7 @@ def installed() -> tuple[tuple[Installed, ...], tuple[str, ...]]:
 
 
 def loaded(entry: EntryPoint) -> Part | str:
-    """Import a package's part; a sentence where it cannot be had."""
+    """Import a package's part; return a sentence if it fails."""
     try:
         part = entry.load()
     except Exception as error:
@@ -218,7 +218,7 @@ def _package(entry: EntryPoint) -> str:
 
 
 def _refusal(part: Any) -> str | None:
-    """Why it is no part that an experiment could name; None where it is one."""
+    """Return why an object is not a valid part; None if it is one."""
     if not isinstance(part, Part):
         return f"must be a raysim.Part, but is {part!r}"
     if part.kind not in get_args(Kind):

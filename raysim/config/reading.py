@@ -1,7 +1,6 @@
-"""Reads what sections say of themselves from their source, without importing it: torch alone takes seconds.
+"""Reads the names and descriptions of sections from their source, without importing it: torch alone takes seconds.
 
-An annotation such as `prox.Prox | OwnCorrection` is followed from name to name, through imports, to the classes and
-literals that it allows.
+It follows an annotation such as `prox.Prox | OwnCorrection` through imports to the classes and literals that it allows.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _SOURCE = re.compile(r"Sources?: (.+?)(?:;\s+docs/|\.(?:\s+[A-Z]|\s*$))", re.DOT
 
 
 class Described(NamedTuple):
-    """A choice of a key. summary: one line. source: where it was published; empty where nobody says."""
+    """A choice of a key. summary: one line. source: its publication; empty if the docstring names none."""
 
     name: str
     summary: str
@@ -38,14 +37,14 @@ class Named(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a name stands for, and the module that says so."""
+    """The definition of a name, and its module."""
 
     module: str
     node: ast.AST
 
 
 def choices(section: Named, key: str) -> list[Described]:
-    """The choices of a section's key, in the order of its annotation.
+    """Return the choices of a section's key, in the order of its annotation.
 
     Raises:
         LookupError: there is no such section or key.
@@ -58,7 +57,7 @@ def choices(section: Named, key: str) -> list[Described]:
 
 
 def choice(module: str, named: ast.expr) -> Described:
-    """What the section says of itself that an expression of a module names.
+    """Describe the section that an expression of a module names.
 
     Raises:
         LookupError: it cannot be found, or has no `name`.
@@ -69,10 +68,10 @@ def choice(module: str, named: ast.expr) -> Described:
 
 
 def call(place: Named) -> tuple[str, ast.Call]:
-    """The call whose result a name of a module is, and the module that has it.
+    """Return the call that defines a name of a module, and the module of the call.
 
     Raises:
-        LookupError: it is anything else.
+        LookupError: the name is not defined by a call.
     """
     found = _found(place)
     if found is not None and isinstance(found.node, ast.Call):
@@ -103,17 +102,17 @@ def _allowed(annotation: ast.expr, module: str, description: str) -> Iterator[De
 
 
 def _section(record: ast.ClassDef, module: str) -> Iterator[Described]:
-    """The choice that a class with a `name` is."""
+    """Yield the choice that a class with a `name` defines."""
     for node in record.body:
         match node:
             case ast.AnnAssign(ast.Name("name"), ast.Subscript(ast.Name("Literal"), ast.Constant(name))):
-                yield said(str(name), ast.get_docstring(record), ast.get_docstring(_tree(module)))
+                yield described(str(name), ast.get_docstring(record), ast.get_docstring(_tree(module)))
 
 
-def said(name: str, own: str | None, module: str | None) -> Described:
-    """The choice of this name whose class has the docstring `own`, in a module with the other.
+def described(name: str, own: str | None, module: str | None) -> Described:
+    """Describe the choice of this name; `own` is the docstring of its class, `module` that of its module.
 
-    >>> said("prox", "FedProx.", "Pulls back.\\n\\nSource: Li et al. (2020), equation 2; docs/algorithms.md section 3.")
+    >>> described("prox", "FedProx.", "Pull.\\n\\nSource: Li et al. (2020), equation 2; docs/algorithms.md section 3.")
     Described(name='prox', summary='FedProx.', source='Li et al. (2020), equation 2')
     """
     text = (own or "").strip()
@@ -122,7 +121,7 @@ def said(name: str, own: str | None, module: str | None) -> Described:
 
 
 def _description(value: ast.expr | None) -> str:
-    """The first sentence of a key's description."""
+    """Return the first sentence of a key's description."""
     for keyword in value.keywords if isinstance(value, ast.Call) else ():
         if keyword.arg == "description" and isinstance(keyword.value, ast.Constant):
             return str(keyword.value.value).partition(". ")[0].rstrip(".") + "."
@@ -130,14 +129,14 @@ def _description(value: ast.expr | None) -> str:
 
 
 def _place(named: ast.expr, module: str) -> Named:
-    """Where a name, or a name of an imported module, is looked for."""
+    """Return the place in which to look for a name, or for a name of an imported module."""
     if isinstance(named, ast.Attribute) and isinstance(named.value, ast.Name):
         return Named(_imported(module, named.value.id) or "", named.attr)
     return Named(module, named.id if isinstance(named, ast.Name) else "")
 
 
 def _found(place: Named) -> Found | None:
-    """What the name stands for at last: a class, or what is assigned to it; None where no source says it."""
+    """Return the final definition of a name: a class, or an assigned expression; None if no source defines it."""
     for node in _tree(place.module).body:
         match node:
             case ast.ClassDef(name) if name == place.name:
@@ -156,7 +155,7 @@ def _found(place: Named) -> Found | None:
 
 
 def _imported(module: str, name: str) -> str | None:
-    """The module that a name of a module stands for."""
+    """Return the module to which a name of a module refers."""
     for node in _tree(module).body:
         match node:
             case ast.ImportFrom(str(home), names) if _is_near(home, module):
@@ -167,7 +166,7 @@ def _imported(module: str, name: str) -> str | None:
 
 
 def _is_near(home: str, module: str) -> bool:
-    """Whether names from there are followed: sections lie in the same package, or in raysim."""
+    """Whether to follow names of `home`: sections are in the same package, or in raysim."""
     return home.partition(".")[0] in ("raysim", module.partition(".")[0])
 
 
@@ -178,7 +177,7 @@ def _tree(module: str) -> ast.Module:
 
 
 def _file(module: str) -> Path | None:
-    """A module's source, found as an import would find it, but without importing the packages that it lies in."""
+    """Find a module's source like an import, but without importing its packages."""
     path: Sequence[str] | None = None
     spec: ModuleSpec | None = None
     for full in accumulate(module.split("."), "{}.{}".format):

@@ -1,4 +1,4 @@
-"""The base of every configuration record: frozen, strict about keys, and clear when something is wrong.
+"""Defines the base of every configuration record: frozen, strict about keys, with clear errors.
 
 A concept's configuration stands beside its code (`server/optimizers/sgd.py` holds both the equation and `Sgd`); the
 experiment only composes. Each default is therefore written once.
@@ -26,11 +26,11 @@ class Section(BaseModel):
 
         Args:
             given: keys and values, as a TOML file has them.
-            at: the table's dotted name in the file, with which every key in a message begins.
+            at: the table's dotted name in the file, the prefix of every key in a message.
             kwargs: as for pydantic's `model_validate`.
 
         Raises:
-            ExperimentError: names every key that is wrong, what was given and what is allowed.
+            ExperimentError: names every wrong key, its value and the allowed values.
         """
         try:
             return super().model_validate(given, **kwargs)
@@ -38,8 +38,8 @@ class Section(BaseModel):
             raise ExperimentError(messages.message(error, cls, at)) from None
 
 
-def named_unless_said(choice: type[Section]) -> BeforeValidator:
-    """Keys without a `name` are those of this choice: `optimizer.lr=0.5` alone changes the default optimizer."""
+def with_default_name(choice: type[Section]) -> BeforeValidator:
+    """Use this choice for keys without a `name`: `optimizer.lr=0.5` alone changes the default optimizer."""
 
     def complete(given: Any) -> Any:
         if isinstance(given, Mapping) and "name" not in given:

@@ -1,4 +1,4 @@
-"""Checkpoints: the server's state as one safetensors file. A crash leaves the old one or the new one, never half.
+"""Reads and writes checkpoints: the server's state as one safetensors file. A crash leaves a complete file, old or new.
 
 Tensors are named by their place in `ServerState` ("weights.params", "optimizer.m", ...); metadata hold the round, the
 format and the run's fingerprint. Nothing is pickled.
@@ -21,13 +21,13 @@ from raysim.storage import atomic
 
 
 class DamagedError(CheckpointError):
-    """The file cannot be read; an older one may serve."""
+    """The file cannot be read; an older one may be intact."""
 
 
 FORMAT = "3"
 
 PARTS = tuple(f.name for f in fields(ServerState) if f.name not in ("round", "weights"))
-"""The state's parts that are tensors by name."""
+"""The parts of the state that hold tensors by name."""
 
 
 def write(state: ServerState, path: Path, fingerprint: str) -> None:
@@ -90,7 +90,7 @@ def read(path: Path, fingerprint: str | None = None) -> ServerState:
 
 
 def read_part(path: Path, part: str) -> dict[str, torch.Tensor]:
-    """One of a checkpoint's parts, the rest left unread; empty where the file is damaged."""
+    """Read only one part of a checkpoint; empty if the file is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
             names = [name for name in file.keys() if name.startswith(f"{part}.")]  # noqa: SIM118
@@ -100,7 +100,7 @@ def read_part(path: Path, part: str) -> dict[str, torch.Tensor]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring renames in the folder to the disk."""
+    """Flush renames in the folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

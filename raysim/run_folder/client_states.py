@@ -1,10 +1,9 @@
-"""The clients' own states on the disk: immutable files that name round and chunk, a row for each of its clients.
+"""Stores client states on the disk: an immutable file for each round and chunk, with a row for each client.
 
-A file is written beside its place and renamed when its chunk is trained; a chunk that is trained twice writes the same
-bytes to the same name. What counts is what the manifest in `ServerState` names (server/manifest.py). A file holds two
-NumPy arrays, the clients' positions and their states (clients, S P), S vectors of each; two calls of `np.load` on the
-open file read them. Rows are read and written one at a time, so that no process ever holds more than the clients that
-it trains together.
+A file has a temporary name until its chunk is trained; a chunk that is trained twice writes the same bytes to the same
+name. Only the files that the manifest in `ServerState` names count (server/manifest.py). A file holds two NumPy arrays,
+the clients' positions and their states (clients, S P), S vectors of each; two calls of `np.load` on the open file read
+them. Rows are read and written one at a time, so a process never holds more states than it has clients in training.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class ClientStore:
     """Files of one run.
 
     Args:
-        folder: where they are written; made when the first one is.
-        older: where files that are not in `folder` are looked for; only read.
+        folder: for new files; created with the first one.
+        older: a folder in which files that `folder` lacks are read.
         id_of: a position's client id, for errors.
     """
 
@@ -50,10 +49,10 @@ class ClientStore:
     def chunk(
         self, round_index: int, number: int, chunk: Sequence[int], places: Mapping[int, StatePlace], like: Tensor
     ) -> Iterator[ChunkStates]:
-        """The states of a chunk's clients: to be read, and written anew; the file has its name once the block ends."""
+        """Open the states of a chunk's clients for reading and writing; at the end of the block the file is renamed."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / _name(round_index, number)
-        # Not `whole.aside`: what fails in the block is the work's, and no disk's.
+        # Not `whole.aside`: an error in the block comes from the training, not from the disk.
         temporary = atomic.beside(path)
         try:
             header = _header(chunk, len(like), like.dtype)
@@ -70,14 +69,15 @@ class ClientStore:
             temporary.unlink(missing_ok=True)
 
     def reader(self, places: Mapping[int, StatePlace], like: Tensor) -> ReadStates:
-        """The states as they are, for work of which nothing is kept."""
+        """Return the states for reading only, for work whose results are not kept."""
         return ReadStates(self, places, like)
 
     def read(self, position: int, place: StatePlace, like: Tensor) -> Tensor:
-        """One client's state (S P,), on the CPU.
+        """Read one client's state (S P,), on the CPU.
 
         Raises:
-            CheckpointError: the file is missing, truncated or another; names client, file, and where to resume from.
+            CheckpointError: the file is missing, truncated or another; the error names client, file, and the checkpoint
+                to resume from.
         """
         path = self._folder / _name(place.round, place.chunk)
         if self._older is not None and not path.exists():
@@ -90,7 +90,7 @@ class ClientStore:
             if got != row.nbytes:
                 raise ValueError(f"it is truncated: {got} of the row's {row.nbytes} bytes are there")
         except Exception as error:
-            # Over damaged headers NumPy raises errors of many kinds.
+            # NumPy raises many kinds of errors for damaged headers.
             raise CheckpointError(
                 f"The state of client {self._id_of(position)!r} cannot be read from {path}: {error}. It was written in "
                 f"round {place.round}: resume from a checkpoint of at most {place.round} finished rounds (delete the "
@@ -99,11 +99,11 @@ class ClientStore:
         return row
 
     def committed(self, round_index: int, num_chunks: int) -> None:
-        """A round was committed: its files are brought to the disk before the next checkpoint names them."""
+        """Note a committed round: its files are flushed before the next checkpoint names them."""
         self._unsynced |= {self._folder / _name(round_index, number) for number in range(num_chunks)}
 
     def flush(self) -> None:
-        """Bring what was committed to the disk: a checkpoint must not survive a power cut that this did not."""
+        """Flush committed files to the disk: after a power cut, a checkpoint must not name files that are lost."""
         for path in sorted(self._unsynced):
             with path.open("rb") as file:
                 os.fsync(file.fileno())
@@ -112,7 +112,7 @@ class ClientStore:
         self._unsynced.clear()
 
     def sweep(self, named: set[tuple[int, int]], before: int | None = None) -> None:
-        """Delete files that are not among the (round, chunk) named, of rounds before that; None: of all rounds."""
+        """Delete files of rounds before `before` (None: of all rounds) whose (round, chunk) is not in `named`."""
         if not self._folder.exists():
             return
         for path in self._folder.iterdir():
@@ -125,7 +125,7 @@ class ClientStore:
 
 
 class ReadStates:
-    """`ClientStates` that are read, and written nowhere."""
+    """`ClientStates` for reading only."""
 
     def __init__(self, store: ClientStore, places: Mapping[int, StatePlace], like: Tensor) -> None:
         self._store, self._places, self._like = store, places, like
@@ -136,7 +136,7 @@ class ReadStates:
         return None if place is None else self._store.read(position, place, self._like)
 
     def write(self, row: int, state: Tensor) -> None:
-        """Nothing: what is only measured leaves no trace."""
+        """Do nothing: a measurement does not change client states."""
 
 
 class ChunkStates:
@@ -161,7 +161,7 @@ class ChunkStates:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """What the disk says, as raysim says it."""
+    """Turn errors of the disk into errors of raysim."""
     try:
         yield
     except OSError as error:
@@ -172,7 +172,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _bytes(vector: Tensor) -> memoryview:
-    """The vector's own memory."""
+    """Return the vector's memory."""
     array: Any = vector.view(torch.uint8).numpy()
     return memoryview(array)
 
@@ -182,7 +182,7 @@ def _name(round_index: int, number: int) -> str:
 
 
 def _header(positions: Sequence[int], size: int, dtype: torch.dtype) -> bytes:
-    """All that stands before the rows: the positions, and what NumPy says of an array of rows."""
+    """Return the bytes before the rows: the positions, and NumPy's header of the array of rows."""
     head = io.BytesIO()
     np.save(head, np.asarray(positions, dtype="<i8"))
     rows = {"descr": _DTYPES[dtype], "fortran_order": False, "shape": (len(positions), size)}
@@ -191,7 +191,7 @@ def _header(positions: Sequence[int], size: int, dtype: torch.dtype) -> bytes:
 
 
 def _start(file: BinaryIO, position: int, place: StatePlace, like: Tensor) -> int:
-    """Where the rows begin; ValueError where the file is not the one that the manifest means."""
+    """Return the offset of the rows; raise ValueError if the file is not the one in the manifest."""
     np.lib.format.read_magic(file)
     (rows,), _, _ = np.lib.format.read_array_header_1_0(file)
     positions = np.frombuffer(file.read(8 * rows), dtype="<i8").tolist()

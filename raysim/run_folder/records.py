@@ -1,12 +1,12 @@
-"""Reads the files of a run's folder, and writes single ones whole: what was run, rows, evaluated clients, checkpoints.
+"""Reads and writes the files of a run's folder: experiment, rows, evaluated clients, checkpoints.
 
 experiment.json          the complete experiment, fingerprint, versions
 rounds.parquet           one row per finished round
 clients/round-*.parquet  one row per client and evaluation
 checkpoints/round-*.safetensors
-client_state/            what clients remember from round to round, where a correction has them do so
-timeline.json            with profile: what driver and workers did when
-.lock                    held by the process that writes here
+client_state/            client states, if a correction or a transform keeps them
+timeline.json            with profile: the times of driver and workers
+.lock                    locked by the process that writes here
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ from raysim.storage.remote.folder import named
 log = logging.getLogger("raysim")
 
 EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/")
-"""How the columns begin that only evaluated rounds have."""
+"""Prefixes of columns that only evaluated rounds have."""
 
 STATES = "client_state"
-"""The folder of the clients' own states within the run's."""
+"""The folder of client states in the run's folder."""
 
 _COSTS = frozenset({"workers", "wall_time_s", "idle_fraction", "retries"})
 
 _PACKAGES = ("raysim", "ray", "torch", "numpy", "pyarrow")
 
 TRAFFIC = "ray_bytes_"
-"""Columns that start so say what went through the object store."""
+"""Prefix of columns that count bytes through the object store."""
 
 
 def tells_cost(column: str) -> bool:
-    """Whether the column says how a round was carried out; every other one has the same bits wherever it is run."""
+    """Whether the column is a cost of the round's execution; every other column has the same bits on any executor."""
     return column in _COSTS or column.startswith((PREFIX, TRAFFIC))
 
 
 def remove(path: Path) -> None:
-    """Delete a run's folder; `RunFolder.check_free` has seen that it is one."""
+    """Delete a run's folder; `RunFolder.check_free` has checked that it is one."""
     shutil.rmtree(path)
 
 
 def write_experiment(path: Path, experiment: Experiment, fingerprint: str, data: str | None = None) -> None:
-    """Write, or after a continuation write anew, what the folder's run is; `data` is the dataset's own fingerprint.
+    """Write experiment.json, at the start of a run or of its continuation; `data` is the dataset's fingerprint.
 
-    The section `tuning` is left out: a run takes no notice of it, and a study's storage may have a password in it.
+    The section `tuning` is left out: a run does not use it, and a study's storage may contain a password.
     """
     record = {
         "experiment": json.loads(experiment.model_copy(update={"tuning": None}).to_json()),
@@ -75,17 +75,17 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, data:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a file of a run's folder, whole or not at all, and bring it to the disk."""
+    """Write a file of a run's folder completely or not at all, and flush it to the disk."""
     atomic.write_text(path, text, flushed=True)
     checkpoint.sync_folder(path.parent)
 
 
 def stored_experiment(path: Path) -> Experiment:
-    """The experiment of a run's folder.
+    """Read the experiment of a run's folder.
 
     Raises:
         RunFolderError: the folder has no experiment.json, or a damaged one.
-        ExperimentError: this version of raysim does not know all that it says.
+        ExperimentError: this version of raysim does not know all of its keys or values.
     """
     try:
         return Experiment.model_validate(_stored(path)["experiment"])
@@ -94,18 +94,18 @@ def stored_experiment(path: Path) -> Experiment:
 
 
 def stored_fingerprint(path: Path) -> str:
-    """The fingerprint of a run's folder."""
+    """Read the fingerprint of a run's folder."""
     return str(_stored(path)["fingerprint"])
 
 
 def stored_data_fingerprint(path: Path) -> str | None:
-    """The fingerprint of the dataset that a folder's run had; None where the folder does not say."""
+    """Read the fingerprint of the dataset of a folder's run; None if the folder does not have it."""
     found = _stored(path).get("data_fingerprint")
     return None if found is None else str(found)
 
 
 def other_version(path: Path) -> str:
-    """For the end of an error about a folder: which other version of raysim wrote it, and what to do; else nothing."""
+    """Return the end of an error about a folder that another version of raysim wrote, with advice; else nothing."""
     try:
         written = _stored(path).get("versions", {}).get("raysim")
     except RunFolderError:
@@ -119,11 +119,11 @@ def other_version(path: Path) -> str:
 
 
 def newest_state(path: Path, fingerprint: str) -> ServerState | None:
-    """The newest checkpoint that can be read, None before the first; a damaged one is named and passed over.
+    """Read the newest intact checkpoint, None before the first; raysim warns of a damaged one and skips it.
 
     Raises:
-        CheckpointError: every checkpoint is damaged: going on would begin at round 0 and drop all rows. Or one is of
-            another format, or of another experiment.
+        CheckpointError: every checkpoint is damaged: to continue would begin at round 0 and drop all rows. Or one has
+            another format, or belongs to another experiment.
     """
     files = sorted((path / "checkpoints").glob("round-*.safetensors"), reverse=True)
     for file in files:
@@ -139,7 +139,7 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
 
 
 def named_states(path: Path) -> set[tuple[int, int]]:
-    """(round, chunk) of every file of clients' states that a kept checkpoint names."""
+    """Return (round, chunk) of every file of client states that a kept checkpoint names."""
     kept = (path / "checkpoints").glob("round-*.safetensors")
     return set().union(*(manifest.files(checkpoint.read_part(file, "clients")) for file in kept))
 
@@ -154,16 +154,16 @@ def read_rounds(path: Path) -> pa.Table:
 
 
 def read_clients(path: Path) -> pa.Table:
-    """One row per client and evaluation: round, split, client, examples, loss, accuracy, and metrics of one's own.
+    """Read one row per client and evaluation: round, split, client, examples, loss, accuracy, user-defined metrics.
 
-    `tuned_loss` and `tuned_accuracy`, those after fine-tuning, stand in rows whose split is "fine_tuning/<split>".
+    Rows with the split "fine_tuning/<split>" have `tuned_loss` and `tuned_accuracy`, after fine-tuning.
     """
     parts = [pq.read_table(part) for part in sorted((path / "clients").glob("round-*.parquet"))]
     return pa.concat_tables(parts, promote_options="default") if parts else CLIENT_SCHEMA.empty_table()
 
 
 def newest_clients(path: Path) -> pa.Table:
-    """The rows of the newest evaluation, as `read_clients` has them.
+    """Read the rows of the newest evaluation, like `read_clients`.
 
     Raises:
         RunFolderError: its file is damaged.
@@ -187,18 +187,18 @@ CLIENT_SCHEMA = pa.schema(
         ("tuned_accuracy", pa.float64()),
     ]
 )
-"""The columns of every row; those of metrics of one's own follow."""
+"""The columns of every row; those of user-defined metrics follow."""
 
 
 def client_schema(metrics: Iterable[str], tuned: bool) -> pa.Schema:
-    """The columns of rows with these metrics, and where clients fine-tune, with `tuned_<name>` of each."""
+    """Return the columns of rows with these metrics; if clients fine-tune, also `tuned_<name>` of each."""
     names = [name for metric in metrics for name in ([metric, f"tuned_{metric}"] if tuned else [metric])]
     return pa.schema([*CLIENT_SCHEMA, *(pa.field(name, pa.float64()) for name in names)])
 
 
 def write_table(content: pa.Table, path: Path) -> None:
-    """Write a table as Parquet, whole or not at all."""
-    # A checkpoint must not survive a power cut that the rows before it did not.
+    """Write a table as Parquet, completely or not at all."""
+    # After a power cut, a checkpoint must not exist without the rows before it.
     atomic.write(path, lambda file: pq.write_table(content, file), flushed=True)
 
 

@@ -1,4 +1,4 @@
-"""Rows of a run, one per round: a growing table that stays small in memory."""
+"""Holds the rows of a run, one per round: a growing table that stays small in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 class Rows(Sequence[Row]):
     """Rows in order of rounds; may be read by other threads while it grows.
 
-    Those that were packed take a tenth of the memory of mappings. Read back, they say None where a key is absent.
+    Packed rows take a tenth of the memory of mappings. A packed row has None for an absent key.
 
     >>> rows = Rows([{"round": 0, "loss": 2.0}])
     >>> rows.append({"round": 1})
@@ -22,15 +22,15 @@ class Rows(Sequence[Row]):
     """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        # Both are exchanged at once: a reader has the old pair, or the new one.
+        # Both are replaced at once: a reader has the old pair, or the new one.
         self._parts: tuple[pa.Table, list[Row]] = (table([]), list(rows))
 
     def append(self, row: Row) -> None:
-        """Add the next round's."""
+        """Add the next round's row."""
         self._parts[1].append(row)
 
     def packed(self) -> pa.Table:
-        """All rows as a table; what was added so far is packed by it."""
+        """Pack the rows so far; returns all rows as a table."""
         before, new = self._parts
         if new:
             # A column's first values may all be whole numbers, or absent.
@@ -60,7 +60,7 @@ class Rows(Sequence[Row]):
 
 
 def table(rows: Sequence[Row]) -> pa.Table:
-    """Rows as a table whose columns are all the rows' keys, in order of first appearance; absent values are null.
+    """Return rows as a table whose columns are all keys, in order of first appearance; absent values are null.
 
     >>> table([{"round": 0}, {"round": 1, "loss": 0.5}]).to_pydict()
     {'round': [0, 1], 'loss': [None, 0.5]}

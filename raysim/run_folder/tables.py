@@ -1,4 +1,4 @@
-"""Tables of several runs: as one, in which every row says its run, or as mean and standard deviation by round."""
+"""Combines the tables of several runs: into one with a run for each row, or into mean and deviation by round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 
 def tagged(tables: Sequence[tuple[Mapping[str, Any], pa.Table]]) -> pa.Table:
-    """All rows, with a column for each tag first; the tags are the same for all tables, and there is one at least.
+    """Join all rows, with a column for each tag first; all tables have the same tags, and there is at least one table.
 
     A tag's column is as `column` makes it.
     """
@@ -27,7 +27,7 @@ def tagged(tables: Sequence[tuple[Mapping[str, Any], pa.Table]]) -> pa.Table:
 
 
 def column(values: Sequence[Any]) -> pa.Array:
-    """Values that are all numbers, words or booleans as they are, others written as JSON."""
+    """Return values unchanged if all are numbers, all strings or all booleans; else as JSON."""
     kind = _of_one_kind(values)
     return pa.array(values, kind) if kind else pa.array([json.dumps(value) for value in values], pa.string())
 
@@ -45,11 +45,11 @@ MEAN, DEVIATION = "mean", "std"
 
 
 def summarise(trials: Sequence[pa.Table]) -> pa.Table:
-    """One row per round that a trial has finished.
+    """Return one row per round that a trial has finished.
 
-    Columns: `round`; `trials`, how many have finished it; and for every figure of the records `<name>/mean` and
-    `<name>/std`, over the trials in which it is defined. The standard deviation is that of a sample (divisor n - 1):
-    null where fewer than two trials have the figure.
+    Columns: `round`; `trials`, the number of trials that finished it; and for every figure of the records
+    `<name>/mean` and `<name>/std`, over the trials in which it is defined. The standard deviation is that of a sample
+    (divisor n - 1): null if fewer than two trials have the figure.
 
     Args:
         trials: each one's rounds, a row per round, as `Result.rounds`.
@@ -81,7 +81,7 @@ def summarise(trials: Sequence[pa.Table]) -> pa.Table:
 
 
 def by_trial(rounds: pa.Table) -> list[pa.Table]:
-    """The rounds of each trial, from a table of all with the column `trial`; without it, the one run that it is."""
+    """Split a table by its column `trial`; a table without the column is one run."""
     if "trial" not in rounds.column_names:
         return [rounds]
     numbers = pc.unique(rounds["trial"]).to_pylist()
@@ -89,7 +89,7 @@ def by_trial(rounds: pa.Table) -> list[pa.Table]:
 
 
 def part(summary: pa.Table, which: str) -> pa.Table:
-    """The means (`MEAN`) or the deviations (`DEVIATION`), under the plain names of the records."""
+    """Return the means (`MEAN`) or the deviations (`DEVIATION`), with the names of the records."""
     suffix = f"/{which}"
     chosen = {n.removesuffix(suffix): summary[n] for n in summary.column_names if n.endswith(suffix)}
     return pa.table({"round": summary["round"], **chosen})

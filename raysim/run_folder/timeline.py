@@ -1,4 +1,4 @@
-"""Where a round's time went: seconds by phase for the records, and spans for a timeline that Perfetto opens."""
+"""Measures the time of a round: seconds by phase for the records, and spans for a timeline that Perfetto opens."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PREFIX = "seconds/"
-"""Of the records' columns that say how long a phase took."""
+"""Prefix of the columns with the seconds of a phase."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Something that `who` (a worker, or the driver) did, from `start_s` to `end_s` of the Unix clock."""
+    """An activity of `who` (a worker, or the driver), from `start_s` to `end_s` of the Unix clock."""
 
     who: str
     what: str
@@ -37,8 +37,8 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time what is done inside."""
-        # The clock of spans is the one that processes share; it may be set back, so lengths come from another.
+        """Measure the time of the block."""
+        # Spans use the clock that processes share. It may be set back, so lengths come from another clock.
         start_s, counter_s = time.time(), time.perf_counter()
         try:
             yield
@@ -55,7 +55,7 @@ class Stopwatch:
 
 
 def read(path: Path) -> list[Span]:
-    """The spans of a file that `Timeline` wrote, in its order; what follows a line that is cut off is left out."""
+    """Read the spans of a file of `Timeline`, in order, up to a line that is cut off."""
     who: dict[int, str] = {}
     spans = []
     with path.open() as file:
@@ -76,7 +76,7 @@ def read(path: Path) -> list[Span]:
 class Timeline:
     """Writes spans as they come, in the Trace Event Format (a JSON array) that https://ui.perfetto.dev opens.
 
-    A run that breaks off leaves the array without its end, which the format allows.
+    A run that is interrupted leaves the array without its end, which the format allows.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,7 +85,7 @@ class Timeline:
         path.write_text("[\n")
 
     def add(self, spans: Iterable[Span]) -> None:
-        """Append the spans, each on the track of whoever did it."""
+        """Append the spans, each on the track of its worker or of the driver."""
         events: list[dict[str, object]] = []
         for span in spans:
             if span.who not in self._tracks:

@@ -20,7 +20,7 @@ from raysim.storage.inside import inside
 from raysim.storage.remote.folder import named
 
 FLUSH_S = 5.0
-"""Rounds reach the disk at least this often, so that a run can be looked at while it goes on."""
+"""Rounds reach the disk at least this often, so users can look at a running run."""
 
 
 PARTS = ("checkpoints", "clients", records.STATES, "timeline.json")
@@ -28,7 +28,7 @@ PARTS = ("checkpoints", "clients", records.STATES, "timeline.json")
 
 
 class RunFolder:
-    """Writes one run's folder: `create` makes it, `reopen` opens it for a run or its continuation."""
+    """Writes one run's folder: `create` creates it, `reopen` opens it for a run or its continuation."""
 
     def __init__(self, path: Path, fingerprint: str, keep: int, profile: bool = False) -> None:
         self.path = path
@@ -43,9 +43,9 @@ class RunFolder:
     def create(
         path: Path, experiment: Experiment, fingerprint: str, overwrite: bool = False, data: str | None = None
     ) -> None:
-        """Make a new folder; see `check_free` for the errors, `records.write_experiment` for what is written.
+        """Create a new folder; see `check_free` for the errors, `records.write_experiment` for the content.
 
-        Whoever calls this holds the folder's lock, or knows that nobody else writes there.
+        The caller holds the folder's lock, or knows that no other process writes there.
         """
         RunFolder._check_empty(path, overwrite)
         if path.exists():
@@ -56,11 +56,11 @@ class RunFolder:
 
     @staticmethod
     def check_free(path: Path, overwrite: bool = False) -> None:
-        """Touch nothing, but see whether a folder may be made.
+        """Check whether a folder may be created; nothing is written.
 
         Raises:
-            RunFolderError: there is a run already, and `overwrite` was not asked for; or it is something else; or
-                another process writes to it.
+            RunFolderError: it holds a run already, without `overwrite`; or it is not a run's folder; or another process
+                writes to it.
         """
         if (path / "experiment.json").exists():
             lock.check_free(path)
@@ -83,10 +83,10 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path, experiment: Experiment, profile: bool = False) -> tuple[RunFolder, ServerState | None]:
-        """Open a run's folder to go on with it: the newest intact checkpoint, and the rows of the rounds before it.
+        """Open a run's folder to continue: the newest intact checkpoint, and the rows of the rounds before it.
 
-        Rows of later rounds are dropped: those rounds will be run, and written, again. With `profile`, what driver and
-        workers do from here on goes to timeline.json.
+        Rows of later rounds are dropped: the run repeats those rounds. With `profile`, timeline.json receives the times
+        of driver and workers from here on.
 
         Raises:
             RunFolderError: a part of the folder is a symbolic link that leads out of it, or a file is damaged.
@@ -99,7 +99,7 @@ class RunFolder:
         folder.checkpointed = done
         rows = [row for row in records.read_rounds(path).to_pylist() if row["round"] < done]
         if done % experiment.evaluation.every and done < experiment.rounds:
-            # The round was evaluated because it was to be the last, which it no longer is.
+            # The round was evaluated only because it was the last, which it no longer is.
             rows[-1:] = [
                 {name: value for name, value in row.items() if not name.startswith(records.EVALUATIONS)}
                 for row in rows[-1:]
@@ -114,11 +114,11 @@ class RunFolder:
 
     @property
     def rows(self) -> Sequence[Row]:
-        """A row per finished round, those before a resume included; it grows while the run goes on."""
+        """A row per finished round, including those before a resume; it grows during the run."""
         return self._rows
 
     def add(self, row: Row, clients: pa.Table | None, spans: Iterable[Span] = ()) -> None:
-        """Record a finished round, and its evaluated clients where there are some."""
+        """Record a finished round, and its evaluated clients if there are any."""
         self._rows.append(row)
         if self._timeline is not None:
             self._timeline.add(spans)
@@ -131,7 +131,7 @@ class RunFolder:
         """Write the rows so far.
 
         Raises:
-            CheckpointError: the disk is full, or the folder cannot be written; what was there is untouched.
+            CheckpointError: the disk is full, or the folder cannot be written; existing files are untouched.
         """
         file = self.path / "rounds.parquet"
         try:
@@ -144,7 +144,7 @@ class RunFolder:
         self._flushed_s = time.monotonic()
 
     def checkpoint(self, state: ServerState) -> None:
-        """Write rows and state; then let go of all but the newest `keep` checkpoints."""
+        """Write rows and state; then delete all but the newest `keep` checkpoints."""
         self.flush()
         folder = self.path / "checkpoints"
         checkpoint.write(state, folder / f"round-{state.round:06d}.safetensors", self._fingerprint)
@@ -154,7 +154,7 @@ class RunFolder:
 
 
 def _clear(path: Path) -> None:
-    """Delete what is in a run's folder, but for its lock: a lock that others may look at stays the same file."""
+    """Delete the content of a run's folder except its lock: other processes may have the lock's file open."""
     for entry in path.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

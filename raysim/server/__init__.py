@@ -1,4 +1,4 @@
-"""The server's side of a round. What a server optimizer of one's own is written with stands here."""
+"""Carries out the server's side of a round. User-defined server optimizers import their interface from here."""
 
 from raysim.models.layout import Layout
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped, path

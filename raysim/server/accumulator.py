@@ -1,4 +1,4 @@
-"""Adding up the clients of a chunk: from updates and what is known of them to `Sums`."""
+"""Adds up the clients of a chunk: from updates and their facts to `Sums`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raysim.server.clipping import UNTOUCHED, Judged
 from raysim.server.sums import Fact, Sums
 
 BLOCK = 1 << 22
-"""Numbers that are brought to float64 at a time: 32 MB."""
+"""Numbers that are converted to float64 at a time: 32 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Accumulator:
         """Add clients that were trained together, a row of every argument each.
 
         Args:
-            clients: None where the row is left out.
+            clients: None if the row is left out.
             deltas: (k, P).
             squared_norms: |delta_i|^2 per group, float64 (k, G).
             buffers, counters: (k, B) and (k, C), after local training.
@@ -96,7 +96,7 @@ class Accumulator:
         if not included:
             return
         if len(included) < len(clients):
-            # Not a coefficient of 0: what is left out may hold anything.
+            # Not a coefficient of 0: a row that is left out may hold NaN.
             where = torch.tensor(rows, device=deltas.device)
             deltas = deltas.index_select(0, where)
             squared_norms, buffers, counters = (
@@ -139,7 +139,7 @@ class Accumulator:
         self._steps += count * client.steps
 
     def change(self, change: Tensor) -> None:
-        """Add what a client's own state changed by."""
+        """Add the change of a client's state."""
         self._changes.add_(change)
 
     def note(self, position: int, client: Contribution, squared_norms: Tensor | None) -> None:
@@ -149,7 +149,7 @@ class Accumulator:
         self._facts += [Fact(position, client.weight, loss, norm, client.steps, of_groups)] * client.count
 
     def total(self) -> Sums:
-        """The sums so far, where they were added up: a chunk is not waited for to copy them."""
+        """Return the sums so far, on their device: copying them would wait for the chunk."""
         return Sums(
             weight=self._weight,
             normaliser=self._normaliser,

@@ -91,12 +91,12 @@ class Judged(NamedTuple):
 
 
 UNTOUCHED = Judged()
-"""The judgement where neither clipping nor zeroing is on."""
+"""The judgement without clipping and zeroing."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Levels of a round: rho of clipping, C of zeroing; infinity where there is none."""
+    """Levels of a round: rho of clipping, C of zeroing; infinity if it is off."""
 
     clip: float = math.inf
     zeroing: float = math.inf

@@ -1,4 +1,4 @@
-"""Measurements of a round that need only sums; `[server.diagnostics]` says which of the costly ones are wanted."""
+"""Measures a round from its sums; `[server.diagnostics]` turns on the costly measurements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def mean_cosine_similarity(unit_sum: Tensor, moving: int, clients: int) -> float
 
     Args:
         unit_sum: sum of the unit vectors of the updates that are not zero.
-        moving: Z, how many they are.
+        moving: Z, their number.
         clients: M.
 
     Source: Charles et al. (2021), equation 5. None where M < 2: there is no pair.

@@ -1,8 +1,8 @@
-"""FedGLAD: the server step is scaled by how the clients' agreement compares with what it was so far.
+"""FedGLAD: scales the server step by the clients' agreement relative to that of earlier rounds.
 
 Per unit u of the scope: f_u = min(max(GSI_u^t / B_u^t, 1 - gamma t), 1 + gamma t), t = number of finished rounds, so
 f = 1 at t = 0. The baseline B_u^0 = GSI_u^0, B_u^{t+1} = beta B_u^t + (1 - beta) GSI_u^t, is used before it is updated
-and is never bounded. gamma = 0 is off, gamma = "inf" unbounded. Where f acts is said by `optimizer.Descent`.
+and is never bounded. gamma = 0 is off, gamma = "inf" unbounded. `optimizer.Descent` defines where f acts.
 
 State: B per unit, in `ServerState.glad`; empty until the first round that was measured. A round with fewer than two
 clients measures no agreement: its factor is 1 and its baseline stays.

@@ -1,4 +1,4 @@
-"""What the run's diagnostics carry from round to round: tensors by name, checkpointed with the rest of the state.
+"""Holds the state of the run's diagnostics: tensors by name, checkpointed with the rest of the state.
 
 examples: int64, examples of all cohorts so far.
 accuracy: float64, the cohort's training accuracy of the last round, NaN before the first.
@@ -47,6 +47,6 @@ def paired(moments: Tensor, x: float, y: float) -> Tensor:
 
 
 def correlation(moments: Tensor) -> float | None:
-    """Pearson's correlation of the pairs so far; None where it is not defined."""
+    """Return Pearson's correlation of the pairs so far; None if it is not defined."""
     _, _, _, xx, yy, xy = moments.tolist()
     return xy / math.sqrt(xx * yy) if xx > 0 and yy > 0 else None

@@ -1,7 +1,7 @@
-"""Where the clients' own states lie: round, chunk and row of the newest, for every client that ever took part.
+"""Records the place of client states: round, chunk and row of the newest, for every client that took part.
 
 State: int64 vectors of equal length, in order of position: `position`, `round`, `chunk`, `row`; empty at the start. A
-round is committed by putting its entries in, all at once; what a chunk wrote that is not named here never happened.
+round is committed by entering all its places at once; a chunk's rows that are not named here do not count.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ COLUMNS = ("position", "round", "chunk", "row")
 
 
 class StatePlace(NamedTuple):
-    """Row `row` of what chunk `chunk` wrote in round `round`."""
+    """Row `row` of the file of chunk `chunk` in round `round`."""
 
     round: int
     chunk: int

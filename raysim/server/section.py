@@ -1,4 +1,4 @@
-"""The `[server]` section: how updates are weighted and what the server does with their mean."""
+"""Defines the `[server]` section: the weights of updates, and the server's step with their mean."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from raysim.config.own import Constant, OwnPart
-from raysim.config.section import Section, named_unless_said
+from raysim.config.section import Section, with_default_name
 from raysim.errors import ExperimentError
 from raysim.server.aggregators import ida
 from raysim.server.aggregators.choice import AGGREGATORS, Aggregator, Mean
@@ -26,7 +26,7 @@ from raysim.server.weighting import WEIGHTINGS, Weighting, WeightingSection
 class ServerSection(Section):
     """How the cohort's updates change the model."""
 
-    optimizer: Annotated[OptimizerSection, named_unless_said(Sgd)] = Field(
+    optimizer: Annotated[OptimizerSection, with_default_name(Sgd)] = Field(
         Sgd(), description="Server optimizer that takes the step."
     )
     weighting: WeightingSection = Field(
@@ -55,7 +55,7 @@ class ServerSection(Section):
 
     @property
     def rule(self) -> Rule | None:
-        """What needs every update; None where their sums are enough, or nothing is known yet of a script's own."""
+        """The rule over every update; None if their sums are enough, or if a script has not passed its rule yet."""
         if self.weighting == "ida":
             return ida.RULE
         if isinstance(self.aggregator, OwnPart) and not self.aggregator.is_bound:
@@ -80,13 +80,13 @@ class ServerSection(Section):
 
     @property
     def weighting_rule(self) -> Weighting | None:
-        """What makes weights of what is known of a client; None where a word says them."""
+        """The function from a client's facts to its weight; None for a weighting by name."""
         unbound = isinstance(self.weighting, OwnPart) and not self.weighting.is_bound
         return None if isinstance(self.weighting, str) or unbound else WEIGHTINGS.make(self.weighting)
 
     @property
     def weighting_constants(self) -> Mapping[str, Constant]:
-        """Constants of a script's own weighting."""
+        """The constants of a user-defined weighting."""
         return self.weighting.constants if isinstance(self.weighting, OwnPart) else {}
 
     @property

@@ -1,4 +1,4 @@
-"""The server's whole state between rounds: one frozen record, and the checkpoint *is* it."""
+"""Defines the server's whole state between rounds: one frozen record, which is also the checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ServerState:
 
     weights: the model that the next round broadcasts.
     The others are tensors by name:
-    optimizer, sampler: what the optimizer's and the sampler's `init` made of them, stepped since.
+    optimizer, sampler: their states, from `init` and the steps since.
     levels: of clipping and zeroing. glad: baselines. ledger: what diagnostics carry on.
     correction: the server's half of the clients' correction. clients: where the clients' own states lie (manifest.py).
     """

@@ -1,7 +1,7 @@
-"""The server's side of a round: the levels that travel with the model, and the step from sums to the next state.
+"""Steps the server: the levels that travel with the model, and the step from sums to the next state.
 
 Order (docs/algorithms.md section 0): the workers clipped and added up; here mean -> GSI and FedGLAD's factor ->
-learning rate -> optimizer. The levels of clipping and zeroing follow what was seen before clipping. A rule
+learning rate -> optimizer. The levels of clipping and zeroing follow the updates before clipping. A rule
 that needs every update hands in its `aggregate`, or sums with weights of its own (`reweighed`).
 """
 
@@ -29,11 +29,11 @@ from raysim.server.sums import Sums
 from raysim.server.vectors import group_norms, pseudo_gradient, squared_norm
 
 Metrics = dict[str, float | None]
-"""A figure is None where it is not defined for the round."""
+"""A figure is None if it is not defined for the round."""
 
 
 Settle = Callable[[ServerState, Sums, Tensor, Tensor], tuple[Tensor, Tensors]]
-"""(state, sums, x - lr f g, f g) -> the model that is broadcast next, and the server's half of a correction."""
+"""(state, sums, x - lr f g, f g) -> the next model to broadcast, and the server's half of a correction."""
 
 
 class Server(NamedTuple):
@@ -76,7 +76,7 @@ def make(
         section: the experiment's `[server]`.
         layout: the parameter groups of the flat vectors.
         cohort_size: the configured size of the cohort after t finished rounds.
-        label_population: label counts of all training clients, where the cohort's are compared with them.
+        label_population: label counts of all training clients, for the comparison with the cohort's; or None.
     """
     optimizer, who = optimizers.make(section.optimizer), optimizers.OPTIMIZERS.said(section.optimizer)
     unit_of = glad.units(section.glad.scope, layout.names) if section.glad else []
@@ -106,7 +106,7 @@ def make(
             **{f"{name}_level": float(level) for name, level in state.levels.items()},
         }
         if sums.clients == 0:
-            # No update came, or every one was rejected: the model stays, and the round says so by clients = 0.
+            # No update arrived, or every one was rejected: the model stays, and the round's row has clients = 0.
             metrics["examples_so_far"] = int(state.ledger["examples"])
             return replace(state, round=t + 1), metrics
         # fednova's tau_eff; 1 elsewhere.

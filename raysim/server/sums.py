@@ -1,4 +1,4 @@
-"""What workers send back: additive statistics, a monoid.
+"""Defines the sums that workers send: additive statistics, a monoid.
 
 `add` is associative, and what an `Accumulator` holds before its first client is its identity. It is commutative but for
 the rows that it lists (`rejected`, `facts`), left before right: `raysim/cohort/tree.py` adds in a fixed tree, which

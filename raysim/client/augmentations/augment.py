@@ -1,7 +1,7 @@
-"""The choice of an augmentation, and what it does where.
+"""Applies the chosen augmentation in training and in evaluation.
 
-Every visit of an example has draws of its own, addressed by (seed, round, client, place among the client's visits): so
-neither the chunk nor the trainer has a part in them.
+Every visit of an example has separate draws, addressed by (seed, round, client, place among the client's visits): they
+depend on neither chunk nor trainer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Augmentation = Annotated[FlipCrop | CropFlipContrast, Field(discriminator="name"
 
 
 def visits(section: FlipCrop | CropFlipContrast, x: Tensor, seed: int, round_index: int, client: int) -> Tensor:
-    """The examples of a client's local steps, augmented.
+    """Augment the examples of a client's local steps.
 
     Args:
         x: (visits, channels, height, width), in the order of local steps.
@@ -37,15 +37,15 @@ def visits(section: FlipCrop | CropFlipContrast, x: Tensor, seed: int, round_ind
 
 
 def evaluated(section: FlipCrop | CropFlipContrast | None, x: Tensor) -> Tensor:
-    """What evaluation sees of examples x."""
+    """Return examples x as evaluation uses them."""
     return crop_flip_contrast.evaluate(section, x) if isinstance(section, CropFlipContrast) else x
 
 
 def seen_shape(section: FlipCrop | CropFlipContrast | None, x_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of an example as the model sees it.
+    """Return the shape of an example after augmentation.
 
     Raises:
-        ExperimentError: no images, or smaller ones than are asked for.
+        ExperimentError: the examples are no images, or smaller than `side`.
     """
     if section is None:
         return x_shape

@@ -1,4 +1,4 @@
-"""What is done to images (n, channels, height, width), values in 0..1, each with draws of its own."""
+"""Transforms images (n, channels, height, width) with values in 0..1; each image has separate draws."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from raysim.seeds import UInt64s
 
 
 def uniform(keys: UInt64s, draw: int) -> Tensor:
-    """The given draw of each key: float64 in [0, 1), (n,)."""
+    """Return draw number `draw` of each key: float64 in [0, 1), (n,)."""
     bits = seeds.derive(keys, draw) >> np.uint64(11)
     return torch.from_numpy(bits.astype(np.float64) * 2.0**-53)
 
 
 def below(keys: UInt64s, draw: int, bound: int) -> Tensor:
-    """The given draw of each key: int64 in 0..bound - 1, (n,)."""
+    """Return draw number `draw` of each key: int64 in 0..bound - 1, (n,)."""
     return (uniform(keys, draw) * bound).to(torch.int64)
 
 
 def cropped(x: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> Tensor:
-    """The window of each image that begins at its own row and column."""
+    """Cut a window out of each image, at the image's row and column."""
     rows = (top[:, None] + torch.arange(height)).to(x.device)
     columns = (left[:, None] + torch.arange(width)).to(x.device)
     images = torch.arange(len(x), device=x.device)
@@ -33,18 +33,18 @@ def cropped(x: Tensor, top: Tensor, left: Tensor, height: int, width: int) -> Te
 
 
 def central(x: Tensor, side: int) -> Tensor:
-    """The middle window of every image."""
+    """Cut out the middle window of every image."""
     top, left = (x.shape[-2] - side) // 2, (x.shape[-1] - side) // 2
     return x[..., top : top + side, left : left + side].contiguous()
 
 
 def flipped(x: Tensor, which: Tensor) -> Tensor:
-    """Left and right exchanged in the images that `which` (n,) names."""
+    """Exchange left and right in the images that `which` (n,) selects."""
     return torch.where(_per_image(which, x), x.flip(-1), x)
 
 
 def chosen(which: Tensor, there: Tensor, here: Tensor) -> Tensor:
-    """`there` for the images that `which` (n,) names, else `here`."""
+    """Return `there` for the images that `which` (n,) selects, else `here`."""
     return torch.where(_per_image(which, here), there, here)
 
 

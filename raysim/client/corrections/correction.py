@@ -1,19 +1,19 @@
-"""A correction: how clients' local gradients are bent so that the cohort pulls together.
+"""Defines a correction: how clients change local gradients, so that they move less towards their own optima.
 
-A record of pure functions over flat vectors (P,): the client's half, the server's half, and what they send to each
-other. In local training, from the model x that was received,
+It is a record of pure functions over flat vectors (P,): the client's half, the server's half, and the vectors that they
+send to each other. In local training, from the broadcast model x,
 
     gradient = bend(grad - [anchored] grad at x on the same batch + offset_i + pull (y - x))
 
-with one vector offset_i per client, fixed for the round; clipping, weight decay and the optimizer come after it. So all
-that differs from one method to the next is where offset_i comes from, and what the two halves keep. What no offset and
-no pull can say, a `bend` does, which is called at every local step. A round calls, in this order:
+with one vector offset_i per client, fixed for the round; clipping, weight decay and the optimizer come after it. So
+methods differ only in the source of offset_i, and in the states of the two halves. A method that needs more has a
+`bend`, which is called at every local step. A round calls, in this order:
 
     server     sent.down(server's state, mean full gradient) -> vectors beside the model
     client i   offset(ClientStart) -> offset_i;  local training;  after(ClientEnd) -> the client's next state
     server     its optimizer;  settle(ServerStepped) -> the next model, and the server's next state
 
-No function writes to its arguments. Whoever runs a correction asks its record, never its name.
+No function writes to its arguments. The code that runs a correction depends on its record, never on its name.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Vectors = Mapping[str, Tensor]
 class ClientStart(NamedTuple):
     """A client at the beginning of its round.
 
-    sent: what came beside the model. state: the client's own vector, zeros before its first round; empty where clients
-    remember nothing. gradient: its full local gradient at x, where the correction asks for it. layout: where each
-    parameter lies in a vector.
+    sent: the vectors beside the model. state: the client's vector, zeros before its first round; empty if clients keep
+    no state. gradient: its full local gradient at x, if the correction needs it. layout: the place of each parameter in
+    a vector.
     """
 
     sent: Vectors
@@ -47,8 +47,8 @@ class ClientStart(NamedTuple):
 class LocalGradient(NamedTuple):
     """A local step's gradient: of one client, (P,), or of a stack of clients, (K, P); not to be written to.
 
-    gradient: with what offset and pull added to it. params: y. start: x, (P,). sent: what came beside the model, (P,)
-    each. layout: where each parameter lies along the last axis.
+    gradient: with offset and pull. params: y. start: x, (P,). sent: the vectors beside the model, (P,) each. layout:
+    the place of each parameter along the last axis.
     """
 
     gradient: Tensor
@@ -61,9 +61,9 @@ class LocalGradient(NamedTuple):
 class ClientEnd(NamedTuple):
     """A client at the end of its round.
 
-    delta: y - x, before an adversary had its way. tau: local steps taken. lr: of this round. gap: rounds since it last
-    took part, t - t'; at its first, any number. gradient: the mean of its raw loss gradients, where that is summed.
-    layout: where each parameter lies in a vector.
+    delta: y - x, before attacks. tau: number of local steps. lr: of this round. gap: rounds since its last
+    participation, t - t'; any number in its first round. gradient: the mean of its raw loss gradients, if they are
+    summed. layout: the place of each parameter in a vector.
     """
 
     sent: Vectors
@@ -81,8 +81,8 @@ class ServerStepped(NamedTuple):
 
     state: the server's half before it. params: x - lr f g. g: f g, the pseudo-gradient as FedGLAD scaled it: x - the
     clients' mean. clients, population: M and N. lr: the clients' of this round. tau: mean local steps of the cohort.
-    changes: sum over the cohort of what their states changed by, where the correction sums that. gradient: the
-    cohort's mean full gradient at x, where there was a pass for it. layout: where each parameter lies in a vector.
+    changes: sum of the changes of the cohort's client states, if the correction sums them. gradient: the cohort's mean
+    full gradient at x, if there was a phase for it. layout: the place of each parameter in a vector.
     """
 
     state: Vectors
@@ -98,25 +98,25 @@ class ServerStepped(NamedTuple):
 
 
 class ServerResult(NamedTuple):
-    """`params`: the model that is broadcast next. `state`: the server's half. Arguments are not written to."""
+    """`params`: the next model to broadcast. `state`: the server's half. Arguments are not written to."""
 
     params: Tensor
     state: Vectors
 
 
 class ClientHalf(NamedTuple):
-    """What bends a client's local gradients, and what the client keeps from round to round.
+    """The client's half: the change of its local gradients, and the state that it keeps between rounds.
 
     pull: mu of the pull towards x.
     offset: offset_i; None: there is none.
-    own_gradient: `offset` needs the client's own full gradient at x, `ClientStart.gradient`.
+    own_gradient: `offset` needs the client's full gradient at x, `ClientStart.gradient`.
     anchored: the gradient at x on the same batch is subtracted.
     after: the client's state after the round; None: clients keep none.
     sums_gradients: `after` needs the mean of the raw loss gradients, `ClientEnd.gradient`.
-    inverts_sgd: `after` takes that mean from how far the client went, (x - y) / (tau lr), which holds for plain SGD.
-        With `sums_gradients` it does so where local steps are plain SGD, and `ClientEnd.gradient` is None there.
-    optimizer, start: what stands in for the client's optimizer, and its state in every round, from what was sent.
-    bend: the gradient to step with, made of the one at hand at every local step; each row of a stack by itself.
+    inverts_sgd: `after` computes that mean from the update, (x - y) / (tau lr), which holds for plain SGD. With
+        `sums_gradients` it does so only if local steps are plain SGD; then `ClientEnd.gradient` is None.
+    optimizer, start: the optimizer that replaces the client's, and its state in every round, from the sent vectors.
+    bend: from the gradient of a local step to the one to step with; each row of a stack independently.
     """
 
     pull: float = 0.0
@@ -131,18 +131,18 @@ class ClientHalf(NamedTuple):
     bend: Callable[[LocalGradient], Tensor] | None = None
 
     def sums(self, plain_sgd: bool) -> bool:
-        """Whether trainers sum raw gradients, for clients whose local steps are plain SGD but for the correction."""
+        """Whether trainers sum raw gradients; `plain_sgd`: apart from the correction, local steps are plain SGD."""
         inverts = self.inverts_sgd and plain_sgd and self.bend is None
         return self.sums_gradients and not inverts
 
 
 class ServerHalf(NamedTuple):
-    """What the server keeps from round to round, and makes of the model.
+    """The server's half: the state that it keeps between rounds, and its change of the model.
 
     init: the state before the first round, from the initial model.
     settle: the model and the state after a round; None: the optimizer's model, and no state.
-    average: names the vector of the state that is the clients' mean, where the model is another: it is evaluated beside
-    the model, and a mean needs server.optimizer.lr = 1.
+    average: the name of the state's vector that is the clients' mean, if the model differs from it: it is evaluated
+    beside the model, and a mean needs server.optimizer.lr = 1.
     """
 
     init: Callable[[Tensor], Vectors] = lambda params: {}
@@ -151,11 +151,11 @@ class ServerHalf(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What travels beside the model and the updates.
+    """The vectors sent beside the model and the updates.
 
     down: the vectors beside the model, from the server's state and the cohort's mean full gradient.
-    full_gradients: a pass over the cohort before local training takes that mean; otherwise it is None.
-    sums_changes: clients send `after` less the state before, and `ServerStepped.changes` is their sum.
+    full_gradients: a phase before local training computes that mean; otherwise it is None.
+    sums_changes: clients send `after` minus the state before, and `ServerStepped.changes` is their sum.
     """
 
     down: Callable[[Vectors, Tensor | None], Vectors] = lambda state, gradient: {}
@@ -164,15 +164,15 @@ class Sent(NamedTuple):
 
 
 class Requires(NamedTuple):
-    """What the correction is defined with; other choices are refused. The defaults allow all.
+    """The choices with which the correction is defined; others are refused. The defaults allow all.
 
-    What follows from the halves is not repeated here (experiment/compatibility.py): clients that keep a state are not
-    drawn twice a round, and one whose optimizer is replaced has none but SGD.
+    Some requirements follow from the halves and are not repeated here (experiment/compatibility.py): clients with state
+    are not drawn twice a round, and a replaced optimizer must be SGD.
 
     server_sgd: server.optimizer is SGD.
     weightings: of server.weighting, the default first; None: any.
     aggregators: names of server.aggregator; None: any.
-    equal_steps: all clients take equally many local steps.
+    equal_steps: all clients take the same number of local steps.
     """
 
     server_sgd: bool = False
@@ -182,7 +182,7 @@ class Requires(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """See the module's head; the defaults correct nothing. feddyn.py is a short example."""
+    """See the module's docstring; the defaults correct nothing. feddyn.py is a short example."""
 
     client: ClientHalf = ClientHalf()
     server: ServerHalf = ServerHalf()
@@ -191,5 +191,5 @@ class Correction(NamedTuple):
 
     @property
     def only_pulls(self) -> bool:
-        """Whether it is the pull towards x, if anything at all."""
+        """Whether the correction has no effect except the pull towards x."""
         return self == Correction(ClientHalf(pull=self.client.pull))

@@ -1,4 +1,4 @@
-"""The corrections to choose from, and the record that a section means."""
+"""Lists the corrections, and returns the record of a section."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ CORRECTIONS: Choice[Correction] = Choice(
 
 
 def make(section: CorrectionSection | None) -> Correction:
-    """Return the record of pure functions; one that corrects nothing where there is no section."""
+    """Return the record of pure functions; without a section, one that corrects nothing."""
     return Correction() if section is None else CORRECTIONS.make(section)

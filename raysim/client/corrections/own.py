@@ -1,4 +1,4 @@
-"""Checks a correction that a script or a package brings, before the first round: each function is tried once."""
+"""Checks a correction of a script or a package: calls each function once, before the first round."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def check(correction: Correction, said: str, params: Tensor, layout: Layout, row
 
     Args:
         correction: the record.
-        said: how messages name it.
+        said: its name in messages.
         params: the initial model.
-        layout: where its parameters lie.
+        layout: of its parameters.
         rows: clients are trained together.
         plain_sgd: see `ClientHalf.sums`.
 
     Raises:
-        ExperimentError: a function raises, writes to an argument, or returns what it may not; names it.
+        ExperimentError: a function raises, writes to an argument, or returns an invalid value; the error names it.
     """
     sent, half = correction.sent, correction.client
     if sent.sums_changes and half.after is None:

@@ -20,12 +20,12 @@ def check(plan: Plan) -> None:
     client, params, layout = plan.experiment.client, plan.initial.params, plan.model.params
     together = plan.choice.together
     if client.correction is not None and not corrections.CORRECTIONS.is_built_in(client.correction):
-        said = corrections.CORRECTIONS.said(client.correction)
+        title = corrections.CORRECTIONS.title(client.correction)
         correction = corrections.make(client.correction)
-        own_corrections.check(correction, said, params, layout, together, client.is_plain_sgd)
+        own_corrections.check(correction, title, params, layout, together, client.is_plain_sgd)
     if not client_optimizers.OPTIMIZERS.is_built_in(client.optimizer):
-        said = client_optimizers.OPTIMIZERS.said(client.optimizer)
-        own_client_optimizers.check_step(client_optimizers.make(client.optimizer), said, params, layout, together)
+        title = client_optimizers.OPTIMIZERS.title(client.optimizer)
+        own_client_optimizers.check_step(client_optimizers.make(client.optimizer), title, params, layout, together)
     for section in client.transform:
         if not TRANSFORMS.is_built_in(section):
-            transforming.check(TRANSFORMS.make(section), TRANSFORMS.said(section), params, layout)
+            transforming.check(TRANSFORMS.make(section), TRANSFORMS.title(section), params, layout)

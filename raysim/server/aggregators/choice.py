@@ -1,6 +1,6 @@
-"""The aggregators to choose from: the choices of `[server.aggregator]`.
+"""Lists the aggregators: the choices of `[server.aggregator]`.
 
-A section means the record of what is computed from every update (rule.py), or None where their sums are enough:
+A section gives a rule over every update (rule.py), or None if their sums are enough:
 
 mean, fednova   need sums only
 krum, multi_krum, geometric_median, and the weighting "ida"

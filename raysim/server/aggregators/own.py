@@ -1,4 +1,4 @@
-"""Makes a rule of what a script passes as `aggregator=`, and checks what rules of scripts and packages return."""
+"""Creates the rule that a script passes as `aggregator=`, and checks the results of user-defined rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raysim.server.aggregators.rule import Coefficients, Coordinatewise, Rule
 
 
 def made(section: OwnPart) -> Rule:
-    """Return the rule: what was passed, or what that makes of the section.
+    """Return the rule: the passed object, or the result of its call with the section.
 
     Raises:
         ExperimentError: it is no rule.
@@ -32,11 +32,11 @@ def made(section: OwnPart) -> Rule:
 
 
 def applied(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
-    """Return what the rule makes of a slice (M, P') or of inner products (M, M), in float64.
+    """Return the rule's result for a slice (M, P') or for inner products (M, M), in float64.
 
     Args:
         rule: of any origin.
-        given: what it is given, in memory of its own.
+        given: the rule's argument, in separate memory.
         weights: (M,).
         where: the place in the run, in messages.
 

@@ -1,4 +1,4 @@
-"""An aggregation rule: what computes a round's result from every update, where their sums are not enough.
+"""Defines an aggregation rule: a function of every update of a round, for results that sums do not give.
 
 Updates never come together in one process: a rule sees single coordinates of all of them, or their inner products.
 """
@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rule:
-    """A pure function, and what it needs. Tensors are float64, rows are in the order of the cohort, w_i > 0 or = 0.
+    """A pure function, and its requirements. Tensors are float64, rows are in the order of the cohort, w_i >= 0.
 
     fn: see the two kinds of rules. name: in messages. fewest: updates that the rule is defined for. needs: says what
     the rule needs, for so few clients that it is not defined. ignores_weights: whether every update counts alike.
@@ -26,7 +26,7 @@ class Rule:
     ignores_weights: bool = False
 
     def refusal(self, clients: int) -> str | None:
-        """Why the rule cannot work on so many updates; None where it can."""
+        """Return why the rule is not defined for this number of updates; None if it is."""
         if clients >= self.fewest:
             return None
         if self.needs is not None:

@@ -1,4 +1,4 @@
-"""What is computed from all updates of a round, one shard of coordinates at a time: U is (M, P_s), row i is h_i.
+"""Computes results from all updates of a round, one shard of coordinates at a time: U is (M, P_s), row i is h_i.
 
 Rules that need every update (Krum, medians, ...) never hold M models in one memory: the updates lie in shards where
 they were made, and a shard's result is small, (M, M) or (P_s,). Everything is in float64, whatever the model's dtype.
@@ -33,7 +33,7 @@ def combine(updates: Tensor, coefficients: Tensor) -> Tensor:
 
 
 def trim(updates: Tensor, k: int) -> Tensor:
-    """Per coordinate the mean of what is left without the k lowest and the k highest, (P_s,).
+    """Return, per coordinate, the mean without the k lowest and the k highest values, (P_s,).
 
     >>> import torch
     >>> trim(torch.tensor([[1.0], [2.0], [4.0], [99.0]]), 1).tolist()
