@@ -28,6 +28,7 @@ CONTENTS = {
         "cluster",
         "storage",
         "recovery",
+        "security",
         "papers",
         "reproduction",
         "performance",

@@ -24,12 +24,12 @@ from raysim.algorithm import gradient_phase
 from raysim.algorithm.client_state import LocalStates
 from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
 from raysim.algorithm.transforming import Transforming, transformed
-from raysim.algorithm.uploads import Attack, attacked, contribution_rule, uploads
+from raysim.algorithm.uploads import Attack, attacked, contribution_rule, empty_sums, uploads
 from raysim.client import local_training
 from raysim.client import transform as transforms
 from raysim.client.adversary import Adversary
 from raysim.client.corrections import make as corrections
-from raysim.client.corrections.correction import Correction, ServerStepped
+from raysim.client.corrections.correction import ServerStepped
 from raysim.client.local_training import Trained
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
@@ -40,7 +40,6 @@ from raysim.data.on_device import Examples
 from raysim.models.model import Model, Weights
 from raysim.server import manifest
 from raysim.server import step as server_step
-from raysim.server.accumulator import Accumulator
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
 from raysim.server.step import Metrics
@@ -90,7 +89,7 @@ def federated(
         notes_clients: the sums list the facts of every client.
     """
     correction = corrections.make(client.correction)
-    said = "" if client.correction is None else corrections.CORRECTIONS.said(client.correction)
+    said = "" if client.correction is None else corrections.CORRECTIONS.title(client.correction)
     server_side = server_step.make(server, model.params, cohort_size, label_population)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
@@ -124,7 +123,7 @@ def federated(
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
         states = LocalStates(correction, vectors, model.params, context, sent, chunk)
         padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
-        sums, kept = _empty_sums(model, server, correction, num_labels, sent.weights), list[Tensor]()
+        sums, kept = empty_sums(model, server, correction, num_labels, sent.weights), list[Tensor]()
         notes = notes_clients and not sent.measures
         for position in chunk:
             if position in sent.left_out:
@@ -186,19 +185,3 @@ def federated(
     down = len(correction.sent.down(correction.server.init(zeros), zeros))
     traffic = down, correction.sent.sums_changes + correction.sent.full_gradients
     return Algorithm(init, tuple(phases), step, average, vectors.num, traffic, members)
-
-
-def _empty_sums(
-    model: Model, server: ServerSection, correction: Correction, num_labels: int, weights: Weights
-) -> Accumulator:
-    params = weights.params
-    return Accumulator(
-        len(params),
-        len(weights.buffers),
-        len(weights.counters),
-        len(model.params.names),
-        params.device,
-        params.dtype if server.diagnostics.cosine else None,
-        num_labels,
-        params.dtype if correction.sent.sums_changes else None,
-    )

@@ -19,7 +19,8 @@ from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.data.field import label_counts
 from raysim.models.layout import Layout
-from raysim.server.accumulator import Contribution
+from raysim.models.model import Model, Weights
+from raysim.server.accumulator import Accumulator, Contribution
 from raysim.server.aggregators import fednova
 from raysim.server.section import ServerSection
 from raysim.server.vectors import group_norms
@@ -140,3 +141,20 @@ def contribution_rule(
 
 def _labels(y: Tensor, num_labels: int, padding: int | None) -> Tensor:
     return torch.from_numpy(label_counts(y.numpy(force=True), num_labels, padding)).to(y.device)
+
+
+def empty_sums(
+    model: Model, server: ServerSection, correction: Correction, num_labels: int, weights: Weights
+) -> Accumulator:
+    """Return sums to which nothing was added, as long as the model and the correction need them."""
+    params = weights.params
+    return Accumulator(
+        len(params),
+        len(weights.buffers),
+        len(weights.counters),
+        len(model.params.names),
+        params.device,
+        params.dtype if server.diagnostics.cosine else None,
+        num_labels,
+        params.dtype if correction.sent.sums_changes else None,
+    )

@@ -96,7 +96,7 @@ class EngineSection(Section):
     gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = Field(
         "auto", description='Cards that a worker reserves in Ray; "auto": an equal share of those that Ray has.'
     )
-    threads: PositiveInt = Field(1, description="Intra-op threads of a worker.")
+    threads: int = Field(1, ge=1, le=1024, description="Intra-op threads of a worker.")
     chunk_size: PositiveInt | Literal["auto"] = Field(
         "auto", description='Clients trained and retried together; "auto": chunks of about equal cost.'
     )

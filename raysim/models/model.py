@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Literal, NamedTuple
 
 import numpy.typing as npt
 import torch
@@ -20,14 +22,29 @@ from raysim.config.section import Section
 from raysim.errors import ModelError
 from raysim.models.layout import Layout
 
+Kind = Literal["trainable", "frozen", "a buffer"]
+
 ModuleFactory = Callable[[], nn.Module]
+
+
+class Part(NamedTuple):
+    """What a tensor of a module is: every module that the factory makes has the same, in the same order."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    kind: Kind
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.kind}, {self.dtype}, shape {self.shape})"
 
 
 @dataclass(frozen=True)
 class Model:
     """A module factory and the layouts of its modules.
 
-    `constants` are the frozen parameters by name: every worker's module gets these values.
+    `constants` are the frozen parameters by name: every worker's module gets these values. `parts` are the first
+    module's tensors.
     """
 
     factory: ModuleFactory
@@ -35,6 +52,27 @@ class Model:
     buffers: Layout
     counters: Layout
     constants: Mapping[str, Tensor]
+    parts: tuple[Part, ...]
+
+    def module(self) -> nn.Module:
+        """Return a new module; torch's global generator stays as it is.
+
+        Raises:
+            ModelError: the module's tensors are not like the first one's; names the first that differs.
+        """
+        with torch.random.fork_rng(devices=[]):
+            module = self.factory()
+        if not isinstance(module, nn.Module):
+            raise ModelError(f"model= must return a torch.nn.Module every time, but it returned {type(module)} later.")
+        made = _parts(module)
+        if made != self.parts:
+            pairs = zip_longest(self.parts, made, fillvalue="nothing")
+            first, other = next(pair for pair in pairs if pair[0] != pair[1])
+            raise ModelError(
+                f"model= must return the same kind of module every time, but the first has {first} where a later one "
+                f"has {other}."
+            )
+        return module
 
 
 @dataclass(frozen=True)
@@ -77,13 +115,25 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype) -> tuple[Model
     floating = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
     # Boolean buffers are masks that the factory makes: they are not learnt, so they stay with the module.
     integer = [(n, b) for n, b in module.named_buffers() if not b.is_floating_point() and b.dtype != torch.bool]
-    model = Model(factory, Layout.of(trainable), Layout.of(floating), Layout.of(integer), constants)
+    model = Model(factory, Layout.of(trainable), Layout.of(floating), Layout.of(integer), constants, _parts(module))
     weights = Weights(
         model.params.flatten(dict(trainable), dtype),
         model.buffers.flatten(dict(floating), dtype),
         model.counters.flatten(dict(integer), torch.int64),
     )
     return model, weights
+
+
+def _parts(module: nn.Module) -> tuple[Part, ...]:
+    params: list[tuple[str, Tensor, Kind]]
+    params = [(n, p, "trainable" if p.requires_grad else "frozen") for n, p in module.named_parameters()]
+    buffers: list[tuple[str, Tensor, Kind]] = [(name, buffer, "a buffer") for name, buffer in module.named_buffers()]
+    return tuple(Part(name, _shape(tensor), tensor.dtype, kind) for name, tensor, kind in (*params, *buffers))
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    # A lazy tensor has none.
+    return () if isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer) else tuple(tensor.shape)
 
 
 def replace_params(model: Model, weights: Weights, named: Mapping[str, npt.ArrayLike]) -> Weights:
@@ -102,8 +152,7 @@ def replace_params(model: Model, weights: Weights, named: Mapping[str, npt.Array
 
 def bind(model: Model, weights: Weights, device: torch.device) -> nn.Module:
     """Return a module whose parameters and buffers *are* views of `weights`: writing the vectors loads the model."""
-    with torch.random.fork_rng(devices=[]):
-        module = model.factory()
+    module = model.module()
     module.to(device=device, dtype=weights.params.dtype)
     params = model.params.views(weights.params)
     for name, parameter in module.named_parameters():

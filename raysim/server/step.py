@@ -78,7 +78,7 @@ def make(
         cohort_size: the configured size of the cohort after t finished rounds.
         label_population: label counts of all training clients, for the comparison with the cohort's; or None.
     """
-    optimizer, who = optimizers.make(section.optimizer), optimizers.OPTIMIZERS.said(section.optimizer)
+    optimizer, who = optimizers.make(section.optimizer), optimizers.OPTIMIZERS.title(section.optimizer)
     unit_of = glad.units(section.glad.scope, layout.names) if section.glad else []
 
     def init(weights: Weights, sampler: Tensors) -> ServerState:

@@ -60,8 +60,7 @@ def make(
         return OneByOne(model, like, task, rule, products, objective)
     if choice.trainer == "vmap":
         return Vmap(model, like, task, rule, products)
-    with torch.random.fork_rng(devices=[]):
-        layers = recognise(model.factory())
+    layers = recognise(model.module())
     assert isinstance(layers, Recognised), layers
     if choice.trainer == "fused":
         return Fused(

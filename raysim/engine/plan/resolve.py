@@ -226,8 +226,7 @@ def _minimised(
 
 def _choice(experiment: Experiment, model: Model, minimised: Minimised) -> TrainerChoice:
     engine = experiment.engine
-    with torch.random.fork_rng(devices=[]):
-        module = model.factory()
+    module = model.module()
     # The kind of device that this process sees stands for all: workers are expected to be alike.
     kind = choose_device(engine.gpus_per_worker).type
     choice = choose(training_conditions(experiment, kind), module, minimised.task, minimised.obstacle)

@@ -95,8 +95,7 @@ def estimate(chunk_s: Sequence[float], workers: int) -> float:
 
 
 def _candidates(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None]) -> Iterator[TrainerChoice]:
-    with torch.random.fork_rng(devices=[]):
-        module = plan.model.factory()
+    module = plan.model.module()
     given = replace(training_conditions(plan.experiment, device_kind), chunk_size="auto")
     for trainer in TRAINERS:
         try:

@@ -19,6 +19,7 @@ from raysim.client.section import ClientSection
 from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
 from raysim.client.trainers.kernel import library
 from raysim.client.trainers.kernel.dense import Dense, dense
+from raysim.client.trainers.kernel.kernel import Kernel
 from raysim.client.trainers.make import make
 from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.data.on_device import Examples
@@ -297,6 +298,90 @@ def test_the_folder_is_private_whatever_the_umask(fresh: Path) -> None:
         os.umask(before)
     (kept,) = fresh.iterdir()
     assert [oct(path.stat().st_mode & 0o777) for path in (fresh, kept)] == ["0o700", "0o700"]
+
+
+# What the kernel is handed by address
+
+
+HANDED: dict[str, Any] = {
+    "broadcast": torch.zeros(64), "x": [torch.zeros(3, 4)] * 2, "y": [torch.zeros(3, dtype=torch.int64)] * 2,
+    "order": np.array([0, 1, 2, 0, 1]), "bounds": np.array([0, 2, 3, 0, 2]), "steps": np.array([2, 1]),
+    "scale": -0.1, "keep": 1.0, "constants": None, "deltas": torch.zeros(2, 64),
+}  # fmt: skip
+MISFITS: list[dict[str, Any]] = [
+    {"broadcast": torch.zeros(63)},
+    {"broadcast": torch.zeros(64, dtype=torch.float64)},
+    {"broadcast": torch.zeros(128)[::2]},
+    {"deltas": torch.zeros(1, 64)},
+    {"deltas": torch.zeros(2, 32)},
+    {"deltas": torch.zeros(64, 2).T},
+    {"constants": torch.zeros(63)},
+    {"constants": torch.zeros(1, 64)},
+    {"constants": torch.zeros(1, 64).expand(2, 64)},
+    {"x": [torch.zeros(3, 4), torch.zeros(3, 3)]},
+    {"x": [torch.zeros(3, 4)]},
+    {"y": [torch.zeros(3, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)]},
+    {"order": np.array([0, 1, 3, 0, 1])},
+    {"order": np.array([0, 1, -1, 0, 1])},
+    {"order": np.array([0, 1, 2, 0])},
+    {"order": np.array([0, 1, 2, 0, 1], np.int32)},
+    {"order": np.array([0, 9, 1, 9, 2, 9, 0, 9, 1, 9])[::2]},
+    {"bounds": np.array([0, 2, 3, 0])},
+    {"bounds": np.array([0, 2, 1, 0, 2])},
+    {"bounds": np.array([1, 2, 3, 0, 2])},
+    {"bounds": np.array([0, 2, 3, 1, 2])},
+    {"steps": np.array([2, 2])},
+    {"steps": np.array([3, -1])},
+    {"steps": np.array([2, 1, 0])},
+]
+
+
+def kernel() -> Kernel:
+    module = nn.Sequential(nn.Linear(4, 2))
+    model, _ = create(lambda: nn.Sequential(nn.Linear(4, 2)), 0, torch.float32)
+    found = line(module)
+    assert isinstance(found, Dense)
+    return Kernel(found, model.params, torch.float32, squared=False)
+
+
+def test_what_fits_is_taken() -> None:
+    outputs, _ = kernel().train(**HANDED)
+    assert outputs.shape == (5, 2)
+    kernel().gradient(torch.zeros(64), torch.zeros(3, 4), torch.zeros(3, dtype=torch.int64), 1.0, torch.zeros(64))
+
+
+@pytest.mark.parametrize("changed", MISFITS, ids=str)
+def test_what_does_not_fit_never_reaches_the_kernel(changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = kernel()
+    monkeypatch.setattr(made, "_library", None)
+    with pytest.raises(
+        (RuntimeError, ValueError), match=r"kernel needs|their examples differ|Batches do not fit|zip\("
+    ):
+        made.train(**(HANDED | changed))
+
+
+@pytest.mark.parametrize("changed", [{"params": torch.zeros(8)}, {"into": torch.zeros(63)}, {"y": torch.zeros(2)}])
+def test_a_gradient_that_does_not_fit_never_reaches_the_kernel(
+    changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = kernel()
+    monkeypatch.setattr(made, "_library", None)
+    fits = {"params": torch.zeros(64), "x": torch.zeros(3, 4), "y": torch.zeros(3), "into": torch.zeros(64)}
+    with pytest.raises(RuntimeError, match=r"kernel needs|their examples differ"):
+        made.gradient(**(fits | changed), scale=1.0)
+
+
+def test_a_layer_whose_width_is_not_its_weights_is_refused() -> None:
+    layer = nn.Linear(4, 2)
+    layer.in_features = 400
+    module = nn.Sequential(layer)
+    model, _ = create(lambda: nn.Sequential(nn.Linear(4, 2)), 0, torch.float32)
+    found = line(module)
+    assert isinstance(found, Dense)
+    with pytest.raises(
+        ModelError, match=r"0\.weight must have the shape \(2, 400\), as its layer says, but has \(2, 4\)"
+    ):
+        Kernel(found, model.params, torch.float32, squared=False)
 
 
 def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from raysim.client.trainers.kernel.dense import Dense
 from raysim.client.trainers.kernel.library import library
+from raysim.errors import ModelError
 from raysim.models.layout import Layout
 
 ALIGNMENT = 64
@@ -47,9 +48,12 @@ class Kernel:
 
     Raises:
         NoLibraryError: this machine has no compiled kernel.
+        ModelError: the layout's shapes are not those of the line.
     """
 
     def __init__(self, dense: Dense, layout: Layout, dtype: torch.dtype, squared: bool) -> None:
+        _check_line(dense, layout)
+        self._size = layout.size
         self._library = library(dtype)
         self._library.room_for.restype = ctypes.c_int64
         self._dense, self._dtype, self._squared = dense, dtype, squared
@@ -101,6 +105,12 @@ class Kernel:
             RuntimeError: examples or targets that do not fit the line.
         """
         lead = self._fit(x[0], y[0])
+        self._check_numbers(broadcast, (self._size,), "broadcast")
+        self._check_numbers(deltas, (len(x), self._size), "deltas")
+        if constants is not None:
+            self._check_numbers(constants, deltas.shape if constants.dim() > 1 else (self._size,), "constants")
+        _check_examples(x, y)
+        _check_batches([len(own) for own in x], order, bounds, steps)
         most = max(1, int(np.diff(bounds).max()))
         outputs = self._outputs(len(order), lead)
         each = [self._contiguous(x, y, own) for own in range(len(x))]
@@ -137,6 +147,9 @@ class Kernel:
             As `train`.
         """
         lead = self._fit(x, y)
+        self._check_numbers(params, (self._size,), "params")
+        self._check_numbers(into, (self._size,), "into")
+        _check_examples((x,), (y,))
         outputs = self._outputs(len(x), lead)
         x, y = self._contiguous((x,), (y,), 0)
         room, capacity = self._rooms["gradient"].of(len(x))
@@ -169,6 +182,15 @@ class Kernel:
             self._rooms = {name: _Room(self._library, self._line, self._dtype) for name in self._rooms}
         return lead
 
+    def _check_numbers(self, tensor: Tensor, shape: Sequence[int], name: str) -> None:
+        """Raise RuntimeError unless the kernel may take the tensor's address for so many numbers."""
+        fits = tuple(tensor.shape) == tuple(shape) and tensor.dtype == self._dtype
+        if not (fits and tensor.is_contiguous() and tensor.device.type == "cpu"):
+            raise RuntimeError(
+                f"The kernel needs {name} of shape {tuple(shape)} and {self._dtype}, contiguous, on the CPU, but got "
+                f"shape {tuple(tensor.shape)}, {tensor.dtype}, strides {tensor.stride()}, {tensor.device}."
+            )
+
     def _contiguous(self, x: Sequence[Tensor], y: Sequence[Tensor], own: int) -> tuple[Tensor, Tensor]:
         targets = y[own].to(self._dtype if self._squared else torch.int64)
         return x[own].to(self._dtype).contiguous(), targets.contiguous()
@@ -198,6 +220,42 @@ class _Room:
             self._capacity = examples
         address = self._memory.data_ptr()
         return ctypes.c_void_p(-(-address // ALIGNMENT) * ALIGNMENT), self._capacity
+
+
+def _check_line(dense: Dense, layout: Layout) -> None:
+    """Raise ModelError unless the parameters of the line have the shapes that its widths say."""
+    shapes = dict(zip(layout.names, layout.shapes, strict=True))
+    pairs = zip(dense.weights, dense.biases, dense.widths[:-1], dense.widths[1:], strict=True)
+    for weight, bias, inputs, outputs in pairs:
+        for name, shape in ((weight, (outputs, inputs)), (bias, (outputs,))):
+            if name is not None and shapes.get(name) != shape:
+                raise ModelError(f"{name} must have the shape {shape}, as its layer says, but has {shapes.get(name)}.")
+
+
+def _check_examples(x: Sequence[Tensor], y: Sequence[Tensor]) -> None:
+    """Raise RuntimeError unless all clients have examples of one shape, and a target for each."""
+    for own, targets in zip(x, y, strict=True):
+        if own.shape[1:] != x[0].shape[1:] or targets.shape[1:] != y[0].shape[1:] or len(own) != len(targets):
+            raise RuntimeError(
+                f"A client has examples of shape {tuple(own.shape)} and targets of shape {tuple(targets.shape)}, "
+                f"another one {tuple(x[0].shape)} and {tuple(y[0].shape)}: their examples differ."
+            )
+
+
+def _check_batches(examples: Sequence[int], order: Int64s, bounds: Int64s, steps: Int64s) -> None:
+    """Raise RuntimeError unless every visit is of an example that its client has."""
+    arrays = (order, bounds, steps)
+    plain = all(array.dtype == np.int64 and array.ndim == 1 and array.flags.c_contiguous for array in arrays)
+    if plain and len(steps) == len(examples) and (steps >= 0).all() and len(bounds) == steps.sum() + len(steps):
+        ends = np.cumsum(steps + 1) - 1
+        growth = np.diff(bounds, prepend=0)
+        growth[ends[:-1] + 1] = bounds[ends[:-1] + 1]
+        visits = bounds[ends]
+        starts = bounds[ends - steps]
+        whole = (growth >= 0).all() and not starts.any() and visits.sum() == len(order)
+        if whole and ((order >= 0) & (order < np.repeat(np.asarray(examples), visits))).all():
+            return
+    raise RuntimeError("Batches do not fit: a visit is of no example of its client.")
 
 
 def _at(tensor: Tensor) -> ctypes.c_void_p:
