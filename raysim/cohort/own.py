@@ -63,10 +63,11 @@ def _sized(sampler: Sampler) -> Sampler:
         return sampler
 
     def sample(state: State, at: CohortAt) -> Positions:
-        drawn = sampler.sample(state, at)
-        if isinstance(drawn, np.ndarray | list | tuple) and len(drawn) != at.size:
+        drawn, expected = sampler.sample(state, at), sampler.expected(at.round, at.population)
+        size = at.size if expected is None else int(expected)
+        if isinstance(drawn, np.ndarray | list | tuple) and len(drawn) != size:
             raise ExperimentError(
-                f"{WHAT} must return at.size = {at.size} positions in round {at.round}, or its raysim.Sampler must "
+                f"{WHAT} must return at.size = {size} positions in round {at.round}, or its raysim.Sampler must "
                 f"have varies = True, but it returned {len(drawn)}."
             )
         return drawn

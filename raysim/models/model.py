@@ -27,7 +27,7 @@ Kind = Literal["trainable", "frozen", "a buffer"]
 ModuleFactory = Callable[[], nn.Module]
 
 
-class Part(NamedTuple):
+class ModuleTensor(NamedTuple):
     """What a tensor of a module is: every module that the factory makes has the same, in the same order."""
 
     name: str
@@ -52,7 +52,7 @@ class Model:
     buffers: Layout
     counters: Layout
     constants: Mapping[str, Tensor]
-    parts: tuple[Part, ...]
+    parts: tuple[ModuleTensor, ...]
 
     def module(self) -> nn.Module:
         """Return a new module; torch's global generator stays as it is.
@@ -124,11 +124,11 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype) -> tuple[Model
     return model, weights
 
 
-def _parts(module: nn.Module) -> tuple[Part, ...]:
+def _parts(module: nn.Module) -> tuple[ModuleTensor, ...]:
     params: list[tuple[str, Tensor, Kind]]
     params = [(n, p, "trainable" if p.requires_grad else "frozen") for n, p in module.named_parameters()]
     buffers: list[tuple[str, Tensor, Kind]] = [(name, buffer, "a buffer") for name, buffer in module.named_buffers()]
-    return tuple(Part(name, _shape(tensor), tensor.dtype, kind) for name, tensor, kind in (*params, *buffers))
+    return tuple(ModuleTensor(name, _shape(tensor), tensor.dtype, kind) for name, tensor, kind in (*params, *buffers))
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:

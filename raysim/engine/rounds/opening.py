@@ -12,6 +12,7 @@ from raysim.run_folder import records
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
 from raysim.storage import lock
+from raysim.storage.remote import mirror
 from raysim.storage.remote.folder import named
 
 
@@ -19,13 +20,15 @@ class Opening(NamedTuple):
     """How to open the folder at `path`.
 
     done: the number of rounds of the checkpoint to continue from; None creates the folder. overwrite: allow to replace
-    an existing run. profile: write the timeline.
+    an existing run. profile: write the timeline. copies: where the script keeps copies of folders elsewhere; None: in
+    this process.
     """
 
     path: Path
     done: int | None = None
     overwrite: bool = False
     profile: bool = False
+    copies: Path | None = None
 
     @property
     def named(self) -> str:
@@ -34,7 +37,7 @@ class Opening(NamedTuple):
 
     def absolute(self) -> Opening:
         """Return the same with an absolute path, for a process with another working directory."""
-        return self._replace(path=self.path.absolute())
+        return self._replace(path=self.path.absolute(), copies=mirror.copies())
 
 
 @contextmanager

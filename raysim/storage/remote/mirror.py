@@ -40,6 +40,19 @@ class OvertakenError(RemoteError):
     """Another machine has written after this one: trying again does not help."""
 
 
+_copies_of_scripts: set[Path] = set()
+
+
+def copies() -> Path:
+    """Return the folder of this process's copies."""
+    return cache_root().absolute() / MIRRORS
+
+
+def know(of_script: Path) -> None:
+    """Take this folder's copies for copies, too: a driver's cache may lie elsewhere than its script's."""
+    _copies_of_scripts.add(of_script)
+
+
 class Mirror:
     """One folder with its copy; any number of processes of this machine may hold one.
 
@@ -65,16 +78,16 @@ class Mirror:
         remote = Remote(uri)
         digest = hasher()
         digest.update(remote.uri.encode())
-        return cls(cache_root().absolute() / MIRRORS / digest.hexdigest()[:16], remote)
+        return cls(copies() / digest.hexdigest()[:16], remote)
 
     @classmethod
     def around(cls, path: Path) -> Mirror | None:
         """Return the mirror whose copy is or contains `path`; None if there is none."""
-        copies = cache_root().absolute() / MIRRORS
+        known = {copies(), *_copies_of_scripts}
         for folder in (path, *path.parents):
             file = folder.parent / INDEX
             # A folder from elsewhere may look like a copy, with an address to which a run would be uploaded.
-            if folder.parent.parent == copies and file.is_file():
+            if folder.parent.parent in known and file.is_file():
                 try:
                     return cls(folder.parent, Remote(Record.model_validate_json(file.read_bytes()).uri))
                 except ValidationError as error:

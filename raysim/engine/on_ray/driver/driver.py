@@ -19,6 +19,7 @@ from raysim.engine.rounds.finished import Finished
 from raysim.engine.rounds.opening import Opening, opened
 from raysim.models.model import Weights
 from raysim.run_folder.writer import RunFolder
+from raysim.storage.remote import mirror
 
 
 class Driver:
@@ -47,6 +48,8 @@ class Driver:
             opening,
             name,
         )
+        if opening is not None and opening.copies is not None:
+            mirror.know(opening.copies)
         self._open = ExitStack()
         self._rounds: Generator[Finished] | None = None
         self._dashboard = Dashboard(plan.experiment.name)
