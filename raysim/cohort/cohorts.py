@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from raysim.cohort.sampler import CohortAt, Participant, Positions, Sampler, State
-from raysim.config.user_call import called
+from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
 
 
@@ -34,7 +34,7 @@ class Cohorts:
         """Return the sampler's state before the first round."""
         if self.is_built_in:
             return self.rule.init(self._at(0))
-        state = called(f"{self._who()}.init", self.rule.init, self._at(0))
+        state = watched_call(f"{self._who()}.init", self.rule.init, self._at(0))
         if not isinstance(state, Mapping) or not all(
             isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
         ):
@@ -47,7 +47,7 @@ class Cohorts:
         if self.is_built_in:
             return self.rule.sample(state, at)
         copies = _copies(state)
-        drawn = called(f"{self._who()}, drawing the cohort of round {t},", self.rule.sample, copies, at)
+        drawn = watched_call(f"{self._who()}, drawing the cohort of round {t},", self.rule.sample, copies, at)
         if changed := [name for name, value in state.items() if not _same(value, copies.get(name))]:
             raise ExperimentError(
                 f"{self._who()} wrote to {', '.join(changed)} of its state while it drew the cohort of round {t}: only "
@@ -61,7 +61,7 @@ class Cohorts:
         if self.is_built_in:
             return self.rule.learn(state, participants)
         what = f"{self._who()}, learning from round {t},"
-        learned = called(what, self.rule.learn, _copies(state), participants)
+        learned = watched_call(what, self.rule.learn, _copies(state), participants)
         said = {name: _said(value) for name, value in state.items()}
         got = {name: _said(value) for name, value in learned.items()} if isinstance(learned, Mapping) else learned
         if got != said:

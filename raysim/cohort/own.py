@@ -13,7 +13,7 @@ import numpy as np
 
 from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
 from raysim.config.own import OwnPart
-from raysim.config.user_call import called
+from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
 
 WHAT = "sampler="
@@ -42,7 +42,7 @@ def made(section: OwnPart) -> Sampler:
             f"{WHAT} must be a function make(section) that returns a raysim.Sampler, or fn(at) that returns positions, "
             f"but got {passed!r}."
         )
-    returned = called(f"{WHAT}, called with the section,", _asked, passed, section)
+    returned = watched_call(f"{WHAT}, called with the section,", _asked, passed, section)
     if isinstance(returned, Sampler):
         return _sized(returned if returned.name != "own" else returned._replace(name=section.label))
     if isinstance(returned, tuple | dict):

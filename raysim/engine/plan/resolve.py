@@ -22,7 +22,7 @@ from raysim.client.trainers.minimised import Minimised, minimised, recognised
 from raysim.client.work import Between
 from raysim.cohort.sampler import Participant
 from raysim.config.own import OwnPart
-from raysim.config.user_call import called
+from raysim.config.user_call import watched_call
 from raysim.data.dataset import FederatedDataset
 from raysim.data.field import label_counts
 from raysim.data.pooled import pooled
@@ -163,7 +163,7 @@ def _check_own_cohorts(plan: Plan) -> None:
         facts = ClientFacts(
             train.id_of(0), int(train.sizes(np.arange(1))[0]), 1.0, 1.0, 1, e.server.weighting_constants
         )
-        called("weighting=, tried before the first round,", weight, weighting, facts)
+        watched_call("weighting=, tried before the first round,", weight, weighting, facts)
 
 
 def _check_equal_work(plan: Plan) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from raysim.config.own import OwnPart
-from raysim.config.user_call import called
+from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
 from raysim.server.aggregators.rule import Coefficients, Coordinatewise, Rule
 
@@ -22,7 +22,7 @@ def made(section: OwnPart) -> Rule:
     """
     rule = section.passed
     if callable(rule):
-        rule = called("aggregator=, called with the section,", rule, section)
+        rule = watched_call("aggregator=, called with the section,", rule, section)
     if not isinstance(rule, Coordinatewise | Coefficients):
         raise ExperimentError(
             f"aggregator= must be a raysim.Coordinatewise or a raysim.Coefficients, or a function of the section that "
@@ -44,7 +44,7 @@ def applied(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
         ExperimentError: the rule failed, or returned something of another type or shape.
     """
     what = f"aggregator= ({rule.name}), {where},"
-    returned: Any = called(what, rule.fn, given.double(), weights.clone())
+    returned: Any = watched_call(what, rule.fn, given.double(), weights.clone())
     wanted = (given.shape[1],)
     if isinstance(returned, Tensor) and returned.shape == wanted and returned.dtype == torch.float64:
         return returned

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from raysim.config.own import OwnServerOptimizer
-from raysim.config.user_call import called
+from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer
@@ -27,7 +27,9 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
     """
     before = optimizer.init(params)
     descent = Descent(layout, params.new_zeros(params.shape), 0.0)
-    stepped = called("server_optimizer=: step, tried before the first round,", optimizer.step, params, descent, before)
+    stepped = watched_call(
+        "server_optimizer=: step, tried before the first round,", optimizer.step, params, descent, before
+    )
     wanted = {"params": params, **before}
     made = {"params": stepped.params, **stepped.state}
     if found := [name for name in wanted if not isinstance(made.get(name), Tensor)]:
