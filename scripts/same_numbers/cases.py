@@ -413,6 +413,7 @@ def _clients() -> dict[str, Case]:
         "work lr_decay": {"client.lr_decay": 0.5},
         "work not shuffled": {"client.shuffle": False, "client.epochs": 2},
         "work filled": {"client.fill_last_batch": True, "client.epochs": 2},
+        "work short left out": {"client.drop_last": True, "client.epochs": 2},
         "work clipped": {"client.max_grad_norm": 0.5, "model": WIDE},
         "work departures": {"client.mid_round_dropout": 0.4, "rounds": 5},
         "work departures scaffold": {
@@ -444,6 +445,7 @@ def _cohorts() -> dict[str, Case]:
         "sampler uniform": {"cohort.sampler.name": "uniform", "cohort.seed": 8},
         "sampler md": {"cohort.sampler.name": "md"},
         "sampler adafl": {"cohort.sampler": {"name": "adafl", "alpha": 0.5}, "rounds": 5},
+        "sampler adafl kept total": {"cohort.sampler": {"name": "adafl", "keep_total": True}, "rounds": 5},
         "sampler bernoulli": {"cohort.sampler": {"name": "bernoulli", "probability": 0.4}, "cohort.size": None},
         "sampler availability": {
             "cohort.sampler": {"name": "availability", "day": 6.0, "open": 0.8, "spread": 0.5},
@@ -538,6 +540,7 @@ def _models() -> dict[str, Case]:
         "resnet56 group": ("colours", {"model": {"name": "resnet56", "norm": "group", "groups": 4}, **once}),
         "mobilenet_v2_gn": ("colours", {"model": {"name": "mobilenet_v2_gn", "groups": 4, "dropout": 0.1}, **once}),
         "lstm_char": ("texts", {"model": {"name": "lstm_char", "layers": 2, **lstm}}),
+        "lstm_char keras": ("texts", {"model": {"name": "lstm_char", "initial": "keras", **lstm}}),
         "lstm_word": ("texts", {"model": {"name": "lstm_word", "layers": 1, "projection": True, **lstm}}),
         "lstm_word plain": ("texts", {"model": {"name": "lstm_word", "layers": 2, "projection": False, **lstm}}),
         "bilstm": ("labelled texts", {"model": {"name": "bilstm", "vocabulary": 9, **lstm}}),
@@ -602,6 +605,7 @@ def _sources() -> dict[str, Case]:
         "dirichlet empirical": {"name": "dirichlet", "alpha": 0.3, "prior": "empirical"},
         "dirichlet_reassign": {"name": "dirichlet_reassign", "alpha": 0.3},
         "dirichlet_reassign uniform": {"name": "dirichlet_reassign", "alpha": 0.3, "prior": "uniform"},
+        "dirichlet_reassign remaining": {"name": "dirichlet_reassign", "alpha": 0.01, "fill": "remaining"},
         "quantity": {"name": "quantity", "sigma": 0.7},
         "shuffled": {"name": "shuffled", "sizes_of": {"name": "dirichlet", "alpha": 0.3}},
     }
@@ -659,6 +663,7 @@ def _sources() -> dict[str, Case]:
         ),
         "cifar100": ({"name": "cifar100", "labels": "coarse", "crop": 8, "standardise": True, "clients": 6}, {}),
         "shakespeare": ({"name": "shakespeare", "form": "mcmahan", "min_lines": 3, "length": 9}, char),
+        "shakespeare window": ({"name": "shakespeare", "example": "window", "min_lines": 3, "length": 9}, char),
         "shakespeare tff": ({"name": "shakespeare", "form": "tff", "length": 9}, char),
         "stackoverflow": ({"name": "stackoverflow", "vocabulary": 12, "length": 5}, word),
         "ag_news": ({"name": "ag_news", "tokens": words, "clients": 6}, text),
