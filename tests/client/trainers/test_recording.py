@@ -91,6 +91,10 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     "recurrent": lambda: Written(
         lambda self, x: self.b(self.lstm(x.unsqueeze(-1))[0][:, -1]), lstm=nn.LSTM(1, 8, batch_first=True)
     ),
+    # Its gradient comes before that of what it is multiplied with, which reads it.
+    "a weight on the left": lambda: Written(
+        lambda self, x: self.b((self.left @ torch.relu(self.a(x)).T).T), left=nn.Parameter(torch.eye(8) + 0.1)
+    ),
     "constants": lambda: Written(lambda self, x: self.b(self.a(x) * torch.tensor(2.0) + torch.zeros(8))),
 }
 
@@ -138,6 +142,13 @@ def test_in_bf16_products_are_rounded_as_autocast_rounds_them() -> None:
     assert recordings(trainer)[4] is not None
     for (delta, *_), (expected, *_) in zip(rows, wanted, strict=True):
         torch.testing.assert_close(delta, expected, rtol=0.02, atol=1e-4)
+
+
+def test_an_lstm_in_float32_is_recorded_too() -> None:
+    # torch's kernel for it prepares for a backward pass only while gradients are on.
+    model, weights = create(MODULES["recurrent"], 0, torch.float32)
+    x, y = torch.randn(4, 6), torch.tensor([0, 1, 2, 3])
+    assert recording_obstacle(model, weights, TASK, "float32", x, y) is None
 
 
 def by_value(self: Any, x: Tensor) -> Tensor:
