@@ -92,8 +92,8 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
         lambda self, x: self.b(self.lstm(x.unsqueeze(-1))[0][:, -1]), lstm=nn.LSTM(1, 8, batch_first=True)
     ),
     # Its gradient comes before that of what it is multiplied with, which reads it.
-    "a weight on the left": lambda: Written(
-        lambda self, x: self.b((self.left @ torch.relu(self.a(x)).T).T), left=nn.Parameter(torch.eye(8) + 0.1)
+    "a weight on the right": lambda: Written(
+        lambda self, x: self.b(torch.relu(self.a(x)) @ self.right), right=nn.Parameter(torch.eye(8) + 0.1)
     ),
     "constants": lambda: Written(lambda self, x: self.b(self.a(x) * torch.tensor(2.0) + torch.zeros(8))),
 }

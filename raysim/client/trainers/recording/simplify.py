@@ -20,6 +20,15 @@ from raysim.client.trainers.recording.tape import Op, Slot, Tape, map_slots
 
 _ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default})
 
+_aten = torch.ops.aten
+_OF_A_SHAPE = frozenset(
+    {
+        *(_aten.new_full.default, _aten.new_zeros.default, _aten.new_ones.default),
+        *(_aten.full_like.default, _aten.zeros_like.default, _aten.ones_like.default),
+    }
+)
+"""Operators that ask an operand for its shape only, which is fixed."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -103,7 +112,7 @@ def _folded(
                 if operands[0] in steady:
                     steady.add(slot.number)
             continue
-        if all(number in steady for number in operands) and _is_pure(op):
+        if op.function in _OF_A_SHAPE or (all(number in steady for number in operands) and _is_pure(op)):
             made = [slot.number for slot in op.made]
             if not any(_storage(tape.values[number]) in written for number in made):
                 steady.update(made)
