@@ -9,11 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from raysim.models.vectors import zeros
 from raysim.server.clipping import UNTOUCHED, Judged
 from raysim.server.sums import Fact, Sums
 
 BLOCK = 1 << 22
 """Numbers that are converted to float64 at a time: 32 MB."""
+
+PIECE = 1 << 16
+"""The same, of a single row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +61,12 @@ class Accumulator:
         num_labels: int = 0,
         changes_dtype: torch.dtype | None = None,
     ) -> None:
-        self._delta = torch.zeros(num_params, dtype=torch.float64, device=device)
+        self._delta = zeros(num_params, torch.float64, device)
         self._buffers = torch.zeros(num_buffers, dtype=torch.float64, device=device)
         self._counters = torch.full((num_counters,), torch.iinfo(torch.int64).min, device=device)
         self._squared_norms = torch.zeros(num_groups, dtype=torch.float64, device=device)
-        self._units = torch.zeros(num_params if unit_dtype else 0, dtype=unit_dtype, device=device)
-        self._changes = torch.zeros(num_params if changes_dtype else 0, dtype=changes_dtype, device=device)
+        self._units = zeros(num_params if unit_dtype else 0, unit_dtype or torch.float32, device)
+        self._changes = zeros(num_params if changes_dtype else 0, changes_dtype or torch.float32, device)
         self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
         self._weight = self._norm = self._squared_norm = self._loss = self._correct = 0.0
         self._clients = self._moving = self._examples = self._seen = self._steps = 0
@@ -197,7 +201,12 @@ def empty(
 def _add_rows(total: Tensor, coefficients: Sequence[float], rows: Tensor) -> None:
     """total <- total + sum_i c_i rows_i, in the dtype of `total`: (P,), k numbers, (k, P)."""
     if len(coefficients) == 1:
-        total.add_(rows[0], alpha=coefficients[0])
+        if rows.dtype == total.dtype or rows.is_cuda or len(total) <= PIECE:
+            total.add_(rows[0], alpha=coefficients[0])
+            return
+        # Converted piece by piece in the cache: an addition that converts as it reads takes four times as long.
+        for piece, part in zip(total.split(PIECE), rows[0].split(PIECE), strict=True):
+            piece.add_(part.to(total.dtype), alpha=coefficients[0])
         return
     block = max(1, BLOCK // rows.shape[1])
     for first in range(0, len(coefficients), block):

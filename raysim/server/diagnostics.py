@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from raysim.config.section import Section
-from raysim.server.vectors import squared_norm
+from raysim.models.vectors import squared_norm
 
 
 class Diagnostics(Section):

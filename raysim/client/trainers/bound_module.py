@@ -62,7 +62,6 @@ class BoundModule:
         self._parameters = [named[name] for name in trained]
         self._written = list(model.params.views(self.gradient).values())
         self._values = list(trained.values())
-        self._even: dict[int, Tensor] = {}
         self._recorded_batch = recorded_batch
         self._records_all = len(like.params) <= MOST_SHAPES
         self._recordings: dict[int, Recorded | None] = {}
@@ -170,20 +169,12 @@ class BoundModule:
                 losses = self._task.losses(outputs, y)
             else:
                 losses, outputs = self.watched.losses(x, y, at)
-            # The gradient of the mean, without a node for it.
-            made = torch.autograd.grad(losses, self._parameters, self._shares(losses), materialize_grads=True)
+            made = torch.autograd.grad(losses.mean(), self._parameters, materialize_grads=True)
         if self._plain:
             torch._foreach_add_(self._written, made, alpha=alpha)
         else:
             torch._foreach_copy_(self._written, made)
         return None if outputs is None else outputs.detach(), losses.detach()
-
-    def _shares(self, losses: Tensor) -> Tensor:
-        """1 / b for each of b losses."""
-        batch = len(losses)
-        if batch not in self._even:
-            self._even[batch] = losses.detach().new_full(losses.shape, 1 / batch)
-        return self._even[batch]
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self._precision is None:

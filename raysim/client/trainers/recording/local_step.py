@@ -20,6 +20,7 @@ from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.simplify import Program, draws, simplified
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
 from raysim.client.trainers.recording.update import updates
+from raysim.client.trainers.seeded import seeded
 from raysim.config.global_draws import python_draws
 
 ROUNDING = 1e-3
@@ -76,7 +77,7 @@ def record_step(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: T
             with torch.no_grad():
                 dy, factor, losses = loss_gradient(outputs.detach(), y)
                 dy = dy.mul_(factor / len(y))
-            return outputs, losses, torch.autograd.grad(outputs, weighted.parameters, dy, allow_unused=True)
+            return outputs, losses, torch.autograd.grad(seeded(outputs, dy), weighted.parameters, allow_unused=True)
 
         with torch.enable_grad():
             outputs, losses, gradients = record(step, tape)
