@@ -154,7 +154,7 @@ def empty_sums(
         len(weights.counters),
         len(model.params.names),
         params.device,
-        params.dtype if server.diagnostics.cosine else None,
+        params.dtype if server.diagnostics.sums_units(len(params)) else None,
         num_labels,
         params.dtype if correction.sent.sums_changes else None,
     )

@@ -159,7 +159,7 @@ def _sizes(section: ServerSection, sums: Sums, agreed: Agreement) -> Metrics:
         metrics["clipped_fraction"] = 1 - sums.within_clip / sums.clients
     if section.zeroing:
         metrics["zeroed_fraction"] = sums.zeroed / sums.clients
-    if section.diagnostics.cosine:
+    if section.diagnostics.sums_units(len(sums.delta)):
         metrics["mean_cosine_similarity"] = diagnostics.mean_cosine_similarity(sums.units, sums.moving, sums.clients)
     return metrics
 

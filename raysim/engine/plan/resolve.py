@@ -17,7 +17,7 @@ from raysim.client.augmentations import augment
 from raysim.client.corrections import make as corrections
 from raysim.client.objective import LocalObjective
 from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
-from raysim.client.trainers.make import recording_obstacle, rule_for
+from raysim.client.trainers.make import rule_for
 from raysim.client.trainers.minimised import Minimised, minimised, recognised
 from raysim.client.work import Between
 from raysim.cohort.sampler import Participant
@@ -233,8 +233,7 @@ def _choice(
     kind = choose_device(engine.gpus_per_worker).type
 
     def not_recorded() -> str | None:
-        batch = first_examples.load(experiment, dataset, initial)
-        return recording_obstacle(model, initial, minimised.task, experiment.engine.precision, *batch)
+        return first_examples.recording_obstacle(experiment, dataset, model, initial, minimised.task)
 
     choice = choose(training_conditions(experiment, kind), module, minimised.task, minimised.obstacle, not_recorded)
     if engine.cuda_graphs and (kind != "cuda" or choice.trainer != "stacked"):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raysim.client.trainers.recording.simplify import Program
 from raysim.client.trainers.recording.tape import Slot
-from raysim.client.trainers.recording.update import Product, Updates, into
+from raysim.client.trainers.recording.update import Product, WeightUpdates, into
 
 Replay = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor | None]]
 """(x, y, alpha) -> outputs and losses; writes into the weights, or into their gradients."""
@@ -19,7 +19,7 @@ Replay = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor | None]]
 
 def replay(
     program: Program,
-    updates: Updates,
+    updates: WeightUpdates,
     batch: tuple[Slot, Slot],
     results: tuple[Slot, Slot | None],
     written: Sequence[Tensor],
@@ -119,7 +119,7 @@ class _Source:
         return made
 
 
-def _last_uses(updates: Updates, results: tuple[Slot | None, ...]) -> dict[int, list[Slot]]:
+def _last_uses(updates: WeightUpdates, results: tuple[Slot | None, ...]) -> dict[int, list[Slot]]:
     """By place, what nobody uses behind it."""
     made = {slot for op in updates.ops for slot in op.made}
     last: dict[Slot, int] = {}

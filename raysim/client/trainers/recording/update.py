@@ -36,7 +36,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Updates:
+class WeightUpdates:
     """What to write: products inside of the program, and the other gradients, by the weight's index, at its end."""
 
     ops: tuple[Op, ...]
@@ -46,7 +46,7 @@ class Updates:
 
 def updates(
     program: Program, weights: Sequence[Slot], gradients: Sequence[Slot | None], kept: Sequence[Slot]
-) -> Updates:
+) -> WeightUpdates:
     """Find the gradients that are products, and where each may be made.
 
     Args:
@@ -107,7 +107,7 @@ def updates(
         for index, (product, turn) in found.items()
     )
     rest = {i: slot for i, slot in enumerate(gradients) if slot is not None and i not in found}
-    return Updates(tuple(kept_ops), products, rest)
+    return WeightUpdates(tuple(kept_ops), products, rest)
 
 
 def into(weight: Tensor, turned: bool) -> Tensor:
