@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import raysim
 from raysim.server import ledger
-from raysim.server.diagnostics import dispersion, label_similarity, mean_cosine_similarity
+from raysim.server.diagnostics import Diagnostics, dispersion, label_similarity, mean_cosine_similarity
 
 Make = Callable[..., raysim.Experiment]
 
@@ -43,6 +43,12 @@ def test_dispersion_is_standard_deviation_over_mean() -> None:
     # 1 and 3: mean 2, deviation 1.
     assert dispersion(4.0, 10.0, 2) == pytest.approx(0.5)
     assert dispersion(0.0, 0.0, 3) == 0
+
+
+def test_by_default_large_models_leave_the_cosine_out() -> None:
+    assert [Diagnostics().sums_units(n) for n in (10, 4_000_000, 4_000_001)] == [True, True, False]
+    assert Diagnostics(cosine=True).sums_units(10**9)
+    assert not Diagnostics(cosine=False).sums_units(10)
 
 
 def test_label_similarity_is_a_cosine() -> None:
