@@ -51,7 +51,7 @@ def test_workers_of_a_ray_of_ones_own_are_as_nice_as_the_script(
     # Set first, so that the variable is put back behind the test.
     monkeypatch.setenv("RAY_worker_niceness", "")
     monkeypatch.delenv("RAY_worker_niceness")
-    monkeypatch.setattr(ray, "init", lambda **settings: seen.append(os.environ.get("RAY_worker_niceness")))
+    monkeypatch.setattr(ray, "init", lambda **settings: seen.append(os.environ.get("RAY_worker_niceness")))  # noqa: SIM112
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     with connected(address):
         pass

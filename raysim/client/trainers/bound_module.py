@@ -149,8 +149,9 @@ class BoundModule:
             parameters=self._parameters,
             values=self._values,
             written=self._written,
+            flat=self.gradient,
             keep=1.0 if self._plain else 0.0,
-            state=(weights.params, weights.buffers, weights.counters),
+            state=[*(() if self._plain else (self.gradient,)), weights.params, weights.buffers, weights.counters],
         )
 
     def _outputs(self, x: Tensor) -> Tensor:

@@ -120,7 +120,9 @@ def recordings(trainer: OneByOne) -> dict[int, Any]:
 
 
 @pytest.mark.parametrize(
-    "work", [{}, {"optimizer": {"momentum": 0.5}}, {"optimizer": {"name": "adam", "eps": 0.1}}], ids=str
+    "work",
+    [{}, {"optimizer": {"momentum": 0.5, "weight_decay": 0.1}}, {"optimizer": {"name": "adam", "eps": 0.1}}],
+    ids=str,
 )
 @pytest.mark.parametrize("name", MODULES)
 def test_a_recorded_step_is_that_of_autograd(name: str, work: dict[str, Any]) -> None:

@@ -47,7 +47,8 @@ class Weighted:
 
     forward: the module's, in its precision and with outputs in the dtype of the weights. parameters: the trained ones.
     values: the same memory without autograd. written: where the step of each goes, values themselves or the views of a
-    gradient. keep: what that is multiplied with before it is added to. state: vectors that a forward may write to.
+    gradient. flat: the vector that those are views of. keep: what is written to is multiplied with it first.
+    state: flat vectors that a forward or a step may write to, `flat` among them.
     """
 
     module: nn.Module
@@ -55,6 +56,7 @@ class Weighted:
     parameters: Sequence[Tensor]
     values: Sequence[Tensor]
     written: Sequence[Tensor]
+    flat: Tensor
     keep: float
     state: Sequence[Tensor]
 
@@ -65,26 +67,26 @@ def record_step(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: T
     Raises:
         NotRecorded: the step cannot be repeated, or does something else when it is; says why.
     """
-    with _undone(weighted), _unchanged(weighted.module):
-        tape = Tape()
-        batch = tape.add(x), tape.add(y)
-        weights = [tape.add(p, value) for p, value in zip(weighted.parameters, weighted.values, strict=True)]
-        buffers = list(weighted.module.buffers())
-        changing = [tape.slot(buffer) for buffer in buffers]
+    with _undone(weighted.state) as put_back:
+        with _unchanged(weighted.module):
+            tape = Tape()
+            batch = tape.add(x), tape.add(y)
+            weights = [tape.add(p, value) for p, value in zip(weighted.parameters, weighted.values, strict=True)]
+            changing = [tape.slot(buffer) for buffer in weighted.module.buffers()]
 
-        def step() -> tuple[Tensor, Tensor | None, Sequence[Tensor | None]]:
-            outputs = weighted.forward(x)
-            with torch.no_grad():
-                dy, factor, losses = loss_gradient(outputs.detach(), y)
-                dy = dy.mul_(factor / len(y))
-            return outputs, losses, torch.autograd.grad(seeded(outputs, dy), weighted.parameters, allow_unused=True)
+            def step() -> tuple[Tensor, Tensor | None, Sequence[Tensor | None]]:
+                outputs = weighted.forward(x)
+                with torch.no_grad():
+                    dy, factor, losses = loss_gradient(outputs.detach(), y)
+                    dy = dy.mul_(factor / len(y))
+                return outputs, losses, torch.autograd.grad(seeded(outputs, dy), weighted.parameters, allow_unused=True)
 
-        with torch.enable_grad():
-            outputs, losses, gradients = record(step, tape)
-        results = [None if value is None else tape.slot(value) for value in (outputs, losses, *gradients)]
-        program = simplified(tape, weights, changing, results)
-        made = _compiled(program, weights, batch, weighted)
-    with _undone(weighted):
+            with torch.enable_grad():
+                outputs, losses, gradients = record(step, tape)
+            results = [None if value is None else tape.slot(value) for value in (outputs, losses, *gradients)]
+            program = simplified(tape, weights, changing, results)
+            made = _compiled(program, weights, batch, weighted)
+        put_back()
         _try(made, weighted, (x, y), outputs.detach(), gradients)
     return made
 
@@ -120,20 +122,21 @@ def _try(
     Raises:
         NotRecorded: it fails, or differs from autograd.
     """
-    for value in weighted.written:
-        if weighted.keep == 0:
-            value.zero_()
-    before = [value.clone() for value in weighted.written]
+    before = weighted.flat.clone()
     try:
         with torch.inference_mode():
             again, _ = made.step(*batch, 1.0)
+    except torch.OutOfMemoryError:
+        # Whether a step is recorded must not depend on what else is in memory.
+        raise
     except Exception as error:
         raise NotRecorded(f"cannot be repeated ({type(error).__name__}: {error})") from error
     pairs = [(again, outputs)]
-    for value, old, gradient in zip(weighted.written, before, gradients, strict=True):
+    offset = weighted.flat.storage_offset()
+    for value, gradient in zip(weighted.written, gradients, strict=True):
         # Alpha is 1: the gradient is not lost in the weight's rounding.
-        change = value - old
-        pairs.append((change, torch.zeros_like(change) if gradient is None else gradient))
+        old = before.as_strided(value.shape, value.stride(), value.storage_offset() - offset)
+        pairs.append((value - weighted.keep * old, torch.zeros_like(value) if gradient is None else gradient))
     for got, wanted in pairs:
         limit = ROUNDING * wanted.abs().max() if wanted.numel() else wanted.new_zeros(())
         if not bool(((got - wanted).abs() <= limit + 1e-6).all()) and bool(wanted.isfinite().all()):
@@ -141,16 +144,24 @@ def _try(
 
 
 @contextmanager
-def _undone(weighted: Weighted) -> Iterator[None]:
-    """Put back what the block writes to weights and buffers, and torch's generators."""
-    held = list({id(one): one for one in (*weighted.state, *weighted.written)}.values())
-    before = [one.clone() for one in held]
-    devices = sorted({one.device.index or 0 for one in held if one.is_cuda})
-    with torch.random.fork_rng(devices=devices):
-        yield
-    with torch.no_grad():
-        for one, old in zip(held, before, strict=True):
+def _undone(state: Sequence[Tensor]) -> Iterator[Callable[[], None]]:
+    """Put back what the block writes to the vectors and draws from torch, at its end and when asked to."""
+    before = [one.clone() for one in state]
+    devices = sorted({one.device.index or 0 for one in state if one.is_cuda})
+    generators = torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in devices]
+
+    def put_back() -> None:
+        for one, old in zip(state, before, strict=True):
             one.copy_(old)
+        torch.set_rng_state(generators[0])
+        for device, generator in zip(devices, generators[1], strict=True):
+            torch.cuda.set_rng_state(generator, device)
+
+    try:
+        yield put_back
+    finally:
+        with torch.no_grad():
+            put_back()
 
 
 @contextmanager

@@ -61,6 +61,9 @@ def replay(
             source.add(f"{source.constant(torch._foreach_add_)}({places}, {values}, alpha=alpha)")
         else:
             source.add(f"{source.constant(torch._foreach_copy_)}({places}, {values})")
+    if updates.unused and keep == 0:
+        unused = source.constant([written[index] for index in updates.unused])
+        source.add(f"{source.constant(torch._foreach_zero_)}({unused})")
     outputs, losses = results
     source.add(f"return {source.text(outputs)}, {'None' if losses is None else source.text(losses)}")
     return source.function([source.text(slot) for slot in batch])

@@ -5,6 +5,9 @@ Operands are slots: the batch, the weights, other tensors of the module (constan
 
 A step whose course depends on values cannot be recorded: it would repeat what the first batch asked for. Whatever reads
 a value (item, tolist, a branch on a tensor) or makes a shape from values (nonzero, a boolean index) ends the attempt.
+
+A forward's Python code runs when it is recorded, not in every step: what it prints, it prints once. What cannot be seen
+is a forward that depends on a global of its file that changes.
 """
 
 from __future__ import annotations

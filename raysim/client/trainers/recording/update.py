@@ -37,11 +37,15 @@ class Product:
 
 @dataclass(frozen=True)
 class WeightUpdates:
-    """What to write: products inside of the program, and the other gradients, by the weight's index, at its end."""
+    """What to write: products inside of the program, and the other gradients, by the weight's index, at its end.
+
+    unused: indices of the weights that the loss does not depend on.
+    """
 
     ops: tuple[Op, ...]
     products: tuple[Product, ...]
     rest: Mapping[int, Slot]
+    unused: tuple[int, ...]
 
 
 def updates(
@@ -107,7 +111,8 @@ def updates(
         for index, (product, turn) in found.items()
     )
     rest = {i: slot for i, slot in enumerate(gradients) if slot is not None and i not in found}
-    return WeightUpdates(tuple(kept_ops), products, rest)
+    unused = tuple(i for i, slot in enumerate(gradients) if slot is None)
+    return WeightUpdates(tuple(kept_ops), products, rest, unused)
 
 
 def into(weight: Tensor, turned: bool) -> Tensor:
