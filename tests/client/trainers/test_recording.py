@@ -99,6 +99,13 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
 }
 
 
+RULES: list[dict[str, Any]] = [
+    {},
+    {"optimizer": {"momentum": 0.5, "weight_decay": 0.1}},
+    {"optimizer": {"name": "adam", "eps": 0.1}},
+]
+
+
 def trained(
     trainer: str, factory: Callable[[], nn.Module], work: dict[str, Any], precision: Any = "float32"
 ) -> tuple[OneByOne, list[tuple[Tensor, Tensor, Tensor]]]:
