@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from raysim.models.vectors import zeros
+from raysim.models import vectors
 from raysim.server.clipping import UNTOUCHED, Judged
 from raysim.server.sums import Fact, Sums
 
@@ -61,12 +61,14 @@ class Accumulator:
         num_labels: int = 0,
         changes_dtype: torch.dtype | None = None,
     ) -> None:
-        self._delta = zeros(num_params, torch.float64, device)
+        # Made by the first update, which is written where zeros would be.
+        self._delta: Tensor | None = None
+        self._num_params, self._device = num_params, device
         self._buffers = torch.zeros(num_buffers, dtype=torch.float64, device=device)
         self._counters = torch.full((num_counters,), torch.iinfo(torch.int64).min, device=device)
         self._squared_norms = torch.zeros(num_groups, dtype=torch.float64, device=device)
-        self._units = zeros(num_params if unit_dtype else 0, unit_dtype or torch.float32, device)
-        self._changes = zeros(num_params if changes_dtype else 0, changes_dtype or torch.float32, device)
+        self._units = vectors.zeros(num_params if unit_dtype else 0, unit_dtype or torch.float32, device)
+        self._changes = vectors.zeros(num_params if changes_dtype else 0, changes_dtype or torch.float32, device)
         self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
         self._weight = self._norm = self._squared_norm = self._loss = self._correct = 0.0
         self._clients = self._moving = self._examples = self._seen = self._steps = 0
@@ -108,7 +110,12 @@ class Accumulator:
             )
         weights = [client.weight * client.count for client in included]
         scales = [client.judged.scale / client.divisor for client in included]
-        _add_rows(self._delta, [w * s for w, s in zip(weights, scales, strict=True)], deltas)
+        factors = [w * s for w, s in zip(weights, scales, strict=True)]
+        if self._delta is None and len(factors) == 1 and _in_pieces(deltas):
+            self._delta = _first_row(factors[0], deltas[0])
+        else:
+            self._delta = self._sum_of_updates()
+            _add_rows(self._delta, factors, deltas)
         if squared_norms is not None:
             _add_rows(self._squared_norms, [w * s**2 for w, s in zip(weights, scales, strict=True)], squared_norms)
         # Most models have neither: an empty addition costs as much as a small one.
@@ -122,6 +129,9 @@ class Accumulator:
             _add_rows(self._units, [c / n if n else 0.0 for c, n in zip(counts, norms, strict=True)], deltas)
         for client, weight, norm in zip(included, weights, norms, strict=True):
             self._count(client, weight, norm)
+
+    def _sum_of_updates(self) -> Tensor:
+        return vectors.zeros(self._num_params, torch.float64, self._device) if self._delta is None else self._delta
 
     def _count(self, client: Contribution, weight: float, norm: float) -> None:
         count, judged = client.count, client.judged
@@ -157,7 +167,7 @@ class Accumulator:
         return Sums(
             weight=self._weight,
             normaliser=self._normaliser,
-            delta=self._delta,
+            delta=self._sum_of_updates(),
             buffers=self._buffers,
             counters=self._counters,
             squared_norms=self._squared_norms,
@@ -198,13 +208,26 @@ def empty(
     return accumulator.total()
 
 
+def _in_pieces(rows: Tensor) -> bool:
+    """Whether a row is so long that it is better converted piece by piece, in the cache."""
+    return not rows.is_cuda and rows.shape[1] > PIECE
+
+
+def _first_row(coefficient: float, row: Tensor) -> Tensor:
+    """0 + c row in float64, to the bit: the sum has no negative zeros."""
+    total = vectors.empty(row.shape, torch.float64, row.device)
+    for piece, part in zip(total.split(PIECE), row.split(PIECE), strict=True):
+        piece.copy_(part).mul_(coefficient).add_(0.0)
+    return total
+
+
 def _add_rows(total: Tensor, coefficients: Sequence[float], rows: Tensor) -> None:
     """total <- total + sum_i c_i rows_i, in the dtype of `total`: (P,), k numbers, (k, P)."""
     if len(coefficients) == 1:
-        if rows.dtype == total.dtype or rows.is_cuda or len(total) <= PIECE:
+        if rows.dtype == total.dtype or not _in_pieces(rows):
             total.add_(rows[0], alpha=coefficients[0])
             return
-        # Converted piece by piece in the cache: an addition that converts as it reads takes four times as long.
+        # An addition that converts as it reads takes four times as long.
         for piece, part in zip(total.split(PIECE), rows[0].split(PIECE), strict=True):
             piece.add_(part.to(total.dtype), alpha=coefficients[0])
         return
