@@ -175,7 +175,7 @@ OWN_STEP: list[dict[str, Any]] = [
     {"name": "scaffold_m", "exact": True},
     *({"name": name, **base} for name in ("mime", "mimelite") for base in BASES),
 ]
-TRAINERS = ("one_by_one", "fused", "stacked", "vmap", "compiled")
+TRAINERS = ("one_by_one", "recorded", "fused", "stacked", "vmap", "compiled")
 
 
 def follow(steps: Any, page: Page, rtol: float = 1e-9, atol: float = 1e-12) -> None:
@@ -278,7 +278,7 @@ def test_the_gradient_at_x_has_the_masks_of_the_gradient_at_y(correction: dict[s
         train={str(i): (rng.normal(size=(n, 1, 8, 8)), rng.integers(0, 4, n)) for i, n in enumerate([5, 9, 4])}
     )
     made = []
-    for trainer in ("one_by_one", "fused", "stacked"):
+    for trainer in ("one_by_one", "recorded", "fused", "stacked"):
         exp = experiment(
             rounds=2,
             model={"name": "cnn"},

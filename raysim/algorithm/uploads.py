@@ -20,10 +20,10 @@ from raysim.client.trainer import Client
 from raysim.data.field import label_counts
 from raysim.models.layout import Layout
 from raysim.models.model import Model, Weights
+from raysim.models.vectors import group_norms
 from raysim.server.accumulator import Accumulator, Contribution
 from raysim.server.aggregators import fednova
 from raysim.server.section import ServerSection
-from raysim.server.vectors import group_norms
 from raysim.server.weighting import ClientFacts, weight
 
 
@@ -154,7 +154,7 @@ def empty_sums(
         len(weights.counters),
         len(model.params.names),
         params.device,
-        params.dtype if server.diagnostics.cosine else None,
+        params.dtype if server.diagnostics.sums_units(len(params)) else None,
         num_labels,
         params.dtype if correction.sent.sums_changes else None,
     )

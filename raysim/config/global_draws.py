@@ -33,6 +33,17 @@ def draws() -> Iterator[Callable[[], bool]]:
         torch.set_rng_state(of_torch)
 
 
+@contextmanager
+def python_draws() -> Iterator[Callable[[], bool]]:
+    """The same for the generators of Python and NumPy alone; they are put back too."""
+    python, numpy = random.getstate(), _numpy()
+    try:
+        yield lambda: random.getstate() != python or _numpy() != numpy
+    finally:
+        random.setstate(python)
+        np.random.set_state((numpy[0], np.frombuffer(numpy[1], np.uint32), *numpy[2:]))
+
+
 def _numpy() -> Any:
     state: Any = np.random.get_state()
     kind, keys, *others = state

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from raysim.models.vectors import empty
+
 
 def pack(record: Any) -> Any:
     """Return (type, fields) of a record, (Tensor, array over the same memory) of a tensor, (dict, items) of tensors by
@@ -31,7 +33,7 @@ def unpack(packed: Any) -> Any:
         return packed
     kind, content = packed
     if kind is Tensor:
-        tensor = torch.empty(content.shape, dtype=_DTYPES[content.dtype.name])
+        tensor = empty(content.shape, _DTYPES[content.dtype.name], torch.device("cpu"))
         np.copyto(tensor.numpy(), content)
         return tensor
     if kind is dict:

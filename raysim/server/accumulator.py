@@ -9,11 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from raysim.models import vectors
 from raysim.server.clipping import UNTOUCHED, Judged
 from raysim.server.sums import Fact, Sums
 
 BLOCK = 1 << 22
 """Numbers that are converted to float64 at a time: 32 MB."""
+
+PIECE = 1 << 16
+"""The same, of a single row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +61,14 @@ class Accumulator:
         num_labels: int = 0,
         changes_dtype: torch.dtype | None = None,
     ) -> None:
-        self._delta = torch.zeros(num_params, dtype=torch.float64, device=device)
+        # Made by the first update, which is written where zeros would be.
+        self._delta: Tensor | None = None
+        self._num_params, self._device = num_params, device
         self._buffers = torch.zeros(num_buffers, dtype=torch.float64, device=device)
         self._counters = torch.full((num_counters,), torch.iinfo(torch.int64).min, device=device)
         self._squared_norms = torch.zeros(num_groups, dtype=torch.float64, device=device)
-        self._units = torch.zeros(num_params if unit_dtype else 0, dtype=unit_dtype, device=device)
-        self._changes = torch.zeros(num_params if changes_dtype else 0, dtype=changes_dtype, device=device)
+        self._units = vectors.zeros(num_params if unit_dtype else 0, unit_dtype or torch.float32, device)
+        self._changes = vectors.zeros(num_params if changes_dtype else 0, changes_dtype or torch.float32, device)
         self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
         self._weight = self._norm = self._squared_norm = self._fourth_power = self._loss = self._correct = 0.0
         self._clients = self._moving = self._held = self._seen = self._steps = 0
@@ -104,7 +110,12 @@ class Accumulator:
             )
         weights = [client.weight * client.count for client in included]
         scales = [client.judged.scale / client.divisor for client in included]
-        _add_rows(self._delta, [w * s for w, s in zip(weights, scales, strict=True)], deltas)
+        factors = [w * s for w, s in zip(weights, scales, strict=True)]
+        if self._delta is None and len(factors) == 1 and _in_pieces(deltas):
+            self._delta = _first_row(factors[0], deltas[0])
+        else:
+            self._delta = self._sum_of_updates()
+            _add_rows(self._delta, factors, deltas)
         if squared_norms is not None:
             _add_rows(self._squared_norms, [w * s**2 for w, s in zip(weights, scales, strict=True)], squared_norms)
         # Most models have neither: an empty addition costs as much as a small one.
@@ -118,6 +129,9 @@ class Accumulator:
             _add_rows(self._units, [c / n if n else 0.0 for c, n in zip(counts, norms, strict=True)], deltas)
         for client, weight, norm in zip(included, weights, norms, strict=True):
             self._count(client, weight, norm)
+
+    def _sum_of_updates(self) -> Tensor:
+        return vectors.zeros(self._num_params, torch.float64, self._device) if self._delta is None else self._delta
 
     def _count(self, client: Contribution, weight: float, norm: float) -> None:
         count, judged = client.count, client.judged
@@ -154,7 +168,7 @@ class Accumulator:
         return Sums(
             weight=self._weight,
             normaliser=self._normaliser,
-            delta=self._delta,
+            delta=self._sum_of_updates(),
             buffers=self._buffers,
             counters=self._counters,
             squared_norms=self._squared_norms,
@@ -196,10 +210,28 @@ def empty(
     return accumulator.total()
 
 
+def _in_pieces(rows: Tensor) -> bool:
+    """Whether a row is so long that it is better converted piece by piece, in the cache."""
+    return not rows.is_cuda and rows.shape[1] > PIECE
+
+
+def _first_row(coefficient: float, row: Tensor) -> Tensor:
+    """0 + c row in float64, to the bit: the sum has no negative zeros."""
+    total = vectors.empty(row.shape, torch.float64, row.device)
+    for piece, part in zip(total.split(PIECE), row.split(PIECE), strict=True):
+        piece.copy_(part).mul_(coefficient).add_(0.0)
+    return total
+
+
 def _add_rows(total: Tensor, coefficients: Sequence[float], rows: Tensor) -> None:
     """total <- total + sum_i c_i rows_i, in the dtype of `total`: (P,), k numbers, (k, P)."""
     if len(coefficients) == 1:
-        total.add_(rows[0], alpha=coefficients[0])
+        if rows.dtype == total.dtype or not _in_pieces(rows):
+            total.add_(rows[0], alpha=coefficients[0])
+            return
+        # An addition that converts as it reads takes four times as long.
+        for piece, part in zip(total.split(PIECE), rows[0].split(PIECE), strict=True):
+            piece.add_(part.to(total.dtype), alpha=coefficients[0])
         return
     block = max(1, BLOCK // rows.shape[1])
     for first in range(0, len(coefficients), block):

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from raysim.models.layout import Layout
+from raysim.models.vectors import group_norms
 from raysim.server.sums import Sums
-from raysim.server.vectors import group_norms
 
 
 class Agreement(NamedTuple):

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from raysim.config.section import Section
-from raysim.server.vectors import squared_norm
+from raysim.models.vectors import squared_norm
+
+MOST_WITH_COSINE = 4_000_000
+"""Parameters up to which "auto" computes the mean cosine: beyond it, unit updates are a noticeable part of a round."""
 
 
 class Diagnostics(Section):
     """Costly measurements of a round."""
 
-    cosine: bool = Field(
-        True, description="Mean pairwise cosine similarity; its sum of unit updates doubles what workers send back."
+    cosine: bool | Literal["auto"] = Field(
+        "auto",
+        description=(
+            "Mean pairwise cosine similarity, for which workers also send a sum of unit updates, half as long as the "
+            'sum of updates. "auto": of models of at most 4 million parameters.'
+        ),
     )
     labels: bool = Field(
         False, description="Similarity of the cohort's label distribution to all clients', whose labels are read first."
@@ -28,6 +36,10 @@ class Diagnostics(Section):
             "costs N / M rounds. Absent: none."
         ),
     )
+
+    def sums_units(self, num_params: int) -> bool:
+        """Return whether unit updates of so many numbers are summed, for the mean cosine."""
+        return num_params <= MOST_WITH_COSINE if self.cosine == "auto" else self.cosine
 
 
 def mean_cosine_similarity(unit_sum: Tensor, moving: int, clients: int) -> float | None:

@@ -18,15 +18,16 @@ from torch import Tensor
 from raysim.config.user_call import called
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
+from raysim.models.vectors import group_norms, squared_norm
 from raysim.server import diagnostics, glad, ledger
 from raysim.server.agreement import Agreement, agreement, similarity
 from raysim.server.clipping import AdaptiveClip, Limits, follow, initial
 from raysim.server.optimizers import choice as optimizers
 from raysim.server.optimizers.optimizer import Descent
+from raysim.server.pseudo_gradient import pseudo_gradient
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
 from raysim.server.sums import Sums
-from raysim.server.vectors import group_norms, pseudo_gradient, squared_norm
 
 Metrics = dict[str, float | None]
 """A figure is None if it is not defined for the round."""
@@ -166,7 +167,7 @@ def _sizes(section: ServerSection, sums: Sums, agreed: Agreement) -> Metrics:
         metrics["clipped_fraction"] = 1 - sums.within_clip / sums.clients
     if section.zeroing:
         metrics["zeroed_fraction"] = sums.zeroed / sums.clients
-    if section.diagnostics.cosine:
+    if section.diagnostics.sums_units(len(sums.delta)):
         metrics["mean_cosine_similarity"] = diagnostics.mean_cosine_similarity(sums.units, sums.moving, sums.clients)
     return metrics
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from raysim.models.vectors import fresh
+
 
 class Fact(NamedTuple):
     """What is known of one update: the client's position and w_i; its mean loss over all local batches, |delta_i|, its
@@ -102,5 +104,9 @@ def add(left: Sums, right: Sums) -> Sums:
 
 
 def _added(left: Sums, right: Sums) -> Sums:
-    values = {f.name: getattr(left, f.name) + getattr(right, f.name) for f in fields(Sums) if f.name != "counters"}
-    return Sums(**values, counters=torch.maximum(left.counters, right.counters))
+    values = {f.name: _plus(getattr(left, f.name), getattr(right, f.name)) for f in fields(Sums)}
+    return Sums(**values | {"counters": torch.maximum(left.counters, right.counters)})
+
+
+def _plus(left: Any, right: Any) -> Any:
+    return torch.add(left, right, out=fresh(left)) if isinstance(left, Tensor) else left + right

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -11,6 +12,7 @@ from ray._private import ray_constants
 from ray._private.node import Node
 
 from raysim.engine.on_ray.cluster import joining
+from raysim.engine.on_ray.cluster.cluster import connected
 
 
 def choices() -> list[Any]:
@@ -39,3 +41,18 @@ def test_a_cluster_that_is_there_is_joined_with_nothing_changed(monkeypatch: pyt
     monkeypatch.setattr(ray, "init", lambda **settings: during.extend(choices()))
     joining.init("auto")
     assert during == before
+
+
+@pytest.mark.parametrize(("address", "niceness"), [(None, "0"), ("auto", None)])
+def test_workers_of_a_ray_of_ones_own_are_as_nice_as_the_script(
+    address: str | None, niceness: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    # Set first, so that the variable is put back behind the test.
+    monkeypatch.setenv("RAY_worker_niceness", "")
+    monkeypatch.delenv("RAY_worker_niceness")
+    monkeypatch.setattr(ray, "init", lambda **settings: seen.append(os.environ.get("RAY_worker_niceness")))  # noqa: SIM112
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with connected(address):
+        pass
+    assert seen == [niceness]

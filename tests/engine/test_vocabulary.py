@@ -54,5 +54,5 @@ def test_of_data_from_a_script_nothing_is_known(news: dict[str, Any], experiment
         resolve(experiment(cohort=ONE, data=news, model=SMALL), dataset=data)
     assert (
         resolve(experiment(cohort=ONE, data=news, model={**SMALL, "vocabulary": 4}), dataset=data).choice.trainer
-        == "one_by_one"
+        == "recorded"
     )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import raysim
 from raysim.server import ledger
-from raysim.server.diagnostics import dispersion, label_similarity, mean_cosine_similarity
+from raysim.server.diagnostics import Diagnostics, dispersion, label_similarity, mean_cosine_similarity
 
 Make = Callable[..., raysim.Experiment]
 
@@ -45,6 +45,12 @@ def test_dispersion_is_that_of_squared_norms() -> None:
     assert dispersion(1.0 + 4.0, 1.0 + 16.0, 2) == pytest.approx(0.6)
     assert dispersion(0.0, 0.0, 3) == 0
     assert dispersion(1e200, math.inf, 3) is None
+
+
+def test_by_default_large_models_leave_the_cosine_out() -> None:
+    assert [Diagnostics().sums_units(n) for n in (10, 4_000_000, 4_000_001)] == [True, True, False]
+    assert Diagnostics(cosine=True).sums_units(10**9)
+    assert not Diagnostics(cosine=False).sums_units(10)
 
 
 def test_label_similarity_is_a_cosine() -> None:

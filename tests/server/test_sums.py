@@ -6,13 +6,14 @@ from dataclasses import fields, replace
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysim.server import accumulator
 from raysim.server import sums as sums_module
-from raysim.server.accumulator import Accumulator, Contribution, empty
+from raysim.server.accumulator import PIECE, Accumulator, Contribution, empty
 from raysim.server.sums import Fact, Sums, add, on_cpu
 
 # Integers small enough that float64 adds them without rounding: the laws then hold to the last bit.
@@ -159,3 +160,23 @@ def test_where_the_device_has_no_memory_left_sums_are_added_on_the_host(a: Sums,
     with mock.patch.object(sums_module, "_added", full_once):
         assert equal(add(a, b), added(a, b))
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("coefficients", [(50.0,), (1 / 3, -3.7), (0.0, 2.0)])
+def test_long_updates_are_added_up_to_the_bits_of_one_addition(coefficients: tuple[float, ...]) -> None:
+    numbers = 2 * PIECE + 5
+    accumulator = Accumulator(numbers, 0, 0, 1, torch.device("cpu"), torch.float32)
+    wanted = torch.zeros(numbers, dtype=torch.float64)
+    for index, weight in enumerate(coefficients):
+        delta = torch.randn(1, numbers, generator=torch.Generator().manual_seed(index))
+        delta[0, :: index + 3] = -0.0
+        client = Contribution(weight, held=1, squared_norm=1.0, seen=1, loss=1.0, correct=0.0)
+        accumulator.include([client], delta)
+        wanted.add_(delta[0], alpha=weight)
+    got = accumulator.total().delta
+    # As integers: 0 and -0 differ.
+    assert torch.equal(got.view(torch.int64), wanted.view(torch.int64))
+
+
+def test_sums_of_nobody_are_zeros_however_long() -> None:
+    assert not Accumulator(2 * PIECE, 0, 0, 1, torch.device("cpu")).total().delta.count_nonzero()

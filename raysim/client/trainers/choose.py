@@ -7,6 +7,7 @@ of device and whether there is a C compiler, are resolved once before anything s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,7 +23,7 @@ from raysim.models import task as tasks
 from raysim.models.lstm import Lstm
 from raysim.models.task import Task
 
-TrainerName = Literal["one_by_one", "fused", "stacked", "vmap", "compiled"]
+TrainerName = Literal["one_by_one", "recorded", "fused", "stacked", "vmap", "compiled"]
 Precision = Literal["float32", "tf32", "bf16"]
 
 TINY = 50_000
@@ -135,7 +136,13 @@ class TrainingConditions:
         return self.batch_size != "full" and self.batch_size <= FEW_ROWS
 
 
-def choose(given: TrainingConditions, module: nn.Module, task: Task, objective: str | None = None) -> TrainerChoice:
+def choose(
+    given: TrainingConditions,
+    module: nn.Module,
+    task: Task,
+    objective: str | None = None,
+    not_recorded: Callable[[], str | None] = lambda: None,
+) -> TrainerChoice:
     """Resolve what the experiment leaves open, and refuse what cannot be had.
 
     Args:
@@ -143,6 +150,7 @@ def choose(given: TrainingConditions, module: nn.Module, task: Task, objective: 
         module: as the factory makes it.
         task: losses and hits.
         objective: why an objective needs the module, so that the task's losses do not say what clients minimise.
+        not_recorded: returns why the module's local step cannot be recorded, None where it can; called only if asked.
 
     Raises:
         ExperimentError: bf16 or tf32 with float64 weights; tf32 without a card.
@@ -160,10 +168,13 @@ def choose(given: TrainingConditions, module: nn.Module, task: Task, objective: 
     needs_module = None if objective is None else f"objective= {objective}, so it needs the module and autograd"
     name: TrainerName
     if given.trainer == "auto":
-        name, why = ("one_by_one", needs_module) if needs_module else _best(given, module, task, numbers)
+        if needs_module:
+            name, why = "one_by_one", needs_module
+        else:
+            name, why = _best(given, module, task, numbers, not_recorded)
     elif needs_module and given.trainer != "one_by_one":
         raise ModelError(f"engine.trainer = {given.trainer!r} cannot be used: {needs_module}: take 'one_by_one'.")
-    elif reason := _obstacle(given.trainer, given, module, task):
+    elif reason := _obstacle(given.trainer, given, module, task, not_recorded):
         raise ModelError(f"engine.trainer = {given.trainer!r} cannot be used: {reason}.")
     else:
         name, why = given.trainer, "the experiment asks for it"
@@ -174,9 +185,17 @@ def choose(given: TrainingConditions, module: nn.Module, task: Task, objective: 
     return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why)
 
 
-def _best(given: TrainingConditions, module: nn.Module, task: Task, numbers: int) -> tuple[TrainerName, str]:
+def _best(
+    given: TrainingConditions,
+    module: nn.Module,
+    task: Task,
+    numbers: int,
+    not_recorded: Callable[[], str | None],
+) -> tuple[TrainerName, str]:
     if obstacle := _not_fused(module):
-        return "one_by_one", obstacle
+        if missing := _not_recorded(given, not_recorded):
+            return "one_by_one", f"{obstacle}; its local step is not recorded either: {missing}"
+        return "recorded", f"{obstacle}, but its local step can be recorded"
     is_tiny = numbers <= (TINY_RECURRENT if any(isinstance(child, Lstm) for child in module.modules()) else TINY)
     is_small = is_tiny or (numbers <= MOST_COMPILED and given.has_few_rows and given.threads == 1)
     lacking = ""
@@ -190,11 +209,19 @@ def _best(given: TrainingConditions, module: nn.Module, task: Task, numbers: int
     return "fused", f"{numbers:,} numbers a client, and every layer has a hand-written backward{lacking}"
 
 
-def _obstacle(trainer: TrainerName, given: TrainingConditions, module: nn.Module, task: Task) -> str | None:
+def _obstacle(
+    trainer: TrainerName,
+    given: TrainingConditions,
+    module: nn.Module,
+    task: Task,
+    not_recorded: Callable[[], str | None],
+) -> str | None:
     """Why the trainer cannot be had, or None. A user's module is looked into only where the trainer does."""
     match trainer:
         case "one_by_one":
             return None
+        case "recorded":
+            return _not_recorded(given, not_recorded)
         case "fused":
             return _not_fused(module)
         case "stacked":
@@ -218,6 +245,12 @@ def _sizes(trainer: TrainerName, numbers: int, device_kind: str) -> tuple[int, i
     # A call costs about a millisecond of every worker's time: a chunk should hold fifty times that.
     usual, least_chunks = (32, 8) if numbers <= TINY else (16, 8) if numbers <= SMALL else (4, 16)
     return usual, usual, least_chunks
+
+
+def _not_recorded(given: TrainingConditions, not_recorded: Callable[[], str | None]) -> str | None:
+    if given.batch_size == "full":
+        return "with client.batch_size = 'full' every client's batch has a shape of its own"
+    return not_recorded()
 
 
 def _not_fused(module: nn.Module) -> str | None:

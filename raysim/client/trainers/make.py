@@ -14,6 +14,7 @@ from raysim.client.objective import LocalObjective
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Trainer
+from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.choose import Precision, TrainerChoice
 from raysim.client.trainers.compiled import Compiled, CompiledNetwork
 from raysim.client.trainers.cuda_graphs import on_card
@@ -55,9 +56,10 @@ def make(
         ResourceError: this machine lacks what the trainer needs.
     """
     rule = rule_for(section, sums_gradients, product_makes_step=choice.trainer != "vmap", layout=model.params)
-    products = torch.bfloat16 if precision == "bf16" else like.params.dtype
-    if choice.trainer == "one_by_one":
-        return OneByOne(model, like, task, rule, products, objective)
+    products = _products(precision, like)
+    if choice.trainer in ("one_by_one", "recorded"):
+        full = section.batch_size if choice.trainer == "recorded" and section.batch_size != "full" else None
+        return OneByOne(model, like, task, rule, products, objective, full)
     if choice.trainer == "vmap":
         return Vmap(model, like, task, rule, products)
     layers = recognise(model.module())
@@ -74,6 +76,19 @@ def make(
         return Fused(layers, task, rule, products, lambda plain: CompiledNetwork(kernel, like))
     record = on_card if cuda_graphs and like.params.is_cuda else None
     return Stacked(layers, model, task, rule, products, record)
+
+
+def recording_obstacle(
+    model: Model, like: Weights, task: Task, precision: Precision, x: Tensor, y: Tensor
+) -> str | None:
+    """Why the model's local step on this batch cannot be recorded; None where it can."""
+    bound = BoundModule(model, like, task, _products(precision, like), plain=False)
+    bound.load(like)
+    return bound.recording_obstacle(x, y)
+
+
+def _products(precision: Precision, like: Weights) -> torch.dtype:
+    return torch.bfloat16 if precision == "bf16" else like.params.dtype
 
 
 def _kernel(layers: Recognised, model: Model, like: Weights, task: Task) -> Kernel:

@@ -1,25 +1,25 @@
-"""One client after another, in place on a flat parameter buffer, gradients by autograd: the trainer for any module.
+"""One client after another, in place on a flat parameter buffer: the trainer for any module.
 
 Nothing is created per client or per local step but the activations: loading the model is one copy, the delta one
-subtraction, a plain SGD step one fused update of views.
+subtraction. The gradient is autograd's. Where the local step of a batch's shape can be recorded ("recorded"), its
+operators are called again without autograd, and products make plain SGD's step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from raysim.client import dropout
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.trainer import Client, Updates
+from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.local_steps import LocalSteps, StepRule
 from raysim.client.trainers.scores import Scores
-from raysim.client.trainers.watched import Watched, versions
-from raysim.models.model import Model, Weights, bind
+from raysim.client.trainers.watched import versions
+from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
 
@@ -33,6 +33,7 @@ class OneByOne:
         rule: what is done to a gradient, and the optimizer.
         precision: dtype of products, by torch.autocast where it is not that of `like`.
         objective: stands in for the task's losses.
+        recorded_batch: examples of a full batch, where local steps are recorded; None: they are not.
     """
 
     trains_together = False
@@ -45,16 +46,17 @@ class OneByOne:
         rule: StepRule,
         precision: torch.dtype,
         objective: LocalObjective | None = None,
+        recorded_batch: int | None = None,
     ) -> None:
         self._task = task
         self._rule = rule
         self._model, self._objective = model, objective
-        self._precision = None if precision == like.params.dtype else precision
-        self._own = _Bound(model, like, objective, self._precision)
-        self._anchor = _Bound(model, like, objective, self._precision) if rule.anchored else None
-        self._gradient = torch.zeros_like(like.params)
-        self._gradients = list(model.params.views(self._gradient).values())
-        self._even: dict[int, Tensor] = {}
+
+        def bound(plain: bool) -> BoundModule:
+            return BoundModule(model, like, task, precision, plain, objective, recorded_batch)
+
+        self._own = bound(rule.plain)
+        self._anchor = bound(plain=False) if rule.anchored else None
 
     def train(
         self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
@@ -63,47 +65,61 @@ class OneByOne:
         for client in clients:
             yield self._train_one(broadcast, client, lr, start)
 
+    @torch.no_grad()
     def _train_one(self, broadcast: Weights, client: Client, lr: float, start: Mapping[str, Tensor] | None) -> Updates:
         own, anchor = self._own, self._anchor
-        weights = own.load(broadcast)
-        # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
-        device = client.x.device
-        _start_generators(client.key, device)
+        own.load(broadcast)
+        if anchor is not None:
+            anchor.load(broadcast)
+        lengths = [stop - first for first, stop in pairwise(client.batches.bounds)]
         x, y = client.visits()
-        bounds = client.batches.bounds
-        keys = dropout.keys([client.key], client.batches.num_steps, len(own.dropouts), device)
-        scores = Scores(self._task, y)
-        into = weights.params if self._rule.plain else self._gradient
-        anchor_gradient = None if anchor is None else anchor.load(broadcast).params.new_zeros(weights.params.shape)
-        steps = LocalSteps(self._rule, weights.params, into, anchor_gradient, broadcast.params, [client], lr, start)
-        received, before = Received(self._model, broadcast), versions(y, broadcast.params)
-        for step, (first, stop) in enumerate(pairwise(bounds)):
-            batch = x[first:stop], y[first:stop], keys[:, step, 0], self._at(client, step, received)
-            if anchor is not None and anchor_gradient is not None:
+        batches = x.split_with_sizes(lengths), y.split_with_sizes(lengths)
+        # Recorded steps are quicker without what torch notes for autograd.
+        recorded = own.record(*batches) and (anchor is None or anchor.record(*batches))
+        with torch.inference_mode(recorded):
+            return self._train_on(*batches, y, broadcast, client, lr, start)
+
+    def _train_on(
+        self,
+        x: Sequence[Tensor],
+        y: Sequence[Tensor],
+        targets: Tensor,
+        broadcast: Weights,
+        client: Client,
+        lr: float,
+        start: Mapping[str, Tensor] | None,
+    ) -> Updates:
+        """Train on batches x, y from the broadcast, which is loaded; `targets` are all of y."""
+        own, anchor, device = self._own, self._anchor, client.x.device
+        weights = own.weights
+        # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
+        _start_generators(client.key, device)
+        scores = Scores(self._task, targets)
+        anchored = None if anchor is None else anchor.gradient
+        steps = LocalSteps(self._rule, weights.params, own.gradient, anchored, broadcast.params, [client], lr, start)
+        alpha, acts = steps.alpha, steps.acts
+        received, before = Received(self._model, broadcast), versions(targets, broadcast.params)
+        for step, (batch, wanted, keys) in enumerate(zip(x, y, own.keys_of(client), strict=True)):
+            if anchor is not None:
                 # The same draws for both: the generators are put back to where they were.
                 with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-                    made, _, _ = self._gradients_of(anchor, *batch)
-                torch._foreach_copy_(anchor.views(anchor_gradient), made)
-                batch = *batch[:3], self._at(client, step, received)
-            made, outputs, losses = self._gradients_of(own, *batch)
-            with torch.no_grad():
-                if self._rule.plain:
-                    torch._foreach_add_(own.params, made, alpha=steps.alpha)
-                else:
-                    torch._foreach_copy_(self._gradients, made)
+                    anchor.differentiate(batch, wanted, keys, 1.0, self._at(client, step, received))
+            at = self._at(client, step, received)
+            scores.keep(*own.differentiate(batch, wanted, keys, alpha, at))
+            if acts:
                 steps.step()
-            scores.keep(outputs, losses)
-        if self._objective is not None and versions(y, broadcast.params) != before:
+        if self._objective is not None and versions(targets, broadcast.params) != before:
             raise ValueError("objective= wrote to y or at.broadcast, which are not to be written to.")
         loss, correct = scores.totals()
         delta = weights.params.sub_(broadcast.params)
+        seen = (client.batches.bounds[-1],)
         return Updates(
             delta[None],
             weights.buffers[None],
             weights.counters[None],
             loss,
             correct,
-            (bounds[-1],),
+            seen,
             steps.mean_gradients(),
         )
 
@@ -112,65 +128,6 @@ class OneByOne:
             return None
         assert client.at is not None
         return ObjectiveAt(client.at, client.position, step, self._objective.constants, received, client.x.device)
-
-    def _gradients_of(
-        self, bound: _Bound, x: Tensor, y: Tensor, keys: Tensor, at: ObjectiveAt | None
-    ) -> tuple[tuple[Tensor, ...], Tensor | None, Tensor]:
-        """Gradients of the batch's mean loss by parameter, outputs if there are any to score, and losses."""
-        for layer, key in zip(bound.dropouts, keys, strict=True):
-            layer.start(key)
-        outputs: Tensor | None
-        if at is None or bound.watched is None:
-            with self._autocast(x.device):
-                outputs = bound.module(x)
-            outputs = outputs.to(self._gradient.dtype)
-            losses, outputs = self._task.losses(outputs, y), outputs.detach()
-        else:
-            losses, outputs = bound.watched.losses(x, y, at)
-        # The gradient of the mean, without a node for it.
-        made = torch.autograd.grad(losses, bound.parameters, self._shares(losses), materialize_grads=True)
-        return made, outputs, losses.detach()
-
-    def _shares(self, losses: Tensor) -> Tensor:
-        """1 / b for each of b losses."""
-        batch = len(losses)
-        if batch not in self._even:
-            self._even[batch] = losses.detach().new_full(losses.shape, 1 / batch)
-        return self._even[batch]
-
-    def _autocast(self, device: torch.device) -> AbstractContextManager[object]:
-        if self._precision is None:
-            return nullcontext()
-        return torch.autocast(device.type, self._precision)
-
-
-class _Bound:
-    """A module in training mode over weights of its own; `watched`: the objective over it, if there is one."""
-
-    def __init__(
-        self, model: Model, like: Weights, objective: LocalObjective | None, precision: torch.dtype | None
-    ) -> None:
-        self._weights = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
-        self._layout = model.params
-        self.module = bind(model, self._weights, like.params.device).train()
-        self.dropouts = dropout.address(self.module, like.params)
-        dtype = like.params.dtype
-        self.watched = None if objective is None else Watched(objective, self.module, precision, dtype)
-        trained = model.params.views(self._weights.params)
-        named = dict(self.module.named_parameters())
-        self.parameters = [named[name] for name in trained]
-        self.params = list(trained.values())
-
-    def load(self, broadcast: Weights) -> Weights:
-        """Copy the values in, and return where they lie."""
-        self._weights.params.copy_(broadcast.params)
-        self._weights.buffers.copy_(broadcast.buffers)
-        self._weights.counters.copy_(broadcast.counters)
-        return self._weights
-
-    def views(self, flat: Tensor) -> list[Tensor]:
-        """The parameters' places in a flat vector."""
-        return list(self._layout.views(flat).values())
 
 
 def _start_generators(key: int, device: torch.device) -> None:

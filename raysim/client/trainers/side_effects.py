@@ -29,29 +29,72 @@ RECORDS = (Namespace, SimpleNamespace)
 def by(module: nn.Module) -> Any:
     """What the module and those inside hold, to be compared with `==`. What cannot be looked into, as an iterator
     or an object of a class of one's own cannot, is unlike everything, itself included."""
-    return [_state(vars(child)) for child in module.modules()]
+    look = _Look(by_versions=True, into_objects=False)
+    return [look.state(vars(child)) for child in module.modules()]
 
 
-def _state(value: Any) -> Any:
-    if isinstance(value, PLAIN):
-        return value
-    if isinstance(value, Tensor):
-        return id(value), value._version
-    if isinstance(value, random.Random):
-        return value.getstate()
-    if isinstance(value, SAME):
-        return id(value)
-    if isinstance(value, FunctionType):
-        return id(value), [_state(cell.cell_contents) for cell in value.__closure__ or ()]
-    if isinstance(value, MethodType | BuiltinFunctionType):
-        # Of a generator's own `random`, say, what matters is the generator.
-        return value.__name__, _state(value.__self__)
-    if isinstance(value, dict):
-        return [(_state(key), _state(one)) for key, one in value.items()]
-    if isinstance(value, tuple | list):
-        return [_state(one) for one in value]
-    if isinstance(value, set | frozenset):
-        return set(value) if all(isinstance(one, PLAIN) for one in value) else object()
-    if isinstance(value, RECORDS) or is_dataclass(value):
-        return _state(vars(value)) if hasattr(value, "__dict__") else object()
-    return object()
+def held(module: nn.Module) -> Any:
+    """The same of the module alone, for whoever sees what is written to its tensors: these are compared by which one
+    it is, and objects of classes written in Python by what they hold."""
+    return _Look(by_versions=False, into_objects=True).state(vars(module))
+
+
+_WRITTEN_IN_PYTHON = 1 << 9
+"""CPython's flag of a class that a class statement made (Py_TPFLAGS_HEAPTYPE)."""
+
+
+class _Look:
+    """Looks into values.
+
+    by_versions: whether a tensor counts as changed when it was written to. into_objects: whether objects of classes
+    that nothing is known of are looked into.
+    """
+
+    def __init__(self, by_versions: bool, into_objects: bool) -> None:
+        self._by_versions, self._into_objects = by_versions, into_objects
+        self._open: set[int] = set()
+
+    def state(self, value: Any) -> Any:
+        """What is compared."""
+        if isinstance(value, PLAIN):
+            return value
+        if isinstance(value, Tensor):
+            return id(value), value._version if self._by_versions else None
+        if isinstance(value, random.Random):
+            return value.getstate()
+        if isinstance(value, SAME):
+            return id(value)
+        if isinstance(value, FunctionType):
+            return id(value), [self.state(cell.cell_contents) for cell in value.__closure__ or ()]
+        if isinstance(value, MethodType | BuiltinFunctionType):
+            # Of a generator's own `random`, say, what matters is the generator.
+            return value.__name__, self.state(value.__self__)
+        if isinstance(value, dict):
+            return [(self.state(key), self.state(one)) for key, one in value.items()]
+        if isinstance(value, tuple | list):
+            return [self.state(one) for one in value]
+        if isinstance(value, set | frozenset):
+            return set(value) if all(isinstance(one, PLAIN) for one in value) else object()
+        if isinstance(value, RECORDS) or is_dataclass(value):
+            return self.state(vars(value)) if hasattr(value, "__dict__") else object()
+        if self._into_objects and _is_open(value):
+            return self._object(value)
+        return object()
+
+    def _object(self, value: Any) -> Any:
+        if id(value) in self._open:
+            # It holds itself: what it holds is being looked at.
+            return id(value)
+        self._open.add(id(value))
+        try:
+            return id(value), self.state(vars(value))
+        finally:
+            self._open.remove(id(value))
+
+
+def _is_open(value: Any) -> bool:
+    """Whether all that the object holds is in its dictionary."""
+    classes = type(value).__mro__[:-1]
+    return hasattr(value, "__dict__") and all(
+        c.__flags__ & _WRITTEN_IN_PYTHON and not c.__dict__.get("__slots__") for c in classes
+    )

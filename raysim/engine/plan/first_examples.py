@@ -11,6 +11,7 @@ from raysim.client.augmentations import augment
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.client.trainers.make import make
+from raysim.client.trainers.make import recording_obstacle as obstacle
 from raysim.data.dataset import FederatedDataset
 from raysim.data.on_device import Examples
 from raysim.engine.plan import first_metrics
@@ -18,7 +19,7 @@ from raysim.engine.plan.plan import Plan
 from raysim.errors import ModelError
 from raysim.experiment.experiment import Experiment
 from raysim.models.model import Model, Weights, bind
-from raysim.models.task import check_fit
+from raysim.models.task import Task, check_fit
 
 MOST = 2
 """Number of examples of the first client."""
@@ -74,6 +75,14 @@ def check_client_axis(plan: Plan) -> None:
             f"engine.trainer = 'vmap' cannot be used: with a client axis the module fails: {error}. "
             f"Any module trains with 'one_by_one'."
         ) from error
+
+
+def recording_obstacle(
+    experiment: Experiment, dataset: FederatedDataset, model: Model, initial: Weights, task: Task
+) -> str | None:
+    """Return why a local step on the first examples cannot be recorded; None where it can."""
+    batch = load(experiment, dataset, initial)
+    return obstacle(model, initial, task, experiment.engine.precision, *batch)
 
 
 def load(experiment: Experiment, dataset: FederatedDataset, like: Weights) -> tuple[Tensor, Tensor]:

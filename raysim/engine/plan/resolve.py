@@ -85,7 +85,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     task = task_for(dataset.num_classes, loss, dataset.y.padding, dataset.y.uncounted)
     task, local = _minimised(experiment, dataset, made, initial, task)
     population = _label_population(dataset) if experiment.server.diagnostics.labels else None
-    choice = _choice(experiment, made, local)
+    choice = _choice(experiment, dataset, made, initial, local)
     plan = Plan(experiment, dataset, made, initial, task, local, choice, population)
     own_parts.check(plan)
     plan.initial_state()
@@ -224,12 +224,18 @@ def _minimised(
     return task, minimised(task, built_in, objective, outputs, y)
 
 
-def _choice(experiment: Experiment, model: Model, minimised: Minimised) -> TrainerChoice:
+def _choice(
+    experiment: Experiment, dataset: FederatedDataset, model: Model, initial: Weights, minimised: Minimised
+) -> TrainerChoice:
     engine = experiment.engine
     module = model.module()
     # The kind of device that this process sees stands for all: workers are expected to be alike.
     kind = choose_device(engine.gpus_per_worker).type
-    choice = choose(training_conditions(experiment, kind), module, minimised.task, minimised.obstacle)
+
+    def not_recorded() -> str | None:
+        return first_examples.recording_obstacle(experiment, dataset, model, initial, minimised.task)
+
+    choice = choose(training_conditions(experiment, kind), module, minimised.task, minimised.obstacle, not_recorded)
     if engine.cuda_graphs and (kind != "cuda" or choice.trainer != "stacked"):
         raise ExperimentError(
             f"engine.cuda_graphs = true records the passes of stacked clients on NVIDIA cards, but here clients "

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -18,7 +19,7 @@ import torch
 
 from raysim.client.trainers.choose import TrainerChoice, TrainerName, choose
 from raysim.engine.numerics import choose_device, fixed
-from raysim.engine.plan.first_examples import check_client_axis
+from raysim.engine.plan.first_examples import check_client_axis, recording_obstacle
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import training_conditions
 from raysim.engine.rounds.state_files import with_states_folder
@@ -96,10 +97,13 @@ def estimate(chunk_s: Sequence[float], workers: int) -> float:
 
 def _candidates(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None]) -> Iterator[TrainerChoice]:
     module = plan.model.module()
+    tried = partial(recording_obstacle, plan.experiment, plan.dataset, plan.model, plan.initial, plan.minimised.task)
     given = replace(training_conditions(plan.experiment, device_kind), chunk_size="auto")
     for trainer in TRAINERS:
         try:
-            choice = choose(replace(given, trainer=trainer), module, plan.minimised.task, plan.minimised.obstacle)
+            choice = choose(
+                replace(given, trainer=trainer), module, plan.minimised.task, plan.minimised.obstacle, tried
+            )
             check_client_axis(replace(plan, choice=choice))
         except ModelError as error:
             tell(str(error))

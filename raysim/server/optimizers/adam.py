@@ -16,10 +16,10 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.models.vectors import fresh
 from raysim.server.optimizers import adaptive_step
 from raysim.server.optimizers.adaptive_step import BiasCorrection
 from raysim.server.optimizers.optimizer import ServerOptimizer
-from raysim.server.vectors import fresh
 
 
 class Adam(Section):

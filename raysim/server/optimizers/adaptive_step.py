@@ -19,8 +19,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from raysim.models.vectors import fresh
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
-from raysim.server.vectors import fresh
 
 BiasCorrection = Annotated[
     Literal["none", "epsilon_hat", "kingma"],

@@ -21,10 +21,10 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.models.vectors import fresh
 from raysim.server.optimizers.adaptive_step import denominator
 from raysim.server.optimizers.lars import by_trust
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
-from raysim.server.vectors import fresh
 
 
 class Lamb(Section):

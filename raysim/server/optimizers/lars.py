@@ -22,8 +22,8 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.models.vectors import fresh, group_norms
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
-from raysim.server.vectors import fresh, group_norms
 
 
 class Lars(Section):

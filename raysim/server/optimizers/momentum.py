@@ -16,8 +16,8 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.models.vectors import fresh
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
-from raysim.server.vectors import fresh
 
 
 class Momentum(Section):

@@ -14,8 +14,8 @@ from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.models.vectors import squared_norm
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
-from raysim.server.vectors import squared_norm
 
 
 class Normalized(Section):

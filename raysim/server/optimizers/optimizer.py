@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from raysim.models.layout import Layout
-from raysim.server.vectors import fresh
+from raysim.models.vectors import fresh
 
 State = Mapping[str, Tensor]
 

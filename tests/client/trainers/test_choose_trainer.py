@@ -46,7 +46,7 @@ def chosen(module: nn.Module, task: Task | None = None, **changes: Any) -> Train
         (nn.Linear(3000, 1000), "fused", 4),
         (STACKED, "stacked", 64),
         (FUSED, "fused", 16),
-        (OWN, "one_by_one", 32),
+        (OWN, "recorded", 32),
         # Of a size at which others are stacked.
         (RECURRENT, "fused", 32),
         (nn.Sequential(Lstm(8, 16, 1), nn.Linear(16, 90)), "stacked", 64),

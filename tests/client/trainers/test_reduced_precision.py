@@ -54,7 +54,7 @@ def delta(trainer: str, name: str, precision: Precision) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["large linear", "cnn", *WORDS])
-@pytest.mark.parametrize("trainer", ["fused", "stacked", "one_by_one"])
+@pytest.mark.parametrize("trainer", ["fused", "stacked", "one_by_one", "recorded"])
 def test_bf16_is_near_float32(trainer: str, name: str) -> None:
     exact, near = delta(trainer, name, "float32"), delta(trainer, name, "bf16")
     assert near.dtype == torch.float32
@@ -68,7 +68,7 @@ def test_bf16_under_vmap_is_that_of_one_client() -> None:
     torch.testing.assert_close(together, alone, rtol=0.02, atol=1e-4)
 
 
-@pytest.mark.parametrize("trainer", ["fused", "stacked", "one_by_one", "vmap"])
+@pytest.mark.parametrize("trainer", ["fused", "stacked", "one_by_one", "recorded", "vmap"])
 def test_small_products_stay_exact_where_layers_are_written_out(trainer: str) -> None:
     same = torch.equal(delta(trainer, "small", "float32"), delta(trainer, "small", "bf16"))
     assert same == (trainer in ("fused", "stacked"))

@@ -68,7 +68,8 @@ def deltas(trainer: str, name: str, others: tuple[int, ...], at: int, work: dict
     "work", [{"batch_size": 5}, {"batch_size": 5, "optimizer": {"momentum": 0.9}}], ids=["sgd", "momentum"]
 )
 @pytest.mark.parametrize(
-    ("trainer", "name"), [*product(["one_by_one", "fused"], MODELS), *product(["compiled"], ["linear", "mlp"])]
+    ("trainer", "name"),
+    [*product(["one_by_one", "recorded", "fused"], MODELS), *product(["compiled"], ["linear", "mlp"])],
 )
 def test_one_after_another_neighbours_change_no_bit(trainer: str, name: str, work: dict[str, Any]) -> None:
     alone = deltas(trainer, name, (), 0, work)

@@ -28,7 +28,7 @@ from raysim.models.model import create
 from raysim.models.task import task_for
 from tests.support.trainer_models import MODELS, SIZES, WORK, dataset
 
-GENERAL = ("one_by_one", "fused", "stacked", "vmap")
+GENERAL = ("one_by_one", "recorded", "fused", "stacked", "vmap")
 TRAINERS = (*GENERAL, "compiled")
 LR = 0.1
 
@@ -214,7 +214,7 @@ def test_padding_changes_nothing(trainer: str, name: str, tmp_path: Path) -> Non
         assert_same({key: values[row] for key, values in got.items()}, wanted)
 
 
-@pytest.mark.parametrize("trainer", ["fused", "stacked"])
+@pytest.mark.parametrize("trainer", ["recorded", "fused", "stacked"])
 def test_masks_within_a_residual_are_the_same_in_every_form(trainer: str) -> None:
     factory = partial(transformer_word.make, TRANSFORMER, (6,), 4)
     data, work = texts((6,), classes=4), {"batch_size": 4, "epochs": 2}
@@ -222,7 +222,7 @@ def test_masks_within_a_residual_are_the_same_in_every_form(trainer: str) -> Non
 
 
 @pytest.mark.parametrize("work", [{"batch_size": 4, "epochs": 2}, WORK["all at once"]], ids=["plain", "all at once"])
-@pytest.mark.parametrize("trainer", ["fused", "stacked"])
+@pytest.mark.parametrize("trainer", ["recorded", "fused", "stacked"])
 def test_masks_of_dropout_are_the_same_in_every_form(trainer: str, work: dict[str, Any]) -> None:
     factory, shape = MODELS["cnn"]
     data = dataset(shape, classes=4)

@@ -60,6 +60,9 @@ def connected(address: str | None) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address is None:
+        # Ray's default, 15, leaves its workers a thirtieth of a core that they share with a process of niceness 0.
+        os.environ.setdefault("RAY_worker_niceness", "0")
     # Ray warns at every start that token authentication is on, which is intended.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     # Ray accepts this option only when it starts a cluster.

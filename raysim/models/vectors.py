@@ -1,4 +1,4 @@
-"""Computes with flat vectors of the model's size: fresh memory, norms, the pseudo-gradient.
+"""Computes with flat vectors of the model's size: fresh memory, and norms.
 
 Norms are accumulated in float64 whatever the vector's dtype.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -26,13 +27,23 @@ _MADV_HUGEPAGE = 14
 
 
 def fresh(like: Tensor) -> Tensor:
-    """An uninitialised vector of the same shape, dtype and device, in huge pages where they can be had.
+    """An uninitialised vector of the same shape, dtype and device; see `empty`."""
+    return empty(like.shape, like.dtype, like.device)
 
-    A step replaces its state, so it makes several models' worth of memory that the kernel must clear. In pages of 4 kB
-    that takes longer than the arithmetic: 10 million float32 take 16 ms, and 4 ms in huge pages, where one pass over
-    them takes 2 ms. Elsewhere the vector is an ordinary one; its values are the same.
+
+def zeros(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A vector of zeros; see `empty`."""
+    return empty((count,), dtype, device).zero_()
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """An uninitialised tensor, in huge pages where they can be had.
+
+    A round makes several models' worth of memory that the kernel must clear. In pages of 4 kB that takes longer than
+    the arithmetic: 10 million float32 take 16 ms, and 4 ms in huge pages, where one pass over them takes 2 ms.
+    Elsewhere the tensor is an ordinary one; its values are the same.
     """
-    made = torch.empty_like(like)
+    made = torch.empty(tuple(shape), dtype=dtype, device=device)
     size = made.numel() * made.element_size()
     if size >= LARGE_BYTES and made.device.type == "cpu" and sys.platform == "linux":
         start = -(-made.data_ptr() // _PAGE) * _PAGE
@@ -61,15 +72,3 @@ def squared_norm(vector: Tensor) -> float:
 def group_norms(layout: Layout, vector: Tensor) -> list[float]:
     """|vector_P| of every parameter group P, in layout order; the gaps between groups belong to none."""
     return [math.sqrt(squared_norm(piece)) for piece in layout.pieces(vector)]
-
-
-def pseudo_gradient(weighted_sum: Tensor, divisor: float, params: Tensor) -> Tensor:
-    """g = -(sum of p_i h_i) from the sums, h_i being the updates as they enter the mean.
-
-    It is -weighted_sum / divisor in the dtype of params; weighted_sum is float64 and is divided before it is rounded.
-    """
-    g = fresh(params)
-    # Block by block: a float64 quotient of the whole model would be two more models of memory.
-    for block, part in zip(g.split(BLOCK), weighted_sum.split(BLOCK), strict=True):
-        block.copy_(part.div(-divisor))
-    return g

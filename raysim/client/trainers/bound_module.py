@@ -1,0 +1,183 @@
+"""A module in training mode over weights of its own, and its local gradients: recorded, or by autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+from raysim.client import dropout
+from raysim.client.objective import LocalObjective, ObjectiveAt
+from raysim.client.trainer import Client
+from raysim.client.trainers import loss_gradient
+from raysim.client.trainers.recording.local_step import Recorded, Weighted, record_step
+from raysim.client.trainers.recording.tape import NotRecorded
+from raysim.client.trainers.watched import Watched
+from raysim.models.model import Model, Weights, bind
+from raysim.models.task import Task
+
+MOST_SHAPES = 500_000
+"""Numbers of a model up to which short batches are recorded too: beyond it, a recording costs more than it saves."""
+
+
+class BoundModule:
+    """Makes the gradient of a batch's mean loss, or the local step where that is plain SGD.
+
+    Args:
+        model: factory and layouts.
+        like: weights whose lengths, dtype and device its own take.
+        task: losses.
+        precision: dtype of products, by torch.autocast where it is not that of `like`.
+        plain: whether what is made is added to the weights, times alpha; otherwise it is written into `gradient`.
+        objective: stands in for the task's losses.
+        recorded_batch: examples of a batch whose step is recorded; None: all steps are by autograd.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        like: Weights,
+        task: Task,
+        precision: torch.dtype,
+        plain: bool,
+        objective: LocalObjective | None = None,
+        recorded_batch: int | None = None,
+    ) -> None:
+        self.weights = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
+        self._dtype, self._device = like.params.dtype, like.params.device
+        self._precision = None if precision == self._dtype else precision
+        self._task, self._plain = task, plain
+        self.module = bind(model, self.weights, self._device).train()
+        self.dropouts = dropout.address(self.module, like.params)
+        self._keys = torch.zeros(len(self.dropouts), dtype=torch.int64, device=self._device)
+        """Of the masks of the next local step: recordings read them here."""
+        self._key_of_each = self._keys.unbind()
+        self.watched = None if objective is None else Watched(objective, self.module, self._precision, self._dtype)
+        self.gradient = self.weights.params if plain else torch.zeros_like(like.params)
+        """Where gradients go; the weights, where the step is plain."""
+        trained = model.params.views(self.weights.params)
+        named = dict(self.module.named_parameters())
+        self._parameters = [named[name] for name in trained]
+        self._written = list(model.params.views(self.gradient).values())
+        self._values = list(trained.values())
+        self._recorded_batch = recorded_batch
+        self._records_all = len(like.params) <= MOST_SHAPES
+        self._recordings: dict[int, Recorded | None] = {}
+        """By the number of a batch's examples; None: it cannot be recorded."""
+        self._loss_gradient = loss_gradient.for_task(task)
+
+    def keys_of(self, client: Client) -> Sequence[Tensor | None]:
+        """int64 (dropouts,) for each local step: keys of the masks; None where there are none."""
+        num_steps = client.batches.num_steps
+        if not self.dropouts:
+            return [None] * num_steps
+        return dropout.keys([client.key], num_steps, len(self.dropouts), self._device)[:, :, 0].unbind(1)
+
+    def load(self, broadcast: Weights) -> None:
+        """Copy the values in."""
+        self.weights.params.copy_(broadcast.params)
+        self.weights.buffers.copy_(broadcast.buffers)
+        self.weights.counters.copy_(broadcast.counters)
+
+    def record(self, x: Sequence[Tensor], y: Sequence[Tensor]) -> bool:
+        """Record the steps of batches whose length is new, and say whether those of all are recorded."""
+        full = self._recorded_batch
+        if full is None:
+            return False
+        all_recorded = True
+        for batch, targets in {len(targets): (batch, targets) for batch, targets in zip(x, y, strict=True)}.values():
+            length = len(targets)
+            if length not in self._recordings:
+                wanted = length == full or (length < full and self._records_all)
+                self._recordings[length] = self._recorded(batch, targets) if wanted else None
+            all_recorded &= self._recordings[length] is not None
+        return all_recorded
+
+    def differentiate(
+        self, x: Tensor, y: Tensor, keys: Tensor | None, alpha: float, at: ObjectiveAt | None = None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Make gradient or step of one batch, without autograd's marks on what is returned.
+
+        Args:
+            x, y: the batch.
+            keys: int64 (dropouts,), of the masks; None where there are none.
+            alpha: what a plain step multiplies the gradient with.
+            at: for the objective.
+
+        Returns:
+            outputs, None where there are none to score; losses, None where the outputs say it all.
+        """
+        if keys is not None:
+            self._keys.copy_(keys)
+        if (recorded := self._recordings.get(y.shape[0])) is not None:
+            return recorded.step(x, y, alpha)
+        return self._by_autograd(x, y, alpha, at)
+
+    def _recorded(self, x: Tensor, y: Tensor) -> Recorded | None:
+        try:
+            return self._record(x, y)
+        except NotRecorded:
+            # The run's first examples were tried before it began, so this is a length that behaves otherwise.
+            return None
+
+    def recording_obstacle(self, x: Tensor, y: Tensor) -> str | None:
+        """Why the local step on this batch cannot be recorded; None where it can."""
+        try:
+            self._record(x, y)
+        except NotRecorded as error:
+            return f"it {error}"
+        except Exception as error:
+            return f"it fails ({type(error).__name__}: {error})"
+        return None
+
+    def _start_dropouts(self) -> None:
+        for layer, key in zip(self.dropouts, self._key_of_each, strict=True):
+            layer.start(key)
+
+    def _record(self, x: Tensor, y: Tensor) -> Recorded:
+        self._start_dropouts()
+        return record_step(self._weighted(), self._loss_gradient, x, y)
+
+    def _weighted(self) -> Weighted:
+        """What a recording is made of."""
+        weights = self.weights
+        return Weighted(
+            module=self.module,
+            forward=self._outputs,
+            parameters=self._parameters,
+            values=self._values,
+            written=self._written,
+            flat=self.gradient,
+            keep=1.0 if self._plain else 0.0,
+            state=[*(() if self._plain else (self.gradient,)), weights.params, weights.buffers, weights.counters],
+        )
+
+    def _outputs(self, x: Tensor) -> Tensor:
+        with self._autocast():
+            outputs: Tensor = self.module(x)
+        return outputs.to(self._dtype)
+
+    def _by_autograd(
+        self, x: Tensor, y: Tensor, alpha: float, at: ObjectiveAt | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        outputs: Tensor | None
+        self._start_dropouts()
+        with torch.enable_grad():
+            if at is None or self.watched is None:
+                outputs = self._outputs(x)
+                losses = self._task.losses(outputs, y)
+            else:
+                losses, outputs = self.watched.losses(x, y, at)
+            made = torch.autograd.grad(losses.mean(), self._parameters, materialize_grads=True)
+        if self._plain:
+            torch._foreach_add_(self._written, made, alpha=alpha)
+        else:
+            torch._foreach_copy_(self._written, made)
+        return None if outputs is None else outputs.detach(), losses.detach()
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        if self._precision is None:
+            return nullcontext()
+        return torch.autocast(self._device.type, self._precision)

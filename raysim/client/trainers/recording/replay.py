@@ -1,0 +1,151 @@
+"""Turns a recorded step into a Python function: one line for each operator, called without autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType, MethodDescriptorType
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from raysim.client.trainers.recording.simplify import Program
+from raysim.client.trainers.recording.tape import Slot
+from raysim.client.trainers.recording.update import Product, WeightUpdates, into
+
+Replay = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor | None]]
+"""(x, y, alpha) -> outputs and losses; writes into the weights, or into their gradients."""
+
+
+def replay(
+    program: Program,
+    updates: WeightUpdates,
+    batch: tuple[Slot, Slot],
+    results: tuple[Slot, Slot | None],
+    written: Sequence[Tensor],
+    keep: float,
+) -> Replay:
+    """Compile the step.
+
+    Args:
+        program, updates: see there.
+        batch: slots of x and y.
+        results: slots of outputs and losses.
+        written: what each weight's update is written to.
+        keep: what that is multiplied with: 1 or 0.
+    """
+    source = _Source(program)
+    lines, last = updates.ops, _last_uses(updates, results)
+    by_place: dict[int, list[Product]] = {}
+    for product in updates.products:
+        by_place.setdefault(product.place, []).append(product)
+    for place in range(-1, len(lines)):
+        if place >= 0:
+            op = lines[place]
+            arguments = [source.text(value) for value in op.args]
+            arguments += [f"{name}={source.text(value)}" for name, value in op.kwargs.items()]
+            call = f"{source.constant(_callable(op.function))}({', '.join(arguments)})"
+            targets = source.targets(op.results, set(op.operands))
+            source.add(f"{targets} = {call}" if targets else call)
+        for product in by_place.get(place, ()):
+            name = source.constant(into(written[product.weight], product.turned))
+            a, b = source.text(product.a), source.text(product.b)
+            beta = "" if keep == 1 else ", beta=0"
+            source.add(f"{name}.addmm_({a}, {b}, alpha=alpha{beta})")
+        if dead := [source.text(slot) for slot in last.get(place, ()) if slot.number not in program.constants]:
+            source.add(f"del {', '.join(dead)}")
+    if updates.rest:
+        places = source.constant([written[index] for index in updates.rest])
+        values = f"[{', '.join(source.text(slot) for slot in updates.rest.values())}]"
+        if keep == 1:
+            source.add(f"{source.constant(torch._foreach_add_)}({places}, {values}, alpha=alpha)")
+        else:
+            source.add(f"{source.constant(torch._foreach_copy_)}({places}, {values})")
+    if updates.unused and keep == 0:
+        unused = source.constant([written[index] for index in updates.unused])
+        source.add(f"{source.constant(torch._foreach_zero_)}({unused})")
+    outputs, losses = results
+    source.add(f"return {source.text(outputs)}, {'None' if losses is None else source.text(losses)}")
+    return source.function([source.text(slot) for slot in batch])
+
+
+class _Source:
+    """Lines of a function, and the names of what they use."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._lines: list[str] = []
+        self._names: dict[str, Any] = {}
+        self._known: dict[int, str] = {}
+
+    def constant(self, value: Any) -> str:
+        """A name for a value."""
+        if id(value) not in self._known:
+            name = f"c{len(self._known)}"
+            self._known[id(value)] = name
+            self._names[name] = value
+        return self._known[id(value)]
+
+    def text(self, value: Any) -> str:
+        """The value as an expression."""
+        if isinstance(value, Slot):
+            held = self._program.constants.get(value.number)
+            return f"v{value.number}" if held is None else self.constant(held)
+        if isinstance(value, tuple):
+            return f"({''.join(self.text(one) + ', ' for one in value)})"
+        if isinstance(value, list):
+            return f"[{', '.join(self.text(one) for one in value)}]"
+        if value is None or isinstance(value, bool | int | str):
+            return repr(value)
+        return self.constant(value)
+
+    def targets(self, results: Any, operands: set[Slot]) -> str:
+        """What results are assigned to; nothing, where the operator returns its operand."""
+        if isinstance(results, Slot):
+            return "" if results in operands or results.number in self._program.constants else self.text(results)
+        if isinstance(results, tuple | list):
+            return ", ".join(self.targets(one, operands) or "_" for one in results) + ","
+        return "_"
+
+    def add(self, line: str) -> None:
+        """One more line."""
+        self._lines.append(line)
+
+    def function(self, arguments: list[str]) -> Replay:
+        """The function of the batch and alpha."""
+        body = "\n    ".join(self._lines)
+        code = f"def step({', '.join(arguments)}, alpha):\n    {body}\n"
+        names = dict(self._names)
+        exec(compile(code, "<recorded local step>", "exec"), names)
+        made: Replay = names["step"]
+        made.__doc__ = code
+        return made
+
+
+def _last_uses(updates: WeightUpdates, results: tuple[Slot | None, ...]) -> dict[int, list[Slot]]:
+    """By place, what nobody uses behind it."""
+    made = {slot for op in updates.ops for slot in op.made}
+    last: dict[Slot, int] = {}
+    for place, op in enumerate(updates.ops):
+        for slot in (*op.made, *op.operands):
+            last[slot] = place
+    for product in updates.products:
+        for slot in (product.a, product.b):
+            last[slot] = max(last.get(slot, -1), product.place)
+    by_place: dict[int, list[Slot]] = {}
+    held = {*updates.rest.values(), *results}
+    for slot, place in last.items():
+        if slot in made and slot not in held:
+            by_place.setdefault(place, []).append(slot)
+    return by_place
+
+
+def _callable(overload: Any) -> Callable[..., Any]:
+    """The quickest way to call an operator: torch's own binding where there is one, which parses arguments in C."""
+    name = overload._schema.name.removeprefix("aten::")
+    if overload._schema.name.startswith("aten::"):
+        for place in (torch, torch._C._nn, torch.Tensor):
+            found = getattr(place, name, None)
+            if isinstance(found, BuiltinFunctionType | MethodDescriptorType):
+                return cast(Callable[..., Any], found)
+    return cast(Callable[..., Any], overload)

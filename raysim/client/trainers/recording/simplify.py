@@ -1,0 +1,181 @@
+"""Shortens a recorded step without a change of its numbers: pure functions from a tape to a shorter list of operators.
+
+- aliases go (detach: autograd leaves some where it keeps an activation), and views that change nothing;
+- what depends on constants alone is computed once: a transposed weight is a view of memory that stays, a causal mask
+  or a range of positions is a number that stays;
+- equal views of one tensor are made once;
+- what nobody uses goes, unless it writes or draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from raysim.client.trainers.recording.tape import Op, Slot, Tape, map_slots
+
+_ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default})
+
+_aten = torch.ops.aten
+_OF_A_SHAPE = frozenset(
+    {
+        *(_aten.new_full.default, _aten.new_zeros.default, _aten.new_ones.default),
+        *(_aten.full_like.default, _aten.zeros_like.default, _aten.ones_like.default),
+    }
+)
+"""Operators that ask an operand for its shape only, which is fixed."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Operators, the tensors that stay between local steps, and where results stand.
+
+    constants: by slot number; views of the weights among them. roots: which weight a constant is a view of, by its
+    slot number. wanted: the slots that are asked for.
+    """
+
+    ops: tuple[Op, ...]
+    constants: dict[int, Tensor]
+    roots: dict[int, int]
+    wanted: tuple[Slot | None, ...]
+
+
+def simplified(tape: Tape, weights: Iterable[Slot], changing: Iterable[Slot], wanted: Iterable[Slot | None]) -> Program:
+    """The shortest program that we know for the wanted slots.
+
+    Args:
+        tape: as recorded.
+        weights: constants that are trained, whose memory stays.
+        changing: other constants whose values may change between steps, as buffers do.
+        wanted: results.
+    """
+    ops, wanted = _without_aliases(tape, tape.ops, tuple(wanted))
+    program = _folded(tape, ops, {slot.number for slot in weights}, {slot.number for slot in changing}, wanted)
+    program = _without_equal_views(program)
+    return replace(program, ops=_used(program.ops, program.wanted))
+
+
+def _without_aliases(
+    tape: Tape, ops: Iterable[Op], wanted: tuple[Slot | None, ...]
+) -> tuple[list[Op], tuple[Slot | None, ...]]:
+    stands_for: dict[Slot, Slot] = {}
+    seen_through: dict[Slot, tuple[Slot, ...]] = {}
+    """What a view is a view of, the nearest first."""
+
+    def known(slot: Slot) -> Slot:
+        return stands_for.get(slot, slot)
+
+    kept = []
+    for op in ops:
+        op = replace(op, args=map_slots(op.args, known), kwargs=map_slots(dict(op.kwargs), known))
+        if op.function in _ALIASES:
+            stands_for[op.results] = op.args[0]
+            continue
+        if is_view(op) and isinstance(op.results, Slot):
+            nearest = op.args[0]
+            behind = nearest, *seen_through.get(nearest, ())
+            if (same := next((slot for slot in behind if _looks_alike(tape, op.results, slot)), None)) is not None:
+                stands_for[op.results] = same
+                continue
+            seen_through[op.results] = behind
+        kept.append(op)
+    return kept, tuple(None if slot is None else known(slot) for slot in wanted)
+
+
+def _looks_alike(tape: Tape, slot: Slot, other: Slot) -> bool:
+    a, b = tape.values[slot.number], tape.values[other.number]
+    return (a.shape, a.stride(), a.storage_offset(), a.dtype) == (b.shape, b.stride(), b.storage_offset(), b.dtype)
+
+
+def _folded(
+    tape: Tape, ops: Iterable[Op], weights: set[int], changing: set[int], wanted: tuple[Slot | None, ...]
+) -> Program:
+    ops = list(ops)
+    written = {_storage(tape.values[slot.number]) for op in ops for slot in writes(op)}
+    constants = {number: tape.values[number] for number in tape.constants | weights | changing}
+    roots = {number: number for number in weights}
+    # What nobody but this step holds, and what frozen parameters hold, stays as it is.
+    steady = set(tape.literal)
+    kept = []
+    for op in ops:
+        operands = [slot.number for slot in op.operands]
+        known = all(number in constants for number in operands)
+        if known and operands and is_view(op):
+            for slot in op.made:
+                constants[slot.number] = tape.values[slot.number].detach()
+                if operands[0] in roots:
+                    roots[slot.number] = roots[operands[0]]
+                if operands[0] in steady:
+                    steady.add(slot.number)
+            continue
+        if op.function in _OF_A_SHAPE or (all(number in steady for number in operands) and _is_pure(op)):
+            made = [slot.number for slot in op.made]
+            if not any(_storage(tape.values[number]) in written for number in made):
+                steady.update(made)
+                constants.update((number, tape.values[number].detach()) for number in made)
+                continue
+        kept.append(op)
+    return Program(tuple(kept), constants, roots, wanted)
+
+
+def _without_equal_views(program: Program) -> Program:
+    stands_for: dict[Slot, Slot] = {}
+    seen: dict[Any, Slot] = {}
+
+    def known(slot: Slot) -> Slot:
+        return stands_for.get(slot, slot)
+
+    kept = []
+    for op in program.ops:
+        op = replace(op, args=map_slots(op.args, known), kwargs=map_slots(dict(op.kwargs), known))
+        if is_view(op) and isinstance(op.results, Slot):
+            what = op.function, repr(op.args), repr(op.kwargs)
+            if what in seen:
+                stands_for[op.results] = seen[what]
+                continue
+            seen[what] = op.results
+        kept.append(op)
+    wanted = tuple(None if slot is None else known(slot) for slot in program.wanted)
+    return replace(program, ops=tuple(kept), wanted=wanted)
+
+
+def _used(ops: Iterable[Op], wanted: Iterable[Slot | None]) -> tuple[Op, ...]:
+    needed = {slot for slot in wanted if slot is not None}
+    kept = []
+    for op in reversed(list(ops)):
+        if needed.intersection(op.made) or not _is_pure(op):
+            needed.update(op.operands)
+            kept.append(op)
+    return tuple(reversed(kept))
+
+
+def is_view(op: Op) -> bool:
+    """Whether the operator returns its first operand's memory, and writes nothing."""
+    return bool(op.function.is_view)
+
+
+def writes(op: Op) -> list[Slot]:
+    """Operands that the operator writes to."""
+    written: list[Slot] = []
+    for index, argument in enumerate(op.function._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = op.kwargs.get(argument.name) if argument.kwarg_only or index >= len(op.args) else op.args[index]
+            map_slots(value, written.append)
+    return written
+
+
+def _is_pure(op: Op) -> bool:
+    return not op.function._schema.is_mutable and not draws(op)
+
+
+def draws(op: Op) -> bool:
+    """Whether the operator draws from a generator."""
+    return torch.Tag.nondeterministic_seeded in op.function.tags
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

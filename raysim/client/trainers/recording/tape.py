@@ -1,0 +1,181 @@
+"""Records the operators of one local step: what torch carries out below autograd, in order, with its operands.
+
+The step is carried out once, under a mode that sees every operator of the forward pass and of autograd's backward pass.
+Operands are slots: the batch, the weights, other tensors of the module (constants), and results of earlier operators.
+
+A step whose course depends on values cannot be recorded: it would repeat what the first batch asked for. Whatever reads
+a value (item, tolist, a branch on a tensor) or makes a shape from values (nonzero, a boolean index) ends the attempt.
+
+A forward's Python code runs when it is recorded, not in every step: what it prints, it prints once. What cannot be seen
+is a forward that depends on a global of its file that changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+READS_VALUES = frozenset(
+    {"numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage", "__reduce_ex__"}
+)
+"""Calls on a tensor that read it, or hand its memory out, without an operator that a mode sees."""
+
+
+class NotRecorded(Exception):
+    """What a step does that no recording can repeat; the text goes on behind "its local step"."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """An operand: the number of a tensor."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Op:
+    """A call of an operator.
+
+    function: the overload. args, kwargs: with a Slot in the place of each tensor. results: Slot or None, in the
+    structure of what the operator returns.
+    """
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    results: Any
+
+    @property
+    def operands(self) -> tuple[Slot, ...]:
+        """All slots among the arguments."""
+        return tuple(slots_of((self.args, tuple(self.kwargs.values()))))
+
+    @property
+    def made(self) -> tuple[Slot, ...]:
+        """All slots among the results."""
+        return tuple(slots_of(self.results))
+
+
+@dataclass
+class Tape:
+    """What was recorded.
+
+    ops: in order. values: of every slot, as they were when the step was recorded. constants: slots that no operator
+    made and that are not of the batch. literal: constants that a call such as torch.tensor(2.0) makes anew each time.
+    """
+
+    ops: list[Op] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+    constants: set[int] = field(default_factory=set)
+    literal: set[int] = field(default_factory=set)
+    _numbers: dict[int, int] = field(default_factory=dict)
+
+    def add(self, tensor: Tensor, value: Tensor | None = None) -> Slot:
+        """A new slot for the tensor; `value` stands for it outside of autograd."""
+        number = len(self.values)
+        self.values.append(tensor if value is None else value)
+        # The tensor itself is kept too: its identity must not be used again.
+        self._kept.append(tensor)
+        self._numbers[id(tensor)] = number
+        return Slot(number)
+
+    _kept: list[Tensor] = field(default_factory=list)
+
+    def slot(self, tensor: Tensor) -> Slot:
+        """The tensor's slot; one that nobody made is a constant."""
+        number = self._numbers.get(id(tensor))
+        if number is None:
+            made = self.add(tensor)
+            self.constants.add(made.number)
+            return made
+        return Slot(number)
+
+    def result(self, tensor: Tensor) -> Slot:
+        """The slot of what an operator returned: a new one, unless it returned its operand."""
+        number = self._numbers.get(id(tensor))
+        return self.add(tensor) if number is None else Slot(number)
+
+
+def record(step: Callable[[], Any], tape: Tape) -> Any:
+    """Carry the step out and put its operators on the tape, which knows the batch and the weights; return its result.
+
+    Raises:
+        NotRecorded: says why.
+    """
+    with _NoReading(), _Recorder(tape):
+        return step()
+
+
+class _Recorder(TorchDispatchMode):
+    """Puts every operator on a tape."""
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._tape = tape
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else torch imports its compiler at the first call, for a second.
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tags = func.tags
+        if torch.Tag.data_dependent_output in tags or func is torch.ops.aten.equal.default:
+            raise NotRecorded("reads a value of a tensor, on which its course may depend")
+        if torch.Tag.inplace_view in tags:
+            raise NotRecorded(f"calls {func.name()}, which changes a tensor's shape in place")
+        if torch.Tag.dynamic_output_shape in tags:
+            raise NotRecorded(f"calls {func.name()}, whose result has a shape that depends on values")
+        tape = self._tape
+        operands = map_tensors((args, kwargs), tape.slot)
+        results = func(*args, **kwargs)
+        if func is torch.ops.aten.lift_fresh.default:
+            tape.literal.add(operands[0][0].number)
+        tape.ops.append(Op(func, operands[0], operands[1], map_tensors(results, tape.result)))
+        return results
+
+
+class _NoReading(TorchFunctionMode):
+    """Refuses calls that read a tensor's values past the operators."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in READS_VALUES:
+            raise NotRecorded(f"calls {name} of a tensor, on whose values its course may depend")
+        return func(*args, **(kwargs or {}))
+
+
+def map_tensors(tree: Any, function: Callable[[Tensor], Any]) -> Any:
+    """The tree of tuples, lists and dicts with each tensor mapped."""
+    return _mapped(tree, Tensor, function)
+
+
+def map_slots(tree: Any, function: Callable[[Slot], Any]) -> Any:
+    """The tree of tuples, lists and dicts with each slot mapped."""
+    return _mapped(tree, Slot, function)
+
+
+def _mapped(tree: Any, kind: type, function: Callable[[Any], Any]) -> Any:
+    if isinstance(tree, kind):
+        return function(tree)
+    if isinstance(tree, tuple):
+        return tuple(_mapped(one, kind, function) for one in tree)
+    if isinstance(tree, list):
+        return [_mapped(one, kind, function) for one in tree]
+    if isinstance(tree, dict):
+        return {key: _mapped(one, kind, function) for key, one in tree.items()}
+    return tree
+
+
+def slots_of(tree: Any) -> Sequence[Slot]:
+    """All slots in a tree, in order."""
+    found: list[Slot] = []
+    map_slots(tree, found.append)
+    return found

@@ -1,0 +1,285 @@
+"""Recorded local steps: what is recorded computes what autograd does, and what cannot be repeated is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import raysim
+from raysim.client import local_training
+from raysim.client.section import ClientSection
+from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.choose import TrainerChoice
+from raysim.client.trainers.make import make, recording_obstacle
+from raysim.client.trainers.one_by_one import OneByOne
+from raysim.data.on_device import Examples
+from raysim.engine.plan.resolve import resolve
+from raysim.models.model import create
+from raysim.models.task import Task, task_for
+from tests.support.trainer_models import dataset
+
+Forward = Callable[[Any, Tensor], Tensor]
+
+TASK = task_for(4, None)
+LR = 0.1
+
+
+class Written(nn.Module):
+    """Two layers and a forward of the test's own."""
+
+    def __init__(self, forward: Forward, **held: Any) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 8), nn.Linear(8, 4)
+        for name, value in held.items():
+            setattr(self, name, value)
+        self._own = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._own(self, x)
+
+
+def skip(self: Any, x: Tensor) -> Tensor:
+    h = functional.gelu(self.a(x))
+    return self.b(self.norm(h + torch.tanh(h)))
+
+
+def attention(self: Any, x: Tensor) -> Tensor:
+    h = self.a(x.unsqueeze(1).expand(-1, 3, -1))
+    h = h + torch.arange(3.0, dtype=h.dtype)[:, None]
+    return self.b(functional.scaled_dot_product_attention(h, h, h, is_causal=True).mean(1))
+
+
+def tied(self: Any, x: Tensor) -> Tensor:
+    h = torch.relu(self.a(x))
+    return self.b(torch.relu(h @ self.b.weight.T @ self.b.weight))
+
+
+def drawing(self: Any, x: Tensor) -> Tensor:
+    return self.b(functional.dropout(torch.relu(self.a(x)), 0.5, self.training) + torch.rand(()))
+
+
+def one_layer(self: Any, x: Tensor) -> Tensor:
+    return self.b(torch.cat([x, x[:, :2]], 1))
+
+
+def in_place(self: Any, x: Tensor) -> Tensor:
+    h = self.a(x)
+    h[:, 0] = 0
+    h.mul_(2).add_(self.shift)
+    return self.b(h.relu_())
+
+
+MODULES: Mapping[str, Callable[[], nn.Module]] = {
+    "skip and norm": lambda: Written(skip, norm=nn.LayerNorm(8)),
+    "attention": lambda: Written(attention),
+    "tied weights": lambda: Written(tied),
+    "draws from torch": lambda: Written(drawing),
+    "a layer unused": lambda: Written(one_layer),
+    "writes in place": lambda: Written(in_place, shift=torch.ones(())),
+    "dropout": lambda: Written(lambda self, x: self.b(self.drop(torch.relu(self.a(x)))), drop=nn.Dropout(0.3)),
+    "dropout called twice": lambda: Written(
+        lambda self, x: self.b(self.drop(self.drop(self.a(x)))), drop=nn.Dropout(0.3)
+    ),
+    "batch norm": lambda: Written(lambda self, x: self.b(self.norm(self.a(x))), norm=nn.BatchNorm1d(8)),
+    "recurrent": lambda: Written(
+        lambda self, x: self.b(self.lstm(x.unsqueeze(-1))[0][:, -1]), lstm=nn.LSTM(1, 8, batch_first=True)
+    ),
+    # Its gradient comes before that of what it is multiplied with, which reads it.
+    "a weight on the right": lambda: Written(
+        lambda self, x: self.b(torch.relu(self.a(x)) @ self.right), right=nn.Parameter(torch.eye(8) + 0.1)
+    ),
+    "constants": lambda: Written(lambda self, x: self.b(self.a(x) * torch.tensor(2.0) + torch.zeros(8))),
+}
+
+
+RULES: list[dict[str, Any]] = [
+    {},
+    {"optimizer": {"momentum": 0.5, "weight_decay": 0.1}},
+    {"optimizer": {"name": "adam", "eps": 0.1}},
+]
+
+
+def trained(
+    trainer: str, factory: Callable[[], nn.Module], work: dict[str, Any], precision: Any = "float32"
+) -> tuple[OneByOne, list[tuple[Tensor, Tensor, Tensor]]]:
+    """The trainer, and every client's delta, buffers and loss."""
+    data, section = dataset((6,), classes=4), ClientSection.model_validate({"batch_size": 4, "epochs": 2} | work)
+    dtype = torch.float64 if precision == "float32" else torch.float32
+    model, weights = create(factory, 0, dtype)
+    made = make(TrainerChoice.given(trainer, 5), model, weights, TASK, section, precision)  # type: ignore[arg-type]
+    members = local_training.members(Examples(data), (0, 1, 2, 3), section, 0, 3, weights.params)
+    rows = []
+    for done in local_training.train(made, weights, members, LR, model.params):
+        rows.append((done.updates.delta.clone(), done.updates.buffers.clone(), done.updates.loss))
+    assert isinstance(made, OneByOne)
+    return made, rows
+
+
+def recordings(trainer: OneByOne) -> dict[int, Any]:
+    return trainer._own._recordings
+
+
+@pytest.mark.parametrize(
+    "work",
+    [{}, {"optimizer": {"momentum": 0.5, "weight_decay": 0.1}}, {"optimizer": {"name": "adam", "eps": 0.1}}],
+    ids=str,
+)
+@pytest.mark.parametrize("name", MODULES)
+def test_a_recorded_step_is_that_of_autograd(name: str, work: dict[str, Any]) -> None:
+    # Batch norm takes no batch of one.
+    work = {**work, "fill_last_batch": name == "batch norm"}
+    trainer, rows = trained("recorded", MODULES[name], work)
+    _, wanted = trained("one_by_one", MODULES[name], work)
+    # Short last batches are recorded too where the model is small.
+    lengths = {4} if name == "batch norm" else {4, 1}
+    assert {length for length, made in recordings(trainer).items() if made is not None} == lengths
+    for row, other in zip(rows, wanted, strict=True):
+        for got, expected in zip(row, other, strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_in_bf16_products_are_rounded_as_autocast_rounds_them() -> None:
+    trainer, rows = trained("recorded", MODULES["skip and norm"], {}, "bf16")
+    _, wanted = trained("one_by_one", MODULES["skip and norm"], {}, "bf16")
+    assert recordings(trainer)[4] is not None
+    for (delta, *_), (expected, *_) in zip(rows, wanted, strict=True):
+        torch.testing.assert_close(delta, expected, rtol=0.02, atol=1e-4)
+
+
+def test_an_lstm_in_float32_is_recorded_too() -> None:
+    # torch's kernel for it prepares for a backward pass only while gradients are on.
+    model, weights = create(MODULES["recurrent"], 0, torch.float32)
+    x, y = torch.randn(4, 6), torch.tensor([0, 1, 2, 3])
+    assert recording_obstacle(model, weights, TASK, "float32", x, y) is None
+
+
+def by_value(self: Any, x: Tensor) -> Tensor:
+    h = self.a(x)
+    return self.b(h if h.sum() > 0 else -h)
+
+
+def counting(self: Any, x: Tensor) -> Tensor:
+    self.calls += 1
+    return self.b(self.a(x)) * self.calls
+
+
+class Schedule:
+    def __init__(self) -> None:
+        self.at = 0
+
+
+def scheduled(self: Any, x: Tensor) -> Tensor:
+    self.schedule.at += 1
+    return self.b(self.a(x)) * self.schedule.at
+
+
+def masked(self: Any, x: Tensor) -> Tensor:
+    return self.b(self.a(x)) * (x[x > 0].shape[0] + 1.0)
+
+
+REFUSED: Mapping[str, tuple[Callable[[], nn.Module], str]] = {
+    "branch on a value": (lambda: Written(by_value), "reads a value"),
+    "item": (lambda: Written(lambda self, x: self.b(self.a(x)) * x.max().item()), "reads a value"),
+    "numpy": (lambda: Written(lambda self, x: self.b(self.a(x)) * float(x.numpy().max())), "calls numpy"),
+    "tolist": (lambda: Written(lambda self, x: self.b(self.a(x)) * max(x.flatten().tolist())), "calls tolist"),
+    "shape by value": (lambda: Written(masked), "shape that depends on values"),
+    "counts its calls": (lambda: Written(counting, calls=0), "changes what the module holds"),
+    "keeps a schedule": (lambda: Written(scheduled, schedule=Schedule()), "changes what the module holds"),
+    "draws from Python": (lambda: Written(lambda self, x: self.b(self.a(x)) * random.random()), "NumPy or Python"),
+    "draws from NumPy": (
+        lambda: Written(lambda self, x: self.b(self.a(x)) * float(np.random.rand())),
+        "NumPy or Python",
+    ),
+    "holds an iterator": (
+        lambda: Written(lambda self, x: self.b(self.a(x)) * next(self.them), them=iter(range(1, 10**6))),
+        "changes what the module holds",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_repeated_is_refused_and_trained_by_autograd(name: str) -> None:
+    factory, reason = REFUSED[name]
+    model, weights = create(factory, 0, torch.float64)
+    x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    found = recording_obstacle(model, weights, TASK, "float32", x, y)
+    assert found is not None
+    assert reason in found
+    trainer, rows = trained("recorded", factory, {})
+    assert set(recordings(trainer).values()) == {None}
+    if name in ("branch on a value", "item", "numpy", "tolist", "shape by value"):
+        for (delta, *_), (expected, *_) in zip(rows, trained("one_by_one", factory, {})[1], strict=True):
+            assert torch.equal(delta, expected)
+
+
+def test_recording_leaves_weights_buffers_and_generators_as_they_are() -> None:
+    model, weights = create(MODULES["batch norm"], 0, torch.float64)
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
+    bound.load(weights)
+    before, numpy, python = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]
+    x, y = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator()), torch.tensor([0, 1, 2, 3])
+    assert bound.record([x], [y])
+    assert torch.equal(bound.weights.params, weights.params)
+    assert torch.equal(bound.weights.buffers, weights.buffers)
+    assert torch.equal(bound.weights.counters, weights.counters)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert (np.random.get_state()[1].tolist(), random.getstate()) == (numpy, python)  # type: ignore[index]
+
+
+def test_a_product_makes_the_step_of_its_weight_after_the_weight_was_read() -> None:
+    model, weights = create(MODULES["skip and norm"], 0, torch.float64)
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
+    bound.load(weights)
+    x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    assert bound.record([x], [y])
+    step = bound._recordings[4]
+    assert step is not None
+    lines = str(step.step.__doc__).splitlines()
+    assert sum(".addmm_(" in line for line in lines) == 2
+    assert not any("detach" in line for line in lines)
+
+
+def test_a_loss_of_ones_own_is_recorded_with_its_values() -> None:
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(outputs, targets, reduction="none", label_smoothing=0.1)
+
+    model, weights = create(MODULES["skip and norm"], 0, torch.float64)
+    x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    own = Task(loss, None)
+    got, wanted = (
+        BoundModule(model, weights, own, torch.float64, plain=True, recorded_batch=recorded) for recorded in (4, None)
+    )
+    for bound in (got, wanted):
+        bound.load(weights)
+        bound.record([x], [y])
+    assert got._recordings[4] is not None
+    for batch in (x, x.flip(0), -x):
+        with torch.no_grad():
+            (_, losses), (_, expected) = (bound.differentiate(batch, y, None, -LR) for bound in (got, wanted))
+        assert losses is not None
+        assert expected is not None
+        torch.testing.assert_close(losses, expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(got.weights.params, wanted.weights.params, rtol=1e-12, atol=1e-12)
+
+
+def test_auto_takes_it_for_a_module_of_ones_own_and_says_why_not() -> None:
+    data = dataset((6,), classes=4)
+    made = raysim.Experiment.model_validate(
+        {"cohort": {"size": 2}, "client": {"batch_size": 4}, "engine": {"workers": 0}}
+    )
+    assert resolve(made, dataset=data, model=MODULES["skip and norm"]).choice.trainer == "recorded"
+    refused = resolve(made, dataset=data, model=REFUSED["branch on a value"][0]).choice
+    assert refused.trainer == "one_by_one"
+    assert "reads a value of a tensor" in refused.why
+    full = made.model_copy(update={"client": made.client.model_copy(update={"batch_size": "full"})})
+    assert resolve(full, dataset=data, model=MODULES["skip and norm"]).choice.trainer == "one_by_one"
+    asked = made.model_copy(update={"engine": made.engine.model_copy(update={"trainer": "recorded"})})
+    with pytest.raises(raysim.ModelError, match="recorded"):
+        resolve(asked, dataset=data, model=REFUSED["item"][0])
