@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from raysim.data.field import Field
 from raysim.data.fingerprint import SPLITS, fingerprint
+from raysim.data.given import client_id as as_text
+from raysim.data.given import rows_of
 from raysim.data.manifest import FILE, Manifest
 from raysim.data.split_writer import SplitWriter
 from raysim.errors import DataError
@@ -95,10 +97,14 @@ class DatasetWriter:
         if split not in SPLITS:
             raise DataError(f"a split must be one of {', '.join(SPLITS)}, but got {split!r}")
         if split not in self._splits:
+            if not self._staging.is_dir():
+                raise DataError(f"rows for {self._path} must be written inside `with DatasetWriter(...) as writer:`")
             self._splits[split] = SplitWriter(self._staging, split, self._x, self._y, self._batch_rows)
-        rows_x, rows_y = np.asarray(x), np.asarray(y)
-        self._check(f"client {client_id!r} of split {split!r}", rows_x, rows_y)
-        self._splits[split].write(client_id, rows_x, rows_y)
+        name = as_text(split, client_id)
+        where = f"client {name!r} of split {split!r}"
+        rows_x, rows_y = rows_of(where, "x", x), rows_of(where, "y", y)
+        self._check(where, rows_x, rows_y)
+        self._splits[split].write(name, rows_x, rows_y)
 
     def _check(self, where: str, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
         for column, rows, field in (("x", x, self._x), ("y", y, self._y)):
