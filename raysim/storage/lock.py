@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 from raysim.errors import RunFolderError
+from raysim.storage import disk
 
 log = logging.getLogger("raysim")
 
@@ -60,8 +61,9 @@ def locked(folder: Path, run: str | None = None) -> Iterator[None]:
             raise RunFolderError(_refusal(folder))
         file.truncate(0)
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        json.dump({"host": socket.gethostname(), "process": os.getpid(), "since": since, "run": run}, file)
-        file.flush()
+        with disk.writing(folder / FILE):
+            json.dump({"host": socket.gethostname(), "process": os.getpid(), "since": since, "run": run}, file)
+            file.flush()
         try:
             yield
         finally:

@@ -18,7 +18,7 @@ from raysim.engine.rounds import kept_updates, scoring
 from raysim.engine.rounds.finished import Finished, SteppedRound, finish
 from raysim.engine.rounds.state_files import StateFiles
 from raysim.engine.rounds.training import Training, begin, wait
-from raysim.errors import DivergedError
+from raysim.errors import CheckpointError, DivergedError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder.timeline import Stopwatch
 from raysim.run_folder.writer import RunFolder
@@ -203,10 +203,18 @@ class Loop:
 
     def leave(self) -> None:
         """Checkpoint the last recorded round; flush the client states to the disk."""
-        if self._folder is not None and self._folder.checkpointed < self._recorded.round:
-            _checkpoint(self._folder, self._recorded, self._state_files)
-        elif self._state_files is not None:
-            self._state_files.flush()
+        failed = self._folder is not None and self._folder.failed
+        try:
+            if self._folder is not None:
+                self._folder.check_there()
+            if self._folder is not None and self._folder.checkpointed < self._recorded.round:
+                _checkpoint(self._folder, self._recorded, self._state_files)
+            elif self._state_files is not None:
+                self._state_files.flush()
+        except (CheckpointError, RunFolderError):
+            # Another error, on its way out, has said so.
+            if not failed:
+                raise
 
 
 def _step(
