@@ -109,7 +109,7 @@ def _check_values(model: Model, made: Weights, module: nn.Module, with_params: b
     if with_params:
         first |= model.params.views(made.params)
     for name, tensor in _tensors(module):
-        if name in first and not _is_same(first[name], tensor.detach().to(first[name].dtype)):
+        if name in first and not _is_same(first[name], tensor.detach().to(first[name])):
             raise ModelError(
                 f"model= must make the same module every time, but {name!r} of a later one has other values: draw by "
                 f"torch's, NumPy's or Python's global functions, whose generators raysim seeds, or pass params=."
