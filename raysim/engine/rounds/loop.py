@@ -177,8 +177,12 @@ class Loop:
 
     def _diverged(self, error: NotFiniteError) -> str:
         done = self.state.round
-        where = "" if self._folder is None else f" in {self._folder.path / 'checkpoints'}"
-        last = f"The last good state is that of {done} rounds{where}." if done else "No round before it was good."
+        if not done:
+            last = "No round before it was good."
+        elif self._folder is None:
+            last = f"It was finite after {done} rounds."
+        else:
+            last = f"The last good state is that of {done} rounds in {self._folder.path / 'checkpoints'}."
         return (
             f"The model diverged in round {done}: {error}. {last} Lower the learning rates (server.optimizer.lr, "
             f"client.optimizer.lr) or bound the updates (server.clip), and start afresh."
