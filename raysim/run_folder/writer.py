@@ -48,7 +48,7 @@ class RunFolder:
         Raises:
             RunFolderError: it was deleted or moved.
         """
-        if not (self.path / "experiment.json").exists():
+        if not self.path.is_dir():
             self.failed = True
             raise RunFolderError(
                 f"{named(self.path)} was deleted or moved while the run wrote to it, so the run ends here. Where it "
