@@ -10,6 +10,8 @@ RaysimError
 ├── UnknownRunError                no run of that name is under way
 ├── CheckpointError                a checkpoint that cannot be written or read
 ├── RemoteError                    a folder on another file system that cannot be reached or trusted
+├── DivergedError                  a server step made the model non-finite
+├── DiskError (OSError)            a file that cannot be written, such as on a full disk
 ├── ClientError                    user code failed while a client was trained or evaluated
 └── WorkerLostError                workers died more often than the budget allows
 """
@@ -55,6 +57,14 @@ class CheckpointError(RaysimError):
 
 class RemoteError(RaysimError):
     """A folder named by a URI cannot be reached, or does not hold what it should."""
+
+
+class DivergedError(RaysimError):
+    """A server step made the model non-finite; names the round, the optimizer and the last good state."""
+
+
+class DiskError(RaysimError, OSError):
+    """A file could not be written; names it, what is missing, and how to go on."""
 
 
 class ClientError(RaysimError):

@@ -13,7 +13,7 @@ from typing import Any
 
 from optuna.trial import TrialState
 
-from raysim import ClientError, DataError, Experiment, ExperimentError, ModelError, Report, Runs
+from raysim import ClientError, DataError, DivergedError, Experiment, ExperimentError, ModelError, Report, Runs
 from tuning import pruners, samplers
 from tuning.folder import clear_unfinished
 from tuning.ledger import DIVERGED, FAILED, FINISHED, PRUNED, Held, Ledger
@@ -143,6 +143,9 @@ class Search:
             return False
         place = trial.add(report)
         self._progress.finished(len(report.rows))
+        if isinstance(report.error, DivergedError):
+            self._diverged(trial, str(report.error))
+            return True
         if report.error is not None:
             if not isinstance(report.error, TRIAL_ERRORS):
                 raise report.error

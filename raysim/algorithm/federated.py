@@ -75,6 +75,7 @@ def federated(
     adversary: Adversary | None = None,
     adversaries: frozenset[int] = frozenset(),
     notes_clients: bool = False,
+    counts: bool = True,
 ) -> Algorithm:
     """Generalised federated averaging: corrected local training, weighted mean, server optimizer.
 
@@ -87,10 +88,11 @@ def federated(
         label_population: label counts of all training clients, for the comparison with the cohort's; or None.
         adversary, adversaries: the attack, and the positions of its clients.
         notes_clients: the sums list the facts of every client.
+        counts: whether the task counts correct predictions.
     """
     correction = corrections.make(client.correction)
     said = "" if client.correction is None else corrections.CORRECTIONS.title(client.correction)
-    server_side = server_step.make(server, model.params, cohort_size, label_population)
+    server_side = server_step.make(server, model.params, cohort_size, label_population, counts)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
     attack = None if adversary is None else Attack(adversary, adversaries, seed)

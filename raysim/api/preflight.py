@@ -89,5 +89,5 @@ def with_executor(experiment: Experiment, executor: ExecutorName | None) -> Expe
     elif executor in (None, "ray"):
         return experiment
     else:
-        raise ValueError(f"executor must be 'local' or 'ray', but got {executor!r}.")
+        raise ExperimentError(f"executor must be 'local' or 'ray', but got {executor!r}.")
     return experiment.model_copy(update={"engine": engine})

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 class Round:
     """A finished round.
 
-    index: 0 for the first. metrics: by their fixed names, None where a figure is not defined. cohort: client ids in
+    index: 0 for the first. metrics: by their fixed names, None where a figure is not defined, as in a round without an
+    update; those that begin with "eval" only in rounds that are evaluated. cohort: client ids in
     sampling order. rejected: ids of clients whose update was not finite. clients: one row per evaluated client, None
     where nothing was evaluated.
     """

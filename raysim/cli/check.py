@@ -53,6 +53,7 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
     from raysim.config.overrides import rewritten
     from raysim.engine.rounds.calibrate import best, calibrate
     from raysim.report import preview
+    from raysim.storage import disk
 
     asked = plan.experiment.engine.workers
     workers = len(os.sched_getaffinity(0)) if asked == "auto" else max(1, asked)
@@ -63,5 +64,6 @@ def _calibrate(plan: Plan, file: Path, out: Path | None) -> None:
         typer.echo(f"[engine]\ntrainer = {json.dumps(chosen.trainer)}\nchunk_size = {json.dumps(chosen.chunk_size)}")
     else:
         values = {"engine.trainer": chosen.trainer, "engine.chunk_size": chosen.chunk_size}
-        out.write_text(rewritten(file.read_text(encoding="utf-8"), values), encoding="utf-8")
+        with disk.writing(out):
+            out.write_text(rewritten(file.read_text(encoding="utf-8"), values), encoding="utf-8")
         typer.echo(f"written to {out}, without the changes of --set and --unset")

@@ -18,12 +18,18 @@ ADVICE = (
 
 
 @contextmanager
-def draws() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether there were draws inside; put the generators back at the end."""
+def draws(of_torch_too: bool = True) -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether there were draws inside; put the generators back at the end.
+
+    Args:
+        of_torch_too: whether draws from torch's generator count.
+    """
     python, numpy, of_torch = random.getstate(), _numpy(), torch.get_rng_state()
 
     def drew() -> bool:
-        return random.getstate() != python or _numpy() != numpy or not torch.equal(torch.get_rng_state(), of_torch)
+        if random.getstate() != python or _numpy() != numpy:
+            return True
+        return of_torch_too and not torch.equal(torch.get_rng_state(), of_torch)
 
     try:
         yield drew

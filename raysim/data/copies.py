@@ -12,7 +12,7 @@ from typing import Protocol
 
 from raysim.data.manifest import FILE, Manifest, parsed, read_manifest
 from raysim.errors import DataError
-from raysim.storage import lock
+from raysim.storage import disk, lock
 from raysim.storage.cache import cache_root, hasher
 
 log = logging.getLogger("raysim")
@@ -85,7 +85,7 @@ def _fetch(folder: Path, fingerprint: str | None, source: CopySource) -> None:
     folder.mkdir()
     for name, (expected_bytes, expected) in manifest.files.items():
         digest, found_bytes = hasher(), 0
-        with (folder / name).open("wb") as file:
+        with disk.writing(folder / name, expected_bytes), (folder / name).open("wb") as file:
             for piece in source.read(name):
                 digest.update(piece)
                 found_bytes += file.write(piece)

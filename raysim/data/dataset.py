@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from raysim.data.copies import described, fetch_copy
 from raysim.data.field import Field
 from raysim.data.fingerprint import SPLITS, SplitDigest, address_digest, fingerprint
 from raysim.data.gather import Clients, gather
+from raysim.data.given import is_number
 from raysim.data.holdout import Holdout, check_holdout
 from raysim.data.manifest import read_manifest
 from raysim.data.split import Split
@@ -22,6 +24,9 @@ from raysim.storage.remote.remote import Remote
 from raysim.storage.remote.uri import uri_of
 
 __all__ = ["FederatedDataset", "Field", "Split"]
+
+LARGEST_LABEL = 2**24
+"""Each label has an output of the model, so a larger one is an id or a number that was not meant as a label."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +52,10 @@ class FederatedDataset:
     y: Field
     num_classes: int | None
     fingerprint: str
+
+    def __post_init__(self) -> None:
+        if self.train is None:
+            raise DataError("a dataset must have training clients, but train is None")
 
     @property
     def splits(self) -> dict[str, Split]:
@@ -74,8 +83,10 @@ class FederatedDataset:
             raise DataError(
                 "this dataset has validation clients of its own, so none of the training clients is held out"
             )
-        if not 0 < share < 1:
-            raise DataError(f"the share to hold out must be in (0, 1), but got {share}")
+        if not (is_number(share) and 0 < share < 1):
+            raise DataError(f"the share to hold out must be in (0, 1), but got {share!r}")
+        if not is_number(seed):
+            raise DataError(f"the seed of what is held out must be a whole number, but got {seed!r}")
         try:
             check_holdout(len(self.train), share, 0.0)
         except ValueError as error:
@@ -95,7 +106,9 @@ class FederatedDataset:
         """Return a dataset of arrays, one pair (x, y) per client.
 
         Integer targets mean classification, with 1 + the largest label over all splits as the number of classes;
-        floating targets mean regression. Values are not checked otherwise: NaN may be intended.
+        floating targets mean regression. Values are not checked otherwise: NaN may be intended. Arrays are copied, so
+        that a script may go on using its own; those that are read-only (`array.flags.writeable = False`) are shared, if
+        the clients are consecutive slices of one array.
 
         Args:
             train: id (str or int) -> (x, y), anything `np.asarray` takes; the order is the order of positions.
@@ -134,6 +147,8 @@ class FederatedDataset:
             DataError: a file is missing, truncated, of another version, or damaged at the URI; names the file.
             RemoteError: nothing answers at the URI.
         """
+        if not isinstance(path, str | PathLike):
+            raise DataError(f"a dataset is opened by its folder's path or URI, but got {path!r}")
         uri = uri_of(path)
         folder = Path(path).resolve() if uri is None else _copy_of(Remote(uri))
         manifest = read_manifest(folder)
@@ -165,7 +180,10 @@ def _largest_label(name: str, split: ArraySplit) -> int:
             f"client {split.ids[client]!r} of split {name!r}: an integer label must be at least 0, "
             f"but one is {split.y[row].min()}"
         )
-    return int(split.y.max())
+    largest = int(split.y.max())
+    if largest > LARGEST_LABEL:
+        raise DataError(f"split {name!r}: an integer label must be at most {LARGEST_LABEL}, but one is {largest}")
+    return largest
 
 
 def _digest(split: ArraySplit) -> SplitDigest:

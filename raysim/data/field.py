@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,10 @@ class Field:
     uncounted: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.shape, tuple) or not all(isinstance(each, Integral) for each in self.shape):
+            raise DataError(f"an example's shape must be a tuple of whole numbers, but got {self.shape!r}")
+        if not (math.isfinite(self.scale) and math.isfinite(self.offset)):
+            raise DataError(f"scale and offset must be finite, but got {self.scale} and {self.offset}")
         if any(dimension < 1 for dimension in self.shape):
             raise DataError(f"every dimension of an example must be at least 1, but the shape is {self.shape}")
         if self.dtype not in DTYPES:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.data.array_split import ArraySplit
-from raysim.data.field import DTYPES, Field
+from raysim.data.field import Field
+from raysim.data.given import client_id, clients_of, is_fixed, pair_of, rows_of
 from raysim.errors import DataError
 
 Clients = Mapping[str, tuple[Any, Any]] | Mapping[int, tuple[Any, Any]]
@@ -20,7 +21,8 @@ Clients = Mapping[str, tuple[Any, Any]] | Mapping[int, tuple[Any, Any]]
 def gather(split: str, clients: Clients, x: Field | None = None, y: Field | None = None) -> ArraySplit:
     """Check the clients of one split and join their rows.
 
-    Nothing is copied if the arrays are consecutive slices of one buffer, or if there is only one client.
+    The rows are copied: a script may change its arrays later. Arrays that nobody can write to (`is_fixed`) are shared,
+    if there is only one client, or if they are consecutive slices of one buffer.
 
     Args:
         split: the split's name, for messages; only clients of "train" must have examples.
@@ -34,16 +36,13 @@ def gather(split: str, clients: Clients, x: Field | None = None, y: Field | None
     ids: dict[str, None] = {}
     xs: list[npt.NDArray[Any]] = []
     ys: list[npt.NDArray[Any]] = []
-    for key, pair in clients.items():
-        client_id = _id(split, key)
-        if client_id in ids:
-            raise DataError(f"client ids must differ as text, but split {split!r} has {client_id!r} twice")
-        where = f"client {client_id!r} of split {split!r}"
-        try:
-            raw_x, raw_y = pair
-        except (TypeError, ValueError):
-            raise DataError(f"{where}: expected a pair (x, y), but got {type(pair).__name__}") from None
-        client_x, client_y = _array(where, "x", raw_x), _array(where, "y", raw_y)
+    for key, pair in clients_of(split, clients).items():
+        name = client_id(split, key)
+        if name in ids:
+            raise DataError(f"client ids must differ as text, but split {split!r} has {name!r} twice")
+        where = f"client {name!r} of split {split!r}"
+        raw_x, raw_y = pair_of(where, pair)
+        client_x, client_y = _native(rows_of(where, "x", raw_x)), _native(rows_of(where, "y", raw_y))
         if len(client_x) != len(client_y):
             raise DataError(
                 f"{where}: x and y must have as many rows, but x has {len(client_x)} and y has {len(client_y)}"
@@ -53,7 +52,7 @@ def gather(split: str, clients: Clients, x: Field | None = None, y: Field | None
         x, y = x or _field(where, "x", client_x), y or _field(where, "y", client_y)
         _check(where, "x", client_x, x)
         _check(where, "y", client_y, y)
-        ids[client_id] = None
+        ids[name] = None
         xs.append(client_x)
         ys.append(client_y)
     if not ids:
@@ -62,23 +61,7 @@ def gather(split: str, clients: Clients, x: Field | None = None, y: Field | None
     return ArraySplit(tuple(ids), _joined(xs), _joined(ys), first_rows)
 
 
-def _id(split: str, key: object) -> str:
-    if isinstance(key, str):
-        return key
-    if isinstance(key, int | np.integer) and not isinstance(key, bool):
-        return str(int(key))
-    raise DataError(f"a client id must be a str or an int, but split {split!r} has {key!r} ({type(key).__name__})")
-
-
-def _array(where: str, column: str, values: Any) -> npt.NDArray[Any]:
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; tensors on a device or with gradients
-        raise DataError(f"{where}: {column} is not an array: {error}") from error
-    if array.ndim == 0:
-        raise DataError(f"{where}: the first axis of {column} must count examples, but {column} is a scalar")
-    if array.dtype.name not in DTYPES:
-        raise DataError(f"{where}: {column} must hold numbers ({', '.join(sorted(DTYPES))}), but it is {array.dtype}")
+def _native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -99,15 +82,16 @@ def _check(where: str, column: str, array: npt.NDArray[Any], field: Field) -> No
 
 
 def _joined(arrays: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    if len(arrays) == 1:
-        return np.ascontiguousarray(arrays[0])
-    first = next((array for array in arrays if array.size), arrays[0])
-    if _lie_in_order([array for array in arrays if array.size]):
-        shape = (sum(len(array) for array in arrays), *first.shape[1:])
-        # Not first.strides: an array of one row may have any stride along it and still be contiguous.
-        strides = [first.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        return np.lib.stride_tricks.as_strided(first, shape, strides, writeable=False)
-    return np.concatenate(arrays)
+    filled = [array for array in arrays if array.size]
+    if not (all(map(is_fixed, filled)) and _lie_in_order(filled)):
+        joined = np.concatenate(arrays)
+        joined.flags.writeable = False
+        return joined
+    first = filled[0]
+    shape = (sum(len(array) for array in arrays), *first.shape[1:])
+    # Not first.strides: an array of one row may have any stride along it and still be contiguous.
+    strides = [first.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return np.lib.stride_tricks.as_strided(first, shape, strides, writeable=False)
 
 
 def _lie_in_order(arrays: list[npt.NDArray[Any]]) -> bool:

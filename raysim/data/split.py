@@ -64,7 +64,13 @@ class Split(Protocol):
 
 def check_position(position: int, num_clients: int) -> None:
     """Raise IndexError unless 0 <= position < num_clients (no counting from the end: a position is an identity)."""
-    if not 0 <= position < num_clients:
+    try:
+        inside = 0 <= position < num_clients
+    except TypeError:
+        raise DataError(
+            f"a client's position is a whole number, but got {position!r}: position_of(id) returns that of an id"
+        ) from None
+    if not inside:
         raise IndexError(f"a client's position must be in 0..{num_clients - 1}, but got {position}")
 
 
@@ -77,6 +83,8 @@ def unknown_client(client_id: str, ids: Iterable[str], num_clients: int) -> Data
 
 def position_in(positions: Mapping[str, int], client_id: str) -> int:
     """Return the position of an id, or DataError with the nearest one that exists."""
+    if not isinstance(client_id, str):
+        raise DataError(f"a client's id is text, but got {client_id!r} ({type(client_id).__name__})")
     position = positions.get(client_id)
     if position is None:
         raise unknown_client(client_id, positions, len(positions))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -93,7 +94,9 @@ class SplitWriter:
 
     def close(self) -> None:
         """Close the file, finished or not."""
-        self._file.close()
+        # What a full disk did not take is tried once more here, and its error is known.
+        with suppress(OSError):
+            self._file.close()
 
     def _end_client(self) -> None:
         if self._current is None:

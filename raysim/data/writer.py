@@ -15,11 +15,17 @@ import numpy.typing as npt
 
 from raysim.data.field import Field
 from raysim.data.fingerprint import SPLITS, fingerprint
+from raysim.data.given import client_id as as_text
+from raysim.data.given import rows_of
 from raysim.data.manifest import FILE, Manifest
 from raysim.data.split_writer import SplitWriter
 from raysim.errors import DataError
+from raysim.storage import disk
 
 BATCH_BYTES = 64 * 2**20
+
+THEN = "Nothing of it was kept. Make room, or set RAYSIM_CACHE to a folder of another disk, and do it again."
+"""How to go on where a dataset cannot be written: most are in the cache."""
 
 
 class DatasetWriter:
@@ -72,7 +78,8 @@ class DatasetWriter:
         self._splits: dict[str, SplitWriter] = {}
 
     def __enter__(self) -> Self:
-        self._staging.mkdir(parents=True)
+        with disk.writing(self._path, then=THEN):
+            self._staging.mkdir(parents=True)
         return self
 
     @property
@@ -95,10 +102,16 @@ class DatasetWriter:
         if split not in SPLITS:
             raise DataError(f"a split must be one of {', '.join(SPLITS)}, but got {split!r}")
         if split not in self._splits:
-            self._splits[split] = SplitWriter(self._staging, split, self._x, self._y, self._batch_rows)
-        rows_x, rows_y = np.asarray(x), np.asarray(y)
-        self._check(f"client {client_id!r} of split {split!r}", rows_x, rows_y)
-        self._splits[split].write(client_id, rows_x, rows_y)
+            if not self._staging.is_dir():
+                raise DataError(f"rows for {self._path} must be written inside `with DatasetWriter(...) as writer:`")
+            with disk.writing(self._path, then=THEN):
+                self._splits[split] = SplitWriter(self._staging, split, self._x, self._y, self._batch_rows)
+        name = as_text(split, client_id)
+        where = f"client {name!r} of split {split!r}"
+        rows_x, rows_y = rows_of(where, "x", x), rows_of(where, "y", y)
+        self._check(where, rows_x, rows_y)
+        with disk.writing(self._path, then=THEN):
+            self._splits[split].write(name, rows_x, rows_y)
 
     def _check(self, where: str, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
         for column, rows, field in (("x", x, self._x), ("y", y, self._y)):
@@ -127,7 +140,8 @@ class DatasetWriter:
     def _finish(self) -> None:
         if "train" not in self._splits:
             raise DataError(f"split 'train' must have at least one client, but none was written to {self._path}")
-        files = {name: self._splits[name].finish() for name in SPLITS if name in self._splits}
+        with disk.writing(self._path, then=THEN):
+            files = {name: self._splits[name].finish() for name in SPLITS if name in self._splits}
         manifest = Manifest(
             x=self._x,
             y=self._y,
@@ -138,7 +152,7 @@ class DatasetWriter:
             splits=files,  # names were checked when they were written
             provenance=self._provenance,
         )
-        with (self._staging / FILE).open("w", encoding="utf-8") as file:
+        with disk.writing(self._path, then=THEN), (self._staging / FILE).open("w", encoding="utf-8") as file:
             file.write(manifest.model_dump_json(indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())

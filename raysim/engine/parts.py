@@ -6,6 +6,8 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from os import PathLike
+from types import MappingProxyType
 from typing import ParamSpec, TypedDict, TypeVar
 
 import numpy.typing as npt
@@ -24,7 +26,9 @@ from raysim.config.own import (
     OwnTransform,
 )
 from raysim.data.dataset import FederatedDataset
+from raysim.errors import ExperimentError
 from raysim.evaluation.metric import Metrics
+from raysim.experiment.experiment import Experiment
 from raysim.models.model import ModuleFactory
 from raysim.models.task import Loss
 from raysim.server.aggregators.rule import Rule
@@ -71,11 +75,29 @@ class Parts(TypedDict, total=False):
     metrics: Metrics | None
 
 
+KINDS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
+    {
+        "experiment": (
+            (Experiment,),
+            "a raysim.Experiment: raysim.load(path) reads one, Experiment.model_validate(mapping) makes one",
+        ),
+        "dataset": (
+            (FederatedDataset,),
+            "a raysim.FederatedDataset: FederatedDataset.from_clients(clients) makes one, FederatedDataset.open(path) "
+            "opens one",
+        ),
+        "path": ((str, PathLike), "a folder's path or URI"),
+    }
+)
+"""What arguments of these names are, for a call and its message."""
+
+
 def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function of `**parts: Unpack[Parts]`: signature and help show each part; other keywords are refused.
 
     Raises:
         TypeError: a call has an unknown keyword; the error names the nearest one.
+        ExperimentError: a call has something else in the place of the experiment, the dataset or a path.
     """
     signature = inspect.signature(function)
     named = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -89,6 +111,13 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
             near = get_close_matches(name, allowed, 1)
             hint = f". Did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
+        given = signature.bind(*args, **keywords).arguments
+        for name, (kinds, wanted) in KINDS.items():
+            value = given.get(name, keywords.get(name))
+            if value is not None and not isinstance(value, kinds):
+                raise ExperimentError(f"{name} must be {wanted}, but got {type(value).__name__}.")
+        if "experiment" in signature.parameters and given.get("experiment") is None:
+            raise ExperimentError(f"experiment must be {KINDS['experiment'][1]}, but got None.")
         return function(*args, **keywords)
 
     checked.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{inspect.cleandoc(Parts.__doc__ or '')}\n"

@@ -30,6 +30,9 @@ def check(loggers: Sequence[LoggerName | Log]) -> None:
     Raises:
         ExperimentError: no logger has that name, or its package is not installed.
     """
+    if not isinstance(loggers, Sequence) or isinstance(loggers, str):
+        # What an iterator yields here would be missing later.
+        raise ExperimentError(f"loggers= must be a list of names and functions, but got {loggers!r}.")
     for name in loggers:
         if callable(name):
             continue

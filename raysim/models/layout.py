@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -115,7 +116,7 @@ class Layout:
         return flat
 
     def flatten_arrays(self, named: Mapping[str, npt.ArrayLike], dtype: torch.dtype) -> Tensor:
-        """Flatten a user's arrays; ModelError names a missing, unknown or misshapen tensor."""
+        """Flatten a user's arrays; ModelError names a missing, unknown, misshapen or unreadable tensor."""
         if unknown := sorted(set(named) - set(self.names)):
             raise ModelError(f"params= may only name the model's tensors {list(self.names)}, but got {unknown}.")
         tensors = {}
@@ -124,8 +125,30 @@ class Layout:
                 raise ModelError(
                     f"params= must hold every tensor of the model, but {name!r} of shape {shape} is missing."
                 )
-            tensor = torch.as_tensor(named[name])
+            tensor = _given(name, named[name])
             if tuple(tensor.shape) != shape:
                 raise ModelError(f"params[{name!r}] must have shape {shape}, but has {tuple(tensor.shape)}.")
             tensors[name] = tensor
         return self.flatten(tensors, dtype)
+
+
+def _given(name: str, value: npt.ArrayLike) -> Tensor:
+    """A user's array as a tensor of numbers, on the CPU.
+
+    Raises:
+        ModelError: it is none, or some of its numbers are masked, imaginary or not there.
+    """
+    try:
+        if isinstance(value, Tensor):
+            tensor = value.detach().to("cpu")
+        else:
+            if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+                raise TypeError("some of its values are masked")
+            # A copy: torch takes neither another byte order nor negative strides, and warns of read-only arrays.
+            array = np.array(value)
+            tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+        if tensor.is_complex() or tensor.is_quantized or tensor.layout != torch.strided:
+            raise TypeError(f"it holds {tensor.dtype}, {tensor.layout}")
+    except Exception as error:
+        raise ModelError(f"params[{name!r}] must be an array of real numbers, but is not: {error}.") from error
+    return tensor

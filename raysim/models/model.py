@@ -7,19 +7,24 @@ parameters never travel after the start (docs/algorithms.md, section 0).
 
 from __future__ import annotations
 
+import random
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from raysim import seeds
+from raysim.config.global_draws import draws
 from raysim.config.section import Section
-from raysim.errors import ModelError
+from raysim.errors import ModelError, RaysimError
+from raysim.models import holdable
 from raysim.models.layout import Layout
 
 Kind = Literal["trainable", "frozen", "a buffer"]
@@ -44,10 +49,11 @@ class Model:
     """A module factory and the layouts of its modules.
 
     `constants` are the frozen parameters by name: every worker's module gets these values. `parts` are the first
-    module's tensors.
+    module's tensors. `seed` is that of the generators while the factory works.
     """
 
     factory: ModuleFactory
+    seed: int
     params: Layout
     buffers: Layout
     counters: Layout
@@ -55,15 +61,13 @@ class Model:
     parts: tuple[ModuleTensor, ...]
 
     def module(self) -> nn.Module:
-        """Return a new module; torch's global generator stays as it is.
+        """Return a new module; global generators stay as they are.
 
         Raises:
-            ModelError: the module's tensors are not like the first one's; names the first that differs.
+            ModelError: the factory failed, or the module's tensors are not like the first one's; names the first that
+                differs.
         """
-        with torch.random.fork_rng(devices=[]):
-            module = self.factory()
-        if not isinstance(module, nn.Module):
-            raise ModelError(f"model= must return a torch.nn.Module every time, but it returned {type(module)} later.")
+        module = _made(self.factory, self.seed, " every time, but it returned {} later")
         made = _parts(module)
         if made != self.parts:
             pairs = zip_longest(self.parts, made, fillvalue="nothing")
@@ -83,6 +87,10 @@ class Weights:
     buffers: Tensor
     counters: Tensor
 
+    def clone(self) -> Weights:
+        """Return a copy."""
+        return Weights(self.params.clone(), self.buffers.clone(), self.counters.clone())
+
     def to_named(self, model: Model) -> dict[str, Tensor]:
         """Return copies by name, parameters first: the `params` of users."""
         named = model.params.views(self.params) | model.buffers.views(self.buffers)
@@ -94,20 +102,23 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype) -> tuple[Model
     """Make the module once, with initial weights addressed by the seed, and read its layouts.
 
     Args:
-        factory: returns a new module; it may draw from torch's global generator, which is seeded for the call and
-            restored after it.
+        factory: returns a new module; it may draw from the global generators of torch, NumPy and Python, which are
+            seeded for every call, and restored after it.
         seed: the model's seed.
         dtype: of the weights.
+
+    Raises:
+        ModelError: the factory failed, or it does not return a module that raysim can hold.
     """
     if isinstance(factory, nn.Module):
-        raise ModelError("model= must be a function that returns a new module, but got a module: pass `lambda: ...`.")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeds.key(seed, "model") >> 1)
-        module = factory()
-    if not isinstance(module, nn.Module):
-        raise ModelError(f"model= must be a function that returns a torch.nn.Module, but it returned {type(module)}.")
-    if any(isinstance(p, nn.UninitializedParameter) for p in module.parameters()):
-        raise ModelError("The module has lazy parameters, whose shapes are not known: give layers their sizes.")
+        raise ModelError(
+            "model= must be a function that returns a new module, but got a module: pass `lambda: ...`, such as "
+            "`lambda: copy.deepcopy(module)`."
+        )
+    if not callable(factory):
+        raise ModelError(f"model= must be a function that returns a new module, but got {factory!r}.")
+    module = _made(factory, seed, ", but it returned {}")
+    holdable.check(module)
     trainable = [(n, p.detach()) for n, p in module.named_parameters() if p.requires_grad]
     if not trainable:
         raise ModelError("The module has no trainable parameter (requires_grad), so there is nothing to learn.")
@@ -115,13 +126,34 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype) -> tuple[Model
     floating = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
     # Boolean buffers are masks that the factory makes: they are not learnt, so they stay with the module.
     integer = [(n, b) for n, b in module.named_buffers() if not b.is_floating_point() and b.dtype != torch.bool]
-    model = Model(factory, Layout.of(trainable), Layout.of(floating), Layout.of(integer), constants, _parts(module))
+    model = Model(
+        factory, seed, Layout.of(trainable), Layout.of(floating), Layout.of(integer), constants, _parts(module)
+    )
     weights = Weights(
         model.params.flatten(dict(trainable), dtype),
         model.buffers.flatten(dict(floating), dtype),
         model.counters.flatten(dict(integer), torch.int64),
     )
     return model, weights
+
+
+def _made(factory: ModuleFactory, seed: int, found: str) -> nn.Module:
+    """Call the factory, with generators that start alike every time; `found`: what a message says of its result."""
+    key = seeds.key(seed, "model")
+    with draws():
+        torch.manual_seed(key >> 1)
+        np.random.seed(key % 2**32)
+        random.seed(key)
+        try:
+            module = factory()
+        except RaysimError:
+            raise
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error))
+            raise ModelError(f"model= could not make a module: {error!r}\n{trace}") from error
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"model= must be a function that returns a torch.nn.Module{found.format(type(module))}.")
+    return module
 
 
 def _parts(module: nn.Module) -> tuple[ModuleTensor, ...]:
@@ -138,6 +170,8 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
 
 def replace_params(model: Model, weights: Weights, named: Mapping[str, npt.ArrayLike]) -> Weights:
     """Return the weights with the user's initial values: every trainable parameter, and any named buffers."""
+    if not isinstance(named, Mapping):
+        raise ModelError(f"params= must be a mapping from names to arrays, but got {type(named).__name__}.")
     buffers = model.buffers.views(weights.buffers) | {n: named[n] for n in named if n in model.buffers.names}
     counters = model.counters.views(weights.counters) | {n: named[n] for n in named if n in model.counters.names}
     others = set(model.buffers.names) | set(model.counters.names)
@@ -152,20 +186,27 @@ def replace_params(model: Model, weights: Weights, named: Mapping[str, npt.Array
 
 def bind(model: Model, weights: Weights, device: torch.device) -> nn.Module:
     """Return a module whose parameters and buffers *are* views of `weights`: writing the vectors loads the model."""
-    module = model.module()
+    return bound(model.module(), model, weights, device)
+
+
+def bound(module: nn.Module, model: Model, weights: Weights, device: torch.device) -> nn.Module:
+    """Bind a module that the model's factory made; see `bind`."""
     module.to(device=device, dtype=weights.params.dtype)
     params = model.params.views(weights.params)
     for name, parameter in module.named_parameters():
         if name in params:
             parameter.data = params[name]
         else:
-            parameter.data = model.constants[name].to(device=device, dtype=weights.params.dtype)
+            constant = model.constants[name]
+            dtype = weights.params.dtype if constant.is_floating_point() else constant.dtype
+            parameter.data = constant.to(device=device, dtype=dtype)
     views = model.buffers.views(weights.buffers) | model.counters.views(weights.counters)
-    for path, child in module.named_modules():
-        for name in list(child._buffers):
-            full = f"{path}.{name}" if path else name
-            if full in views:
-                child._buffers[name] = views[full]
+    # A buffer that is registered twice is in the layout once.
+    names = {id(buffer): name for name, buffer in module.named_buffers()}
+    for child in module.modules():
+        for own, buffer in child._buffers.items():
+            if buffer is not None and names[id(buffer)] in views:
+                child._buffers[own] = views[names[id(buffer)]]
     return module
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from raysim.config.global_draws import draws
 from raysim.errors import ModelError
 from raysim.models import softmax
 from raysim.models.masked import MaskedCrossEntropy, MaskedHits
@@ -103,9 +104,18 @@ def check_fit(task: Task, outputs: Tensor, targets: Tensor, num_classes: int | N
             wanted = f"(..., classes) = {(*targets.shape, num_classes)} for labels 0 to {num_classes - 1}"
         if not fits:
             raise ModelError(f"The module's outputs must have shape {wanted}, but have {tuple(outputs.shape)}.")
-    losses = task.losses(outputs, targets)
+    with draws() as drew:
+        losses = task.losses(outputs, targets)
+        drawn = drew()
+    if drawn:
+        raise ModelError(
+            "loss(outputs, targets) drew from a global generator (of torch, NumPy or Python), whose draws differ from "
+            "worker to worker: a loss of draws is an objective=, which has at.generator."
+        )
     if not isinstance(losses, Tensor) or tuple(losses.shape) != (batch,):
         got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         raise ModelError(f"loss(outputs, targets) must return one loss per example, shape ({batch},), but got {got}.")
+    if not losses.is_floating_point():
+        raise ModelError(f"loss(outputs, targets) must return real numbers, but they are of {losses.dtype}.")
     if not losses.requires_grad and torch.is_grad_enabled():
         raise ModelError("The loss does not depend on the module's parameters, so it has no gradient.")

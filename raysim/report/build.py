@@ -14,7 +14,7 @@ from raysim.report.gallery.render import render
 from raysim.report.groups import Group, grouped
 from raysim.report.page import GENERATOR, Picture, page
 from raysim.report.runs import read_all
-from raysim.storage import atomic
+from raysim.storage import atomic, disk
 from raysim.storage.inside import inside
 from raysim.storage.remote.uri import uri_of
 
@@ -45,16 +45,20 @@ def build(folders: Sequence[Path], out: Path, target: float | None = None) -> Bu
     groups, careful = grouped(runs)
     by_kind = [(kind, list(kind.make(groups))) for kind in kinds(target)]
     pictures = inside(out, PICTURES, out, RunFolderError)
-    pictures.mkdir(parents=True, exist_ok=True)
+    with disk.writing(pictures):
+        pictures.mkdir(parents=True, exist_ok=True)
     _clear(out)
     sections: dict[str, list[Picture]] = {}
     for kind, figures in by_kind:
         for figure in figures:
             drawn = render(figure)
             png, svg, data = (inside(pictures, f"{figure.name}.{kind}", out, RunFolderError) for kind in FORMATS)
-            png.write_bytes(drawn.png)
-            svg.write_text(drawn.svg, encoding="utf-8")
-            csv.write_csv(figure.data, data)
+            with disk.writing(png, len(drawn.png)):
+                png.write_bytes(drawn.png)
+            with disk.writing(svg, len(drawn.svg)):
+                svg.write_text(drawn.svg, encoding="utf-8")
+            with disk.writing(data):
+                csv.write_csv(figure.data, data)
             sections.setdefault(kind.section, []).append(Picture(figure, drawn.svg))
     absent = [f"{kind.title} ({kind.needs})" for kind, figures in by_kind if not figures]
     text = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from raysim.errors import DiskError
 from raysim.experiment.experiment import Experiment
 from raysim.report import figures
 from raysim.report.figures import headlines
@@ -134,6 +135,8 @@ def save(picture: Figure, path: Path) -> None:
     """
     try:
         atomic.write(path, partial(picture.savefig, format="png"))
+    except DiskError as error:
+        log.warning("The picture %s", error)
     except OSError as error:
         log.warning("The picture %s could not be written: %s", path, error)
 

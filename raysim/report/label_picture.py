@@ -11,6 +11,7 @@ from raysim.data.field import label_counts
 from raysim.errors import DataError
 from raysim.report.looks import SERIES
 from raysim.seeds import Int64s
+from raysim.storage import disk
 
 SHOWN_CLIENTS = 200
 SHOWN_LABELS = 100
@@ -58,4 +59,5 @@ def draw(dataset: FederatedDataset, split: str, path: Path) -> None:
     if len(labels) <= 20:
         below.set_yticks(np.arange(len(labels)), labels.tolist())
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    with disk.writing(path):
+        figure.savefig(path)

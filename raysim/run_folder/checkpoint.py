@@ -14,10 +14,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from raysim.errors import CheckpointError
+from raysim.errors import CheckpointError, DiskError
 from raysim.models.model import Weights
 from raysim.server.state import ServerState
-from raysim.storage import atomic
+from raysim.storage import atomic, disk
 
 
 class DamagedError(CheckpointError):
@@ -25,6 +25,9 @@ class DamagedError(CheckpointError):
 
 
 FORMAT = "3"
+
+THEN = "Earlier checkpoints are untouched: make room, then resume."
+"""How to go on where records cannot be written."""
 
 PARTS = tuple(f.name for f in fields(ServerState) if f.name not in ("round", "weights"))
 """The parts of the state that hold tensors by name."""
@@ -45,13 +48,11 @@ def write(state: ServerState, path: Path, fingerprint: str) -> None:
     metadata = {"format": FORMAT, "round": str(state.round), "fingerprint": fingerprint}
     content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
     try:
-        atomic.write(path, lambda file: file.write_bytes(content), flushed=True)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise CheckpointError(
-            f"The checkpoint {path} ({len(content):,} bytes) could not be written: {error.strerror}. Earlier "
-            f"checkpoints in {path.parent} are untouched: make room, then resume."
-        ) from error
+        atomic.write(path, lambda file: file.write_bytes(content), flushed=True, needed_bytes=len(content), then=THEN)
+        with disk.writing(path.parent, then=THEN):
+            sync_folder(path.parent)
+    except DiskError as error:
+        raise CheckpointError(f"The checkpoint {error}") from error
 
 
 def read(path: Path, fingerprint: str | None = None) -> ServerState:

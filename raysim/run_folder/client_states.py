@@ -13,7 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.errors import CheckpointError
-from raysim.run_folder.checkpoint import sync_folder
+from raysim.errors import CheckpointError, DiskError
+from raysim.run_folder.checkpoint import THEN, sync_folder
 from raysim.server.manifest import StatePlace
-from raysim.storage import atomic
+from raysim.storage import atomic, disk
 
 log = logging.getLogger("raysim")
 
@@ -50,19 +50,28 @@ class ClientStore:
         self, round_index: int, number: int, chunk: Sequence[int], places: Mapping[int, StatePlace], like: Tensor
     ) -> Iterator[ChunkStates]:
         """Open the states of a chunk's clients for reading and writing; at the end of the block the file is renamed."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / _name(round_index, number)
+        with _writing(path):
+            # Not its parents: a run's folder that was deleted is not made again.
+            self._folder.mkdir(exist_ok=True)
         # Not `whole.aside`: an error in the block comes from the training, not from the disk.
         temporary = atomic.beside(path)
         try:
             header = _header(chunk, len(like), like.dtype)
             with _writing(path):
                 file = temporary.open("wb")
-            with file:
-                with _writing(path):
+            try:
+                size = len(header) + len(chunk) * like.element_size() * len(like)
+                with _writing(path, size):
                     file.write(header)
-                    file.truncate(len(header) + len(chunk) * like.element_size() * len(like))
+                    file.truncate(size)
                 yield ChunkStates(self, places, like, file, len(header), path)
+                with _writing(path, size):
+                    file.flush()
+            finally:
+                # What does not fit is written once more here, and its error is known.
+                with suppress(OSError):
+                    file.close()
             with _writing(path):
                 temporary.replace(path)
         finally:
@@ -105,10 +114,11 @@ class ClientStore:
     def flush(self) -> None:
         """Flush committed files to the disk: after a power cut, a checkpoint must not name files that are lost."""
         for path in sorted(self._unsynced):
-            with path.open("rb") as file:
+            with _writing(path), path.open("rb") as file:
                 os.fsync(file.fileno())
         if self._unsynced:
-            sync_folder(self._folder)
+            with _writing(self._folder):
+                sync_folder(self._folder)
         self._unsynced.clear()
 
     def sweep(self, named: set[tuple[int, int]], before: int | None = None) -> None:
@@ -160,15 +170,13 @@ class ChunkStates:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _writing(path: Path, needed_bytes: int | None = None) -> Iterator[None]:
     """Turn errors of the disk into errors of raysim."""
     try:
-        yield
-    except OSError as error:
-        raise CheckpointError(
-            f"The clients' states {path} could not be written: {error.strerror}. Those of earlier rounds are "
-            f"untouched: make room, then resume."
-        ) from error
+        with disk.writing(path, needed_bytes, then=THEN):
+            yield
+    except DiskError as error:
+        raise CheckpointError(f"The clients' states {error}") from error
 
 
 def _bytes(vector: Tensor) -> memoryview:

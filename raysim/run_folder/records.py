@@ -199,7 +199,8 @@ def client_schema(metrics: Iterable[str], tuned: bool) -> pa.Schema:
 def write_table(content: pa.Table, path: Path) -> None:
     """Write a table as Parquet, completely or not at all."""
     # After a power cut, a checkpoint must not exist without the rows before it.
-    atomic.write(path, lambda file: pq.write_table(content, file), flushed=True)
+    by = functools.partial(pq.write_table, content)
+    atomic.write(path, by, flushed=True, then=checkpoint.THEN)
 
 
 def _stored(path: Path) -> Mapping[str, Any]:

@@ -70,4 +70,8 @@ def table(rows: Sequence[Row]) -> pa.Table:
     columns = {name: [row.get(name) for row in rows] for name in names}
     ids = pa.list_(pa.string())
     types = {"round": pa.int64(), "rejected_clients": ids, "catastrophic_cohort": ids}
+    for name, values in columns.items():
+        if all(value is None for value in values):
+            # A figure that no round has yet: the column is one of figures all the same.
+            types.setdefault(name, pa.float64())
     return pa.table({name: pa.array(values, types.get(name)) for name, values in columns.items()})

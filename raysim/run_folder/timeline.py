@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from raysim.storage import disk
+
 PREFIX = "seconds/"
 """Prefix of the columns with the seconds of a phase."""
 
@@ -82,7 +84,8 @@ class Timeline:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._tracks: dict[str, int] = {}
-        path.write_text("[\n")
+        with disk.writing(path):
+            path.write_text("[\n")
 
     def add(self, spans: Iterable[Span]) -> None:
         """Append the spans, each on the track of its worker or of the driver."""
@@ -94,5 +97,5 @@ class Timeline:
                 events.append({**name, "args": {"name": span.who}})
             when = {"ts": span.start_s * 1e6, "dur": (span.end_s - span.start_s) * 1e6}
             events.append({"name": span.what, "ph": "X", **when, "pid": 0, "tid": self._tracks[span.who]})
-        with self._path.open("a") as file:
+        with disk.writing(self._path), self._path.open("a") as file:
             file.writelines(json.dumps(event) + ",\n" for event in events)

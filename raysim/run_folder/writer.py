@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
-from raysim.errors import CheckpointError, RunFolderError
+from raysim.errors import CheckpointError, DiskError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder import checkpoint, records
 from raysim.run_folder.rows import Row, Rows
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.server.state import ServerState
-from raysim.storage import lock
+from raysim.storage import disk, lock
 from raysim.storage.inside import inside
 from raysim.storage.remote.folder import named
 
@@ -38,6 +39,21 @@ class RunFolder:
         self._flushed_s = time.monotonic()
         self._timeline = Timeline(path / "timeline.json") if profile else None
         self.checkpointed = 0
+        self.failed = False
+        """Whether something could not be written; its error says what."""
+
+    def check_there(self) -> None:
+        """Check that the folder is where the run writes.
+
+        Raises:
+            RunFolderError: it was deleted or moved.
+        """
+        if not self.path.is_dir():
+            self.failed = True
+            raise RunFolderError(
+                f"{named(self.path)} was deleted or moved while the run wrote to it, so the run ends here. Where it "
+                f"was moved, `raysim resume` goes on from its last checkpoint; else start afresh."
+            )
 
     @staticmethod
     def create(
@@ -50,9 +66,15 @@ class RunFolder:
         RunFolder._check_empty(path, overwrite)
         if path.exists():
             _clear(path)
-        (path / "checkpoints").mkdir(parents=True)
-        (path / "clients").mkdir()
-        records.write_experiment(path, experiment, fingerprint, data)
+        with disk.writing(path):
+            (path / "checkpoints").mkdir(parents=True)
+            (path / "clients").mkdir()
+        try:
+            records.write_experiment(path, experiment, fingerprint, data)
+        except DiskError:
+            # Without it, the folder would be in the way of the next attempt.
+            _clear(path)
+            raise
 
     @staticmethod
     def check_free(path: Path, overwrite: bool = False) -> None:
@@ -120,10 +142,11 @@ class RunFolder:
     def add(self, row: Row, clients: pa.Table | None, spans: Iterable[Span] = ()) -> None:
         """Record a finished round, and its evaluated clients if there are any."""
         self._rows.append(row)
-        if self._timeline is not None:
-            self._timeline.add(spans)
-        if clients is not None:
-            records.write_table(clients, _client_part(self.path, row["round"]))
+        with self._recording():
+            if self._timeline is not None:
+                self._timeline.add(spans)
+            if clients is not None:
+                records.write_table(clients, _client_part(self.path, row["round"]))
         if time.monotonic() - self._flushed_s > FLUSH_S:
             self.flush()
 
@@ -132,25 +155,33 @@ class RunFolder:
 
         Raises:
             CheckpointError: the disk is full, or the folder cannot be written; existing files are untouched.
+            RunFolderError: the folder was deleted or moved.
         """
-        file = self.path / "rounds.parquet"
-        try:
-            records.write_table(self._rows.packed(), file)
-        except OSError as error:
-            raise CheckpointError(
-                f"{file} could not be written: {error.strerror}. The last checkpoint and its rows are untouched: make "
-                f"room, then resume."
-            ) from error
+        with self._recording():
+            records.write_table(self._rows.packed(), self.path / "rounds.parquet")
         self._flushed_s = time.monotonic()
 
     def checkpoint(self, state: ServerState) -> None:
         """Write rows and state; then delete all but the newest `keep` checkpoints."""
         self.flush()
         folder = self.path / "checkpoints"
-        checkpoint.write(state, folder / f"round-{state.round:06d}.safetensors", self._fingerprint)
-        self.checkpointed = state.round
-        for old in sorted(folder.glob("round-*.safetensors"))[: -self._keep]:
-            old.unlink()
+        with self._recording():
+            checkpoint.write(state, folder / f"round-{state.round:06d}.safetensors", self._fingerprint)
+            self.checkpointed = state.round
+            for old in sorted(folder.glob("round-*.safetensors"))[: -self._keep]:
+                old.unlink()
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        """Turn errors of the disk in the block into errors of the records, and remember that there was one."""
+        self.check_there()
+        try:
+            yield
+        except (CheckpointError, DiskError) as error:
+            self.failed = True
+            if isinstance(error, DiskError):
+                raise CheckpointError(str(error)) from error
+            raise
 
 
 def _clear(path: Path) -> None:

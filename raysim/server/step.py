@@ -37,6 +37,10 @@ Settle = Callable[[ServerState, Sums, Tensor, Tensor], tuple[Tensor, Tensors]]
 """(state, sums, x - lr f g, f g) -> the next model to broadcast, and the server's half of a correction."""
 
 
+class NotFiniteError(Exception):
+    """A server step made the model non-finite; the text says which part of it, and by which optimizer."""
+
+
 class Server(NamedTuple):
     """Pure functions: the state before the first round, the levels of a round, the step that closes it."""
 
@@ -70,6 +74,7 @@ def make(
     layout: Layout,
     cohort_size: Callable[[int], float],
     label_population: Tensor | None = None,
+    counts: bool = True,
 ) -> Server:
     """Close the functions over what does not change in a run.
 
@@ -78,6 +83,7 @@ def make(
         layout: the parameter groups of the flat vectors.
         cohort_size: the configured size of the cohort after t finished rounds.
         label_population: label counts of all training clients, for the comparison with the cohort's; or None.
+        counts: whether the task counts correct predictions.
     """
     optimizer, who = optimizers.make(section.optimizer), optimizers.OPTIMIZERS.title(section.optimizer)
     unit_of = glad.units(section.glad.scope, layout.names) if section.glad else []
@@ -102,10 +108,11 @@ def make(
         seen_before: int = 0,
     ) -> tuple[ServerState, Metrics]:
         """`seen_before`: examples that the round's earlier phases processed."""
-        t, weights = state.round, state.weights
+        t = state.round
         lr = section.lr_at(cohort_size(t), t)
         processed = seen_before + sums.seen
         processed_so_far = state.ledger["examples"] + processed
+        state = replace(state, ledger={**state.ledger, "examples": processed_so_far})
         metrics: Metrics = {
             "clients": sums.clients,
             "rejected": len(sums.rejected),
@@ -117,7 +124,30 @@ def make(
         }
         if sums.clients == 0:
             # No update arrived, or every one was rejected: the model stays, and the round's row has clients = 0.
-            return replace(state, round=t + 1, ledger={**state.ledger, "examples": processed_so_far}), metrics
+            metrics |= undefined(state, sums)
+            if settle is not None:
+                metrics["params_norm"] = None
+            if sums.seen:
+                metrics |= _scores(sums)
+            return replace(state, round=t + 1), metrics
+        after, said = closed(state, sums, lr, aggregate, settle)
+        if not _is_finite(after.weights.params):
+            where = _not_finite(layout, after.weights.params)
+            raise NotFiniteError(f"{where} not finite after the step of {who} with the learning rate {lr:g}")
+        return after, metrics | said
+
+    def undefined(state: ServerState, sums: Sums) -> Metrics:
+        """Every figure that a round with an update has, None: a step of an update of zeros names them."""
+        nothing, correct = torch.zeros_like(sums.delta), 1.0 if counts else math.nan
+        zeros = replace(sums, weight=1.0, normaliser=1.0, delta=nothing, clients=1, seen=1, steps=1, correct=correct)
+        _, said = closed(state, zeros, 0.0, None, None)
+        return dict.fromkeys(said)
+
+    def closed(
+        state: ServerState, sums: Sums, lr: float, aggregate: Tensor | None, settle: Settle | None
+    ) -> tuple[ServerState, Metrics]:
+        t, weights = state.round, state.weights
+        metrics: Metrics = {}
         # fednova's tau_eff; 1 elsewhere.
         effective = sums.normaliser / sums.weight
         agreed = agreement(layout, sums)
@@ -137,7 +167,7 @@ def make(
         if settle is not None:
             params, half = settle(state, sums, params, descent.fg)
             metrics["params_norm"] = math.sqrt(squared_norm(params))
-        opened, said = _entered({**state.ledger, "examples": processed_so_far}, sums, label_population, metrics)
+        opened, said = _entered(state.ledger, sums, label_population, metrics)
         metrics |= said
         after = ServerState(
             round=t + 1,
@@ -157,9 +187,7 @@ def make(
 
 def _sizes(section: ServerSection, sums: Sums, agreed: Agreement) -> Metrics:
     """Loss, and how large the updates and their mean are."""
-    metrics: Metrics = {"loss": sums.loss / sums.seen}
-    if not math.isnan(sums.correct):
-        metrics["accuracy"] = sums.correct / sums.seen
+    metrics = _scores(sums)
     metrics["pseudo_gradient_norm"] = math.sqrt(sum(agreed.squared_norms_of_mean))
     metrics["mean_update_norm"] = sums.norm / sums.clients
     metrics["update_norm_dispersion"] = diagnostics.dispersion(sums.squared_norm, sums.fourth_power, sums.clients)
@@ -170,6 +198,26 @@ def _sizes(section: ServerSection, sums: Sums, agreed: Agreement) -> Metrics:
     if section.diagnostics.sums_units(len(sums.delta)):
         metrics["mean_cosine_similarity"] = diagnostics.mean_cosine_similarity(sums.units, sums.moving, sums.clients)
     return metrics
+
+
+def _scores(sums: Sums) -> Metrics:
+    """Loss and accuracy of the examples that were met; no accuracy where nothing is counted."""
+    scores: Metrics = {"loss": sums.loss / sums.seen}
+    if not math.isnan(sums.correct):
+        scores["accuracy"] = sums.correct / sums.seen
+    return scores
+
+
+def _is_finite(params: Tensor) -> bool:
+    # One pass without a mask of the model's size; a NaN is both ends.
+    return all(math.isfinite(float(end)) for end in torch.aminmax(params))
+
+
+def _not_finite(layout: Layout, params: Tensor) -> str:
+    counts = {name: int((~torch.isfinite(tensor)).sum()) for name, tensor in layout.views(params).items()}
+    found = [f"{count:,} of the numbers of {name!r}" for name, count in counts.items() if count]
+    others = f", and of {len(found) - 1} other tensors," if len(found) > 1 else ""
+    return f"{found[0]}{others} are"
 
 
 def _glad(

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 from raysim.errors import RunFolderError
+from raysim.storage import disk
 
 log = logging.getLogger("raysim")
 
@@ -45,16 +46,24 @@ def locked(folder: Path, run: str | None = None) -> Iterator[None]:
         run: the name by which one can attach to the run.
 
     Raises:
-        RunFolderError: another process writes to it; names the process.
+        RunFolderError: another process writes to it; names the process. Or the folder cannot be made.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with _opened(folder / FILE) as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = _opened(folder / FILE)
+    except OSError as error:
+        raise RunFolderError(
+            f"{folder} cannot be made, or not be written to: {error.strerror}. Give the run another folder (--path, "
+            f"path=)."
+        ) from error
+    with file:
         if not _acquired(file):
             raise RunFolderError(_refusal(folder))
         file.truncate(0)
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        json.dump({"host": socket.gethostname(), "process": os.getpid(), "since": since, "run": run}, file)
-        file.flush()
+        with disk.writing(folder / FILE):
+            json.dump({"host": socket.gethostname(), "process": os.getpid(), "since": since, "run": run}, file)
+            file.flush()
         try:
             yield
         finally:

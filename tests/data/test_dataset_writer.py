@@ -156,6 +156,13 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "split": (("dev", "a", *rows(1)), "must be one of train, validation, test, but got 'dev'"),
     "empty": (("train", "a", *rows(0)), "client 'a' of split 'train': a training client must have at least one"),
     "no training client": (("test", "a", *rows(1)), "split 'train' must have at least one client"),
+    "masked": (
+        ("train", "a", np.ma.masked_array(np.zeros((2, 2), np.float32), mask=True), [0, 1]),
+        "client 'a' .* x has 4 masked values",
+    ),
+    "ragged": (("train", "a", [[1], [1, 2]], [0, 1]), "client 'a' .* x is not an array"),
+    "a surrogate": (("train", "\ud800", *rows(2)), "must be text that UTF-8 can hold"),
+    "bytes": (("train", b"a", *rows(2)), "a client id must be a str or an int"),
 }
 
 
@@ -208,3 +215,14 @@ def test_a_description_that_is_none_is_named(tmp_path: Path, text: str) -> None:
 def test_a_folder_that_is_no_dataset_says_so(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a prepared dataset"):
         FederatedDataset.open(tmp_path)
+
+
+def test_a_writer_outside_its_block_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="must be written inside `with DatasetWriter"):
+        DatasetWriter(tmp_path / "data", X, Y, 3).write("train", "a", *rows(2))
+
+
+def test_a_whole_number_is_an_id_as_in_memory(tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path / "data", X, Y, 3) as writer:
+        writer.write("train", 7, *rows(2))  # type: ignore[arg-type]
+    assert FederatedDataset.open(tmp_path / "data").train.id_of(0) == "7"

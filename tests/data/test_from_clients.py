@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from raysim.data import FederatedDataset
+from raysim.data import FederatedDataset, Field
 from raysim.errors import DataError
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -45,23 +49,74 @@ def test_dtypes_are_kept() -> None:
 
 
 def test_lists_and_torch_tensors_are_taken() -> None:
-    torch = pytest.importorskip("torch")
     as_tensor = FederatedDataset.from_clients({"a": (torch.from_numpy(X), torch.from_numpy(Y))})
     assert as_tensor.fingerprint == FederatedDataset.from_clients({"a": (X, Y)}).fingerprint
     assert FederatedDataset.from_clients({"a": ([[1.0], [2.0]], [0, 1])}).x.shape == (1,)
 
 
 def test_a_tensor_with_gradients_is_named() -> None:
-    torch = pytest.importorskip("torch")
     with pytest.raises(DataError, match="client 'a' of split 'train': x is not an array"):
         FederatedDataset.from_clients({"a": (torch.from_numpy(X).requires_grad_(), Y)})
 
 
-def test_slices_of_one_array_in_order_are_not_copied() -> None:
-    data = FederatedDataset.from_clients({"a": (X[:1], Y[:1]), "none": (X[1:2], Y[1:2]), "b": (X[2:], Y[2:])})
+def fixed(array: Any) -> Any:
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def test_slices_in_order_of_a_read_only_array_are_not_copied() -> None:
+    x, y = fixed(X), fixed(Y)
+    data = FederatedDataset.from_clients({"a": (x[:1], y[:1]), "none": (x[1:2], y[1:2]), "b": (x[2:], y[2:])})
     for position in range(3):
-        assert np.shares_memory(data.train.client(position)[0], X)
-        assert np.shares_memory(data.train.client(position)[1], Y)
+        assert np.shares_memory(data.train.client(position)[0], x)
+        assert np.shares_memory(data.train.client(position)[1], y)
+
+
+def read_only_view(array: Any) -> Any:
+    view = array[:]
+    view.flags.writeable = False
+    return view
+
+
+def mapped(array: Any, path: Path) -> Any:
+    np.save(path, array)
+    return np.load(path, mmap_mode="r+")
+
+
+SHARED: dict[str, Callable[[Any, Path], Any]] = {
+    "an array": lambda array, path: array,
+    "slices": lambda array, path: array[:],
+    "a read-only view": lambda array, path: read_only_view(array),
+    "a tensor": lambda array, path: torch.from_numpy(array),
+    "a file": mapped,
+}
+
+
+@pytest.mark.parametrize("clients", [1, 2])
+@pytest.mark.parametrize("kind", SHARED)
+def test_what_a_script_changes_later_changes_no_example(kind: str, clients: int, tmp_path: Path) -> None:
+    own = X.copy(), Y.copy()
+    x, y = (SHARED[kind](array, tmp_path / f"{i}.npy") for i, array in enumerate(own))
+    size = 4 // clients
+    each = {k: (x[k * size :][:size], y[k * size :][:size]) for k in range(clients)}
+    data = FederatedDataset.from_clients(each)
+    for array in (x, y) if kind in ("a tensor", "a file") else own:
+        array[:] = 0
+    for k in range(clients):
+        np.testing.assert_array_equal(data.train.client(k)[0], X[k * size :][:size])
+        np.testing.assert_array_equal(data.train.client(k)[1], Y[k * size :][:size])
+
+
+def test_the_examples_of_a_dataset_are_read_only() -> None:
+    data = FederatedDataset.from_clients({"a": (X.copy(), Y.copy())})
+    with pytest.raises(ValueError, match="read-only"):
+        data.train.arrays().x[0] = 0  # type: ignore[union-attr]
+
+
+def test_a_masked_array_without_masked_values_is_taken() -> None:
+    data = FederatedDataset.from_clients({"a": (np.ma.masked_array(X, mask=X > 99), Y)})
+    np.testing.assert_array_equal(data.train.client(0)[0], X)
 
 
 @pytest.mark.parametrize("parts", [(X[2:], X[:2]), (X[:1], X[2:]), (X[:2].copy(), X[2:]), (X[:2, :2], X[2:, 1:])])
@@ -105,6 +160,13 @@ def test_the_fingerprint_is_of_the_content() -> None:
     assert len({data.fingerprint, *(other.fingerprint for other in others)}) == 1 + len(others)
 
 
+class Raising:
+    """An object that numpy asks for its array."""
+
+    def __array__(self, *args: Any, **named: Any) -> Any:
+        raise KeyError("none")
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no training client": ({"train": {}}, "split 'train' must have at least one client"),
     "lengths": ({"train": {"a": (X, Y[:3])}}, "client 'a' of split 'train': .* x has 4 and y has 3"),
@@ -124,6 +186,28 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "scalar": ({"train": {"a": (1.0, 2)}}, "client 'a' .* the first axis of x must count examples"),
     "no features": ({"train": {"a": (X[:, :0], Y)}}, "client 'a' .* every dimension .* must be at least 1"),
     "not a pair": ({"train": {"a": X[0]}}, r"client 'a' .* expected a pair \(x, y\)"),
+    "two rows": ({"train": {"a": X[:2]}}, r"client 'a' .* expected a pair \(x, y\), but got ndarray"),
+    "three values": ({"train": {"a": (X, Y, Y)}}, r"client 'a' .* expected a pair \(x, y\), but got 3 values"),
+    "a mapping of x and y": ({"train": {"a": {"x": X, "y": Y}}}, r"expected a pair \(x, y\), but got dict"),
+    "a dict of splits": ({"train": {"train": {"a": (X, Y)}}}, r"expected a pair \(x, y\), but got dict"),
+    "no split": ({"train": None}, "split 'train' must be a mapping from client ids .* but got NoneType"),
+    "a list": ({"train": [(X, Y)]}, r"split 'train' must be a mapping .* dict\(enumerate\(pairs\)\), but got list"),
+    "a generator": ({"train": ((X, Y) for _ in "ab")}, "split 'train' must be a mapping .* but got generator"),
+    "a list of test clients": ({"train": {"a": (X, Y)}, "test": [(X, Y)]}, "split 'test' must be a mapping"),
+    "masked": (
+        {"train": {"a": (np.ma.masked_array(X, mask=X > 7), Y)}},
+        r"client 'a' .* x has 4 masked values.*x\.filled",
+    ),
+    "masked labels": ({"train": {"a": (X, np.ma.masked_array(Y, mask=Y == 0))}}, "client 'a' .* y has 1 masked values"),
+    "masked rows": (
+        {"train": {"a": ([np.ma.masked_array(np.zeros(3), mask=True)], [0])}},
+        "client 'a' .* x has 3 masked values",
+    ),
+    "surrogate": ({"train": {"\ud800": (X, Y)}}, "must be text that UTF-8 can hold"),
+    "surrogate in test": ({"train": {"a": (X, Y)}, "test": {"\udfff": (X, Y)}}, "must be text that UTF-8 can hold"),
+    "an array that raises": ({"train": {"a": (Raising(), Y)}}, "client 'a' .* x is not an array: KeyError: 'none'"),
+    "an iterator": ({"train": {"a": (iter(X), Y)}}, r"x is a scalar \(iterator\)"),
+    "a label that is an id": ({"train": {"a": (X, Y + 2**40)}}, "integer label must be at most 16777216"),
     "negative label": (
         {"train": {"a": (X, Y)}, "test": {"t": (X, Y), "u": (X, Y - 1)}},
         "client 'u' of split 'test': an integer label must be at least 0, but one is -1",
@@ -138,3 +222,25 @@ def test_refused_with_the_client_named(name: str) -> None:
     splits, message = REFUSED[name]
     with pytest.raises(DataError, match=message):
         FederatedDataset.from_clients(**splits)
+
+
+DATA = FederatedDataset.from_clients({"a": (X, Y), "b": (X, Y)})
+
+ASKED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a client by its id": (lambda: DATA.train.client("a"), r"got 'a': position_of\(id\)"),  # type: ignore[arg-type]
+    "a position by a number": (lambda: DATA.train.position_of(3), "id is text, but got 3"),  # type: ignore[arg-type]
+    "a share in words": (lambda: DATA.hold_out("half"), r"must be in \(0, 1\), but got 'half'"),  # type: ignore[arg-type]
+    "a seed in words": (lambda: DATA.hold_out(0.5, "x"), "seed .* whole number, but got 'x'"),  # type: ignore[arg-type]
+    "no path": (lambda: FederatedDataset.open(None), "path or URI, but got None"),  # type: ignore[arg-type]
+    "no training clients": (lambda: replace(DATA, train=None), "train is None"),  # type: ignore[arg-type]
+    "half a dimension": (lambda: Field((2.5,), "float32"), "tuple of whole numbers"),  # type: ignore[arg-type]
+    "a list of dimensions": (lambda: Field([2], "float32"), "tuple of whole numbers"),  # type: ignore[arg-type]
+    "a scale that is no number": (lambda: Field((2,), "float32", scale=float("nan")), "must be finite"),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_asked_in_the_wrong_words_is_said(name: str) -> None:
+    call, message = ASKED[name]
+    with pytest.raises(DataError, match=message):
+        call()

@@ -40,7 +40,7 @@ def frozen() -> nn.Module:
         (lambda: Detached(5, 3), "no gradient"),
         (nn.Linear(5, 3), "must be a function that returns a new module, but got a module"),
         (lambda: "a module", "must be a function that returns a torch.nn.Module"),
-        (lambda: nn.LazyLinear(3), "lazy parameters"),
+        (lambda: nn.LazyLinear(3), "is lazy"),
         (frozen, "no trainable parameter"),
     ],
 )

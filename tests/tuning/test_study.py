@@ -15,6 +15,7 @@ import torch
 
 import raysim
 import tuning
+from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
 from tuning import folder
 
 Make = Callable[..., raysim.Experiment]
@@ -204,6 +205,25 @@ def test_what_diverges_is_stopped_and_said_to(small: raysim.FederatedDataset, tu
     assert "in round" in row["why"]
     assert row["rounds"] < 4
     assert found.best.values == {"client.optimizer.lr": 0.01}
+
+
+def overshooting(section: Any) -> ServerOptimizer:
+    """A server optimizer that steps to no number, once the updates are large."""
+
+    def step(params: torch.Tensor, descent: Descent, state: Any) -> Stepped:
+        return Stepped(params * (math.inf if descent.g.abs().max() > 1e3 else 1.0) - descent.fg, {})
+
+    return ServerOptimizer(lambda params: {}, step)
+
+
+def test_a_server_step_to_no_number_is_a_divergence(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    space = {"client.optimizer.lr": {"grid": [0.01, 1e6]}}
+    found = tuning.tune(tuned(), space, dataset=small, server_optimizer=overshooting, path=tmp_path)
+    assert found.counts == {"diverged": 1, "finished": 1}
+    (why,) = [row["why"] for row in found.trials.to_pylist() if row["outcome"] == "diverged"]
+    assert "not finite after the step of server_optimizer=" in why
 
 
 @pytest.mark.parametrize(("maximise", "choose"), [(True, max), (False, min)])

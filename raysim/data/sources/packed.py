@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import IO
 
 from raysim.data.sources.published import Published
-from raysim.errors import DataError
+from raysim.errors import DataError, DiskError
+from raysim.storage import disk
 
 _PIECE_BYTES = 1 << 20
 
@@ -70,8 +71,10 @@ class Packed:
             for name, content in _members(archive):
                 if Path(name).name in self.names:
                     found[Path(name).name] = target = place / f"{len(found)}.unpacked"
-                    with content, target.open("wb") as file:
+                    with content, disk.writing(target), target.open("wb") as file:
                         shutil.copyfileobj(content, file, _PIECE_BYTES)
+        except DiskError:
+            raise
         except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error, *_REFUSED) as error:
             raise DataError(f"{self.address}: expected a whole archive: {error}") from error
         return found

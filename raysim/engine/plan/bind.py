@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any, NamedTuple, Unpack
 
 from raysim.config.own import (
@@ -104,13 +105,19 @@ def _each_bound(place: Place, said: tuple[Any, ...], passed: Any) -> tuple[Any, 
             f"{place.table}.{place.key} has {len(wanted)} of name = 'own', which a script passes as "
             f"{place.own.KEYWORD}=, but {len(given)} were passed."
         )
+    if None in given:
+        raise ExperimentError(f"{place.own.KEYWORD}= must be functions, but the list has None.")
     left = iter(given)
     return tuple(each.bound(next(left)) if isinstance(each, OwnPart) else each for each in said)
 
 
 def _metrics(said: tuple[Section, ...], passed: Any) -> tuple[Section, ...]:
     """The metrics, those of the script with what was passed under their names; the last are those of no section."""
+    if not isinstance(passed, Mapping | NoneType):
+        raise ExperimentError(f"metrics= must be a mapping from names to functions, but got {type(passed).__name__}.")
     left = dict(passed or {})
+    if nothing := [name for name, metric in left.items() if metric is None]:
+        raise ExperimentError(f"metrics= must map names to functions, but {', '.join(map(repr, nothing))} is None.")
     missing = [each.label for each in said if isinstance(each, OwnMetric) and each.label not in left]
     if missing:
         names = ", ".join(map(repr, missing))

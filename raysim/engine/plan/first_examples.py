@@ -33,7 +33,7 @@ def check(plan: Plan, own_loss: bool) -> None:
         ExperimentError: a metric failed, or returned an invalid value.
     """
     x_batch, y_batch = load(plan.experiment, plan.dataset, plan.initial)
-    module = bind(plan.model, plan.initial, x_batch.device).eval()
+    module = bind(plan.model, plan.initial.clone(), x_batch.device).eval()
     try:
         outputs = module(x_batch)
     except Exception as error:
@@ -95,7 +95,7 @@ def load(experiment: Experiment, dataset: FederatedDataset, like: Weights) -> tu
 def outputs(model: Model, initial: Weights, x: Tensor) -> Tensor | None:
     """Return the module's outputs for these examples; None if it fails. `check` raises the error."""
     try:
-        found = bind(model, initial, x.device).eval()(x)
+        found = bind(model, initial.clone(), x.device).eval()(x)
     except Exception:
         return None
     return found.detach() if isinstance(found, Tensor) and found.dim() and len(found) == len(x) else None

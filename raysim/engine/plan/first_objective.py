@@ -46,7 +46,7 @@ def check(
         raise ModelError(
             f"objective= must be a function of (module, x, y, at), but {function!r} is not: {error}."
         ) from error
-    given, trained = _copy(initial), _copy(initial)
+    given, trained = initial.clone(), initial.clone()
     module = bind(model, trained, x.device).train()
     for layer in dropout.address(module, initial.params):
         layer.start(torch.zeros((), dtype=torch.int64, device=x.device))
@@ -81,10 +81,6 @@ def check(
         raise ModelError(
             "objective= returned losses that do not depend on the module's parameters, so they have no gradient."
         )
-
-
-def _copy(weights: Weights) -> Weights:
-    return Weights(weights.params.clone(), weights.buffers.clone(), weights.counters.clone())
 
 
 @contextmanager

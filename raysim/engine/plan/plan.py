@@ -75,6 +75,7 @@ class Plan:
             e.adversary,
             adversaries,
             notes_clients=self.learns,
+            counts=self.task.correct is not None,
         )
 
     def metrics(self) -> Metrics:

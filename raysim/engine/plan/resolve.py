@@ -32,13 +32,14 @@ from raysim.data.sources.newsgroups import Newsgroups
 from raysim.data.tokens.words import FIRST, Words
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
-from raysim.engine.plan import first_examples, first_objective, own_parts
+from raysim.engine.plan import first_examples, first_module, first_objective, own_parts
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError
 from raysim.evaluation import personalised, scores
 from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
+from raysim.models import holdable
 from raysim.models import section as models
 from raysim.models.bilstm import Bilstm
 from raysim.models.model import Model, Weights, create, replace_params
@@ -78,9 +79,13 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         x_shape = augment.seen_shape(experiment.client.augment, dataset.x.shape)
         model = models.factory(_fitted(experiment.model, data), x_shape, outputs)
         seed = experiment.model.seed if experiment.model.seed is not None else seed
-    made, initial = create(model, seed, _DTYPES[experiment.engine.dtype])
-    if (params := parts.get("params")) is not None:
-        initial = replace_params(made, initial, params)
+    made, values = create(model, seed, _DTYPES[experiment.engine.dtype])
+    params = parts.get("params")
+    initial = values if params is None else replace_params(made, values, params)
+    holdable.check_initial(made.params.views(initial.params))
+    if parts.get("model") is not None:
+        x, _ = first_examples.load(experiment, dataset, initial)
+        first_module.check(made, values, None if params is None else initial, x)
     loss = parts.get("loss")
     task = task_for(dataset.num_classes, loss, dataset.y.padding, dataset.y.uncounted)
     task, local = _minimised(experiment, dataset, made, initial, task)

@@ -18,10 +18,12 @@ from raysim.engine.rounds import kept_updates, scoring
 from raysim.engine.rounds.finished import Finished, SteppedRound, finish
 from raysim.engine.rounds.state_files import StateFiles
 from raysim.engine.rounds.training import Training, begin, wait
+from raysim.errors import CheckpointError, DivergedError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder.timeline import Stopwatch
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
+from raysim.server.step import NotFiniteError
 from raysim.storage.remote.folder import put_meanwhile
 
 log = logging.getLogger("raysim")
@@ -169,7 +171,22 @@ class Loop:
                 if not decision.retry:
                     raise failure.given_up("worker_lost", decision) from None
                 training = self._begin_round(training.probe)
+            except NotFiniteError as error:
+                raise DivergedError(self._diverged(error)) from None
         raise AssertionError
+
+    def _diverged(self, error: NotFiniteError) -> str:
+        done = self.state.round
+        if not done:
+            last = "No round before it was good."
+        elif self._folder is None:
+            last = f"It was finite after {done} rounds."
+        else:
+            last = f"The last good state is that of {done} rounds in {self._folder.path / 'checkpoints'}."
+        return (
+            f"The model diverged in round {done}: {error}. {last} Lower the learning rates (server.optimizer.lr, "
+            f"client.optimizer.lr) or bound the updates (server.clip), and start afresh."
+        )
 
     def finish(self) -> Finished:
         """Wait for the evaluations of the round after its step, and record it."""
@@ -190,10 +207,18 @@ class Loop:
 
     def leave(self) -> None:
         """Checkpoint the last recorded round; flush the client states to the disk."""
-        if self._folder is not None and self._folder.checkpointed < self._recorded.round:
-            _checkpoint(self._folder, self._recorded, self._state_files)
-        elif self._state_files is not None:
-            self._state_files.flush()
+        failed = self._folder is not None and self._folder.failed
+        try:
+            if self._folder is not None:
+                self._folder.check_there()
+            if self._folder is not None and self._folder.checkpointed < self._recorded.round:
+                _checkpoint(self._folder, self._recorded, self._state_files)
+            elif self._state_files is not None:
+                self._state_files.flush()
+        except (CheckpointError, RunFolderError):
+            # Another error, on its way out, has said so.
+            if not failed:
+                raise
 
 
 def _step(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -23,6 +24,11 @@ from raysim.models.model import Weights
 from raysim.run_folder.records import client_schema
 from raysim.server.state import ServerState
 
+log = logging.getLogger("raysim")
+
+NAMED = 5
+"""Clients that a warning names."""
+
 
 class Units(NamedTuple):
     """Work by split: of evaluations, and of those before and after fine-tuning."""
@@ -40,6 +46,8 @@ def plan_units(plan: Plan) -> Units:
         chosen = evaluate.sample_clients(split, section.clients, plan.experiment.seed)
         if work := evaluate.plan(name, split, chosen):
             units[name] = work
+        else:
+            log.warning("the split %r has no examples, so it is not evaluated", name)
     return Units(units, _personal_units(plan))
 
 
@@ -89,11 +97,25 @@ def collect(
             metrics |= evaluate.summarise(after, name, percentiles) | _pooled(own, after, name, index)
             continue
         scores = evaluate.per_client(outcome.value)
+        _warn_of_losses(plan, scores, name, index)
         # Rows show the model that is broadcast.
         if prefix == "eval":
             tables.append(_rows(plan, own, index, split, scores))
         metrics |= evaluate.summarise(scores, name, percentiles) | _pooled(own, scores, name, index)
     return metrics, pa.concat_tables(tables) if tables else None, tuple(outcomes)
+
+
+def _warn_of_losses(plan: Plan, scores: ClientScores, name: str, index: int) -> None:
+    """Name the clients whose loss is not finite: that of the split is not either, and the others' are hidden in it."""
+    bad = scores.positions[~np.isfinite(scores.loss)].tolist()
+    if bad:
+        split = plan.dataset.split(name.partition("/")[2])
+        ids = ", ".join(repr(split.id_of(position)) for position in bad[:NAMED])
+        others = f" and {len(bad) - NAMED} others" if len(bad) > NAMED else ""
+        log.warning(
+            "round %d: %s/loss is not finite, because that of %d of its %d clients is not: %s%s",
+            *(index, name, len(bad), len(scores.positions), ids, others),
+        )
 
 
 def _pooled(own: Metrics, scores: ClientScores, name: str, index: int) -> dict[str, float]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from raysim.errors import RemoteError
+from raysim.errors import RemoteError, RunFolderError
 from raysim.storage.remote.mirror import Mirror, OvertakenError
 from raysim.storage.remote.uri import uri_of
 
@@ -22,6 +22,26 @@ PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Pauses between attempts of the last upload."""
 
 
+def path_here(path: str | Path) -> Path:
+    """Return a folder's path on this machine, whether it exists or not.
+
+    Raises:
+        RunFolderError: no folder can have that path.
+    """
+    folder = Path(path)
+    try:
+        str(folder).encode()
+        if "\0" in str(folder):
+            raise ValueError("it has a zero character")
+        folder.exists()
+    except UnicodeEncodeError:
+        raise RunFolderError(f"{str(folder)!r} cannot be a run's folder: UTF-8 cannot hold its name.") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise RunFolderError(f"{str(folder)!r} cannot be a run's folder: {why}.") from None
+    return folder
+
+
 @contextmanager
 def local_copy(path: str | Path) -> Iterator[Path]:
     """Yield the folder as a path of this machine; for a URI, upload the changes at the end of the block.
@@ -32,7 +52,7 @@ def local_copy(path: str | Path) -> Iterator[Path]:
     """
     uri = uri_of(path)
     if uri is None:
-        yield Path(path)
+        yield path_here(path)
         return
     mirror = Mirror.of(uri)
     mirror.pull()
@@ -55,7 +75,7 @@ def read_only_copy(path: str | Path) -> Path:
     """
     uri = uri_of(path)
     if uri is None:
-        return Path(path)
+        return path_here(path)
     mirror = Mirror.of(uri)
     mirror.pull()
     return mirror.path

@@ -11,6 +11,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Where the address sanitizer looks on, pieces of memory have a gap behind them that nobody may touch. */
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+enum { GAP = 64 };
+#else
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+enum { GAP = 0 };
+#endif
+
 typedef REAL vec __attribute__((vector_size(64), aligned(64), may_alias));
 
 #define LANES (64 / (int)sizeof(REAL))
@@ -50,32 +60,36 @@ static int64_t filled(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
 static void copy(REAL *to, const REAL *from, int64_t n) { __builtin_memcpy(to, from, (size_t)n * sizeof(REAL)); }
 
-static REAL *carve(REAL **memory, int64_t numbers) {
-    REAL *piece = *memory;
-    *memory += filled(numbers);
-    return piece;
+/* The piece that begins `at` numbers behind `memory`; 0 where only the room that it takes is asked for. */
+static REAL *carve(REAL *memory, int64_t *at, int64_t numbers) {
+    const int64_t start = *at, all = filled(numbers) + GAP;
+    *at += all;
+    if (!memory) return 0;
+    ASAN_UNPOISON_MEMORY_REGION(memory + start, (size_t)numbers * sizeof(REAL));
+    ASAN_POISON_MEMORY_REGION(memory + start + numbers, (size_t)(all - numbers) * sizeof(REAL));
+    return memory + start;
 }
 
 /* Lay the room out; the first address behind it, in numbers from `memory`. */
 static int64_t lay_out(const Dense *dense, int64_t rows, int own_gradients, REAL *memory, Room *room) {
-    REAL *from = memory;
+    int64_t at = 0;
     for (int64_t l = 0; l <= dense->depth; l++) {
-        room->h[l] = carve(&from, rows * filled(dense->widths[l]));
+        room->h[l] = carve(memory, &at, rows * filled(dense->widths[l]));
         /* Nothing asks for the gradient of the examples. */
-        room->d[l] = l ? carve(&from, rows * filled(dense->widths[l])) : 0;
+        room->d[l] = l ? carve(memory, &at, rows * filled(dense->widths[l])) : 0;
     }
     for (int64_t l = 0; l < dense->depth; l++) {
-        room->w[l] = room->gw[l] = carve(&from, dense->widths[l + 1] * filled(dense->widths[l]));
+        room->w[l] = room->gw[l] = carve(memory, &at, dense->widths[l + 1] * filled(dense->widths[l]));
         /* Zeros where there is none. */
-        room->b[l] = room->gb[l] = carve(&from, dense->widths[l + 1]);
+        room->b[l] = room->gb[l] = carve(memory, &at, dense->widths[l + 1]);
         if (own_gradients) {
-            room->gw[l] = carve(&from, dense->widths[l + 1] * filled(dense->widths[l]));
-            room->gb[l] = carve(&from, dense->widths[l + 1]);
+            room->gw[l] = carve(memory, &at, dense->widths[l + 1] * filled(dense->widths[l]));
+            room->gb[l] = carve(memory, &at, dense->widths[l + 1]);
         }
         if (dense->biases[l] < 0) room->gb[l] = 0;
     }
-    room->targets = (const void **)carve(&from, rows * (int64_t)(sizeof(void *) / sizeof(REAL) + 1));
-    return from - memory;
+    room->targets = (const void **)carve(memory, &at, rows * (int64_t)(sizeof(void *) / sizeof(REAL) + 1));
+    return at;
 }
 
 /* Numbers of memory that a caller must provide for batches of at most so many examples. They begin at 64 bytes, are zeros

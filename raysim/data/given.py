@@ -1,0 +1,126 @@
+"""Takes what a script hands over as a client: its id and its arrays. What numpy would misread is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim.data.field import DTYPES
+from raysim.errors import DataError
+
+
+def clients_of(split: str, clients: object) -> Mapping[Any, Any]:
+    """Return the clients of a split, once it is clear that they have ids.
+
+    Raises:
+        DataError: they are no mapping.
+    """
+    if isinstance(clients, Mapping):
+        return clients
+    numbered = ", such as dict(enumerate(pairs))" if isinstance(clients, list | tuple) else ""
+    raise DataError(
+        f"split {split!r} must be a mapping from client ids to pairs (x, y){numbered}, but got {type(clients).__name__}"
+    )
+
+
+def client_id(split: str, key: object) -> str:
+    """Return a client's id as text.
+
+    Raises:
+        DataError: it is neither text that UTF-8 can hold nor a whole number.
+    """
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        return str(int(key))
+    if not isinstance(key, str):
+        raise DataError(f"a client id must be a str or an int, but split {split!r} has {key!r} ({type(key).__name__})")
+    if not is_utf8(key):
+        raise DataError(
+            f"a client id must be text that UTF-8 can hold, but split {split!r} has {key!r}, with a lone surrogate"
+        )
+    return str(key)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether UTF-8 can hold the text, as files of a run must.
+
+    >>> is_utf8("zoë"), is_utf8("zo\\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number; `true` is none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def pair_of(where: str, pair: object) -> tuple[Any, Any]:
+    """Return a client's x and y as they are.
+
+    Raises:
+        DataError: they are no tuple or list of two. An array of two rows is not taken apart.
+    """
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        return pair[0], pair[1]
+    found = f"{len(pair)} values" if isinstance(pair, tuple | list) else type(pair).__name__
+    raise DataError(f"{where}: expected a pair (x, y), but got {found}")
+
+
+def rows_of(where: str, column: str, values: Any) -> npt.NDArray[Any]:
+    """Return the rows of a column as an array; memory is shared with `values` where numpy does.
+
+    Args:
+        where: client and split, for messages.
+        column: "x" or "y".
+        values: anything `np.asarray` takes, without masked values.
+
+    Raises:
+        DataError: numpy does not take it, values are masked, or it does not hold numbers.
+    """
+    parts = values if isinstance(values, tuple | list) else (values,)
+    if masked := sum(_masked(part) for part in parts if isinstance(part, np.ma.MaskedArray)):
+        raise DataError(
+            f"{where}: {column} has {masked} masked values, and none can be stored: leave these examples out, or fill "
+            f"them, by {column}.filled(value)"
+        )
+    try:
+        array = np.asarray(values)
+    except Exception as error:
+        # Ragged lists; tensors on a device or with gradients; whatever an object's __array__ raises.
+        raise DataError(f"{where}: {column} is not an array: {type(error).__name__}: {error}") from error
+    if array.ndim == 0:
+        raise DataError(
+            f"{where}: the first axis of {column} must count examples, but {column} is a scalar "
+            f"({type(values).__name__})"
+        )
+    if array.dtype.name not in DTYPES:
+        raise DataError(f"{where}: {column} must hold numbers ({', '.join(sorted(DTYPES))}), but it is {array.dtype}")
+    return array
+
+
+def _masked(array: np.ma.MaskedArray[Any, Any]) -> int:
+    return int(np.sum(np.ma.getmaskarray(array)))
+
+
+def is_fixed(array: npt.NDArray[Any]) -> bool:
+    """Whether neither the array nor what it is a view of can be written to: then it may be shared with a script.
+
+    >>> rows = np.zeros((4, 2))
+    >>> rows.flags.writeable = False
+    >>> is_fixed(rows[1:]), is_fixed(np.zeros(3))
+    (True, False)
+    """
+    while True:
+        if array.flags.writeable:
+            return False
+        if not isinstance(array.base, np.ndarray):
+            return True
+        array = array.base

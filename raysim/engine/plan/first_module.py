@@ -1,0 +1,202 @@
+"""Tries the modules of a script's factory on a client's first examples, before the first round.
+
+Two modules with the same values must give the same outputs, and one module twice: workers have modules of their own,
+and train clients in any order. So a module may hold nothing that is drawn, counted or derived beside its parameters and
+buffers, and it must keep the tensors that raysim puts there.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from raysim.client import dropout
+from raysim.config.global_draws import draws
+from raysim.errors import ModelError
+from raysim.models.model import Model, Weights, bound
+
+RELATIVE = 1e-3
+"""Difference of outputs, relative to the largest, that is none: kernels may add up in another order."""
+
+MOVED = 0.01
+"""Other values than the initial ones show a module that holds copies of these."""
+
+
+def check(model: Model, made: Weights, initial: Weights | None, x: Tensor) -> None:
+    """Make two more modules, compare them, and call them.
+
+    Args:
+        model: of the script's factory.
+        made: the values of the first module.
+        initial: those that the script passed instead; None: it passed none.
+        x: a batch.
+
+    Raises:
+        ModelError: says what a module does that makes a run depend on the workers.
+    """
+    first, second = model.module(), model.module()
+    _check_new(first, second)
+    _check_values(model, made, second, initial is None)
+    one, other = (_moved(initial or made, by) for by in (MOVED, -MOVED))
+    own = one.clone()
+    bound(first, model, own, x.device)
+    second.to(device=x.device, dtype=one.params.dtype)
+    for training in (False, True):
+        first.train(training)
+        second.train(training)
+        layers = [each for of in (first, second) for each in dropout.address(of, one.params)] if training else []
+        _check_outputs(_Trial(model, first, second, own, one, other, layers, x))
+
+
+class _Trial(NamedTuple):
+    """Two modules, the vectors that the first one is bound to, values for both, and a batch."""
+
+    model: Model
+    first: nn.Module
+    second: nn.Module
+    own: Weights
+    one: Weights
+    other: Weights
+    dropouts: list[dropout.AddressedDropout]
+    x: Tensor
+
+    def call(self, module: nn.Module) -> object:
+        """Call a module as it is; its draws start at the same place every time."""
+        for layer in self.dropouts:
+            layer.start(torch.zeros((), dtype=torch.int64, device=self.x.device))
+        if module.training:
+            # A trainer starts it at the client's key.
+            torch.default_generator.manual_seed(0)
+        returned: object = _plain(module)(self.x.clone())
+        return returned
+
+    def give(self, values: Weights) -> None:
+        """Give both modules the values: to the first one as workers do, to the second one as torch's optimizers do."""
+        for held, value in zip(_vectors(self.own), _vectors(values), strict=True):
+            held.copy_(value)
+        named = self.model.params.views(values.params) | self.model.buffers.views(values.buffers)
+        named |= self.model.counters.views(values.counters)
+        with torch.no_grad():
+            for name, tensor in _tensors(self.second):
+                if name in named:
+                    tensor.copy_(named[name])
+
+
+def _check_new(first: nn.Module, second: nn.Module) -> None:
+    """Raise ModelError if the factory returned the same module, or a part of it, again."""
+    known = {id(child) for child in first.modules()}
+    if any(id(child) in known for child in second.modules()):
+        raise ModelError(
+            "model= must make a new module every time, but two of its modules are the same, or have a layer in common: "
+            "make the layers inside the function, or copy them there, by copy.deepcopy."
+        )
+    held = {tensor.data_ptr(): name for name, tensor in _tensors(first) if tensor.numel()}
+    for name, tensor in _tensors(second):
+        if tensor.numel() and tensor.data_ptr() in held:
+            raise ModelError(
+                f"model= must make a new module every time, but {name!r} of one lies in the memory of another one's "
+                f"{held[tensor.data_ptr()]!r}: copy it inside the function, by clone() or copy.deepcopy."
+            )
+
+
+def _check_values(model: Model, made: Weights, module: nn.Module, with_params: bool) -> None:
+    """Raise ModelError if a module has other values than the first one."""
+    first: dict[str, Tensor] = {**model.buffers.views(made.buffers), **model.counters.views(made.counters)}
+    first |= model.constants
+    if with_params:
+        first |= model.params.views(made.params)
+    for name, tensor in _tensors(module):
+        if name in first and not _is_same(first[name], tensor.detach().to(first[name])):
+            raise ModelError(
+                f"model= must make the same module every time, but {name!r} of a later one has other values: draw by "
+                f"torch's, NumPy's or Python's global functions, whose generators raysim seeds, or pass params=."
+            )
+
+
+def _check_outputs(trial: _Trial) -> None:
+    """Call the modules in the mode that they are in: the first one twice, then both with other values."""
+    training = trial.first.training
+    with draws(of_torch_too=not training) as drew:
+        try:
+            trial.give(trial.one)
+            once = trial.call(trial.first)
+            _check_kept(trial)
+            if training:
+                # What it did to buffers is undone; in evaluation nobody does that.
+                trial.give(trial.one)
+            again = trial.call(trial.first)
+            trial.give(trial.other)
+            same, alike = trial.call(trial.first), trial.call(trial.second)
+        except ModelError:
+            raise
+        except Exception:
+            # The trial of the plan, or the client's training, says why.
+            return
+        drawn = drew()
+    if drawn:
+        where = "NumPy's or Python's global generator" if training else "a global generator in evaluation"
+        raise ModelError(
+            f"The module's forward drew from {where}, whose draws differ from worker to worker: draw in training "
+            f"only, by torch's functions, whose generator raysim starts for every client."
+        )
+    if not _is_close(once, again):
+        raise ModelError(
+            "The module's forward gave other outputs for the same examples a second time: it draws from a generator of "
+            "its own, or counts or changes something from call to call. Draw by torch's global functions, and keep "
+            "what it keeps in buffers, in training only."
+        )
+    if not _is_close(same, alike):
+        raise ModelError(
+            "Two modules of model= gave different outputs for the same values of parameters and buffers: a module "
+            "holds something else that was drawn or kept, or a copy or view of a parameter. Draw it by torch's global "
+            "functions, register it as a buffer, or compute it in forward."
+        )
+
+
+def _check_kept(trial: _Trial) -> None:
+    """Raise ModelError if forward has put another tensor in the place of a parameter or buffer."""
+    model, own = trial.model, trial.own
+    views = model.params.views(own.params) | model.buffers.views(own.buffers) | model.counters.views(own.counters)
+    for name, tensor in _tensors(trial.first):
+        if name in views and tensor.data_ptr() != views[name].data_ptr():
+            raise ModelError(
+                f"The module's forward puts another tensor in the place of {name!r}, which would be lost: write to the "
+                f"one that is there, such as self.{name}.copy_(...)."
+            )
+
+
+def _moved(weights: Weights, by: float) -> Weights:
+    steps = torch.arange(1, weights.params.numel() + 1, dtype=torch.float64).sin_().mul_(by)
+    return Weights(weights.params + steps.to(weights.params.dtype), weights.buffers.clone(), weights.counters.clone())
+
+
+def _tensors(module: nn.Module) -> chain[tuple[str, Tensor]]:
+    return chain(module.named_parameters(), module.named_buffers())
+
+
+def _vectors(weights: Weights) -> tuple[Tensor, ...]:
+    return weights.params, weights.buffers, weights.counters
+
+
+def _plain(module: nn.Module) -> nn.Module:
+    """Return the module that torch.compile was given: to compile it for three calls takes minutes."""
+    inner = getattr(module, "_orig_mod", module)
+    return inner if isinstance(inner, nn.Module) else module
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def _is_close(one: object, other: object) -> bool:
+    """Whether two outputs are alike; what is no tensor of real numbers is refused elsewhere."""
+    if not (isinstance(one, Tensor) and isinstance(other, Tensor)) or one.is_complex() or other.is_complex():
+        return True
+    a, b = one.detach().double(), other.detach().double()
+    if a.shape != b.shape:
+        return False
+    largest = max((float(each.nan_to_num(0.0, 0.0, 0.0).abs().max()) for each in (a, b) if each.numel()), default=0.0)
+    return torch.allclose(a, b, rtol=0.0, atol=RELATIVE * largest, equal_nan=True)

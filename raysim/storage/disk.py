@@ -1,0 +1,71 @@
+"""Says why a file could not be written: which one, how much room is missing, and how to go on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from raysim.errors import DiskError
+
+AGAIN = "Make room, and do it again."
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@contextmanager
+def writing(path: Path, needed_bytes: int | None = None, then: str = AGAIN) -> Iterator[None]:
+    """Turn an error of the disk in the block, which writes `path`, into one that names the file.
+
+    Args:
+        path: the file, or the folder.
+        needed_bytes: what is being written, if that is known.
+        then: how to go on.
+
+    Raises:
+        DiskError: the file could not be written. Errors of a network, and those that are named already, pass.
+    """
+    try:
+        yield
+    except (DiskError, ConnectionError, TimeoutError):
+        raise
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise DiskError(f"{path} could not be written: {why(path, error, needed_bytes)}. {then}") from error
+
+
+def why(path: Path, error: OSError, needed_bytes: int | None = None) -> str:
+    """Return the reason in words; of a full disk, with the room that it has and that the file needs."""
+    said = os.strerror(error.errno) if error.errno is not None else str(error)
+    if error.errno not in FULL:
+        return said
+    free = free_bytes(path)
+    if needed_bytes is None:
+        return f"{said}: {in_words(free)} are free"
+    return f"{said}: {in_words(needed_bytes)} are needed, and {in_words(free)} are free"
+
+
+def free_bytes(path: Path) -> int:
+    """Return the free room of the disk on which a file is, or would be."""
+    for folder in path.absolute().parents:
+        try:
+            return shutil.disk_usage(folder).free
+        except OSError:
+            continue
+    return 0
+
+
+def in_words(num_bytes: int) -> str:
+    """Return a number of bytes for people.
+
+    >>> in_words(12), in_words(1220), in_words(3_400_000), in_words(68_000_000_000)
+    ('12 bytes', '1.22 kB', '3.4 MB', '68 GB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.3g} {unit}"
+    return f"{num_bytes} bytes"

@@ -1,0 +1,78 @@
+"""The compiled kernel under AddressSanitizer and UBSan: no read or write beyond an array, on many shapes.
+
+A driver in C hands it every array in memory of exactly its size; within the kernel's own memory, a gap that nobody may
+touch lies behind every piece.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from raysim.client.trainers.kernel import library
+
+DRIVER = Path(__file__).parents[2] / "support" / "kernel_driver.c"
+SANITIZE = (
+    *("-std=gnu11", "-O0", "-g", "-fno-math-errno"),
+    *("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"),
+)
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A C compiler with both sanitizers."""
+    try:
+        found = library._compiler()
+    except library.NoLibraryError as error:
+        pytest.skip(f"no C compiler: {error}")
+    folder = tmp_path_factory.mktemp("empty")
+    (folder / "empty.c").write_text("int main(void) { return 0; }\n")
+    tried = [*found, *SANITIZE, str(folder / "empty.c"), "-o", str(folder / "empty")]
+    done = subprocess.run(tried, capture_output=True, text=True, check=False)
+    if done.returncode or subprocess.run([folder / "empty"], check=False).returncode:
+        pytest.skip(f"{found[0]} has no sanitizers: {done.stderr.strip()[-200:]}")
+    return found
+
+
+def driven(compiler: list[str], source: Path, flags: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Compile a kernel with the driver, and run it."""
+    made = folder / "driver"
+    given = [f'-DDENSE_C="{source}"', *flags, str(DRIVER), "-o", str(made)]
+    done = subprocess.run([*compiler, *SANITIZE, *given], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return subprocess.run([made], capture_output=True, text=True, check=False)
+
+
+# With the processor's own vectors and without: products take other numbers of rows and outputs at a time.
+@pytest.mark.parametrize("flags", [["-DREAL=float", "-march=native"], ["-DREAL=double"]])
+def test_the_kernel_stays_inside_its_arrays(compiler: list[str], flags: list[str], tmp_path: Path) -> None:
+    done = driven(compiler, library.SOURCE, flags, tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout == "3024 calls\n"
+
+
+WRONG: dict[str, tuple[str, str, str]] = {
+    "of its own memory": (
+        "for (int64_t r = 0; r < rows; r++) sum += dy[r * ys + o];",
+        "for (int64_t r = 0; r <= rows; r++) sum += dy[r * ys + o];",
+        "use-after-poison",
+    ),
+    "of an array of Python's": (
+        "copy(outputs + row * last, z, last);",
+        "copy(outputs + row * last, z, last + 1);",
+        "heap",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", WRONG)
+def test_a_kernel_that_is_off_by_one_is_caught(compiler: list[str], where: str, tmp_path: Path) -> None:
+    right, wrong, said = WRONG[where]
+    text = library.SOURCE.read_text()
+    assert text.count(right) == 1
+    (tmp_path / "wrong.c").write_text(text.replace(right, wrong))
+    done = driven(compiler, tmp_path / "wrong.c", ["-DREAL=float"], tmp_path)
+    assert done.returncode != 0
+    assert f"AddressSanitizer: {said}" in done.stderr

@@ -1,0 +1,154 @@
+"""Rows have every figure of a training round, None where it is not defined; a model that diverges ends the run."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import raysim
+from raysim.run_folder import records
+from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
+
+Make = Callable[..., raysim.Experiment]
+
+SERVERS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "all figures": {
+        "optimizer": {"name": "lamb", "lr": 0.1},
+        "clip": {"initial": 1.0},
+        "glad": {},
+        "diagnostics": {"cosine": True, "labels": True},
+    },
+}
+CLIENTS: dict[str, dict[str, Any]] = {"plain": {}, "corrected": {"correction": {"name": "scaffold"}}}
+
+
+def nothing_counts(facts: Any) -> float:
+    return 0.0
+
+
+@pytest.mark.parametrize(("server", "client"), [("plain", "plain"), ("all figures", "plain"), ("plain", "corrected")])
+def test_a_round_without_an_update_has_every_figure(
+    server: str, client: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """Every client weighs nothing in one run, and is rejected in the other: the names are those of a usual run."""
+    exp = experiment(engine={"workers": 0}, server=SERVERS[server], client=CLIENTS[client], rounds=1)
+    spoiled = {
+        str(p): (np.full_like(x, np.nan), y) for p in range(len(dataset.train)) for x, y in [dataset.train.client(p)]
+    }
+    usual, *_ = raysim.rounds(exp, dataset=dataset, model=lambda: nn.Linear(5, 3))
+    rejected, *_ = raysim.rounds(
+        exp, dataset=raysim.FederatedDataset.from_clients(spoiled), model=lambda: nn.Linear(5, 3)
+    )
+    assert rejected.metrics["clients"] == 0
+    names = {name for name in usual.metrics if not name.startswith("eval")}
+    assert names - set(rejected.metrics) == set()
+    assert {"loss", "accuracy", "gsi", "catastrophic_failure"} <= names
+    assert rejected.metrics["loss"] is None
+    if client == "plain" and server == "plain":
+        weightless, *_ = raysim.rounds(exp, dataset=dataset, model=lambda: nn.Linear(5, 3), weighting=nothing_counts)
+        assert names - set(weightless.metrics) == set()
+        assert weightless.metrics["loss"] == usual.metrics["loss"]
+        assert weightless.metrics["gsi"] is None
+
+
+def test_where_nothing_is_counted_no_figure_of_that_is_there(experiment: Make) -> None:
+    x = np.full((4, 5), np.nan, np.float32)
+    data = raysim.FederatedDataset.from_clients({str(k): (x, np.zeros(4, np.float32)) for k in range(7)})
+    exp = experiment(engine={"workers": 0}, rounds=1, evaluation={"every": 1})
+    (only,) = raysim.rounds(exp, dataset=data, model=lambda: nn.Linear(5, 1))
+    assert only.metrics["loss"] is None
+    assert "accuracy" not in only.metrics
+
+
+def test_a_run_of_such_rounds_has_the_columns(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    exp = experiment(engine={"workers": 0})
+    result = raysim.run(
+        exp,
+        dataset=dataset,
+        model=lambda: nn.Linear(5, 3),
+        path=tmp_path / "run",
+        loss=lambda outputs, y: outputs.sum(1) * math.nan,
+    )
+    assert result.rounds["loss"].to_pylist() == [None] * exp.rounds
+    assert str(result.rounds.schema.field("loss").type) == "double"
+
+
+def failing_in(index: int, number: float) -> Callable[[Any], ServerOptimizer]:
+    """A server optimizer that steps to such a number in round `index`."""
+
+    def maker(section: Any) -> ServerOptimizer:
+        def step(params: torch.Tensor, descent: Descent, state: Any) -> Stepped:
+            made = params - descent.lr * descent.fg
+            # Before the first round it is tried with k = 1 on vectors of its own.
+            if descent.k == index + 1 and not state["tried"]:
+                made[0] = number
+            return Stepped(made, {"tried": state["tried"] * 0})
+
+        return ServerOptimizer(lambda params: {"tried": torch.ones(())}, step)
+
+    return maker
+
+
+@pytest.mark.parametrize(("index", "number"), [(1, math.nan), (3, math.inf), (2, -math.inf)])
+def test_a_step_to_no_number_is_an_error_in_that_round(
+    index: int, number: float, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    exp = experiment(engine={"workers": 0}, checkpoint={"every": 100})
+    with pytest.raises(raysim.DivergedError) as caught:
+        raysim.run(exp, dataset=dataset, path=tmp_path / "run", server_optimizer=failing_in(index, number))
+    said = str(caught.value)
+    assert f"diverged in round {index}: 1 of the numbers of 'fc1.weight' are not finite" in said
+    assert "after the step of server_optimizer= with the learning rate 1." in said
+    assert f"The last good state is that of {index} rounds in {tmp_path / 'run' / 'checkpoints'}." in said
+    state = records.newest_state(tmp_path / "run", records.stored_fingerprint(tmp_path / "run"))
+    assert state is not None
+    assert state.round == index
+    assert torch.isfinite(state.weights.params).all()
+    assert len(records.read_rounds(tmp_path / "run")) == index
+
+
+def test_a_built_in_step_to_no_number_in_the_first_round(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    large = {name: 1e37 * (1.0 + np.ones(shape)) for name, shape in (("weight", (3, 5)), ("bias", (3,)))}
+    exp = experiment(server={"optimizer": {"name": "sgd", "lr": 100.0}}, client={"optimizer": {"lr": 1e-30}})
+    stepped = raysim.rounds(exp, dataset=dataset, model=lambda: nn.Linear(5, 3), params=large)
+    assert next(stepped).index == 0
+    pushed = {"optimizer": {"lr": 1e36}, "max_grad_norm": 1.0, "local_steps": 1, "batch_size": "full"}
+    exp = experiment(server={"optimizer": {"name": "sgd", "lr": 1e4}}, client=pushed)
+    with pytest.raises(raysim.DivergedError, match=r"in round 0: .* step of .*'sgd' .* No round before it was good"):
+        next(raysim.rounds(exp, dataset=dataset, model=lambda: nn.Linear(5, 3), params=large))
+
+
+def test_a_client_that_spoils_an_evaluation_is_named(
+    dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    train = {str(p): dataset.train.client(p) for p in range(len(dataset.train))}
+    x, y = train["0"]
+    spoiled = np.where(np.arange(x.size).reshape(x.shape) == 0, np.nan, x)
+    data = raysim.FederatedDataset.from_clients(train, test={"fine": (x, y), "spoiled": (spoiled, y)})
+    exp = experiment(engine={"workers": 0}, rounds=1)
+    with caplog.at_level(logging.WARNING, "raysim"):
+        (only,) = raysim.rounds(exp, dataset=data)
+    assert math.isnan(only.metrics["eval/test/loss"] or 0.0)
+    assert "eval/test/loss is not finite, because that of 1 of its 2 clients is not: 'spoiled'" in caplog.text
+
+
+def test_a_split_without_examples_is_said(
+    dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    train = {str(p): dataset.train.client(p) for p in range(len(dataset.train))}
+    x, y = train["0"]
+    data = raysim.FederatedDataset.from_clients(train, test={"empty": (x[:0], y[:0])})
+    with caplog.at_level(logging.WARNING, "raysim"):
+        list(raysim.rounds(experiment(engine={"workers": 0}, rounds=1), dataset=data))
+    assert caplog.text.count("the split 'test' has no examples") == 1

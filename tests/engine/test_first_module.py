@@ -1,0 +1,434 @@
+"""What a script's factory makes is tried before the first round: nothing that raysim would get wrong gets through."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import raysim
+from raysim.errors import ModelError
+from raysim.models.model import bind, create, replace_params
+
+Make = Callable[..., raysim.Experiment]
+
+
+class Linear(nn.Linear):
+    """Five features, three classes."""
+
+    def __init__(self) -> None:
+        super().__init__(5, 3)
+
+
+class NumpyNoise(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + float(np.random.random())
+
+
+class TrainingNoise(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (random.random() if self.training else 1.0)
+
+
+class NoiseInEvaluation(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(x), 0.5, training=True)
+
+
+class OwnNoise(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rng = np.random.default_rng()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * float(self.rng.random())
+
+
+class Counting(Linear):
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x) * self.calls
+
+
+class Decaying(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.weight.mul_(0.5)
+        return super().forward(x)
+
+
+class OwnScale(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = float(np.random.default_rng().random())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.scale
+
+
+class OwnMask(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.from_numpy(np.random.default_rng().random((64, 5)) < 0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x @ self.mask.to(x.dtype).T @ self.mask.to(x.dtype))  # type: ignore[operator]
+
+
+class ViewOfWeight(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.turned = [self.weight.data.T]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.turned[0] + self.bias
+
+
+class Caching(Linear):
+    cached: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.cached is None:
+            self.cached = self.weight.detach().clone()
+        return super().forward(x) + x @ self.cached.T
+
+
+class NewParameter(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight = nn.Parameter(self.weight.detach().clone())
+        return super().forward(x)
+
+
+class NewBuffer(Linear):
+    mean: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        return super().forward(x)
+
+
+class OwnInitial(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.no_grad():
+            self.weight.copy_(torch.from_numpy(np.random.default_rng().normal(size=(3, 5))))
+
+
+class TwoOfOneMemory(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        start = torch.randn(3, 5)
+        self.a, self.b = nn.Parameter(start), nn.Parameter(start[1:])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.a.T
+
+
+class Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(5, 3, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.to(torch.complex64) @ self.w).real
+
+
+def with_buffer(buffer: Tensor) -> nn.Module:
+    module = Linear()
+    module.register_buffer("q", buffer)
+    return module
+
+
+def with_named(name: str) -> nn.Module:
+    module = Linear()
+    module.register_parameter(name, nn.Parameter(torch.zeros(1)))
+    return module
+
+
+def accumulating() -> nn.Module:
+    module = Linear()
+    module.weight.register_post_accumulate_grad_hook(lambda parameter: None)
+    return module
+
+
+def hooked_dropout() -> nn.Module:
+    dropout = nn.Dropout(0.5)
+    dropout.register_forward_hook(lambda module, x, made: made * 2)
+    return nn.Sequential(Linear(), dropout)
+
+
+def not_finite() -> nn.Module:
+    module = Linear()
+    nn.init.constant_(module.bias, float("inf"))
+    return module
+
+
+def failing() -> nn.Module:
+    raise KeyError("no such file")
+
+
+def on_meta() -> nn.Module:
+    with torch.device("meta"):
+        return Linear()
+
+
+def scripted() -> Any:
+    return torch.jit.script(nn.Linear(5, 3))
+
+
+def traced() -> Any:
+    return nn.Sequential(torch.jit.trace(nn.Linear(5, 3), torch.zeros(1, 5)))
+
+
+SAME = Linear()
+BODY = nn.Linear(5, 5)
+VALUES = torch.randn(3, 5)
+
+
+def with_common_memory() -> nn.Module:
+    module = Linear()
+    module.weight.data = VALUES
+    return module
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "draws by NumPy": (NumpyNoise, "drew from a global generator in evaluation"),
+    "draws by Python in training": (TrainingNoise, "drew from NumPy's or Python's global generator"),
+    "draws by torch in evaluation": (NoiseInEvaluation, "drew from a global generator in evaluation"),
+    "draws by itself": (OwnNoise, "other outputs for the same examples a second time"),
+    "counts": (Counting, "other outputs for the same examples a second time"),
+    "changes its weights in evaluation": (Decaying, "other outputs for the same examples a second time"),
+    "holds a number that was drawn": (OwnScale, "Two modules of model= gave different outputs"),
+    "holds a mask that was drawn": (OwnMask, "Two modules of model= gave different outputs"),
+    "holds a view of its weight": (ViewOfWeight, "Two modules of model= gave different outputs"),
+    "holds a copy of its weight": (Caching, "Two modules of model= gave different outputs"),
+    "replaces a parameter": (NewParameter, "another tensor in the place of 'weight'"),
+    "replaces a buffer": (NewBuffer, "another tensor in the place of 'mean'"),
+    "starts anywhere": (OwnInitial, "'weight' of a later one has other values"),
+    "two in one memory": (TwoOfOneMemory, "'a' and 'b' share"),
+    "the same module": (lambda: SAME, "two of its modules are the same"),
+    "a common layer": (lambda: nn.Sequential(BODY, Linear()), "have a layer in common"),
+    "a common tensor": (with_common_memory, "'weight' of one lies in the memory of another one's 'weight'"),
+    "complex": (Complex, "'w' has the dtype torch.complex64"),
+    "complex buffer": (lambda: with_buffer(torch.zeros(2, dtype=torch.complex64)), "'q' has the dtype torch.complex64"),
+    "float8": (lambda: with_buffer(torch.zeros(2, dtype=torch.float8_e4m3fn)), "'q' has the dtype torch.float8"),
+    "sparse": (lambda: with_buffer(torch.eye(2).to_sparse()), "'q' is quantized or sparse"),
+    "lazy": (lambda: nn.LazyLinear(3), "'weight' is lazy"),
+    "lazy buffer": (lambda: nn.Sequential(Linear(), nn.LazyBatchNorm1d(affine=False)), "'1.running_mean' is lazy"),
+    "meta": (on_meta, "'weight' is on the device 'meta'"),
+    "meta buffer": (lambda: with_buffer(torch.zeros(2, device="meta")), "'q' is on the device 'meta'"),
+    "a name of no text": (lambda: with_named("\ud800"), "a name that UTF-8 cannot hold"),
+    "a hook that is not called": (accumulating, "'weight' has a hook for accumulated gradients"),
+    "a hook on a dropout": (hooked_dropout, "layer '1' has some"),
+    "not finite": (not_finite, r"must be finite, but 3 of the 3 of 'bias' are not"),
+    "torch.jit.script": (scripted, "the module is compiled by torch.jit"),
+    "torch.jit.trace": (traced, "layer '0' is compiled by torch.jit"),
+    "a factory that raises": (failing, r"could not make a module: KeyError\('no such file'\)\n(.|\n)*in failing"),
+    "a factory of an argument": (lambda section: Linear(), "could not make a module: TypeError"),
+    "no function": ("mlp", "must be a function that returns a new module, but got 'mlp'"),
+    "a module": (SAME, "got a module: pass `lambda"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:Lazy modules")
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_before_the_first_round(
+    name: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    factory, message = REFUSED[name]
+    with pytest.raises(ModelError, match=message):
+        raysim.run(experiment(engine={"workers": 0}), model=factory, dataset=dataset, path=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+class Hooked(Linear):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_forward_hook(lambda module, x, made: 2 * made)
+
+
+class Doubled(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+class GlobalInitial(Linear):
+    """Starts where NumPy's and Python's global generators say, with a mask that torch's says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.no_grad():
+            self.weight.copy_(torch.from_numpy(np.random.normal(size=(3, 5))))
+            self.bias.fill_(random.random())
+        self.kept = torch.rand(5) < 0.8
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x * self.kept)
+
+
+def params(factory: Any, dataset: raysim.FederatedDataset, exp: raysim.Experiment) -> dict[str, Tensor]:
+    *_, last = raysim.rounds(exp, model=factory, dataset=dataset)
+    return last.params
+
+
+def test_a_forward_hook_is_a_part_of_the_model(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    exp = experiment(engine={"workers": 0})
+    hooked, doubled = (params(kind, dataset, exp) for kind in (Hooked, Doubled))
+    assert all(torch.equal(hooked[name], doubled[name]) for name in hooked)
+
+
+def test_a_factory_may_draw_from_every_global_generator(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    """They start at the seed, and a script's own draws stay as they are."""
+    exp = experiment(engine={"workers": 0})
+    before = random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state()  # type: ignore[index]
+    first = params(GlobalInitial, dataset, exp)
+    after = random.getstate(), np.random.get_state()[1].tobytes(), torch.get_rng_state()  # type: ignore[index]
+    assert before[:2] == after[:2]
+    assert torch.equal(before[2], after[2])
+    np.random.random()
+    random.random()
+    second = params(GlobalInitial, dataset, exp)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+class Tied(nn.Module):
+    """Two layers of one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+        self.b.weight = self.a.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.c(torch.tanh(self.b(torch.tanh(self.a(x)))))
+        return made
+
+
+def test_tied_weights_train_as_by_torch() -> None:
+    """One client, the whole of its examples, one step, server rate 1: the step of torch's SGD."""
+    x, y = torch.randn(8, 5), torch.arange(8) % 3
+    data = raysim.FederatedDataset.from_clients({"a": (x, y)})
+    exp = raysim.Experiment.model_validate(
+        {
+            "name": "tied",
+            "rounds": 1,
+            "engine": {"workers": 0},
+            "cohort": {"size": 1},
+            "client": {"optimizer": {"lr": 0.5}, "batch_size": "full", "epochs": 1},
+        }
+    )
+    torch.manual_seed(1)
+    module = Tied()
+    start = {name: value.detach().clone() for name, value in module.named_parameters()}
+    (only,) = raysim.rounds(exp, model=Tied, dataset=data, params=start)
+    made = only.params
+    nn.functional.cross_entropy(module(x), y).backward()
+    torch.optim.SGD(module.parameters(), 0.5).step()
+    for name, value in module.named_parameters():
+        torch.testing.assert_close(made[name], value.detach())
+
+
+def test_a_buffer_that_is_registered_twice_stays_one() -> None:
+    def factory() -> nn.Module:
+        module = nn.Sequential(nn.BatchNorm1d(5), nn.BatchNorm1d(5))
+        module[1].running_mean = module[0].running_mean
+        return module
+
+    model, weights = create(factory, 0, torch.float32)
+    module = bind(model, weights, torch.device("cpu"))
+    model.buffers.views(weights.buffers)["0.running_mean"].fill_(3.0)
+    for layer in (0, 1):
+        assert module.get_buffer(f"{layer}.running_mean").tolist() == [3.0] * 5
+
+
+def test_whole_numbers_that_are_frozen_stay_whole() -> None:
+    def factory() -> nn.Module:
+        module = Linear()
+        module.register_parameter("order", nn.Parameter(torch.tensor([2**24 + 1]), requires_grad=False))
+        return module
+
+    model, weights = create(factory, 0, torch.float32)
+    assert bind(model, weights, torch.device("cpu")).get_parameter("order").tolist() == [2**24 + 1]
+
+
+LOSSES: dict[str, tuple[Any, str]] = {
+    "draws by NumPy": (
+        lambda outputs, y: nn.functional.cross_entropy(outputs, y, reduction="none") * float(np.random.random()),
+        "drew from a global generator",
+    ),
+    "is complex": (lambda outputs, y: outputs.sum(1) * 1j, "must return real numbers, but they are of torch.complex64"),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_that_no_worker_can_repeat_is_refused(
+    name: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    loss, message = LOSSES[name]
+    exp = experiment(engine={"workers": 0})
+    with pytest.raises(ModelError, match=message):
+        raysim.run(exp, model=Linear, loss=loss, dataset=dataset, path=tmp_path / "run")
+
+
+WEIGHT = np.arange(15.0).reshape(3, 5)
+
+UNREADABLE: dict[str, tuple[Any, str]] = {
+    "complex": (WEIGHT * 1j, "params\\['weight'\\] must be an array of real numbers, .* torch.complex128"),
+    "masked": (np.ma.masked_array(WEIGHT, mask=WEIGHT > 3), "some of its values are masked"),
+    "objects": (WEIGHT.astype(object), "numpy.object_"),
+    "text": ("weights.pt", "params\\['weight'\\] must be an array"),
+    "nothing": (None, "params\\['weight'\\] must be an array"),
+    "ragged": ([[1, 2], [3]], "params\\['weight'\\] must be an array"),
+    "sparse": (torch.ones(3, 5).to_sparse(), "sparse_coo"),
+    "meta": (torch.ones(3, 5, device="meta"), "meta tensor"),
+    "NaN": (WEIGHT * np.nan, "15 of the 15 of 'weight' are not"),
+    "too large": (np.full((3, 5), 1e300), "15 of the 15 of 'weight' are not, as torch.float32"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_initial_values_that_are_none_are_refused(
+    name: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    value, message = UNREADABLE[name]
+    start = {"weight": value, "bias": np.zeros(3)}
+    with pytest.raises(ModelError, match=message):
+        raysim.run(
+            experiment(engine={"workers": 0}), model=Linear, params=start, dataset=dataset, path=tmp_path / "run"
+        )
+
+
+def test_initial_values_without_names_are_refused(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    with pytest.raises(ModelError, match="params= must be a mapping from names to arrays, but got list"):
+        raysim.run(experiment(), model=Linear, params=[WEIGHT], dataset=dataset)  # type: ignore[arg-type]
+
+
+READABLE: dict[str, Any] = {
+    "byte order": WEIGHT.astype(">f4"),
+    "read-only": np.broadcast_to(WEIGHT, (3, 5)),
+    "from behind": WEIGHT[::-1].copy()[::-1],
+    "a list": WEIGHT.tolist(),
+    "a tensor with a gradient": torch.from_numpy(WEIGHT).requires_grad_(),
+    "nothing masked": np.ma.masked_array(WEIGHT),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", READABLE)
+def test_initial_values_are_taken_as_numpy_means_them(name: str) -> None:
+    model, weights = create(Linear, 0, torch.float64)
+    made = replace_params(model, weights, {"weight": READABLE[name], "bias": np.zeros(3)})
+    np.testing.assert_array_equal(made.to_named(model)["weight"].numpy(), WEIGHT)

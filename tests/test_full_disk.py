@@ -1,0 +1,179 @@
+"""A full disk, and a run's folder that is gone: which file, how much room is missing, and how to go on; said once.
+
+/dev/full takes no byte, as a full disk does: what is written goes there, by a link in the place of the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import raysim
+from raysim.data import DatasetWriter, FederatedDataset, Field, split_writer
+from raysim.errors import CheckpointError, DiskError, RaysimError, RunFolderError
+from raysim.report import build, curve
+from raysim.report.gallery import gallery
+from raysim.run_folder import records
+from raysim.storage import atomic, disk
+
+Make = Callable[..., raysim.Experiment]
+Fill = Callable[[Callable[[Path], bool]], None]
+
+NO_ROOM = r"could not be written: No space left on device: .*[\d.]+ (bytes|kB|MB|GB) are free"
+
+pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+
+
+@pytest.fixture
+def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
+    """A function that lets the disk be full for the files that it is asked about."""
+    usual = atomic.beside
+
+    def filled(chosen: Callable[[Path], bool]) -> None:
+        def beside(path: Path) -> Path:
+            aside = usual(path)
+            if chosen(path):
+                aside.symlink_to("/dev/full")
+            return aside
+
+        monkeypatch.setattr(atomic, "beside", beside)
+
+    return filled
+
+
+SCAFFOLD: dict[str, Any] = {
+    "client": {"optimizer": {"lr": 0.1}, "batch_size": 4, "correction": {"name": "scaffold"}},
+    "evaluation": {"every": 1},
+    "checkpoint": {"every": 1},
+}
+
+FILES: dict[str, tuple[str, str]] = {
+    "experiment": ("experiment.json", "do it again"),
+    "rows": ("rounds.parquet", "Earlier checkpoints are untouched: make room, then resume"),
+    "clients": ("round-000001.parquet", "Earlier checkpoints are untouched: make room, then resume"),
+    "checkpoint": ("round-000002.safetensors", "Earlier checkpoints are untouched: make room, then resume"),
+    "client states": ("round-000001-chunk-00000.npy", "Earlier checkpoints are untouched: make room, then resume"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_run_on_a_full_disk(
+    kind: str, tmp_path: Path, dataset: FederatedDataset, experiment: Make, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And with room again it goes on to the same bits."""
+    name, then = FILES[kind]
+    exp = experiment(**SCAFFOLD)
+    fill(lambda path: path.name == name)
+    with pytest.raises((CheckpointError, DiskError), match=NO_ROOM) as caught:
+        list(raysim.rounds(exp, dataset=dataset, path=tmp_path / "run"))
+    assert f"/{name} could not be written" in str(caught.value)
+    assert then in str(caught.value)
+    assert caught.value.__context__ is None or not isinstance(caught.value.__context__, CheckpointError)
+    fill(lambda path: False)
+    *_, last = raysim.rounds(exp, dataset=dataset)
+    whole = last.params
+    resumed = raysim.run(
+        exp, dataset=dataset, path=tmp_path / "run", resume=kind != "experiment", overwrite=True
+    ).params
+    assert all(np.array_equal(resumed[each], whole[each]) for each in whole)
+
+
+def test_a_checkpoint_says_how_large_it_is(
+    tmp_path: Path, dataset: FederatedDataset, experiment: Make, fill: Fill
+) -> None:
+    said = r"No space left on device: [\d.]+ kB are needed, and [\d.]+ .B are free"
+    fill(lambda path: path.suffix == ".safetensors")
+    with pytest.raises(CheckpointError, match=said):
+        list(raysim.rounds(experiment(rounds=1), dataset=dataset, path=tmp_path / "run"))
+
+
+def test_the_picture_of_a_run_is_a_warning(
+    tmp_path: Path, dataset: FederatedDataset, experiment: Make, fill: Fill, caplog: pytest.LogCaptureFixture
+) -> None:
+    list(raysim.rounds(experiment(rounds=2), dataset=dataset, path=tmp_path / "run"))
+    fill(lambda path: path.name == "curve.png")
+    with caplog.at_level(logging.WARNING, "raysim"):
+        curve.of_run(tmp_path / "run", experiment())
+    assert caplog.text.count("could not be written") == 1
+    assert "curve.png could not be written: No space left on device" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["page", "figure"])
+def test_a_page(
+    kind: str, tmp_path: Path, dataset: FederatedDataset, experiment: Make, fill: Fill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(raysim.rounds(experiment(rounds=2), dataset=dataset, path=tmp_path / "run"))
+    # All figures take long.
+    monkeypatch.setattr(build, "kinds", lambda target: gallery.kinds(target)[:1])
+    name = "index.html"
+    if kind == "figure":
+        build.build([tmp_path / "run"], tmp_path / "page")
+        first = min((tmp_path / "page" / build.PICTURES).glob("*.png"))
+        first.unlink()
+        first.symlink_to("/dev/full")
+        monkeypatch.setattr(build, "_clear", lambda out: None)
+        monkeypatch.setattr(build, "inside", lambda folder, name, *others: folder / name)
+        name = first.name
+    fill(lambda path: path.name == name)
+    with pytest.raises(DiskError, match=rf"{name} {NO_ROOM}.*Make room"):
+        build.build([tmp_path / "run"], tmp_path / "page")
+
+
+@pytest.mark.parametrize("rows", [1, 1000])
+def test_a_dataset(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While rows are written, and when what is left is written at the end."""
+    link = tmp_path / "full"
+    link.symlink_to("/dev/full")
+    monkeypatch.setattr(split_writer, "data_file", lambda split: str(link))
+    x = np.zeros((rows, 100), np.float32)
+    writer = DatasetWriter(tmp_path / "data", Field((100,), "float32"), Field((), "int64"), 3, batch_bytes=2**16)
+    with pytest.raises(DiskError, match=rf"/data {NO_ROOM}.*Nothing of it was kept"), writer:
+        writer.write("train", "a", x, np.zeros(rows, np.int64))
+    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+
+
+STEPS: dict[str, Callable[[Path], object]] = {"deleted": shutil.rmtree, "moved": lambda run: run.rename(f"{run}-moved")}
+
+
+@pytest.mark.parametrize("every", [1, 100])
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("how", STEPS)
+def test_a_run_whose_folder_is_gone(
+    how: str, corrected: bool, every: int, tmp_path: Path, dataset: FederatedDataset, experiment: Make
+) -> None:
+    """It ends with one error, and makes no folder."""
+    run = tmp_path / "run"
+    exp = experiment(**(SCAFFOLD if corrected else {}) | {"checkpoint": {"every": every}})
+    rounds = raysim.rounds(exp, dataset=dataset, path=run)
+    next(rounds), next(rounds)
+    STEPS[how](run)
+    with pytest.raises(RunFolderError, match="run was deleted or moved while the run wrote to it") as caught:
+        list(rounds)
+    assert not run.exists()
+    assert not isinstance(caught.value.__context__, RunFolderError)
+    if how == "moved":
+        assert records.read_rounds(tmp_path / "run-moved").num_rows <= 2
+
+
+def test_errors_of_the_network_and_of_the_block_pass(tmp_path: Path) -> None:
+    class Mine(RaysimError):
+        pass
+
+    for error in (ConnectionResetError(errno.ECONNRESET, "reset"), TimeoutError(errno.ETIMEDOUT, "late"), Mine("no")):
+        with pytest.raises(type(error)) as caught, disk.writing(tmp_path / "file"):
+            raise error
+        assert caught.value is error
+
+
+def test_other_errors_have_their_reason_and_no_room(tmp_path: Path) -> None:
+    said = r"file could not be written: Read-only file system\. Look\."
+    with pytest.raises(DiskError, match=said), disk.writing(tmp_path / "file", 10, then="Look."):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
