@@ -20,6 +20,7 @@ from torch.nn import functional
 
 import raysim
 from raysim.run_folder import checkpoint, records
+from tests.support import sealed_json
 from tests.support.executors import own_actors
 from tests.support.interrupted import Stops, same_records
 
@@ -222,7 +223,7 @@ def rewritten(folder: Path, version: str | None, **keys: Any) -> None:
     if keys:
         record["experiment"] |= keys
         record["fingerprint"] = "that of another experiment"
-    file.write_text(json.dumps(record))
+    sealed_json.write(file, record)
 
 
 def test_a_folder_of_another_version_says_so_where_it_does_not_fit(
@@ -253,7 +254,7 @@ def test_a_checkpoint_of_another_format_says_which_version_wrote_it(
     raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
     rewritten(tmp_path / "run", "9.0")
     monkeypatch.setattr(checkpoint, "FORMAT", "other")
-    with pytest.raises(raysim.CheckpointError, match=r"of format other, but is of 3\..*pip install raysim==9\.0"):
+    with pytest.raises(raysim.CheckpointError, match=r"of format other, but is of 4\..*pip install raysim==9\.0"):
         raysim.resume(tmp_path / "run", dataset=dataset)
 
 
