@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ Outcome = Literal["refused", "identical", "SILENT", "crashed"]
 OUTCOMES: tuple[Outcome, ...] = ("refused", "identical", "SILENT", "crashed")
 """An error of raysim's; the numbers of the undisturbed run; other numbers; an error that is not raysim's."""
 
-BEFORE, AFTER = 4, 6
+BEFORE, AFTER = 3, 5
 """Rounds of the run whose bits are flipped, and of the resumed one."""
 
 SETTINGS: Mapping[str, Any] = {
@@ -45,8 +46,8 @@ SETTINGS: Mapping[str, Any] = {
 class Scene:
     """A recorded run.
 
-    place: holds all its files. start: carries out a run of this experiment in a folder like `place`. resume: goes on
-    with it there. hidden: parts of `place` that no try gets, such as another machine's cache.
+    place: holds all its files. resume: goes on with it, in a copy of `place`. hidden: parts of `place` that are not
+    copied, such as another machine's cache.
     """
 
     name: str
@@ -171,14 +172,16 @@ def difference(expected: raysim.Result, found: raysim.Result) -> str | None:
 
 
 def _in_turn(scene: Scene, draws: random.Random) -> Iterator[str]:
-    """Yield files, every kind in turn, and by chance within a kind; files without content have no bits."""
+    """Yield files: kinds in turn, in any order, and by chance within a kind; files without content have no bits."""
     by_kind: dict[str, list[str]] = {}
     for path in sorted(scene.place.rglob("*")):
         name = path.relative_to(scene.place).as_posix()
         if path.is_file() and path.stat().st_size and not name.startswith(tuple(f"{each}/" for each in scene.hidden)):
             by_kind.setdefault(Try(scene.name, name, 0, "identical", "").kind, []).append(name)
+    kinds = list(by_kind.values())
     while True:
-        for files in by_kind.values():
+        draws.shuffle(kinds)
+        for files in kinds:
             yield draws.choice(files)
 
 
@@ -196,16 +199,12 @@ def _resumed(scene: Scene, at: Path) -> raysim.Result:
 
 @contextmanager
 def _cache(folder: Path) -> Iterator[None]:
-    """Use this cache in the block; warnings of damage are expected there."""
-    before, log = os.environ.get("RAYSIM_CACHE"), logging.getLogger("raysim")
-    os.environ["RAYSIM_CACHE"] = str(folder)
+    """Use this cache in the block, draw no learning curve, and do not log: warnings of damage are expected."""
+    log = logging.getLogger("raysim")
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:
-        yield
+        with mock.patch.dict(os.environ, {"RAYSIM_CACHE": str(folder)}), mock.patch("raysim.report.curve.of_run"):
+            yield
     finally:
         log.setLevel(level)
-        if before is None:
-            del os.environ["RAYSIM_CACHE"]
-        else:
-            os.environ["RAYSIM_CACHE"] = before
