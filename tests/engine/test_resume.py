@@ -230,7 +230,7 @@ def test_a_damaged_table_or_record_is_refused_before_a_round_is_run(
         flip(folder / name, len(content) // 3)
         with pytest.raises(raysim.RunFolderError, match=rf"{name} is damaged: .*Restore it from a copy"):
             raysim.resume(folder, dataset=dataset, rounds=6)
-
+        assert max(file.name for file in (folder / "checkpoints").iterdir()) == "round-000004.safetensors"
         (folder / name).write_bytes(content)
     assert raysim.resume(folder, dataset=dataset, rounds=6).rounds.num_rows == 6
 
