@@ -184,6 +184,17 @@ def test_finished_points_are_read_and_values_added(
     assert stored_sweep(where) == (experiment(), more)
 
 
+def test_a_damaged_record_of_a_sweep_is_refused(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    where, values = tmp_path / "all", {"cohort.size": [3]}
+    raysim.run_sweep(experiment(rounds=1), values, dataset=dataset, path=where)
+    file = where / "sweep.json"
+    file.write_text(file.read_text().replace(" 3\n", " 2\n"))
+    with pytest.raises(raysim.RunFolderError, match=r"sweep\.json is damaged: its content has the checksum"):
+        stored_sweep(where)
+
+
 def test_a_sweep_goes_on_as_what_it_was(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
     where, values = tmp_path / "all", {"cohort.size": [3, 7]}
     raysim.run_sweep(experiment(rounds=1), values, dataset=dataset, path=where)

@@ -144,6 +144,7 @@ def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
     file = path / FILE
     if not file.exists():
         return None
+    records.check_sealed(file)
     try:
         stored = json.loads(file.read_text())
         return Experiment.model_validate(stored["experiment"]), stored["values"]
@@ -192,7 +193,7 @@ def _check_same(experiment: Experiment, values: Sweep, path: Path) -> None:
 
 def _write(path: Path, experiment: Experiment, values: Sweep) -> None:
     asked = {"experiment": experiment.said(), "values": {key: list(each) for key, each in values.items()}}
-    records.write_text(json.dumps(asked, indent=2) + "\n", path / FILE)
+    records.write_json(asked, path / FILE)
 
 
 def _put_together(result: SweepResult, name: str) -> None:

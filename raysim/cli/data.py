@@ -107,8 +107,8 @@ def _downloaded(experiment: Experiment, source: Path) -> FederatedDataset:
 
 
 def _whereabouts(dataset: FederatedDataset) -> str:
-    from raysim.data.copies import datasets
     from raysim.data.generated_split import GeneratedSplit
+    from raysim.storage.cache import datasets
 
     if isinstance(dataset.train, GeneratedSplit):
         return "nothing is stored: it is generated client by client"

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from raysim.data import checksums
 from raysim.data.columns import INDEX_SCHEMA, from_column, rows_schema
-from raysim.data.copies import datasets
 from raysim.data.field import Field
 from raysim.data.manifest import Manifest, data_file, index_file, read_manifest
 from raysim.data.split import Arrays, check_position, position_in
 from raysim.errors import DataError
 from raysim.seeds import Int64s
+from raysim.storage.cache import datasets
 
 
 class SplitPlace(NamedTuple):
@@ -30,18 +31,26 @@ class SplitPlace(NamedTuple):
 class ArrowSplit:
     """A split in a dataset's folder.
 
-    A client's rows are a view of the mapped file; only a client that crosses a record batch's border is copied. The
-    split pickles as its place. The receiving machine maps the copy in its cache if there is one, else the folder. It
-    fails if neither exists, or if the folder holds another dataset by then.
+    A client's rows are a view of the mapped file; only a client that crosses a record batch's border is copied. Damage
+    is an error before a row is used (data/checksums.py).
+
+    The split pickles as its place. The receiving machine maps the copy in its cache if there is one, else the folder.
+    It fails if neither exists, or if the folder holds another dataset by then.
     """
 
     def __init__(self, folder: Path, name: str, manifest: Manifest, place: SplitPlace | None = None) -> None:
-        """Map the split's files; `manifest` is the folder's, already checked. `place` is the split's origin."""
+        """Map the split's files; `manifest` is the folder's, already checked. `place` is the split's origin.
+
+        Raises:
+            DataError: a file is damaged, as far as it is checked at once.
+        """
         self._folder, self._name, self._manifest = folder, name, manifest
         key = folder.name if folder.parent == datasets().resolve() else manifest.fingerprint
         self.place = place or SplitPlace(str(folder), key, manifest.fingerprint)
         """The split pickles as this place."""
-        self._batch_rows = manifest.of(name).batch_rows
+        self._files = manifest.of(name)
+        checksums.check_split(folder, name, self._files)
+        self._batch_rows = self._files.batch_rows
         self._reader = _open(folder / data_file(name), rows_schema(manifest.x, manifest.y))
         self._batches: dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
         index = _open(folder / index_file(name), INDEX_SCHEMA).get_batch(0)
@@ -49,6 +58,9 @@ class ArrowSplit:
         row_number = Field((), "int64")
         self._first_rows: Int64s = from_column(index.column(1), row_number)
         self._sizes: Int64s = from_column(index.column(2), row_number)
+        self._crcs = [from_column(index.column(column), Field((), "uint32")) for column in (3, 4)]
+        self._checked = np.full(len(self._sizes), self._files.in_one_batch)
+        """Whether a client's rows are known to be whole."""
 
     def __len__(self) -> int:
         return len(self._sizes)
@@ -58,8 +70,16 @@ class ArrowSplit:
         return self._sizes if positions is None else self._sizes[positions]
 
     def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return the client's rows, read-only."""
+        """Return the client's rows, read-only; DataError if they are damaged."""
         check_position(position, len(self))
+        x, y = self._rows(position)
+        if not self._checked[position]:
+            if [checksums.of_rows(x), checksums.of_rows(y)] != [crcs[position] for crcs in self._crcs]:
+                raise self._damaged(f"the rows of client {self.id_of(position)!r} do not match their checksum")
+            self._checked[position] = True
+        return x, y
+
+    def _rows(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         row = int(self._first_rows[position])
         end = row + int(self._sizes[position])
         pieces = []
@@ -80,7 +100,7 @@ class ArrowSplit:
 
     def arrays(self) -> Arrays | None:
         """Return views of the mapped file if it is a single record batch, else None."""
-        return Arrays(*self._batch(0), self._first_rows) if self._reader.num_record_batches == 1 else None
+        return Arrays(*self._batch(0), self._first_rows) if self._files.in_one_batch else None
 
     def id_of(self, position: int) -> str:
         """Return the client's id."""
@@ -100,12 +120,19 @@ class ArrowSplit:
 
     def _batch(self, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         if number not in self._batches:
-            batch = self._reader.get_batch(number)
-            self._batches[number] = (
-                from_column(batch.column(0), self._manifest.x),
-                from_column(batch.column(1), self._manifest.y),
-            )
+            try:
+                batch = self._reader.get_batch(number)
+                self._batches[number] = (
+                    from_column(batch.column(0), self._manifest.x),
+                    from_column(batch.column(1), self._manifest.y),
+                )
+            except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+                # What describes a batch has no checksum of its own: where it is wrong, so are the rows.
+                raise self._damaged(f"record batch {number} cannot be read: {error}") from error
         return self._batches[number]
+
+    def _damaged(self, why: str) -> DataError:
+        return DataError(f"{self._folder / data_file(self._name)} is damaged: {why}. {checksums.advice(self._folder)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (*self.place, self._name)
@@ -115,11 +142,12 @@ def _reopen(folder: str, key: str, fingerprint: str, name: str) -> ArrowSplit:
     place, copy = SplitPlace(folder, key, fingerprint), datasets() / key
     try:
         manifest = read_manifest(copy)
-        if manifest.fingerprint == fingerprint:
-            return ArrowSplit(copy, name, manifest, place)
     except DataError:
         # This machine has no copy: the sender's folder must be reachable.
         pass
+    else:
+        if manifest.fingerprint == fingerprint:
+            return ArrowSplit(copy, name, manifest, place)
     manifest = read_manifest(Path(folder))
     if manifest.fingerprint != fingerprint:
         raise DataError(

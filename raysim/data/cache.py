@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from raysim.data.copies import datasets
 from raysim.data.dataset import FederatedDataset
 from raysim.data.fingerprint import address_digest
 from raysim.data.manifest import FORMAT
 from raysim.data.store import offer, store, take
 from raysim.errors import DataError
+from raysim.storage.cache import datasets
 
 log = logging.getLogger("raysim")
 

@@ -10,7 +10,16 @@ import pyarrow as pa
 
 from raysim.data.field import Field
 
-INDEX_SCHEMA = pa.schema([("client", pa.large_string()), ("first_row", pa.int64()), ("rows", pa.int64())])
+INDEX_SCHEMA = pa.schema(
+    [
+        ("client", pa.large_string()),
+        ("first_row", pa.int64()),
+        ("rows", pa.int64()),
+        ("x_crc32", pa.uint32()),
+        ("y_crc32", pa.uint32()),
+    ]
+)
+"""A client's id, its rows, and the checksums of their x and y (data/checksums.py)."""
 
 
 def rows_schema(x: Field, y: Field) -> pa.Schema:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from raysim.data.checksums import check_small
 from raysim.data.manifest import FILE, Manifest, parsed, read_manifest
 from raysim.errors import DataError
 from raysim.storage import disk, lock
-from raysim.storage.cache import cache_root, hasher
+from raysim.storage.cache import datasets, hasher
 
 log = logging.getLogger("raysim")
 
@@ -29,11 +30,6 @@ class CopySource(Protocol):
     def read(self, name: str) -> Iterator[bytes]:
         """Yield a file's content in pieces."""
         ...
-
-
-def datasets() -> Path:
-    """Return this machine's folder of prepared datasets and of copies."""
-    return cache_root().absolute() / "datasets"
 
 
 def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
@@ -54,7 +50,9 @@ def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
     with lock.alone(entry.parent / f".{entry.name}.lock"):
         if entry.exists():
             try:
-                if fingerprint in (None, read_manifest(entry).fingerprint):
+                manifest = read_manifest(entry)
+                if fingerprint in (None, manifest.fingerprint):
+                    check_small(entry, manifest)
                     return entry
                 why = "it is another dataset"
             except DataError as error:

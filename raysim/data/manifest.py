@@ -11,9 +11,10 @@ from pydantic import ValidationError, model_validator
 from raysim.config.section import Section
 from raysim.data.field import Field
 from raysim.errors import DataError
+from raysim.storage import sealed
 
 FILE = "dataset.json"
-FORMAT: Literal[2] = 2
+FORMAT: Literal[3] = 3
 
 
 def data_file(split: str) -> str:
@@ -22,14 +23,15 @@ def data_file(split: str) -> str:
 
 
 def index_file(split: str) -> str:
-    """Return the name of the file with each client's id, first row and number of rows, in order of position."""
+    """Return the name of the file with each client's id, rows and checksums, in order of position."""
     return f"{split}.index.arrow"
 
 
 class SplitFiles(Section):
     """One split's two files. Every record batch of the rows has `batch_rows` rows, the last one possibly fewer.
 
-    data_blake2b, index_blake2b: checksums in hex (storage/cache.py), checked after a file was copied.
+    data_blake2b, index_blake2b: checksums in hex (storage/cache.py), checked after a file was copied. data_crc32,
+    index_crc32: checked when a file is opened (data/checksums.py).
     """
 
     clients: int = Key(ge=1)
@@ -37,14 +39,22 @@ class SplitFiles(Section):
     batch_rows: int = Key(ge=1)
     data_bytes: int
     data_blake2b: str
+    data_crc32: int
     index_bytes: int
     index_blake2b: str
+    index_crc32: int
+
+    @property
+    def in_one_batch(self) -> bool:
+        """Whether all rows are in one record batch."""
+        return 0 < self.rows <= self.batch_rows
 
 
 class Manifest(Section):
-    """The dataset's description."""
+    """The dataset's description; `checksum` seals its file (storage/sealed.py)."""
 
-    format: Literal[2] = FORMAT
+    checksum: str = sealed.BLANK
+    format: Literal[3] = FORMAT
     x: Field
     y: Field
     num_classes: int | None
@@ -80,12 +90,12 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(
             f"{path} is missing: {folder} is not a prepared dataset, or not reachable from this machine"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
     manifest = parsed(text, path)
     for name, (expected_bytes, _) in manifest.files.items():
@@ -93,8 +103,10 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def parsed(text: str | bytes, path: object) -> Manifest:
-    """Parse a description; `path` names it in the DataError if it is not one."""
+def parsed(text: bytes, path: object) -> Manifest:
+    """Parse a description; `path` names it in the DataError if it is not one, or is damaged."""
+    if (why := sealed.flaw(text)) is not None:
+        raise DataError(f"{path} {why}. Restore the dataset from a copy, or write it again.")
     try:
         return Manifest.model_validate_json(text)
     except ValidationError as error:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from raysim.data import checksums
 from raysim.data.columns import INDEX_SCHEMA, rows_schema, to_column
 from raysim.data.field import Field
 from raysim.data.fingerprint import SplitDigest
@@ -35,6 +36,7 @@ class SplitWriter:
         self._filled = 0
         self._positions: dict[str, int] = {}
         self._sizes = array("q")
+        self._x_crcs, self._y_crcs = array("I"), array("I")
         self._current: str | None = None
 
     @property
@@ -53,9 +55,13 @@ class SplitWriter:
             self._end_client()
             self._positions[client_id] = len(self._sizes)
             self._sizes.append(0)
+            self._x_crcs.append(0)
+            self._y_crcs.append(0)
             self._current = client_id
         self._sizes[-1] += len(x)
         self.digest.rows(x, y)
+        self._x_crcs[-1] = checksums.of_rows(x, self._x_crcs[-1])
+        self._y_crcs[-1] = checksums.of_rows(y, self._y_crcs[-1])
         start = 0
         while start < len(x):
             taken = min(len(x) - start, len(self._batch_x) - self._filled)
@@ -77,7 +83,8 @@ class SplitWriter:
         first_rows = np.cumsum(sizes) - sizes
         path = self._folder / index_file(self._split)
         with path.open("wb") as file:
-            columns = [pa.array(list(self._positions), pa.large_string()), pa.array(first_rows), pa.array(sizes)]
+            crcs = [pa.array(np.frombuffer(each, np.uint32)) for each in (self._x_crcs, self._y_crcs)]
+            columns = [pa.array(list(self._positions), pa.large_string()), pa.array(first_rows), pa.array(sizes), *crcs]
             with pa.ipc.new_file(file, INDEX_SCHEMA) as sink:
                 sink.write_batch(pa.record_batch(columns, schema=INDEX_SCHEMA))
             _settle(file)
@@ -88,8 +95,10 @@ class SplitWriter:
             batch_rows=len(self._batch_x),
             data_bytes=rows.stat().st_size,
             data_blake2b=checksum(rows),
+            data_crc32=checksums.of_file(rows),
             index_bytes=path.stat().st_size,
             index_blake2b=checksum(path),
+            index_crc32=checksums.of_file(path),
         )
 
     def close(self) -> None:

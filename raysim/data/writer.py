@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from raysim.data.given import rows_of
 from raysim.data.manifest import FILE, Manifest
 from raysim.data.split_writer import SplitWriter
 from raysim.errors import DataError
-from raysim.storage import disk
+from raysim.storage import atomic, disk, sealed
 
 BATCH_BYTES = 64 * 2**20
 
@@ -152,10 +151,8 @@ class DatasetWriter:
             splits=files,  # names were checked when they were written
             provenance=self._provenance,
         )
-        with disk.writing(self._path, then=THEN), (self._staging / FILE).open("w", encoding="utf-8") as file:
-            file.write(manifest.model_dump_json(indent=2) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        content = manifest.model_dump_json(indent=2).encode() + b"\n"
+        atomic.write(self._staging / FILE, lambda file: sealed.write(file, content), flushed=True, then=THEN)
         try:
             self._staging.rename(self._path)
         except OSError as error:

@@ -21,6 +21,7 @@ from raysim import seeds
 from raysim.client.local_training import ClientFailure
 from raysim.data.dataset import Split
 from raysim.data.on_device import Examples, Segment
+from raysim.errors import DataError
 from raysim.evaluation import metric
 from raysim.evaluation.metric import Metrics
 from raysim.models.task import Task
@@ -123,7 +124,7 @@ def evaluate(
     """
     try:
         return _score(module, task, examples, unit, like, seen, metrics)
-    except torch.OutOfMemoryError:
+    except (DataError, torch.OutOfMemoryError):
         raise
     except Exception as error:
         # A batch mixes clients: score them one by one to find the one that failed.

@@ -1,7 +1,7 @@
 """Reads and writes checkpoints: the server's state as one safetensors file. A crash leaves a complete file, old or new.
 
 Tensors are named by their place in `ServerState` ("weights.params", "optimizer.m", ...); metadata hold the round, the
-format and the run's fingerprint. Nothing is pickled.
+format, the run's fingerprint and the file's checksum. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from safetensors.torch import save
 from raysim.errors import CheckpointError, DiskError
 from raysim.models.model import Weights
 from raysim.server.state import ServerState
-from raysim.storage import atomic, disk
+from raysim.storage import atomic, disk, sealed
 
 
 class DamagedError(CheckpointError):
     """The file cannot be read; an older one may be intact."""
 
 
-FORMAT = "3"
+FORMAT = "4"
 
 THEN = "Earlier checkpoints are untouched: make room, then resume."
 """How to go on where records cannot be written."""
@@ -45,10 +45,10 @@ def write(state: ServerState, path: Path, fingerprint: str) -> None:
         "weights.counters": state.weights.counters,
         **{f"{part}.{name}": tensor for part in PARTS for name, tensor in getattr(state, part).items()},
     }
-    metadata = {"format": FORMAT, "round": str(state.round), "fingerprint": fingerprint}
+    metadata = {"checksum": sealed.BLANK, "format": FORMAT, "round": str(state.round), "fingerprint": fingerprint}
     content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
     try:
-        atomic.write(path, lambda file: file.write_bytes(content), flushed=True, needed_bytes=len(content), then=THEN)
+        atomic.write(path, lambda file: sealed.write(file, content), flushed=True, needed_bytes=len(content), then=THEN)
         with disk.writing(path.parent, then=THEN):
             sync_folder(path.parent)
     except DiskError as error:
@@ -65,6 +65,7 @@ def read(path: Path, fingerprint: str | None = None) -> ServerState:
     Raises:
         CheckpointError: the file is damaged, of another format, or of another experiment.
     """
+    _check_sealed(path)
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -93,11 +94,16 @@ def read(path: Path, fingerprint: str | None = None) -> ServerState:
 def read_part(path: Path, part: str) -> dict[str, torch.Tensor]:
     """Read only one part of a checkpoint; empty if the file is damaged."""
     try:
+        _check_sealed(path)
         with safe_open(path, framework="pt") as file:
             names = [name for name in file.keys() if name.startswith(f"{part}.")]  # noqa: SIM118
             return {name.removeprefix(f"{part}."): file.get_tensor(name) for name in names}
-    except (SafetensorError, OSError):
+    except (DamagedError, SafetensorError, OSError):
         return {}
+
+
+def _check_sealed(path: Path) -> None:
+    sealed.check(path, DamagedError, "raysim goes on from the checkpoint before it, if there is one.")
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,9 +1,10 @@
 """Stores client states on the disk: an immutable file for each round and chunk, with a row for each client.
 
 A file has a temporary name until its chunk is trained; a chunk that is trained twice writes the same bytes to the same
-name. Only the files that the manifest in `ServerState` names count (server/manifest.py). A file holds two NumPy arrays,
-the clients' positions and their states (clients, S P), S vectors of each; two calls of `np.load` on the open file read
-them. Rows are read and written one at a time, so a process never holds more states than it has clients in training.
+name. Only the files that the manifest in `ServerState` names count (server/manifest.py). A file holds three NumPy
+arrays: the clients' positions, their states (clients, S P), S vectors of each, and a checksum of each client's states;
+three calls of `np.load` on the open file read them. Rows are read and written one at a time, so a process never holds
+more states than it has clients in training. A row is checked whenever it is read.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import io
 import logging
 import os
 import re
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +31,7 @@ from raysim.storage import atomic, disk
 log = logging.getLogger("raysim")
 
 _DTYPES = {torch.float32: "<f4", torch.float64: "<f8"}
+_CHECKSUM = np.dtype("<u4")
 _NAME = re.compile(r"\.?round-(\d{6,})-chunk-(\d{5,})\.npy.*")
 
 
@@ -54,19 +57,22 @@ class ClientStore:
         with _writing(path):
             # Not its parents: a run's folder that was deleted is not made again.
             self._folder.mkdir(exist_ok=True)
+        head, tail = _header(chunk, len(like), like.dtype), _tail_header(len(chunk))
         # Not `whole.aside`: an error in the block comes from the training, not from the disk.
         temporary = atomic.beside(path)
         try:
-            header = _header(chunk, len(like), like.dtype)
             with _writing(path):
                 file = temporary.open("wb")
             try:
-                size = len(header) + len(chunk) * like.element_size() * len(like)
+                size = len(head) + len(chunk) * like.element_size() * len(like)
                 with _writing(path, size):
-                    file.write(header)
+                    file.write(head)
                     file.truncate(size)
-                yield ChunkStates(self, places, like, file, len(header), path)
+                states = ChunkStates(self, places, like, file, len(head), path, round_index, chunk)
+                yield states
                 with _writing(path, size):
+                    file.seek(0, os.SEEK_END)
+                    file.write(tail + states.checksums.tobytes())
                     file.flush()
             finally:
                 # What does not fit is written once more here, and its error is known.
@@ -94,10 +100,15 @@ class ClientStore:
         row = torch.empty(len(like), dtype=like.dtype)
         try:
             with path.open("rb") as file:
-                file.seek(_start(file, position, place, row) + place.row * row.nbytes)
+                rows, start = _start(file, position, place, row)
+                file.seek(start + place.row * row.nbytes)
                 got = file.readinto(_bytes(row))
-            if got != row.nbytes:
-                raise ValueError(f"it is truncated: {got} of the row's {row.nbytes} bytes are there")
+                if got != row.nbytes:
+                    raise ValueError(f"it is truncated: {got} of the row's {row.nbytes} bytes are there")
+                file.seek(start + rows * row.nbytes + len(_tail_header(rows)) + place.row * _CHECKSUM.itemsize)
+                checksum = file.read(_CHECKSUM.itemsize)
+            if checksum != _checksum(place.round, position, row).to_bytes(_CHECKSUM.itemsize, "little"):
+                raise ValueError(f"it is damaged: row {place.row} does not match its checksum")
         except Exception as error:
             # NumPy raises many kinds of errors for damaged headers.
             raise CheckpointError(
@@ -153,10 +164,21 @@ class ChunkStates:
     """`ClientStates` of one chunk, while its file is open."""
 
     def __init__(
-        self, store: ClientStore, places: Mapping[int, StatePlace], like: Tensor, file: BinaryIO, start: int, path: Path
+        self,
+        store: ClientStore,
+        places: Mapping[int, StatePlace],
+        like: Tensor,
+        file: BinaryIO,
+        start: int,
+        path: Path,
+        round_index: int,
+        chunk: Sequence[int],
     ) -> None:
         self._known, self._like = ReadStates(store, places, like), like
         self._file, self._start, self._path = file, start, path
+        self._round, self._chunk = round_index, chunk
+        self.checksums = np.zeros(len(chunk), _CHECKSUM)
+        """Of the rows written so far."""
 
     def read(self, position: int) -> Tensor | None:
         """See `ClientStates`."""
@@ -164,9 +186,11 @@ class ChunkStates:
 
     def write(self, row: int, state: Tensor) -> None:
         """See `ClientStates`."""
+        kept = state.cpu().contiguous()
+        self.checksums[row] = _checksum(self._round, self._chunk[row], kept)
         with _writing(self._path):
             self._file.seek(self._start + row * self._like.element_size() * len(self._like))
-            self._file.write(_bytes(state.cpu().contiguous()))
+            self._file.write(_bytes(kept))
 
 
 @contextmanager
@@ -198,8 +222,20 @@ def _header(positions: Sequence[int], size: int, dtype: torch.dtype) -> bytes:
     return head.getvalue()
 
 
-def _start(file: BinaryIO, position: int, place: StatePlace, like: Tensor) -> int:
-    """Return the offset of the rows; raise ValueError if the file is not the one in the manifest."""
+def _tail_header(rows: int) -> bytes:
+    """Return the bytes between the rows and their checksums."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": _CHECKSUM.str, "fortran_order": False, "shape": (rows,)})
+    return head.getvalue()
+
+
+def _checksum(round_index: int, position: int, state: Tensor) -> int:
+    """Return the CRC-32 of a client's states after a round; of the same states elsewhere it is another one."""
+    return zlib.crc32(_bytes(state), zlib.crc32(f"{round_index} {position}".encode()))
+
+
+def _start(file: BinaryIO, position: int, place: StatePlace, like: Tensor) -> tuple[int, int]:
+    """Return number and offset of the rows; raise ValueError if the file is not the one in the manifest."""
     np.lib.format.read_magic(file)
     (rows,), _, _ = np.lib.format.read_array_header_1_0(file)
     positions = np.frombuffer(file.read(8 * rows), dtype="<i8").tolist()
@@ -207,4 +243,4 @@ def _start(file: BinaryIO, position: int, place: StatePlace, like: Tensor) -> in
     file.seek(0)
     if file.read(len(head)) != head or positions[place.row : place.row + 1] != [position]:
         raise ValueError(f"row {place.row} is not of this client and model")
-    return len(head)
+    return rows, len(head)

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from raysim.errors import CheckpointError, ExperimentError, RunFolderError
 from raysim.experiment.experiment import Experiment
@@ -31,7 +30,7 @@ from raysim.run_folder.rows import table
 from raysim.run_folder.timeline import PREFIX
 from raysim.server import manifest
 from raysim.server.state import ServerState
-from raysim.storage import atomic
+from raysim.storage import atomic, sealed, sealed_parquet
 from raysim.storage.remote.folder import named
 
 log = logging.getLogger("raysim")
@@ -71,13 +70,24 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, data:
         "data_fingerprint": data,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
-    write_text(json.dumps(record, indent=2) + "\n", path / "experiment.json")
+    write_json(record, path / "experiment.json")
 
 
-def write_text(text: str, path: Path) -> None:
-    """Write a file of a run's folder completely or not at all, and flush it to the disk."""
-    atomic.write_text(path, text, flushed=True)
+def write_json(record: Mapping[str, Any], path: Path) -> None:
+    """Write a file of a run's folder with its checksum, completely or not at all, and flush it to the disk."""
+    content = json.dumps({"checksum": sealed.BLANK, **record}, indent=2).encode() + b"\n"
+    atomic.write(path, lambda file: sealed.write(file, content), flushed=True)
     checkpoint.sync_folder(path.parent)
+
+
+def check_sealed(file: Path, last: bool = False) -> None:
+    """Check a file of a run's folder against its checksum; see `sealed.check`.
+
+    Raises:
+        RunFolderError: it is damaged, or has no checksum.
+    """
+    advice = "Restore it from a copy of the folder, or start afresh (--overwrite, overwrite=True)."
+    sealed.check(file, RunFolderError, advice, last)
 
 
 def stored_experiment(path: Path) -> Experiment:
@@ -147,18 +157,18 @@ def named_states(path: Path) -> set[tuple[int, int]]:
 def read_rounds(path: Path) -> pa.Table:
     """The rounds so far; an empty table before the first are written."""
     file = path / "rounds.parquet"
-    try:
-        return pq.read_table(file) if file.exists() else table([])
-    except (pa.ArrowException, OSError) as error:
-        raise RunFolderError(f"{file} is damaged: {error}") from None
+    return read_table(file) if file.exists() else table([])
 
 
 def read_clients(path: Path) -> pa.Table:
     """Read one row per client and evaluation: round, split, client, examples, loss, accuracy, user-defined metrics.
 
     Rows with the split "fine_tuning/<split>" have `tuned_loss` and `tuned_accuracy`, after fine-tuning.
+
+    Raises:
+        RunFolderError: a file is damaged.
     """
-    parts = [pq.read_table(part) for part in sorted((path / "clients").glob("round-*.parquet"))]
+    parts = [read_table(part) for part in sorted((path / "clients").glob("round-*.parquet"))]
     return pa.concat_tables(parts, promote_options="default") if parts else CLIENT_SCHEMA.empty_table()
 
 
@@ -169,10 +179,7 @@ def newest_clients(path: Path) -> pa.Table:
         RunFolderError: its file is damaged.
     """
     parts = sorted((path / "clients").glob("round-*.parquet"))
-    try:
-        return pq.read_table(parts[-1]) if parts else CLIENT_SCHEMA.empty_table()
-    except (pa.ArrowException, OSError) as error:
-        raise RunFolderError(f"{parts[-1]} is damaged: {error}") from None
+    return read_table(parts[-1]) if parts else CLIENT_SCHEMA.empty_table()
 
 
 CLIENT_SCHEMA = pa.schema(
@@ -197,10 +204,22 @@ def client_schema(metrics: Iterable[str], tuned: bool) -> pa.Schema:
 
 
 def write_table(content: pa.Table, path: Path) -> None:
-    """Write a table as Parquet, completely or not at all."""
+    """Write a table as Parquet with its checksum, completely or not at all."""
     # After a power cut, a checkpoint must not exist without the rows before it.
-    by = functools.partial(pq.write_table, content)
-    atomic.write(path, by, flushed=True, then=checkpoint.THEN)
+    atomic.write(path, lambda file: sealed_parquet.write(content, file), flushed=True, then=checkpoint.THEN)
+
+
+def read_table(file: Path) -> pa.Table:
+    """Read a table that `write_table` wrote.
+
+    Raises:
+        RunFolderError: it is damaged, or has no checksum.
+    """
+    check_sealed(file, last=True)
+    try:
+        return sealed_parquet.read(file)
+    except (pa.ArrowException, OSError) as error:
+        raise RunFolderError(f"{file} is damaged: {error}") from None
 
 
 def _stored(path: Path) -> Mapping[str, Any]:
@@ -208,10 +227,23 @@ def _stored(path: Path) -> Mapping[str, Any]:
     if not file.exists():
         raise RunFolderError(f"{named(path)} is not a run's folder: it has no experiment.json.")
     try:
+        check_sealed(file)
+    except RunFolderError as error:
+        raise RunFolderError(f"{error}{_written_by(file)}") from None
+    try:
         stored: Mapping[str, Any] = json.loads(file.read_text())
     except json.JSONDecodeError as error:
         raise RunFolderError(f"{file} is damaged: {error}") from None
     return stored
+
+
+def _written_by(file: Path) -> str:
+    """Return which version a damaged experiment.json names, as the end of an error; nothing if it names none."""
+    try:
+        written = json.loads(file.read_bytes())["versions"]["raysim"]
+    except (ValueError, LookupError, TypeError, OSError, RecursionError):
+        return ""
+    return f" As far as it can be read, raysim {written} wrote it, and this is raysim {_version('raysim')}."
 
 
 @functools.cache

@@ -130,6 +130,9 @@ class RunFolder:
         for part in (path / "clients").glob("round-*.parquet"):
             if _round_of(part) >= done:
                 part.unlink()
+            else:
+                # They are read at the end of the run: to find damage then would be late.
+                records.check_sealed(part, last=True)
         folder._rows = Rows(rows)
         folder.flush()
         return folder, state

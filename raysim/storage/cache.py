@@ -16,6 +16,11 @@ def cache_root() -> Path:
     return Path.home() / ".cache" / "raysim"
 
 
+def datasets() -> Path:
+    """Return this machine's folder of prepared datasets and of copies."""
+    return cache_root().absolute() / "datasets"
+
+
 _CHECKSUM_BYTES = 16
 
 

@@ -13,9 +13,10 @@ import pytest
 from raysim import DataError, FederatedDataset, RemoteError
 from raysim.data import DatasetWriter, Field
 from raysim.data.cache import prepared
-from raysim.data.copies import datasets, fetch_copy
+from raysim.data.copies import fetch_copy
 from raysim.data.prepare import prepare
 from raysim.data.section import Mnist, Table
+from raysim.storage.cache import datasets
 from raysim.storage.remote.remote import Remote
 
 NAMES = ("dataset.json", "train.arrow", "train.index.arrow")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from raysim.storage.cache import checksum
 from raysim.storage.remote.folder import named
 from raysim.storage.remote.mirror import Mirror
 from raysim.storage.remote.remote import Remote
+from tests.support import sealed_json
 from tests.support.run_folders import accuracies, experiment, write
 
 NAMES = [
@@ -48,7 +48,7 @@ def published(deep: Path, files: dict[str, Any]) -> Path:
         if name and "\0" not in name and not name.startswith("/"):
             (there / name).parent.mkdir(parents=True, exist_ok=True)
             (there / name).write_text("pwned")
-    (there / "mirror.json").write_text(json.dumps({"version": "1", "files": files}))
+    sealed_json.write(there / "mirror.json", {"version": "1", "files": files})
     return there
 
 
@@ -95,7 +95,7 @@ def test_a_record_of_such_names_is_not_believed(deep: Path) -> None:
     mirror.pull()
     record = mirror.path.parent / "mirror.json"
     known = [[4, checksum(victim)], 0]
-    record.write_text(json.dumps({"uri": there.as_uri(), "versions": ["1"], "files": {"../victim.txt": known}}))
+    sealed_json.write(record, {"uri": there.as_uri(), "versions": ["1"], "files": {"../victim.txt": known}})
     with pytest.raises(RemoteError, match="changed by another machine"):
         mirror.push()
     assert victim.exists()
@@ -118,7 +118,7 @@ def test_a_link_in_the_copy_is_not_followed(deep: Path) -> None:
 def test_names_that_cannot_both_be_files_are_an_error(deep: Path) -> None:
     there = published(deep, {"a": entry(deep)})
     index = {"version": "1", "files": {"a": entry(deep), "a/b": entry(deep)}}
-    (there / "mirror.json").write_text(json.dumps(index))
+    sealed_json.write(there / "mirror.json", index)
     with pytest.raises(RemoteError):
         Mirror.of(there.as_uri()).pull()
 
@@ -157,7 +157,7 @@ def test_a_folder_that_looks_like_a_copy_is_none(deep: Path) -> None:
     """What is written to it would be uploaded to an address that the folder chose."""
     run = deep / "download" / "mirrors" / "x" / "run"
     run.mkdir(parents=True)
-    (run.parent / "mirror.json").write_text(json.dumps({"uri": "file:///tmp/elsewhere"}))
+    sealed_json.write(run.parent / "mirror.json", {"uri": "file:///tmp/elsewhere"})
     assert Mirror.around(run) is None
     assert named(run) == str(run)
 

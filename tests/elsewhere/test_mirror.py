@@ -148,6 +148,37 @@ def test_a_copy_here_that_is_damaged_is_mended(machine: Machine) -> None:
     assert texts(other) == {"a": "second"}
 
 
+def test_a_damaged_index_is_refused_and_the_writers_copy_is_put_again(machine: Machine, shared: str) -> None:
+    one = started(machine("one"), a="first", b="same")
+    one.push()
+    text = Remote(shared).find("mirror.json")
+    assert text is not None
+    at = text.index(b'"b"') + 1
+    (one.path.parent / "damaged").write_bytes(text[:at] + b"c" + text[at + 1 :])
+    Remote(shared).put(one.path.parent / "damaged", "mirror.json")
+    with pytest.raises(RemoteError, match=r"shared/mirror\.json is damaged: its content has the checksum .*Delete it"):
+        machine("other").pull()
+    Remote(shared).delete("mirror.json")
+    one = machine("one")
+    one.pull()
+    assert one.push() == 2
+    other = machine("other")
+    other.pull()
+    assert texts(other) == {"a": "first", "b": "same"}
+
+
+def test_a_damaged_record_is_none(machine: Machine, shared: str) -> None:
+    one = started(machine("one"), a="first", b="same")
+    one.push()
+    record = one.path.parent / "mirror.json"
+    record.write_bytes(record.read_bytes().replace(b'"b"', b'"c"'))
+    with pytest.raises(RemoteError, match=r"mirror\.json is damaged: .*Delete it: the copy beside it"):
+        Mirror.around(one.path)
+    one.pull()
+    assert texts(one) == {"a": "first", "b": "same"}
+    assert Remote(shared).has("b")
+
+
 def test_of_two_writers_the_second_is_refused_and_what_it_wrote_is_set_aside(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -249,7 +250,7 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_is_two_numpy_arrays(tmp_path: Path) -> None:
+def test_a_file_is_three_numpy_arrays(tmp_path: Path) -> None:
     store, row = ClientStore(tmp_path, None, str), torch.arange(4.0)
     with store.chunk(0, 0, (7, 1), {}, row) as states:
         states.write(1, row)
@@ -257,6 +258,7 @@ def test_a_file_is_two_numpy_arrays(tmp_path: Path) -> None:
     with file.open("rb") as opened:
         assert np.load(opened).tolist() == [7, 1]
         assert np.load(opened)[1].tolist() == row.tolist()
+        assert np.load(opened).tolist() == [0, zlib.crc32(bytes(row.numpy()), zlib.crc32(b"0 1"))]
         assert not opened.read()
 
 
@@ -269,15 +271,33 @@ def test_any_other_file_is_no_state(tmp_path: Path) -> None:
     for like in (torch.zeros(5), torch.zeros(4, dtype=torch.float64)):
         with pytest.raises(raysim.CheckpointError, match="row 1 is not of this client and model"):
             store.read(1, place, like)
-    # Cut short anywhere, or with other bytes anywhere before the rows, but for the position of the client beside it.
-    head, beside = len(content) - 2 * row.nbytes, content.index((7).to_bytes(8, "little"))
+    # Cut short anywhere, or with another bit anywhere, but where only the client beside it is concerned.
+    own, beside = content.index(bytes(row.numpy())), content.index((7).to_bytes(8, "little"))
+    others = {*range(beside, beside + 8), *range(own - row.nbytes, own), *range(own + row.nbytes, len(content) - 4)}
     cut = [content[:size] for size in range(len(content))]
-    before = [at for at in range(head) if not beside <= at < beside + 8]
-    changed = [content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :] for at in before]
+    changed = [flipped(content, at) for at in range(len(content)) if at not in others]
     for damaged in (*cut, *changed):
         file.write_bytes(damaged)
         with pytest.raises(raysim.CheckpointError, match=r"client '1' cannot be read from .*round-000000-chunk-00000"):
             store.read(1, place, row)
+    for at in others:
+        file.write_bytes(flipped(content, at))
+        assert torch.equal(store.read(1, place, row), row)
+
+
+def flipped(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
+
+
+def test_a_state_of_another_round_is_refused_under_this_ones_name(tmp_path: Path) -> None:
+    store, row = ClientStore(tmp_path, None, str), torch.arange(4.0)
+    for index in (0, 1):
+        with store.chunk(index, 0, (7,), {}, row) as states:
+            states.write(0, row + index)
+    older, newer = sorted(tmp_path.iterdir())
+    older.replace(newer)
+    with pytest.raises(raysim.CheckpointError, match="row 0 does not match its checksum"):
+        store.read(7, StatePlace(1, 0, 0), row)
 
 
 def test_the_manifest_names_the_newest_row_of_each_client() -> None:

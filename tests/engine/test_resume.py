@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from torch.nn import functional
 
 import raysim
 from raysim.run_folder import checkpoint, records
+from tests.support import sealed_json
 from tests.support.executors import own_actors
 from tests.support.interrupted import Stops, same_records
 
@@ -192,6 +194,64 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     assert "round-000006.safetensors is damaged" in caplog.text
 
 
+def test_a_checkpoint_with_another_bit_is_passed_over_too(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings: dict[str, Any] = {"checkpoint": {"every": 2}}
+    whole = raysim.run(experiment(rounds=6, **settings), dataset=dataset, path=tmp_path / "whole")
+    raysim.run(experiment(rounds=4, **settings), dataset=dataset, path=tmp_path / "hurt")
+    flip(tmp_path / "hurt" / "checkpoints" / "round-000004.safetensors", -1)
+    same_records(raysim.resume(tmp_path / "hurt", dataset=dataset, rounds=6), whole)
+    assert re.search(r"round-000004\.safetensors is damaged: .* goes on from the checkpoint before it", caplog.text)
+
+
+def test_every_bit_of_a_checkpoint_counts(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    from raysim.engine.plan.resolve import resolve
+
+    file = tmp_path / "round-000000.safetensors"
+    checkpoint.write(resolve(experiment(), dataset=dataset).initial_state(), file, "abc")
+    content = file.read_bytes()
+    for at in range(0, len(content), 3):
+        flip(file, at)
+        with pytest.raises(checkpoint.DamagedError):
+            checkpoint.read(file, "abc")
+        assert checkpoint.read_part(file, "weights") == {}
+        file.write_bytes(content)
+    assert checkpoint.read(file, "abc").round == 0
+
+
+def test_a_damaged_table_or_record_is_refused_before_a_round_is_run(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    folder = tmp_path / "run"
+    raysim.run(experiment(rounds=4), dataset=dataset, path=folder)
+    for name in ("experiment.json", "rounds.parquet", "clients/round-000001.parquet"):
+        content = (folder / name).read_bytes()
+        flip(folder / name, len(content) // 3)
+        with pytest.raises(raysim.RunFolderError, match=rf"{name} is damaged: .*Restore it from a copy"):
+            raysim.resume(folder, dataset=dataset, rounds=6)
+        assert max(file.name for file in (folder / "checkpoints").iterdir()) == "round-000004.safetensors"
+        (folder / name).write_bytes(content)
+    assert raysim.resume(folder, dataset=dataset, rounds=6).rounds.num_rows == 6
+
+
+def test_a_record_without_a_checksum_says_who_wrote_it(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    file = raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run").path / "experiment.json"
+    rewritten(file.parent, "0.0.1")
+    record = {key: value for key, value in json.loads(file.read_text()).items() if key != "checksum"}
+    file.write_text(json.dumps(record))
+    with pytest.raises(raysim.RunFolderError, match=r"it has no checksum\..* raysim 0\.0\.1 wrote it, and this is"):
+        raysim.resume(tmp_path / "run", dataset=dataset)
+
+
+def flip(file: Path, at: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= 1 << at % 8
+    file.write_bytes(content)
+
+
 def test_a_state_survives_its_checkpoint_bit_for_bit(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
@@ -222,7 +282,7 @@ def rewritten(folder: Path, version: str | None, **keys: Any) -> None:
     if keys:
         record["experiment"] |= keys
         record["fingerprint"] = "that of another experiment"
-    file.write_text(json.dumps(record))
+    sealed_json.write(file, record)
 
 
 def test_a_folder_of_another_version_says_so_where_it_does_not_fit(
@@ -253,7 +313,7 @@ def test_a_checkpoint_of_another_format_says_which_version_wrote_it(
     raysim.run(experiment(rounds=1), dataset=dataset, path=tmp_path / "run")
     rewritten(tmp_path / "run", "9.0")
     monkeypatch.setattr(checkpoint, "FORMAT", "other")
-    with pytest.raises(raysim.CheckpointError, match=r"of format other, but is of 3\..*pip install raysim==9\.0"):
+    with pytest.raises(raysim.CheckpointError, match=r"of format other, but is of 4\..*pip install raysim==9\.0"):
         raysim.resume(tmp_path / "run", dataset=dataset)
 
 

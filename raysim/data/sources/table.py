@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field as Key
 
+from raysim.data.checksums import of_file
 from raysim.data.field import Field
 from raysim.data.populated import Populated
 from raysim.data.source import ClientRows, Population
@@ -204,7 +205,7 @@ def _read(path: Path) -> pa.Table:
 
 
 def _fetched(uri: str, names: Iterable[str]) -> Path:
-    """Fetch the URI's files that have changed into this machine's cache; return the folder.
+    """Fetch the URI's files that have changed, there or here, into this machine's cache; return the folder.
 
     Raises:
         DataError: one of the files is missing.
@@ -219,12 +220,17 @@ def _fetched(uri: str, names: Iterable[str]) -> Path:
             remote.check()
             raise DataError(f"{remote.uri}/{name} is missing: data.root names the folder of the files")
         known = target.with_name(f".{target.name}.stamp")
-        if not (target.exists() and known.exists() and known.read_text() == stamp):
+        if not (target.exists() and known.exists() and known.read_bytes() == _stamped(stamp, target)):
             target.parent.mkdir(parents=True, exist_ok=True)
             with atomic.aside(target) as aside:
                 with aside.open("wb") as file:
                     file.writelines(remote.read(name))
                 # Another process may do the same; the last write has the URI's present content.
                 known.unlink(missing_ok=True)
-            known.write_text(stamp)
+            known.write_bytes(_stamped(stamp, target))
     return folder
+
+
+def _stamped(stamp: str, copy: Path) -> bytes:
+    """Return what is known of a copy: a damaged one has another checksum, and is fetched again."""
+    return f"{stamp} {of_file(copy):08x}".encode()

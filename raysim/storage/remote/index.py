@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 from pydantic import AfterValidator, Field
 
 from raysim.config.section import Section
-from raysim.storage import inside
+from raysim.storage import inside, sealed
 
 INDEX = "mirror.json"
 """The index's name at the URI, and the record's name here."""
@@ -40,10 +40,11 @@ class Content(NamedTuple):
 class Index(Section):
     """The folder at the URI.
 
-    version: changes with every change of the folder. files: name -> its allowed contents: one, or two while it is
-    replaced; None: the file may be missing.
+    checksum: seals the file (storage/sealed.py). version: changes with every change of the folder. files: name -> its
+    allowed contents: one, or two while it is replaced; None: the file may be missing.
     """
 
+    checksum: str = sealed.BLANK
     version: str
     files: dict[FileName, tuple[Content | None, ...]]
 
@@ -58,10 +59,11 @@ class Known(NamedTuple):
 class Record(Section):
     """The uploaded or fetched files.
 
-    uri: of the folder. versions: the versions that this machine wrote or fetched; empty: it never reached the URI.
-    files: by name.
+    checksum: as in `Index`. uri: of the folder. versions: the versions that this machine wrote or fetched; empty: it
+    never reached the URI. files: by name.
     """
 
+    checksum: str = sealed.BLANK
     uri: str
     versions: tuple[str, ...] = ()
     files: dict[FileName, Known] = Field(default_factory=dict)

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from pydantic import ValidationError
 
 from raysim.errors import RemoteError
-from raysim.storage import atomic, lock
+from raysim.storage import atomic, lock, sealed
 from raysim.storage.cache import cache_root, hasher
 from raysim.storage.inside import inside
 from raysim.storage.remote import here
@@ -89,7 +89,7 @@ class Mirror:
             # A folder from elsewhere may look like a copy, with an address to which a run would be uploaded.
             if folder.parent.parent in known and file.is_file():
                 try:
-                    return cls(folder.parent, Remote(Record.model_validate_json(file.read_bytes()).uri))
+                    return cls(folder.parent, Remote(_stored_record(file).uri))
                 except ValidationError as error:
                     raise RemoteError(f"{file} is damaged: expected a mirror's record, found {error}") from None
         return None
@@ -196,7 +196,7 @@ class Mirror:
         # First locally: even if this process ends now, the version is known to be this machine's.
         self._keep(record)
         file = self._home / f".{INDEX}.there"
-        file.write_text(index.model_dump_json())
+        sealed.write(file, index.model_dump_json().encode())
         self._remote.put(file, INDEX)
         return record
 
@@ -205,24 +205,37 @@ class Mirror:
         if text is None:
             self._remote.check()
             return None
+        if (why := sealed.flaw(text)) is not None:
+            raise RemoteError(
+                f"{self.uri}/{INDEX} {why}. Delete it, and resume on the machine that wrote there: it has a whole "
+                f"copy, and puts it there again."
+            )
         try:
             return Index.model_validate_json(text)
         except ValidationError as error:
             raise RemoteError(f"{self.uri}/{INDEX} is damaged: expected an index, found {error}") from None
 
     def _record(self) -> Record:
-        file = self._home / INDEX
         try:
-            return Record.model_validate_json(file.read_bytes())
-        except (FileNotFoundError, ValidationError):
+            return _stored_record(self._home / INDEX)
+        except (FileNotFoundError, ValidationError, RemoteError):
             # No record: the copy is compared with the URI, and set aside if it differs.
             return Record(uri=self.uri)
 
     def _keep(self, record: Record) -> None:
-        atomic.write_text(self._home / INDEX, record.model_dump_json())
+        content = record.model_dump_json().encode()
+        atomic.write(self._home / INDEX, lambda file: sealed.write(file, content))
 
     def _alone(self) -> AbstractContextManager[None]:
         return lock.alone(self._home / lock.FILE)
+
+
+def _stored_record(file: Path) -> Record:
+    """Read a record; raise RemoteError or ValidationError if it is damaged."""
+    content = file.read_bytes()
+    if (why := sealed.flaw(content)) is not None:
+        raise RemoteError(f"{file} {why}. Delete it: the copy beside it is then compared with the URI.")
+    return Record.model_validate_json(content)
 
 
 def _fetch_file(remote: Remote, name: str, target: Path, allowed: Sequence[Content]) -> Content:
