@@ -35,6 +35,7 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
     check_same(plan, path)
     state = records.newest_state(path, plan.fingerprint)
     done, rounds = (state.round if state else 0), plan.experiment.rounds
+    records.rows_before(path, done)
     if done > rounds:
         raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
     return Opening(path, done, profile=profile)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, check
 from raysim.run_folder import records
 from raysim.run_folder.tables import tagged
+from raysim.storage.reading import json_object, parsing
 from raysim.storage.remote.folder import local_copy
 
 FILE = "sweep.json"
@@ -142,13 +144,14 @@ def run_sweep(
 def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
     """Read the experiment and the values of a sweep's folder; None if it holds no sweep."""
     file = path / FILE
-    if not file.exists():
+    if not os.path.lexists(file):
         return None
-    try:
-        stored = json.loads(file.read_text())
-        return Experiment.model_validate(stored["experiment"]), stored["values"]
-    except (json.JSONDecodeError, KeyError) as error:
-        raise RunFolderError(f"{file} is damaged: {error}") from None
+    stored = json_object(file, RunFolderError)
+    with parsing(file, "an experiment and lists of values by key", RunFolderError):
+        values = stored["values"]
+        if not (isinstance(values, dict) and all(isinstance(each, list) for each in values.values())):
+            raise ValueError(f"its values are {values!r:.60}")
+        return Experiment.model_validate(stored["experiment"]), values
 
 
 def _members(point: ExperimentPoint, where: Path) -> list[Member]:

@@ -14,6 +14,7 @@ from raysim.data.manifest import FILE, Manifest, parsed, read_manifest
 from raysim.errors import DataError
 from raysim.storage import lock
 from raysim.storage.cache import cache_root, hasher
+from raysim.storage.reading import MOST_BYTES
 
 log = logging.getLogger("raysim")
 
@@ -72,7 +73,11 @@ def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
 
 def described(source: CopySource) -> tuple[bytes, Manifest]:
     """Return the description of a source's dataset, as bytes and parsed."""
-    text = b"".join(source.read(FILE))
+    text = b""
+    for piece in source.read(FILE):
+        text += piece
+        if len(text) > MOST_BYTES:
+            raise DataError(f"{source.uri}/{FILE} is damaged: expected at most {MOST_BYTES:,} bytes, found more")
     return text, parsed(text, f"{source.uri}/{FILE}")
 
 
@@ -89,6 +94,8 @@ def _fetch(folder: Path, fingerprint: str | None, source: CopySource) -> None:
             for piece in source.read(name):
                 digest.update(piece)
                 found_bytes += file.write(piece)
+                if found_bytes > expected_bytes:
+                    break
             file.flush()
             os.fsync(file.fileno())
         if (found_bytes, digest.hexdigest()) != (expected_bytes, expected):

@@ -32,6 +32,7 @@ from raysim.errors import ExperimentError
 from raysim.experiment import compatibility, metric_columns
 from raysim.models.section import ModelSection
 from raysim.server.section import ServerSection
+from raysim.storage.reading import checked_object, why
 from raysim.systems.section import SystemsSection
 
 SOURCE_CLIENTS = 100
@@ -282,11 +283,13 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
         ExperimentError: the file or a change cannot be read, or the result is not a valid experiment.
     """
     try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        table = checked_object(tomllib.loads(Path(path).read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise ExperimentError(f"There is no experiment file {path}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ExperimentError(f"{path} is not valid TOML: {error}") from None
+    except OSError as error:
+        raise ExperimentError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise ExperimentError(f"{path} is not valid TOML: {why(error)}") from None
     changed: Mapping[str, Any] = overrides.apply(table, set, unset)
     try:
         return Experiment.model_validate(changed)

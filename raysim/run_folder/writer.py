@@ -11,19 +11,22 @@ import pyarrow as pa
 
 from raysim.errors import CheckpointError, RunFolderError
 from raysim.experiment.experiment import Experiment
-from raysim.run_folder import checkpoint, records
+from raysim.run_folder import checkpoint, files, records
 from raysim.run_folder.rows import Row, Rows
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.server.state import ServerState
 from raysim.storage import lock
 from raysim.storage.inside import inside
+from raysim.storage.reading import regular
 from raysim.storage.remote.folder import named
 
 FLUSH_S = 5.0
 """Rounds reach the disk at least this often, so users can look at a running run."""
 
 
-PARTS = ("checkpoints", "clients", records.STATES, "timeline.json")
+FOLDERS = ("checkpoints", "clients")
+
+PARTS = (*FOLDERS, records.STATES, "timeline.json")
 """What a run writes to in its place; other files are written aside and renamed."""
 
 
@@ -50,8 +53,8 @@ class RunFolder:
         RunFolder._check_empty(path, overwrite)
         if path.exists():
             _clear(path)
-        (path / "checkpoints").mkdir(parents=True)
-        (path / "clients").mkdir()
+        for name in FOLDERS:
+            (path / name).mkdir(parents=True)
         records.write_experiment(path, experiment, fingerprint, data)
 
     @staticmethod
@@ -89,24 +92,24 @@ class RunFolder:
         of driver and workers from here on.
 
         Raises:
-            RunFolderError: a part of the folder is a symbolic link that leads out of it, or a file is damaged.
+            RunFolderError: a part of the folder is a symbolic link that leads out of it, rows are lost, or a file is
+                damaged.
         """
-        for name in PARTS:
-            inside(path, name, path, RunFolderError)
+        _check_parts(path)
         folder = cls(path, records.stored_fingerprint(path), experiment.checkpoint.keep, profile)
         state = records.newest_state(path, folder._fingerprint)
         done = state.round if state else 0
         folder.checkpointed = done
-        rows = [row for row in records.read_rounds(path).to_pylist() if row["round"] < done]
+        rows = records.rows_before(path, done)
         if done % experiment.evaluation.every and done < experiment.rounds:
             # The round was evaluated only because it was the last, which it no longer is.
             rows[-1:] = [
                 {name: value for name, value in row.items() if not name.startswith(records.EVALUATIONS)}
                 for row in rows[-1:]
             ]
-            _client_part(path, done - 1).unlink(missing_ok=True)
-        for part in (path / "clients").glob("round-*.parquet"):
-            if _round_of(part) >= done:
+            files.client_file(path, done - 1).unlink(missing_ok=True)
+        for index, part in files.client_files(path).items():
+            if index >= done:
                 part.unlink()
         folder._rows = Rows(rows)
         folder.flush()
@@ -123,7 +126,7 @@ class RunFolder:
         if self._timeline is not None:
             self._timeline.add(spans)
         if clients is not None:
-            records.write_table(clients, _client_part(self.path, row["round"]))
+            records.write_table(clients, files.client_file(self.path, row["round"]))
         if time.monotonic() - self._flushed_s > FLUSH_S:
             self.flush()
 
@@ -146,10 +149,9 @@ class RunFolder:
     def checkpoint(self, state: ServerState) -> None:
         """Write rows and state; then delete all but the newest `keep` checkpoints."""
         self.flush()
-        folder = self.path / "checkpoints"
-        checkpoint.write(state, folder / f"round-{state.round:06d}.safetensors", self._fingerprint)
+        checkpoint.write(state, files.checkpoint_file(self.path, state.round), self._fingerprint)
         self.checkpointed = state.round
-        for old in sorted(folder.glob("round-*.safetensors"))[: -self._keep]:
+        for old in list(files.checkpoints(self.path).values())[: -self._keep]:
             old.unlink()
 
 
@@ -162,9 +164,17 @@ def _clear(path: Path) -> None:
             entry.unlink()
 
 
-def _client_part(path: Path, index: int) -> Path:
-    return path / "clients" / f"round-{index:06d}.parquet"
-
-
-def _round_of(part: Path) -> int:
-    return int(part.stem.removeprefix("round-"))
+def _check_parts(path: Path) -> None:
+    """Check everything that the run will write to or delete in its place; make folders that a copy has lost."""
+    for name in PARTS:
+        inside(path, name, path, RunFolderError)
+    for name in FOLDERS:
+        try:
+            (path / name).mkdir(exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"{path / name} must be a folder: {error.strerror}.") from error
+    if (states := path / records.STATES).exists() and not states.is_dir():
+        raise RunFolderError(f"{states} must be a folder, but is a file: remove it.")
+    timeline = [path / "timeline.json"] if (path / "timeline.json").exists() else []
+    for file in (*files.checkpoints(path).values(), *files.client_files(path).values(), *timeline):
+        regular(file, RunFolderError)

@@ -55,7 +55,7 @@ def test_the_second_time_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("raysim.data.sources.digits.load_digits", never)
     assert prepare(Digits(clients=5), seed=0).fingerprint == first.fingerprint
-    with pytest.raises(AssertionError, match="loaded again"):
+    with pytest.raises(DataError, match="loaded again"):
         prepare(Digits(clients=6), seed=0)
 
 

@@ -39,10 +39,8 @@ def roles(file: SourceFile) -> list[Role]:
     Raises:
         DataError: the text is not UTF-8, has no play, or has no end.
     """
-    try:
+    with file.reading("text in UTF-8"):
         lines = file.path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file.path}: expected text in UTF-8: {error}") from error
     plays = [play for play in _plays(lines) if len(play[1]) > 1 and play[0] != _NO_PLAY]
     if not plays:
         raise DataError(
@@ -110,7 +108,9 @@ def tiny_roles(file: SourceFile) -> list[Role]:
     """
     spoken: dict[str, list[str]] = {}
     speaker: str | None = None
-    for number, line in enumerate(file.path.read_text(encoding="utf-8").splitlines(), start=1):
+    with file.reading("text in UTF-8"):
+        lines = file.path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             speaker = None
         elif speaker is not None:

@@ -113,5 +113,5 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
                 pass
     except DataError:
         raise
-    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError) as error:
+    except (tarfile.TarError, EOFError, OSError, zlib.error, *_REFUSED) as error:
         raise DataError(f"{path}: expected a whole tar.gz archive: {error}") from error

@@ -10,12 +10,14 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from raysim.errors import DataError, MissingFileError
 from raysim.storage import atomic
+from raysim.storage.reading import parsing
 
 log = logging.getLogger("raysim")
 
@@ -132,6 +134,10 @@ class SourceFile:
     """A file of a source on disk."""
 
     path: Path
+
+    def reading(self, expected: str) -> AbstractContextManager[None]:
+        """Turn whatever a parser raises in the block into a DataError that names the file; see `parsing`."""
+        return parsing(self.path, expected, DataError, verdict="")
 
     @cached_property
     def digest(self) -> str:

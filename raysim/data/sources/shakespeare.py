@@ -146,8 +146,9 @@ def num_train(role: Role) -> int:
 def _snippets(train: SourceFile, test: SourceFile, length: int) -> Iterator[ClientRows]:
     for split, file in (("train", train), ("test", test)):
         for client, columns in hdf5.clients(file, ["snippets"]):
-            texts = [snippet.decode() if isinstance(snippet, bytes) else snippet for snippet in columns["snippets"]]
-            pairs = [characters.separate(characters.numbers(text), length) for text in texts]
+            with file.reading(f"texts in UTF-8 as snippets of client {client!r}"):
+                texts = [snippet.decode() if isinstance(snippet, bytes) else snippet for snippet in columns["snippets"]]
+                pairs = [characters.separate(characters.numbers(text), length) for text in texts]
             yield ClientRows(split, client, *_stacked(pairs, length))
 
 

@@ -24,6 +24,7 @@ from raysim.errors import RemoteError
 from raysim.storage import atomic, lock
 from raysim.storage.cache import cache_root, hasher
 from raysim.storage.inside import inside
+from raysim.storage.reading import content, parsing
 from raysim.storage.remote import here
 from raysim.storage.remote.index import INDEX, Content, Index, Known, Record, flaw
 from raysim.storage.remote.remote import Remote
@@ -88,10 +89,9 @@ class Mirror:
             file = folder.parent / INDEX
             # A folder from elsewhere may look like a copy, with an address to which a run would be uploaded.
             if folder.parent.parent in known and file.is_file():
-                try:
-                    return cls(folder.parent, Remote(Record.model_validate_json(file.read_bytes()).uri))
-                except ValidationError as error:
-                    raise RemoteError(f"{file} is damaged: expected a mirror's record, found {error}") from None
+                with parsing(file, "a mirror's record", RemoteError):
+                    record = Record.model_validate_json(content(file, RemoteError))
+                return cls(folder.parent, Remote(record.uri))
         return None
 
     def pull(self) -> None:
@@ -205,16 +205,14 @@ class Mirror:
         if text is None:
             self._remote.check()
             return None
-        try:
+        with parsing(f"{self.uri}/{INDEX}", "an index", RemoteError):
             return Index.model_validate_json(text)
-        except ValidationError as error:
-            raise RemoteError(f"{self.uri}/{INDEX} is damaged: expected an index, found {error}") from None
 
     def _record(self) -> Record:
         file = self._home / INDEX
         try:
-            return Record.model_validate_json(file.read_bytes())
-        except (FileNotFoundError, ValidationError):
+            return Record.model_validate_json(content(file, RemoteError))
+        except (RemoteError, ValidationError):
             # No record: the copy is compared with the URI, and set aside if it differs.
             return Record(uri=self.uri)
 
