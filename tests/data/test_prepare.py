@@ -14,6 +14,7 @@ from raysim.data.describe import describe, summary
 from raysim.data.prepare import prepare
 from raysim.data.section import Data, Digits, Synthetic
 from raysim.data.sources import digits
+from raysim.errors import DataError
 
 
 def all_rows(data: FederatedDataset, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
