@@ -32,7 +32,7 @@ from raysim.errors import ExperimentError
 from raysim.experiment import compatibility, metric_columns
 from raysim.models.section import ModelSection
 from raysim.server.section import ServerSection
-from raysim.storage.reading import checked_object, why
+from raysim.storage.reading import MOST_BYTES, checked_object, why
 from raysim.systems.section import SystemsSection
 
 SOURCE_CLIENTS = 100
@@ -283,7 +283,12 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
         ExperimentError: the file or a change cannot be read, or the result is not a valid experiment.
     """
     try:
-        table = checked_object(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        # A pipe is welcome: the shell's <(...) is one.
+        with open(path, "rb") as file:
+            written = file.read(MOST_BYTES + 1)
+        if len(written) > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+        table = checked_object(tomllib.loads(written.decode("utf-8")))
     except FileNotFoundError:
         raise ExperimentError(f"There is no experiment file {path}.") from None
     except OSError as error:

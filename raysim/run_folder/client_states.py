@@ -25,6 +25,7 @@ from raysim.errors import CheckpointError
 from raysim.run_folder.checkpoint import sync_folder
 from raysim.server.manifest import StatePlace
 from raysim.storage import atomic
+from raysim.storage.reading import regular
 
 log = logging.getLogger("raysim")
 
@@ -84,7 +85,7 @@ class ClientStore:
             path = self._older / path.name
         row = torch.empty(len(like), dtype=like.dtype)
         try:
-            with path.open("rb") as file:
+            with regular(path, CheckpointError).open("rb") as file:
                 file.seek(_start(file, position, place, row) + place.row * row.nbytes)
                 got = file.readinto(_bytes(row))
             if got != row.nbytes:

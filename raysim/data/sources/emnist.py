@@ -104,11 +104,10 @@ def _from_sqlite(section: Emnist, file: SourceFile) -> Iterator[ClientRows]:
 
 def _from_leaf(section: Emnist, sides: dict[str, list[SourceFile]]) -> Iterator[ClientRows]:
     for split, files in sides.items():
-        for file in files:
-            for user in leaf_json.users(file):
-                where = f"{file.path}, user {user.name!r}"
-                pixels, labels = leaf_json.numbers(user.x, where), leaf_json.labels(user.y, _CLASSES, where)
-                yield _rows(section, split, user.name, pixels, labels, file.path)
+        for file, user in leaf_json.all_users(files):
+            where = f"{file.path}, user {user.name!r}"
+            pixels, labels = leaf_json.numbers(user.x, where), leaf_json.labels(user.y, _CLASSES, where)
+            yield _rows(section, split, user.name, pixels, labels, file.path)
 
 
 def _rows(

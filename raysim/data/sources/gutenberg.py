@@ -104,7 +104,7 @@ def tiny_roles(file: SourceFile) -> list[Role]:
     A role is a speaker's name over all plays: the file does not mark the end of a play.
 
     Raises:
-        DataError: a speech has no speaker; names the line.
+        DataError: a speech has no speaker, which names the line; or there is no speech.
     """
     spoken: dict[str, list[str]] = {}
     speaker: str | None = None
@@ -120,4 +120,6 @@ def tiny_roles(file: SourceFile) -> list[Role]:
             spoken.setdefault(speaker, [])
         else:
             raise DataError(f"{file.path}, line {number}: expected a speaker and a colon, found {line[:40]!r}")
+    if not spoken:
+        raise DataError(f"{file.path}: expected speeches below their speakers, found none")
     return [Role(name, tuple(lines)) for name, lines in spoken.items()]

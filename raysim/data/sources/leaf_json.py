@@ -69,9 +69,24 @@ def users(file: SourceFile) -> Iterator[LeafUser]:
         yield LeafUser(str(name), x, y)
 
 
+def all_users(files: list[SourceFile]) -> Iterator[tuple[SourceFile, LeafUser]]:
+    """Yield the users of all files, with their file.
+
+    Raises:
+        DataError: as `users`; or a user is there twice, as in a copy of a file.
+    """
+    found: dict[str, SourceFile] = {}
+    for file in files:
+        for user in users(file):
+            if user.name in found:
+                raise DataError(f"{file.path}: user {user.name!r} is in {found[user.name].path} already")
+            found[user.name] = file
+            yield file, user
+
+
 def names(files: list[SourceFile]) -> list[str]:
     """Return the users of all files."""
-    return [user.name for file in files for user in users(file)]
+    return [user.name for _, user in all_users(files)]
 
 
 def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:

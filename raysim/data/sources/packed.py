@@ -17,6 +17,7 @@ from typing import IO
 
 from raysim.data.sources.published import Published
 from raysim.errors import DataError
+from raysim.storage.reading import regular
 
 _PIECE_BYTES = 1 << 20
 
@@ -98,6 +99,7 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
     Raises:
         DataError: the archive is truncated or damaged; it may come after the last member.
     """
+    regular(path, DataError)
     try:
         with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
             for member in archive:

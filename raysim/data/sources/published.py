@@ -17,7 +17,7 @@ from pathlib import Path
 
 from raysim.errors import DataError, MissingFileError
 from raysim.storage import atomic
-from raysim.storage.reading import parsing
+from raysim.storage.reading import parsing, regular
 
 log = logging.getLogger("raysim")
 
@@ -131,9 +131,16 @@ def _pieces(path: Path, packed: bool) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of a source on disk."""
+    """A file of a source on disk.
+
+    Raises:
+        DataError: there is no file, or something else in its place.
+    """
 
     path: Path
+
+    def __post_init__(self) -> None:
+        regular(self.path, DataError)
 
     def reading(self, expected: str) -> AbstractContextManager[None]:
         """Turn whatever a parser raises in the block into a DataError that names the file; see `parsing`."""

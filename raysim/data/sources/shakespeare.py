@@ -157,14 +157,13 @@ def _leaf(section: Shakespeare, folder: Path) -> Population:
 
     def stream() -> Iterator[ClientRows]:
         for split, files in sides.items():
-            for file in files:
-                for user in leaf_json.users(file):
-                    where = f"{file.path}, user {user.name!r}"
-                    pairs = [
-                        characters.continuous(characters.known(text, where), section.length)
-                        for text in joined_windows(user, where)
-                    ]
-                    yield ClientRows(split, user.name, *_stacked(pairs, section.length))
+            for file, user in leaf_json.all_users(files):
+                where = f"{file.path}, user {user.name!r}"
+                pairs = [
+                    characters.continuous(characters.known(text, where), section.length)
+                    for text in joined_windows(user, where)
+                ]
+                yield ClientRows(split, user.name, *_stacked(pairs, section.length))
 
     files = [file for side in sides.values() for file in side]
     return _population(section, files, lambda: leaf_json.names(sides["train"]), stream)
