@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from raysim.errors import RaysimError
 from tests.support.mutations import CHANGES, REPLACEMENTS, mutate
-from tests.support.readers import READERS
 
 PATIENCE_S = 10
 """Seconds after which a reader hangs, for instance on a pipe."""
@@ -160,8 +159,3 @@ def _patience() -> Iterator[None]:
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
-
-
-def place_of(reader: str, at: Path) -> Place:
-    """The place of one of READERS."""
-    return Place(at, READERS[reader].write)

@@ -24,6 +24,7 @@ from raysim.data.sources.published import Published
 from raysim.loggers.logger import store_id
 from raysim.models.model import Weights
 from raysim.report import runs
+from raysim.report.build import build, default_folder
 from raysim.run_folder import checkpoint, files, records, state_check
 from raysim.run_folder.client_states import ClientStore
 from raysim.run_folder.timeline import Span, Timeline
@@ -288,3 +289,23 @@ READERS: dict[str, Reader] = {
     "landmarks": _source("gld", _tiny("gld"), size=8),
 }
 """By name, in the order in which they are tried."""
+
+
+def _write_trials(path: Path) -> None:
+    records.write_experiment(path, experiment(trials={"count": 2}), "fingerprint")
+    for number in range(2):
+        write(path / f"trial-{number}", accuracies(0.1, 0.4), {"a": 0.5, "b": 0.25}, seed=number)
+    pq.write_table(pa.table({"round": [0]}), path / "summary.parquet")
+
+
+def _report(path: Path) -> None:
+    """`raysim report`, as the command calls it."""
+    build([path], default_folder([path]))
+
+
+REPORTED: dict[str, Reader] = {
+    "report of a run": Reader(write_run, _report),
+    "report of trials": Reader(_write_trials, _report),
+    "report of a sweep": Reader(_write_sweep, _report),
+}
+"""Folders of runs, and what makes a page of them."""
