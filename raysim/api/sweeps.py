@@ -19,7 +19,7 @@ from raysim.api.preflight import ExecutorName, folder_of
 from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
 from raysim.engine.parts import Parts, takes_parts
-from raysim.errors import RunFolderError
+from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import differences, sweep
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.sweep import ExperimentPoint, Sweep
@@ -147,11 +147,14 @@ def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
     if not os.path.lexists(file):
         return None
     stored = json_object(file, RunFolderError)
-    with parsing(file, "an experiment and lists of values by key", RunFolderError):
-        values = stored["values"]
-        if not (isinstance(values, dict) and all(isinstance(each, list) for each in values.values())):
-            raise ValueError(f"its values are {values!r:.60}")
-        return Experiment.model_validate(stored["experiment"]), values
+    try:
+        with parsing(file, "an experiment and lists of values by key", RunFolderError):
+            values = stored["values"]
+            if not (isinstance(values, dict) and all(isinstance(each, list) for each in values.values())):
+                raise ValueError(f"its values are {values!r:.60}")
+            return Experiment.model_validate(stored["experiment"]), values
+    except ExperimentError as error:
+        raise ExperimentError(f"{file} cannot be read: {error}.{records.other_version(path)}") from None
 
 
 def _members(point: ExperimentPoint, where: Path) -> list[Member]:

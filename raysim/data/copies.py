@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 from raysim.data.manifest import FILE, Manifest, parsed, read_manifest
 from raysim.errors import DataError
-from raysim.storage import lock
+from raysim.storage import atomic, lock
 from raysim.storage.cache import cache_root, hasher
 from raysim.storage.reading import MOST_BYTES
 
@@ -61,7 +60,8 @@ def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
             except DataError as error:
                 why = str(error)
             log.warning("the copy %s is damaged and is fetched again: %s", entry, why)
-        staging = entry.parent / f".{key}.{uuid.uuid4().hex}"
+        staging = atomic.beside(entry)
+        atomic.sweep(entry.parent)
         try:
             _fetch(staging, fingerprint, source)
             shutil.rmtree(entry, ignore_errors=True)

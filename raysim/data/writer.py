@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from raysim.data.fingerprint import SPLITS, fingerprint
 from raysim.data.manifest import FILE, Manifest
 from raysim.data.split_writer import SplitWriter
 from raysim.errors import DataError
+from raysim.storage import atomic
 
 BATCH_BYTES = 64 * 2**20
 
@@ -68,7 +68,7 @@ class DatasetWriter:
         self._x, self._y, self._num_classes = x, y, num_classes
         self._provenance = dict(provenance or {})
         self._batch_rows = max(1, batch_bytes // (x.example_bytes + y.example_bytes))
-        self._staging = self._path.parent / f".{self._path.name}.{uuid.uuid4().hex}"
+        self._staging = atomic.beside(self._path)
         self._splits: dict[str, SplitWriter] = {}
 
     def __enter__(self) -> Self:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from raysim.errors import CheckpointError
 from raysim.models.model import Weights
+from raysim.run_folder.files import checkpoint_file
 from raysim.server import manifest
 from raysim.server.state import ServerState
 
@@ -48,6 +51,21 @@ def state_of(metadata: Mapping[str, str], tensors: Tensors, done: int | None) ->
     return ServerState(int(found), Weights(params, buffers, counters), **{part: under[part] for part in PARTS})
 
 
+def check_fits(state: ServerState, initial: Weights, path: Path) -> None:
+    """Check that a checkpoint holds weights of the run's model: kernels rely on their sizes.
+
+    Raises:
+        CheckpointError: another number or kind of parameters, buffers or counters.
+    """
+    for name in _WEIGHTS:
+        found, expected = getattr(state.weights, name), getattr(initial, name)
+        if found.shape != expected.shape or found.dtype != expected.dtype:
+            raise CheckpointError(
+                f"{checkpoint_file(path, state.round)} must hold {_form(expected)} as {name} of the model, but holds "
+                f"{_form(found)}: delete it to resume from the one before, or start afresh."
+            )
+
+
 def check_manifest(tensors: Tensors) -> None:
     """Raise ValueError unless the tensors are a manifest of client states, or none."""
     if not tensors:
@@ -57,6 +75,10 @@ def check_manifest(tensors: Tensors) -> None:
         raise ValueError("its manifest of client states has columns of different lengths or kinds")
     if any(bool((column < 0).any()) for column in columns) or bool((columns[0].diff() <= 0).any()):
         raise ValueError("its manifest of client states has negative or repeated numbers")
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{tensor.numel()} values of {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def _under(prefix: str, tensors: Tensors) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from raysim.run_folder import checkpoint, files, records
 from raysim.run_folder.rows import Row, Rows
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.server.state import ServerState
-from raysim.storage import lock
+from raysim.storage import atomic, lock
 from raysim.storage.inside import inside
 from raysim.storage.reading import regular
 from raysim.storage.remote.folder import named
@@ -88,6 +89,7 @@ class RunFolder:
     def reopen(cls, path: Path, experiment: Experiment, profile: bool = False) -> tuple[RunFolder, ServerState | None]:
         """Open a run's folder to continue: the newest intact checkpoint, and the rows of the rounds before it.
 
+        The caller holds the folder's lock, so temporary files were left by a process that was killed; they are removed.
         Rows of later rounds are dropped: the run repeats those rounds. With `profile`, timeline.json receives the times
         of driver and workers from here on.
 
@@ -96,6 +98,8 @@ class RunFolder:
                 damaged.
         """
         _check_parts(path)
+        for place in (path, *(path / name for name in FOLDERS)):
+            atomic.sweep(place, older_than_s=0)
         folder = cls(path, records.stored_fingerprint(path), experiment.checkpoint.keep, profile)
         state = records.newest_state(path, folder._fingerprint)
         done = state.round if state else 0
@@ -173,8 +177,8 @@ def _check_parts(path: Path) -> None:
             (path / name).mkdir(exist_ok=True)
         except OSError as error:
             raise RunFolderError(f"{path / name} must be a folder: {error.strerror}.") from error
-    if (states := path / records.STATES).exists() and not states.is_dir():
+    if os.path.lexists(states := path / records.STATES) and not states.is_dir():
         raise RunFolderError(f"{states} must be a folder, but is a file: remove it.")
-    timeline = [path / "timeline.json"] if (path / "timeline.json").exists() else []
+    timeline = [file for file in (path / "timeline.json",) if os.path.lexists(file)]
     for file in (*files.checkpoints(path).values(), *files.client_files(path).values(), *timeline):
         regular(file, RunFolderError)

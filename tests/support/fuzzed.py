@@ -152,10 +152,10 @@ def _patience() -> Iterator[None]:
     def hang(number: int, frame: FrameType | None) -> None:
         raise _HangError
 
-    before = signal.signal(signal.SIGALRM, hang)
-    signal.alarm(PATIENCE_S)
+    handler, timer = signal.signal(signal.SIGALRM, hang), signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        # Others may use the timer too: pytest ends tests by it.
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, *timer)

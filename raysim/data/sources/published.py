@@ -81,6 +81,7 @@ class Published:
         if any((folder / name).is_file() for name in (self.name, *self.others)):
             return None
         folder.mkdir(parents=True, exist_ok=True)
+        atomic.sweep(folder)
         try:
             with atomic.aside(folder / self.name) as partial:
                 with urllib.request.urlopen(self.address, timeout=60) as answer, partial.open("wb") as file:

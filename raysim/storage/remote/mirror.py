@@ -135,7 +135,9 @@ class Mirror:
                     f"{self.uri} was changed by another machine meanwhile: a folder has one writer at a time. Nothing "
                     f"more is put there; what this one wrote is in {self.path}."
                 )
-            outgoing = self._home / f"outgoing-{uuid.uuid4().hex}"
+            # The lock keeps others away: what is here was left by a process that ended.
+            atomic.sweep(self._home, older_than_s=0)
+            outgoing = atomic.beside(self._home / "outgoing")
             try:
                 return self._put(record, here.pin(self.path, record.files, outgoing))
             except OSError as error:
