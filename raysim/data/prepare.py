@@ -106,13 +106,26 @@ def _divided(section: Partitioned, seed: int, source: Source) -> FederatedDatase
 
 
 def _populated(section: Populated, seed: int, population: Population) -> FederatedDataset:
+    folder = getattr(section, "root", None) or "the folder of its files"
+    nobody = DataError(f"{folder} holds no training client with an example: a file is empty, or cut off")
+
     def stream() -> Iterator[ClientRows]:
+        trained = 0
         with _reading(section):
-            yield from population.stream()
+            for rows in population.stream():
+                trained += len(rows.y) if rows.split == "train" else 0
+                if rows.split != "train" and not trained:
+                    raise nobody
+                yield rows
+        if not trained:
+            raise nobody
 
     def train_ids() -> Sequence[str]:
         with _reading(section):
-            return population.train_ids()
+            found = population.train_ids()
+        if not found:
+            raise nobody
+        return found
 
     def build(path: Path) -> None:
         read = replace(population, stream=stream, train_ids=train_ids)

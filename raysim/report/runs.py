@@ -148,13 +148,14 @@ def _recorded(top: Path) -> list[Path]:
                 continue
             seen.add((here.st_dev, here.st_ino))
             has_record = os.path.lexists(folder / _RECORD)
-            below = [e.name for e in os.scandir(folder) if e.is_dir() and not (has_record and e.name in _PARTS)]
+            # Not `DirEntry.is_dir`, which raises an error for a link that leads to itself.
+            below = [name for name in os.listdir(folder) if os.path.isdir(folder / name)]
         except OSError as error:
             log.warning("%s is left out, because it cannot be read: %s", folder, error.strerror)
             continue
         if has_record:
             found.append(folder)
-        left += [folder / name for name in sorted(below)]
+        left += [folder / name for name in sorted(below) if not (has_record and name in _PARTS)]
     above = {parent for folder in found for parent in folder.parents}
     return [folder for folder in found if folder not in above]
 

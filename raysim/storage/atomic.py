@@ -68,7 +68,7 @@ def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
         older_than_s: seconds since the last write; 0 where the caller's lock keeps all other writers away.
     """
     try:
-        found = [Path(entry.path) for entry in os.scandir(folder) if _BESIDE.fullmatch(entry.name)]
+        found = [folder / name for name in os.listdir(folder) if _BESIDE.fullmatch(name)]
     except OSError:
         return
     for path in found:
@@ -88,5 +88,5 @@ def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
 
 def _written_s(path: Path) -> float:
     """Return when a file, or a file in a folder, was last written."""
-    inside = list(os.scandir(path)) if path.is_dir() and not path.is_symlink() else []
-    return max(path.lstat().st_mtime, *(entry.stat(follow_symlinks=False).st_mtime for entry in inside), 0.0)
+    inside = list(path.iterdir()) if path.is_dir() and not path.is_symlink() else []
+    return max(each.lstat().st_mtime for each in (path, *inside))
