@@ -19,7 +19,7 @@ from raysim.storage.reading import parsing, regular
 _NUMBER = Field((), "int64")
 
 
-class Index(NamedTuple):
+class SplitIndex(NamedTuple):
     """Each client's id, first row and number of rows, in order of position."""
 
     ids: pa.Array
@@ -58,7 +58,7 @@ def rows_of_batch(
         return from_column(batch.column(0), manifest.x), from_column(batch.column(1), manifest.y)
 
 
-def read_index(path: Path, files: SplitFiles) -> Index:
+def read_index(path: Path, files: SplitFiles) -> SplitIndex:
     """Read a split's index, in which each client begins where the one before ends.
 
     Raises:
@@ -78,7 +78,7 @@ def read_index(path: Path, files: SplitFiles) -> Index:
             raise ValueError("its clients do not follow each other")
         if ends[-1] != files.rows:
             raise ValueError(f"it has {ends[-1]} rows, and {files.rows} are described")
-    return Index(batch.column(0), first_rows, sizes)
+    return SplitIndex(batch.column(0), first_rows, sizes)
 
 
 def _opened(path: Path, schema: Any) -> pa.RecordBatchFileReader:
