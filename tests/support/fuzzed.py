@@ -16,8 +16,8 @@ from typing import NamedTuple
 from raysim.errors import RaysimError
 from tests.support.mutations import CHANGES, REPLACEMENTS, mutate
 
-PATIENCE_S = 10
-"""Seconds after which a reader hangs, for instance on a pipe."""
+PATIENCE_S = 120
+"""Seconds after which a reader hangs, for instance on a pipe; a report on a busy machine takes tens of them."""
 
 _UNTOUCHED = "nothing may write here"
 
