@@ -24,7 +24,7 @@ from raysim.report import runs
 from raysim.run_folder import files, records
 from raysim.run_folder.timeline import read as read_timeline
 from raysim.storage import lock
-from raysim.storage.reading import MOST_BYTES
+from raysim.storage.reading import MOST_BYTES, MOST_DEPTH, json_object
 from raysim.storage.remote.remote import Remote
 from tests.support.mutations import nested
 from tests.support.run_folders import accuracies, experiment, write
@@ -144,6 +144,16 @@ def test_a_record_of_another_form_is_named(tmp_path: Path, content: bytes) -> No
     for reading in (records.stored_experiment, records.stored_fingerprint, runs.read):
         with pytest.raises(RunFolderError, match=r"experiment\.json"):
             reading(run)
+
+
+def test_an_object_is_nested_at_most_a_hundred_deep(tmp_path: Path) -> None:
+    for depth in (MOST_DEPTH - 1, MOST_DEPTH + 1):
+        (tmp_path / "some.json").write_bytes(b'{"a":' * depth + b"1" + b"}" * depth)
+        if depth < MOST_DEPTH:
+            assert list(json_object(tmp_path / "some.json", RunFolderError)) == ["a"]
+            continue
+        with pytest.raises(RunFolderError, match=r"some\.json is damaged: .* nested more than 100 deep"):
+            json_object(tmp_path / "some.json", RunFolderError)
 
 
 @pytest.mark.parametrize("content", [*DAMAGED.values(), b'{"mlflow": 3}'])
