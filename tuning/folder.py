@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 from raysim.storage.atomic import write_text
+from raysim.storage.reading import json_object
 from tuning.errors import StudyError
 
 FILE = "study.json"
@@ -22,13 +24,13 @@ def check(folder: Path, storage: str, name: str) -> None:
         StudyError: the folder belongs to another study; names it.
     """
     file = folder / FILE
-    if not file.exists():
+    if not os.path.lexists(file):
         return
-    kept = json.loads(file.read_text(encoding="utf-8"))
+    kept = json_object(file, StudyError)
     if kept != _identity(storage, name):
         raise StudyError(
-            f"{folder} is the folder of the study {kept['name']!r} in {kept['storage']}, and this is {name!r} in "
-            f"{storage}: give this one another folder (--path, path=)."
+            f"{folder} is the folder of the study {kept.get('name')!r} in {kept.get('storage')}, and this is {name!r} "
+            f"in {storage}: give this one another folder (--path, path=)."
         )
 
 

@@ -19,7 +19,8 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow.parquet as pq
+from raysim.storage import parquet
+from tuning.errors import StudyError
 
 
 def over_clients(sums: Sequence[float], sizes: Sequence[int]) -> float | None:
@@ -50,7 +51,11 @@ def of_run(run: Path, column: str) -> float | None:
     parts = sorted((run / "clients").glob("round-*.parquet"))
     if not parts:
         return None
-    rows = [row for row in pq.read_table(parts[-1]).to_pylist() if row["split"] == "validation" and row["examples"]]
+    rows = [
+        row
+        for row in parquet.read(parts[-1], StudyError).to_pylist()
+        if row["split"] == "validation" and row["examples"]
+    ]
     if any(row[column] is None for row in rows):
         return None
     sizes = [row["examples"] for row in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from sqlalchemy import NullPool
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
+from raysim.storage.reading import regular, why
 from tuning.errors import StorageError
 
 JOURNAL = "journal:"
@@ -93,15 +95,20 @@ def answering(url: str) -> Iterator[None]:
 
 
 def _journal(path: str) -> BaseStorage:
+    if os.path.lexists(path):
+        regular(Path(path), StorageError)
     try:
         return storages.JournalStorage(JournalFileBackend(path))
-    except (OSError, ValueError) as error:
-        raise StorageError(f"The journal file {path} cannot be opened: {first_line(error)}") from None
+    except Exception as error:
+        # Optuna replays the file's lines, and raises whatever comes of one that it did not write.
+        raise StorageError(f"The journal file {path} cannot be opened: {why(error)}") from error
 
 
 def _database(url: str) -> RDBStorage:
     try:
         address = make_url(url)
+        if address.get_backend_name() == "sqlite" and address.database and os.path.lexists(address.database):
+            regular(Path(address.database), StorageError)
         arguments = {"timeout": _BUSY_S} if address.get_backend_name() == "sqlite" else {}
         if address.drivername == "postgresql":
             # Without a driver's name, each version of SQLAlchemy chooses another driver.

@@ -11,6 +11,7 @@ from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import differences
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder import records
+from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import lock
 
@@ -35,6 +36,9 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
     check_same(plan, path)
     state = records.newest_state(path, plan.fingerprint)
     done, rounds = (state.round if state else 0), plan.experiment.rounds
+    records.rows_before(path, done)
+    if state is not None:
+        check_fits(state, plan.initial, path)
     if done > rounds:
         raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
     return Opening(path, done, profile=profile)

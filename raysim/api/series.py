@@ -28,6 +28,7 @@ from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers
 from raysim.run_folder import records
 from raysim.run_folder.writer import RunFolder
+from raysim.storage import atomic
 from raysim.storage.remote.folder import put_meanwhile
 
 AT_A_TIME = 64
@@ -86,6 +87,7 @@ def make_folder(path: Path, experiment: Experiment, resume: bool) -> None:
     if path.exists() and not resume:
         records.remove(path)
     path.mkdir(parents=True, exist_ok=True)
+    atomic.sweep(path)
     records.write_experiment(path, experiment, "")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from raysim.api.preflight import ExecutorName, folder_of
 from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
 from raysim.engine.parts import Parts, takes_parts
-from raysim.errors import RunFolderError
+from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import differences, sweep
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.sweep import ExperimentPoint, Sweep
@@ -26,6 +26,7 @@ from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, check
 from raysim.run_folder import records
 from raysim.run_folder.tables import tagged
+from raysim.storage.reading import json_object, parsing
 from raysim.storage.remote.folder import local_copy
 
 FILE = "sweep.json"
@@ -142,14 +143,18 @@ def run_sweep(
 def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
     """Read the experiment and the values of a sweep's folder; None if it holds no sweep."""
     file = path / FILE
-    if not file.exists():
+    if not os.path.lexists(file):
         return None
     records.check_sealed(file)
+    stored = json_object(file, RunFolderError)
     try:
-        stored = json.loads(file.read_text())
-        return Experiment.model_validate(stored["experiment"]), stored["values"]
-    except (json.JSONDecodeError, KeyError) as error:
-        raise RunFolderError(f"{file} is damaged: {error}") from None
+        with parsing(file, "an experiment and lists of values by key", RunFolderError):
+            values = stored["values"]
+            if not (isinstance(values, dict) and all(isinstance(each, list) for each in values.values())):
+                raise ValueError(f"its values are {values!r:.60}")
+            return Experiment.model_validate(stored["experiment"]), values
+    except ExperimentError as error:
+        raise ExperimentError(f"{file} cannot be read: {error}.{records.other_version(path)}") from None
 
 
 def _members(point: ExperimentPoint, where: Path) -> list[Member]:

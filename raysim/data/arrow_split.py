@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from raysim.data import checksums
-from raysim.data.columns import INDEX_SCHEMA, from_column, rows_schema
-from raysim.data.field import Field
 from raysim.data.manifest import Manifest, data_file, index_file, read_manifest
 from raysim.data.split import Arrays, check_position, position_in
+from raysim.data.split_check import opened_rows, read_index, rows_of_batch
 from raysim.errors import DataError
 from raysim.seeds import Int64s
 from raysim.storage.cache import datasets
@@ -51,14 +49,10 @@ class ArrowSplit:
         self._files = manifest.of(name)
         checksums.check_split(folder, name, self._files)
         self._batch_rows = self._files.batch_rows
-        self._reader = _open(folder / data_file(name), rows_schema(manifest.x, manifest.y))
+        self._reader = opened_rows(folder / data_file(name), manifest, self._files)
         self._batches: dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
-        index = _open(folder / index_file(name), INDEX_SCHEMA).get_batch(0)
-        self._ids: pa.Array = index.column(0)
-        row_number = Field((), "int64")
-        self._first_rows: Int64s = from_column(index.column(1), row_number)
-        self._sizes: Int64s = from_column(index.column(2), row_number)
-        self._crcs = [from_column(index.column(column), Field((), "uint32")) for column in (3, 4)]
+        index = read_index(folder / index_file(name), self._files)
+        self._ids, self._first_rows, self._sizes, self._crcs = index
         self._checked = np.full(len(self._sizes), self._files.in_one_batch)
         """Whether a client's rows are known to be whole."""
 
@@ -120,15 +114,12 @@ class ArrowSplit:
 
     def _batch(self, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         if number not in self._batches:
+            path = self._folder / data_file(self._name)
             try:
-                batch = self._reader.get_batch(number)
-                self._batches[number] = (
-                    from_column(batch.column(0), self._manifest.x),
-                    from_column(batch.column(1), self._manifest.y),
-                )
-            except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+                self._batches[number] = rows_of_batch(path, self._reader, number, self._manifest, self._files)
+            except DataError as error:
                 # What describes a batch has no checksum of its own: where it is wrong, so are the rows.
-                raise self._damaged(f"record batch {number} cannot be read: {error}") from error
+                raise DataError(f"{error}. {checksums.advice(self._folder)}") from error
         return self._batches[number]
 
     def _damaged(self, why: str) -> DataError:
@@ -155,13 +146,3 @@ def _reopen(folder: str, key: str, fingerprint: str, name: str) -> ArrowSplit:
             f"but holds {manifest.fingerprint}"
         )
     return ArrowSplit(Path(folder), name, manifest, place)
-
-
-def _open(path: Path, schema: pa.Schema) -> pa.RecordBatchFileReader:
-    try:
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is damaged: expected an Arrow file: {error}") from error
-    if not reader.schema.equals(schema):
-        raise DataError(f"{path} is damaged: expected columns {schema.to_string()}, found {reader.schema.to_string()}")
-    return reader

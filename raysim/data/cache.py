@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import shutil
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from raysim.data.fingerprint import address_digest
 from raysim.data.manifest import FORMAT
 from raysim.data.store import offer, store, take
 from raysim.errors import DataError
+from raysim.storage import atomic
 from raysim.storage.cache import datasets
 
 log = logging.getLogger("raysim")
@@ -45,7 +45,8 @@ def prepared(address: dict[str, Any], build: Callable[[Path], None]) -> Federate
     shared = store()
     if shared is not None and (copy := take(entry.name, None, shared)) is not None:
         return FederatedDataset.open(copy)
-    staging = entry.parent / f".{entry.name}.{uuid.uuid4().hex}"
+    staging = atomic.beside(entry)
+    atomic.sweep(entry.parent)
     try:
         build(staging)
         dataset = _settle(staging, entry)
@@ -67,7 +68,7 @@ def _settle(staging: Path, entry: Path) -> FederatedDataset:
             try:
                 return FederatedDataset.open(entry)
             except DataError:
-                damaged = entry.parent / f".{entry.name}.{uuid.uuid4().hex}"
+                damaged = atomic.beside(entry)
                 try:
                     entry.rename(damaged)
                 except FileNotFoundError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -13,8 +12,9 @@ from typing import Protocol
 from raysim.data.checksums import check_small
 from raysim.data.manifest import FILE, Manifest, parsed, read_manifest
 from raysim.errors import DataError
-from raysim.storage import disk, lock
+from raysim.storage import atomic, disk, lock
 from raysim.storage.cache import datasets, hasher
+from raysim.storage.reading import MOST_BYTES
 
 log = logging.getLogger("raysim")
 
@@ -58,7 +58,8 @@ def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
             except DataError as error:
                 why = str(error)
             log.warning("the copy %s is damaged and is fetched again: %s", entry, why)
-        staging = entry.parent / f".{key}.{uuid.uuid4().hex}"
+        staging = atomic.beside(entry)
+        atomic.sweep(entry.parent)
         try:
             _fetch(staging, fingerprint, source)
             shutil.rmtree(entry, ignore_errors=True)
@@ -70,7 +71,11 @@ def fetch_copy(key: str, fingerprint: str | None, source: CopySource) -> Path:
 
 def described(source: CopySource) -> tuple[bytes, Manifest]:
     """Return the description of a source's dataset, as bytes and parsed."""
-    text = b"".join(source.read(FILE))
+    text = b""
+    for piece in source.read(FILE):
+        text += piece
+        if len(text) > MOST_BYTES:
+            raise DataError(f"{source.uri}/{FILE} is damaged: expected at most {MOST_BYTES:,} bytes, found more")
     return text, parsed(text, f"{source.uri}/{FILE}")
 
 
@@ -87,6 +92,8 @@ def _fetch(folder: Path, fingerprint: str | None, source: CopySource) -> None:
             for piece in source.read(name):
                 digest.update(piece)
                 found_bytes += file.write(piece)
+                if found_bytes > expected_bytes:
+                    break
             file.flush()
             os.fsync(file.fileno())
         if (found_bytes, digest.hexdigest()) != (expected_bytes, expected):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field as Key
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from raysim.config.section import Section
 from raysim.data.field import Field
 from raysim.errors import DataError
 from raysim.storage import sealed
+from raysim.storage.reading import content, parsing, regular
 
 FILE = "dataset.json"
 FORMAT: Literal[3] = 3
@@ -89,15 +91,9 @@ def read_manifest(folder: Path) -> Manifest:
         DataError: naming the file, what was expected and what was found.
     """
     path = folder / FILE
-    try:
-        text = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        raise DataError(
-            f"{path} is missing: {folder} is not a prepared dataset, or not reachable from this machine"
-        ) from None
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    manifest = parsed(text, path)
+    if not os.path.lexists(path):
+        raise DataError(f"{path} is missing: {folder} is not a prepared dataset, or not reachable from this machine")
+    manifest = parsed(content(path, DataError), path)
     for name, (expected_bytes, _) in manifest.files.items():
         _check_size(folder / name, expected_bytes)
     return manifest
@@ -107,16 +103,13 @@ def parsed(text: bytes, path: object) -> Manifest:
     """Parse a description; `path` names it in the DataError if it is not one, or is damaged."""
     if (why := sealed.flaw(text)) is not None:
         raise DataError(f"{path} {why}. Restore the dataset from a copy, or write it again.")
-    try:
+    with parsing(path, f"a dataset description of format {FORMAT}", DataError):
         return Manifest.model_validate_json(text)
-    except ValidationError as error:
-        raise DataError(f"{path} is not a dataset description of format {FORMAT}: {error}") from None
 
 
 def _check_size(path: Path, expected_bytes: int) -> None:
-    try:
-        found_bytes = path.stat().st_size
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing: expected {expected_bytes} bytes, as {FILE} says") from None
+    if not os.path.lexists(path):
+        raise DataError(f"{path} is missing: expected {expected_bytes} bytes, as {FILE} says")
+    found_bytes = regular(path, DataError).stat().st_size
     if found_bytes != expected_bytes:
         raise DataError(f"{path} is damaged: expected {expected_bytes} bytes, as {FILE} says, found {found_bytes}")

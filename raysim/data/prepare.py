@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +18,7 @@ from raysim.data.holdout import Holdout
 from raysim.data.partitioned import Partitioned, assign
 from raysim.data.populated import Populated, populate
 from raysim.data.section import AnyData, paths
-from raysim.data.source import LABEL, Population, Source, SourceExamples
+from raysim.data.source import LABEL, ClientRows, Population, Source, SourceExamples
 from raysim.data.sources import (
     ag_news,
     cifar,
@@ -33,8 +35,9 @@ from raysim.data.sources import (
 )
 from raysim.data.sources.synthetic import CLASSES, FEATURES, Part, Synthetic, SyntheticClients, synthetic_address
 from raysim.data.writer import DatasetWriter
-from raysim.errors import MissingFileError
+from raysim.errors import DataError, MissingFileError
 from raysim.seeds import Int64s
+from raysim.storage.reading import parsing
 
 # Changes whenever the same source, section and seed give another division, so that no cache returns the old one.
 _DIVISION = 1
@@ -80,8 +83,12 @@ def prepare(section: AnyData, seed: int) -> FederatedDataset:
         return _generated(section, seed)
     try:
         if isinstance(section, Populated):
-            return _populated(section, seed, _POPULATIONS[type(section)](section))
-        return _divided(section, seed, _SOURCES[type(section)](section, seed))
+            with _reading(section):
+                population = _POPULATIONS[type(section)](section)
+            return _populated(section, seed, population)
+        with _reading(section):
+            source = _SOURCES[type(section)](section, seed)
+        return _divided(section, seed, source)
     except MissingFileError as missing:
         if not downloads.offered(section):
             raise
@@ -91,19 +98,49 @@ def prepare(section: AnyData, seed: int) -> FederatedDataset:
 
 def _divided(section: Partitioned, seed: int, source: Source) -> FederatedDataset:
     def build(path: Path) -> None:
-        _write(path, source.load(), section, seed, source.address)
+        with _reading(section):
+            examples = source.load()
+        _write(path, examples, section, seed, source.address)
 
     return prepared(_address(section, seed, source.address), build)
 
 
 def _populated(section: Populated, seed: int, population: Population) -> FederatedDataset:
+    folder = getattr(section, "root", None) or "the folder of its files"
+    nobody = DataError(f"{folder} holds no training client with an example: a file is empty, or cut off")
+
+    def stream() -> Iterator[ClientRows]:
+        trained = 0
+        with _reading(section):
+            for rows in population.stream():
+                trained += len(rows.y) if rows.split == "train" else 0
+                if rows.split != "train" and not trained:
+                    raise nobody
+                yield rows
+        if not trained:
+            raise nobody
+
+    def train_ids() -> Sequence[str]:
+        with _reading(section):
+            found = population.train_ids()
+        if not found:
+            raise nobody
+        return found
+
     def build(path: Path) -> None:
+        read = replace(population, stream=stream, train_ids=train_ids)
         x, y, provenance = population.x, population.y, _provenance(section, seed, population.address)
         with DatasetWriter(path, x, y, population.num_classes, provenance=provenance) as writer:
-            for rows in populate(section, population, seed):
+            for rows in populate(section, read, seed):
                 writer.write(rows.split, rows.client, rows.x, rows.y)
 
     return prepared(_address(section, seed, population.address), build)
+
+
+def _reading(section: Partitioned | Populated) -> AbstractContextManager[None]:
+    """Turn what a source's parser raises into a DataError; most readers already name the file."""
+    name = type(section).model_fields["name"].default
+    return parsing(f"A file of data.name = {name!r}", "data as they are published", DataError, verdict="")
 
 
 def _address(section: Partitioned | Populated, seed: int, source: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -73,7 +72,7 @@ class DatasetWriter:
         self._x, self._y, self._num_classes = x, y, num_classes
         self._provenance = dict(provenance or {})
         self._batch_rows = max(1, batch_bytes // (x.example_bytes + y.example_bytes))
-        self._staging = self._path.parent / f".{self._path.name}.{uuid.uuid4().hex}"
+        self._staging = atomic.beside(self._path)
         self._splits: dict[str, SplitWriter] = {}
 
     def __enter__(self) -> Self:

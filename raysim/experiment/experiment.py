@@ -32,6 +32,7 @@ from raysim.errors import ExperimentError
 from raysim.experiment import compatibility, metric_columns
 from raysim.models.section import ModelSection
 from raysim.server.section import ServerSection
+from raysim.storage.reading import MOST_BYTES, checked_object, why
 from raysim.systems.section import SystemsSection
 
 SOURCE_CLIENTS = 100
@@ -284,11 +285,18 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
         ExperimentError: the file or a change cannot be read, or the result is not a valid experiment.
     """
     try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        # A pipe is welcome: the shell's <(...) is one.
+        with open(path, "rb") as file:
+            written = file.read(MOST_BYTES + 1)
+        if len(written) > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+        table = checked_object(tomllib.loads(written.decode("utf-8")))
     except FileNotFoundError:
         raise ExperimentError(f"There is no experiment file {path}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ExperimentError(f"{path} is not valid TOML: {error}") from None
+    except OSError as error:
+        raise ExperimentError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise ExperimentError(f"{path} is not valid TOML: {why(error)}") from None
     changed: Mapping[str, Any] = overrides.apply(table, set, unset)
     try:
         return Experiment.model_validate(changed)

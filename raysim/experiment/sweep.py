@@ -121,6 +121,6 @@ def _point(experiment: Experiment, values: dict[str, Any], sweep: Sweep) -> Expe
 def _values(text: str) -> list[Any]:
     try:
         values: list[Any] = tomllib.loads(f"values = [{text}]")["values"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return [overrides.parse_value(part.strip()) for part in text.split(",")]
     return values

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from raysim.config.overrides import leaves
+from raysim.errors import RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.storage import atomic
+from raysim.storage.reading import json_object
 
 Row = Mapping[str, Any]
 Log = Callable[[Row], None]
@@ -48,13 +51,19 @@ FILE = "loggers.json"
 
 def stored_id(path: Path, service: str) -> str | None:
     """Return the run's id with the service; None if it has none yet."""
-    file = path / FILE
-    found = json.loads(file.read_text()).get(service) if file.exists() else None
-    return None if found is None else str(found)
+    return _stored_ids(path).get(service)
 
 
 def store_id(path: Path, service: str, identity: str) -> None:
     """Write the run's id with the service into its folder."""
+    atomic.write_text(path / FILE, json.dumps({**_stored_ids(path), service: identity}, indent=2) + "\n")
+
+
+def _stored_ids(path: Path) -> dict[str, str]:
     file = path / FILE
-    known = json.loads(file.read_text()) if file.exists() else {}
-    atomic.write_text(file, json.dumps({**known, service: identity}, indent=2) + "\n")
+    if not os.path.lexists(file):
+        return {}
+    found = json_object(file, RunFolderError)
+    if odd := [service for service, identity in found.items() if not isinstance(identity, str)]:
+        raise RunFolderError(f"{file} is damaged: expected texts, found {found[odd[0]]!r:.40} as the id of {odd[0]!r}.")
+    return found

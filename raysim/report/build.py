@@ -48,6 +48,7 @@ def build(folders: Sequence[Path], out: Path, target: float | None = None) -> Bu
     with disk.writing(pictures):
         pictures.mkdir(parents=True, exist_ok=True)
     _clear(out)
+    atomic.sweep(out)
     sections: dict[str, list[Picture]] = {}
     for kind, figures in by_kind:
         for figure in figures:

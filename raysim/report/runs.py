@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +14,12 @@ import pyarrow as pa
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder import records, timeline
+from raysim.run_folder.checked_tables import CLIENT_SCHEMA
 from raysim.run_folder.rows import table
 from raysim.run_folder.timeline import Span
 from raysim.storage.remote.folder import read_only_copy
+
+log = logging.getLogger("raysim")
 
 _RECORD = "experiment.json"
 _PARTS = frozenset({"checkpoints", "clients", records.STATES})
@@ -49,7 +53,11 @@ class Run:
     def spans(self) -> list[Span]:
         """Return the timeline of driver and workers if the run was profiled, else an empty list."""
         file = self.path / "timeline.json"
-        return timeline.read(file) if file.exists() else []
+        try:
+            return timeline.read(file) if os.path.lexists(file) else []
+        except RunFolderError as error:
+            log.warning("the timeline of %s is left out: %s", self.path, error)
+            return []
 
 
 def read_all(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -84,7 +92,7 @@ def find(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise RunFolderError(f"There is no folder {folder}.")
-    found = sorted(_walk(folder), key=_natural)
+    found = sorted(_recorded(folder), key=_natural)
     if not found:
         raise RunFolderError(f"No run lies in {folder}: neither it nor a folder below it has an {_RECORD}.")
     return found
@@ -111,7 +119,7 @@ def read(path: Path) -> Run:
     try:
         clients = records.newest_clients(path)
     except RunFolderError as error:
-        clients = records.CLIENT_SCHEMA.empty_table()
+        clients = CLIENT_SCHEMA.empty_table()
         notes.append(f"The clients of {path} are left out: {error}")
     return Run(
         path,
@@ -124,14 +132,32 @@ def read(path: Path) -> Run:
     )
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    """Yield folders with a record and no record below: the folder of trials, or of a sweep, also has a record."""
-    has_record = (folder / _RECORD).exists()
-    below = [e.name for e in os.scandir(folder) if e.is_dir() and not (has_record and e.name in _PARTS)]
-    inner = [run for name in below for run in _walk(folder / name)]
-    if not inner and has_record:
-        inner = [folder]
-    yield from inner
+def _recorded(top: Path) -> list[Path]:
+    """Return folders with a record and no record below: the folder of trials, or of a sweep, also has a record.
+
+    Each folder is visited once: links may lead back to a folder above.
+    """
+    found: list[Path] = []
+    seen: set[tuple[int, int]] = set()
+    left = [top]
+    while left:
+        folder = left.pop()
+        try:
+            here = folder.stat()
+            if (here.st_dev, here.st_ino) in seen:
+                continue
+            seen.add((here.st_dev, here.st_ino))
+            has_record = os.path.lexists(folder / _RECORD)
+            # Not `DirEntry.is_dir`, which raises an error for a link that leads to itself.
+            below = [name for name in os.listdir(folder) if os.path.isdir(folder / name)]
+        except OSError as error:
+            log.warning("%s is left out, because it cannot be read: %s", folder, error.strerror)
+            continue
+        if has_record:
+            found.append(folder)
+        left += [folder / name for name in sorted(below) if not (has_record and name in _PARTS)]
+    above = {parent for folder in found for parent in folder.parents}
+    return [folder for folder in found if folder not in above]
 
 
 def _natural(path: Path) -> list[tuple[float, str]]:

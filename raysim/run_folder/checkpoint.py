@@ -7,17 +7,17 @@ format, the run's fingerprint and the file's checksum. Nothing is pickled.
 from __future__ import annotations
 
 import os
-from dataclasses import fields
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 
 from raysim.errors import CheckpointError, DiskError
-from raysim.models.model import Weights
+from raysim.run_folder.state_check import PARTS, check_manifest, state_of
 from raysim.server.state import ServerState
 from raysim.storage import atomic, disk, sealed
+from raysim.storage.reading import parsing, regular
 
 
 class DamagedError(CheckpointError):
@@ -28,9 +28,6 @@ FORMAT = "4"
 
 THEN = "Earlier checkpoints are untouched: make room, then resume."
 """How to go on where records cannot be written."""
-
-PARTS = tuple(f.name for f in fields(ServerState) if f.name not in ("round", "weights"))
-"""The parts of the state that hold tensors by name."""
 
 
 def write(state: ServerState, path: Path, fingerprint: str) -> None:
@@ -55,50 +52,47 @@ def write(state: ServerState, path: Path, fingerprint: str) -> None:
         raise CheckpointError(f"The checkpoint {error}") from error
 
 
-def read(path: Path, fingerprint: str | None = None) -> ServerState:
+def read(path: Path, fingerprint: str | None = None, done: int | None = None) -> ServerState:
     """Read a checkpoint back, bit for bit.
 
     Args:
         path: the file.
         fingerprint: the run's; a checkpoint of another experiment is refused.
+        done: the number of rounds in the file's name; None: any.
 
     Raises:
         CheckpointError: the file is damaged, of another format, or of another experiment.
     """
+    regular(path, DamagedError)
     _check_sealed(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise DamagedError(f"The checkpoint {path} is damaged: {error}") from None
+    where = f"The checkpoint {path}"
+    with parsing(where, "a whole safetensors file", DamagedError), safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+        tensors: dict[str, torch.Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     if metadata.get("format") != FORMAT:
         raise CheckpointError(f"{path} must be a checkpoint of format {FORMAT}, but is of {metadata.get('format')}.")
-    if fingerprint is not None and metadata["fingerprint"] != fingerprint:
+    if fingerprint is not None and metadata.get("fingerprint") != fingerprint:
         raise CheckpointError(
-            f"{path} belongs to an experiment with fingerprint {metadata['fingerprint']}, but this one has "
+            f"{path} belongs to an experiment with fingerprint {metadata.get('fingerprint')}, but this one has "
             f"{fingerprint}: the data, the method or the numbers of threads or clients per chunk differ."
         )
 
-    def under(prefix: str) -> dict[str, torch.Tensor]:
-        return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-
-    weights = under("weights.")
-    return ServerState(
-        round=int(metadata["round"]),
-        weights=Weights(weights["params"], weights["buffers"], weights["counters"]),
-        **{part: under(f"{part}.") for part in PARTS},
-    )
+    with parsing(where, "a server state", DamagedError):
+        return state_of(metadata, tensors, done)
 
 
 def read_part(path: Path, part: str) -> dict[str, torch.Tensor]:
     """Read only one part of a checkpoint; empty if the file is damaged."""
     try:
+        regular(path, DamagedError)
         _check_sealed(path)
-        with safe_open(path, framework="pt") as file:
+        with parsing(path, "a server state", DamagedError), safe_open(path, framework="pt") as file:
             names = [name for name in file.keys() if name.startswith(f"{part}.")]  # noqa: SIM118
-            return {name.removeprefix(f"{part}."): file.get_tensor(name) for name in names}
-    except (DamagedError, SafetensorError, OSError):
+            found = {name.removeprefix(f"{part}."): file.get_tensor(name) for name in names}
+            if part == "clients":
+                check_manifest(found)
+            return found
+    except DamagedError:
         return {}
 
 

@@ -27,6 +27,7 @@ from raysim.errors import CheckpointError, DiskError
 from raysim.run_folder.checkpoint import THEN, sync_folder
 from raysim.server.manifest import StatePlace
 from raysim.storage import atomic, disk
+from raysim.storage.reading import regular
 
 log = logging.getLogger("raysim")
 
@@ -99,7 +100,7 @@ class ClientStore:
             path = self._older / path.name
         row = torch.empty(len(like), dtype=like.dtype)
         try:
-            with path.open("rb") as file:
+            with regular(path, CheckpointError).open("rb") as file:
                 rows, start = _start(file, position, place, row)
                 file.seek(start + place.row * row.nbytes)
                 got = file.readinto(_bytes(row))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 import platform
 import shutil
 from collections.abc import Iterable, Mapping
@@ -25,15 +26,22 @@ import pyarrow as pa
 
 from raysim.errors import CheckpointError, ExperimentError, RunFolderError
 from raysim.experiment.experiment import Experiment
-from raysim.run_folder import checkpoint
-from raysim.run_folder.rows import table
+from raysim.run_folder import checkpoint, files
+from raysim.run_folder.checked_tables import CLIENT_SCHEMA, check_reaches, checked_clients, checked_rounds
+from raysim.run_folder.rows import Row, table
 from raysim.run_folder.timeline import PREFIX
 from raysim.server import manifest
 from raysim.server.state import ServerState
-from raysim.storage import atomic, sealed, sealed_parquet
+from raysim.storage import atomic, parquet, sealed, sealed_parquet
+from raysim.storage.reading import json_object, parsing, regular
 from raysim.storage.remote.folder import named
 
 log = logging.getLogger("raysim")
+
+RECORD, ROUNDS = "experiment.json", "rounds.parquet"
+
+_RECORDED = {"experiment": (dict,), "fingerprint": (str,), "data_fingerprint": (str, type(None)), "versions": (dict,)}
+"""The entries of experiment.json."""
 
 EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/")
 """Prefixes of columns that only evaluated rounds have."""
@@ -98,7 +106,8 @@ def stored_experiment(path: Path) -> Experiment:
         ExperimentError: this version of raysim does not know all of its keys or values.
     """
     try:
-        return Experiment.model_validate(_stored(path)["experiment"])
+        with parsing(path / RECORD, "the record of an experiment", RunFolderError):
+            return Experiment.model_validate(_stored(path)["experiment"])
     except ExperimentError as error:
         raise ExperimentError(f"{named(path)} cannot be read: {error}.{other_version(path)}") from None
 
@@ -117,7 +126,7 @@ def stored_data_fingerprint(path: Path) -> str | None:
 def other_version(path: Path) -> str:
     """Return the end of an error about a folder that another version of raysim wrote, with advice; else nothing."""
     try:
-        written = _stored(path).get("versions", {}).get("raysim")
+        written = _stored(path)["versions"].get("raysim")
     except RunFolderError:
         return ""
     if written in (None, _version("raysim")):
@@ -135,29 +144,45 @@ def newest_state(path: Path, fingerprint: str) -> ServerState | None:
         CheckpointError: every checkpoint is damaged: to continue would begin at round 0 and drop all rows. Or one has
             another format, or belongs to another experiment.
     """
-    files = sorted((path / "checkpoints").glob("round-*.safetensors"), reverse=True)
-    for file in files:
+    kept = files.checkpoints(path)
+    for done, file in reversed(kept.items()):
         try:
-            return checkpoint.read(file, fingerprint)
+            return checkpoint.read(file, fingerprint, done)
         except checkpoint.DamagedError as error:
             log.warning("%s", error)
         except CheckpointError as error:
             raise CheckpointError(f"{error}{other_version(path)}") from None
-    if files:
+    if kept:
         raise CheckpointError(f"No checkpoint in {path / 'checkpoints'} can be read; start afresh with --overwrite.")
     return None
 
 
 def named_states(path: Path) -> set[tuple[int, int]]:
     """Return (round, chunk) of every file of client states that a kept checkpoint names."""
-    kept = (path / "checkpoints").glob("round-*.safetensors")
+    kept = files.checkpoints(path).values()
     return set().union(*(manifest.files(checkpoint.read_part(file, "clients")) for file in kept))
 
 
 def read_rounds(path: Path) -> pa.Table:
-    """The rounds so far; an empty table before the first are written."""
-    file = path / "rounds.parquet"
-    return read_table(file) if file.exists() else table([])
+    """The rounds so far; an empty table before the first are written.
+
+    Raises:
+        RunFolderError: the file is damaged, or rows are lost.
+    """
+    file = path / ROUNDS
+    return checked_rounds(read_table(file), file) if os.path.lexists(file) else table([])
+
+
+def rows_before(path: Path, done: int) -> list[Row]:
+    """Read the rows of the rounds that a checkpoint has behind it.
+
+    Raises:
+        RunFolderError: as `read_rounds`; or rows are lost at the end.
+    """
+    found = read_rounds(path)
+    check_reaches(found.num_rows, done, path / ROUNDS)
+    rows: list[Row] = found.slice(0, done).to_pylist()
+    return rows
 
 
 def read_clients(path: Path) -> pa.Table:
@@ -168,8 +193,9 @@ def read_clients(path: Path) -> pa.Table:
     Raises:
         RunFolderError: a file is damaged.
     """
-    parts = [read_table(part) for part in sorted((path / "clients").glob("round-*.parquet"))]
-    return pa.concat_tables(parts, promote_options="default") if parts else CLIENT_SCHEMA.empty_table()
+    parts = [_client_rows(part) for part in files.client_files(path).values()]
+    with parsing(path / "clients", "files with the same columns", RunFolderError):
+        return pa.concat_tables(parts, promote_options="default") if parts else CLIENT_SCHEMA.empty_table()
 
 
 def newest_clients(path: Path) -> pa.Table:
@@ -178,23 +204,12 @@ def newest_clients(path: Path) -> pa.Table:
     Raises:
         RunFolderError: its file is damaged.
     """
-    parts = sorted((path / "clients").glob("round-*.parquet"))
-    return read_table(parts[-1]) if parts else CLIENT_SCHEMA.empty_table()
+    parts = list(files.client_files(path).values())
+    return _client_rows(parts[-1]) if parts else CLIENT_SCHEMA.empty_table()
 
 
-CLIENT_SCHEMA = pa.schema(
-    [
-        ("round", pa.int64()),
-        ("split", pa.string()),
-        ("client", pa.string()),
-        ("examples", pa.int64()),
-        ("loss", pa.float64()),
-        ("accuracy", pa.float64()),
-        ("tuned_loss", pa.float64()),
-        ("tuned_accuracy", pa.float64()),
-    ]
-)
-"""The columns of every row; those of user-defined metrics follow."""
+def _client_rows(file: Path) -> pa.Table:
+    return checked_clients(read_table(file), file)
 
 
 def client_schema(metrics: Iterable[str], tuned: bool) -> pa.Schema:
@@ -215,25 +230,26 @@ def read_table(file: Path) -> pa.Table:
     Raises:
         RunFolderError: it is damaged, or has no checksum.
     """
+    regular(file, RunFolderError)
     check_sealed(file, last=True)
-    try:
-        return sealed_parquet.read(file)
-    except (pa.ArrowException, OSError) as error:
-        raise RunFolderError(f"{file} is damaged: {error}") from None
+    return parquet.read(file, RunFolderError)
 
 
 def _stored(path: Path) -> Mapping[str, Any]:
-    file = path / "experiment.json"
-    if not file.exists():
-        raise RunFolderError(f"{named(path)} is not a run's folder: it has no experiment.json.")
+    """Read experiment.json; every entry that it must have is there, and of its kind."""
+    file = path / RECORD
+    if not os.path.lexists(file):
+        raise RunFolderError(f"{named(path)} is not a run's folder: it has no {RECORD}.")
     try:
         check_sealed(file)
     except RunFolderError as error:
         raise RunFolderError(f"{error}{_written_by(file)}") from None
-    try:
-        stored: Mapping[str, Any] = json.loads(file.read_text())
-    except json.JSONDecodeError as error:
-        raise RunFolderError(f"{file} is damaged: {error}") from None
+    stored = json_object(file, RunFolderError)
+    stored.setdefault("versions", {})
+    for key, kinds in _RECORDED.items():
+        if not isinstance(stored.get(key), kinds):
+            found = f"a {type(stored[key]).__name__}" if key in stored else "none"
+            raise RunFolderError(f"{file} is damaged: expected {kinds[0].__name__} as its {key!r}, found {found}.")
     return stored
 
 

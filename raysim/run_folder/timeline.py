@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from raysim.errors import RunFolderError
 from raysim.storage import disk
+from raysim.storage.reading import checked_object, parsing, text
+
+MOST_BYTES = 1 << 30
+"""Of a timeline; a long run's has an event for every phase and chunk."""
 
 PREFIX = "seconds/"
 """Prefix of the columns with the seconds of a phase."""
@@ -57,21 +63,30 @@ class Stopwatch:
 
 
 def read(path: Path) -> list[Span]:
-    """Read the spans of a file of `Timeline`, in order, up to a line that is cut off."""
+    """Read the spans of a file of `Timeline`, in order; the last line may be cut off.
+
+    Raises:
+        RunFolderError: the file is damaged.
+    """
     who: dict[int, str] = {}
     spans = []
-    with path.open() as file:
-        next(file, None)
-        for line in file:
-            try:
-                event = json.loads(line.rstrip().removesuffix(","))
-            except json.JSONDecodeError:
+    _, *lines = text(path, RunFolderError, MOST_BYTES).split("\n")
+    for number, line in enumerate(lines, start=2):
+        try:
+            event = json.loads(line.removesuffix(","))
+        except (ValueError, RecursionError):
+            if number > len(lines):
                 break
+            raise RunFolderError(f"{path} is damaged: expected an event in line {number}.") from None
+        with parsing(path, f"an event in line {number}", RunFolderError):
+            event = checked_object(event)
             if event["ph"] == "M":
-                who[event["tid"]] = event["args"]["name"]
+                who[event["tid"]] = str(event["args"]["name"])
             else:
-                start_s = event["ts"] / 1e6
-                spans.append(Span(who[event["tid"]], event["name"], start_s, start_s + event["dur"] / 1e6))
+                start_s, length_s = float(event["ts"]) / 1e6, float(event["dur"]) / 1e6
+                if not (math.isfinite(start_s) and 0 <= length_s < math.inf):
+                    raise ValueError(f"it lasts from {start_s} for {length_s} seconds")
+                spans.append(Span(who[event["tid"]], str(event["name"]), start_s, start_s + length_s))
     return spans
 
 

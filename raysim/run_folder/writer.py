@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,19 +13,22 @@ import pyarrow as pa
 
 from raysim.errors import CheckpointError, DiskError, RunFolderError
 from raysim.experiment.experiment import Experiment
-from raysim.run_folder import checkpoint, records
+from raysim.run_folder import checkpoint, files, records
 from raysim.run_folder.rows import Row, Rows
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.server.state import ServerState
-from raysim.storage import disk, lock
+from raysim.storage import atomic, disk, lock
 from raysim.storage.inside import inside
+from raysim.storage.reading import regular
 from raysim.storage.remote.folder import named
 
 FLUSH_S = 5.0
 """Rounds reach the disk at least this often, so users can look at a running run."""
 
 
-PARTS = ("checkpoints", "clients", records.STATES, "timeline.json")
+FOLDERS = ("checkpoints", "clients")
+
+PARTS = (*FOLDERS, records.STATES, "timeline.json")
 """What a run writes to in its place; other files are written aside and renamed."""
 
 
@@ -67,8 +71,8 @@ class RunFolder:
         if path.exists():
             _clear(path)
         with disk.writing(path):
-            (path / "checkpoints").mkdir(parents=True)
-            (path / "clients").mkdir()
+            for name in FOLDERS:
+                (path / name).mkdir(parents=True)
         try:
             records.write_experiment(path, experiment, fingerprint, data)
         except DiskError:
@@ -107,28 +111,31 @@ class RunFolder:
     def reopen(cls, path: Path, experiment: Experiment, profile: bool = False) -> tuple[RunFolder, ServerState | None]:
         """Open a run's folder to continue: the newest intact checkpoint, and the rows of the rounds before it.
 
+        The caller holds the folder's lock, so temporary files were left by a process that was killed; they are removed.
         Rows of later rounds are dropped: the run repeats those rounds. With `profile`, timeline.json receives the times
         of driver and workers from here on.
 
         Raises:
-            RunFolderError: a part of the folder is a symbolic link that leads out of it, or a file is damaged.
+            RunFolderError: a part of the folder is a symbolic link that leads out of it, rows are lost, or a file is
+                damaged.
         """
-        for name in PARTS:
-            inside(path, name, path, RunFolderError)
+        _check_parts(path)
+        for place in (path, *(path / name for name in FOLDERS)):
+            atomic.sweep(place, older_than_s=0)
         folder = cls(path, records.stored_fingerprint(path), experiment.checkpoint.keep, profile)
         state = records.newest_state(path, folder._fingerprint)
         done = state.round if state else 0
         folder.checkpointed = done
-        rows = [row for row in records.read_rounds(path).to_pylist() if row["round"] < done]
+        rows = records.rows_before(path, done)
         if done % experiment.evaluation.every and done < experiment.rounds:
             # The round was evaluated only because it was the last, which it no longer is.
             rows[-1:] = [
                 {name: value for name, value in row.items() if not name.startswith(records.EVALUATIONS)}
                 for row in rows[-1:]
             ]
-            _client_part(path, done - 1).unlink(missing_ok=True)
-        for part in (path / "clients").glob("round-*.parquet"):
-            if _round_of(part) >= done:
+            files.client_file(path, done - 1).unlink(missing_ok=True)
+        for index, part in files.client_files(path).items():
+            if index >= done:
                 part.unlink()
             else:
                 # They are read at the end of the run: to find damage then would be late.
@@ -149,7 +156,7 @@ class RunFolder:
             if self._timeline is not None:
                 self._timeline.add(spans)
             if clients is not None:
-                records.write_table(clients, _client_part(self.path, row["round"]))
+                records.write_table(clients, files.client_file(self.path, row["round"]))
         if time.monotonic() - self._flushed_s > FLUSH_S:
             self.flush()
 
@@ -167,11 +174,10 @@ class RunFolder:
     def checkpoint(self, state: ServerState) -> None:
         """Write rows and state; then delete all but the newest `keep` checkpoints."""
         self.flush()
-        folder = self.path / "checkpoints"
         with self._recording():
-            checkpoint.write(state, folder / f"round-{state.round:06d}.safetensors", self._fingerprint)
+            checkpoint.write(state, files.checkpoint_file(self.path, state.round), self._fingerprint)
             self.checkpointed = state.round
-            for old in sorted(folder.glob("round-*.safetensors"))[: -self._keep]:
+            for old in list(files.checkpoints(self.path).values())[: -self._keep]:
                 old.unlink()
 
     @contextmanager
@@ -196,9 +202,17 @@ def _clear(path: Path) -> None:
             entry.unlink()
 
 
-def _client_part(path: Path, index: int) -> Path:
-    return path / "clients" / f"round-{index:06d}.parquet"
-
-
-def _round_of(part: Path) -> int:
-    return int(part.stem.removeprefix("round-"))
+def _check_parts(path: Path) -> None:
+    """Check everything that the run will write to or delete in its place; make folders that a copy has lost."""
+    for name in PARTS:
+        inside(path, name, path, RunFolderError)
+    for name in FOLDERS:
+        try:
+            (path / name).mkdir(exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"{path / name} must be a folder: {error.strerror}.") from error
+    if os.path.lexists(states := path / records.STATES) and not states.is_dir():
+        raise RunFolderError(f"{states} must be a folder, but is a file: remove it.")
+    timeline = [file for file in (path / "timeline.json",) if os.path.lexists(file)]
+    for file in (*files.checkpoints(path).values(), *files.client_files(path).values(), *timeline):
+        regular(file, RunFolderError)

@@ -1,14 +1,25 @@
-"""Writes files whole or not at all: beside their place, then renamed."""
+"""Writes files whole or not at all: beside their place, then renamed. Removes what killed processes left there."""
 
 from __future__ import annotations
 
+import logging
 import os
+import re
+import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from raysim.storage import disk
+
+log = logging.getLogger("raysim")
+
+_BESIDE = re.compile(r"\..+\.[0-9a-f]{32}", re.ASCII)
+
+STALE_S = 24 * 3600.0
+"""Age of a leftover where several processes may write: a file or folder that is being written is younger."""
 
 
 def beside(path: Path) -> Path:
@@ -62,3 +73,35 @@ def write(
 def write_text(path: Path, text: str, flushed: bool = False) -> None:
     """Write a text in UTF-8; see `aside`."""
     write(path, lambda file: file.write_text(text, encoding="utf-8"), flushed, len(text))
+
+
+def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
+    """Delete temporary files and folders of `beside` that a killed process left in a folder; only there, not below it.
+
+    Args:
+        folder: need not exist.
+        older_than_s: seconds since the last write; 0 where the caller's lock keeps all other writers away.
+    """
+    try:
+        found = [folder / name for name in os.listdir(folder) if _BESIDE.fullmatch(name)]
+    except OSError:
+        return
+    for path in found:
+        try:
+            if time.time() - _written_s(path) < older_than_s:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        except OSError as error:
+            # Another process may remove it at the same time; if not, it does no harm.
+            log.debug("%s stays: %s", path, error)
+        else:
+            log.info("removed %s, which a killed process had left", path)
+
+
+def _written_s(path: Path) -> float:
+    """Return when a file, or a file in a folder, was last written."""
+    inside = list(path.iterdir()) if path.is_dir() and not path.is_symlink() else []
+    return max(each.lstat().st_mtime for each in (path, *inside))

@@ -22,6 +22,7 @@ from typing import TextIO
 
 from raysim.errors import RunFolderError
 from raysim.storage import disk
+from raysim.storage.reading import json_object, regular
 
 log = logging.getLogger("raysim")
 
@@ -99,13 +100,15 @@ def check_free(folder: Path) -> None:
 def _opened(file: Path) -> TextIO:
     """Open a lock's file, which is emptied later: a link, in a folder from elsewhere, could lead to any file."""
     try:
+        if os.path.lexists(file) and not file.is_symlink():
+            regular(file, RunFolderError)
         return open(
             file, "a+", encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)
         )
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise RunFolderError(f"{file} must be a file, but is a symbolic link: delete it.") from None
-        raise
+        raise RunFolderError(f"{file} cannot be opened: {error.strerror}.") from None
 
 
 def _acquired(file: TextIO) -> bool:
@@ -127,11 +130,11 @@ def _acquired(file: TextIO) -> bool:
 
 def _refusal(folder: Path) -> str:
     try:
-        holder = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
+        holder = json_object(folder / FILE, RunFolderError)
+        who = f"process {holder['process']} on {holder['host']} since {holder['since']}"
+    except (RunFolderError, KeyError):
         # The holder is writing it at this moment.
-        holder = {}
-    who = f"process {holder['process']} on {holder['host']} since {holder['since']}" if holder else "another process"
+        holder, who = {}, "another process"
     advice = "Wait for it, end it, or give the run another folder (--path, path=)."
     if name := holder.get("run"):
         advice = (

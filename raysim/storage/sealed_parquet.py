@@ -1,4 +1,4 @@
-"""Writes and reads tables as sealed Parquet files: raysim notices any damage, other programs that of a page.
+"""Writes tables as sealed Parquet files: raysim notices any damage, other programs that of a page.
 
 Parquet's own checksums are those of pages. They leave out the footer, with the names and types of the columns, so the
 whole file is sealed too (storage/sealed.py).
@@ -22,12 +22,3 @@ def write(content: pa.Table, file: Path) -> None:
     pq.write_table(content.replace_schema_metadata({_KEY: sealed.BLANK}), sink, write_page_checksum=True)
     # The footer, which holds the mark, comes after all texts of the table.
     sealed.write(file, sink.getvalue().to_pybytes(), last=True)
-
-
-def read(file: Path) -> pa.Table:
-    """Read a table that was checked.
-
-    Raises:
-        pa.ArrowException, OSError: it is no Parquet file.
-    """
-    return pq.read_table(file, page_checksum_verification=True).replace_schema_metadata(None)

@@ -14,6 +14,7 @@ from raysim.data.describe import describe, summary
 from raysim.data.prepare import prepare
 from raysim.data.section import Data, Digits, Synthetic
 from raysim.data.sources import digits
+from raysim.errors import DataError
 
 
 def all_rows(data: FederatedDataset, name: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -55,7 +56,7 @@ def test_the_second_time_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("raysim.data.sources.digits.load_digits", never)
     assert prepare(Digits(clients=5), seed=0).fingerprint == first.fingerprint
-    with pytest.raises(AssertionError, match="loaded again"):
+    with pytest.raises(DataError, match="loaded again"):
         prepare(Digits(clients=6), seed=0)
 
 

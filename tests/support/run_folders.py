@@ -8,6 +8,7 @@ from typing import Any
 
 import raysim
 from raysim.run_folder import records
+from raysim.run_folder.checked_tables import CLIENT_SCHEMA
 from raysim.run_folder.rows import table
 from raysim.run_folder.writer import RunFolder
 
@@ -41,7 +42,7 @@ def write(
             {"round": len(counted) - 1, "split": "test", "client": name, "examples": 4, "loss": 1.0, "accuracy": value}
             for name, value in clients.items()
         ]
-        scores = table(scored).cast(records.CLIENT_SCHEMA.empty_table().select(list(scored[0])).schema)
+        scores = table(scored).cast(CLIENT_SCHEMA.empty_table().select(list(scored[0])).schema)
         records.write_table(scores, path / "clients" / f"round-{len(counted) - 1:06d}.parquet")
     return path
 

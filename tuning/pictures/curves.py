@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from raysim.report.curve import spread
 from raysim.report.looks import GREY, INK, SERIES, plain
 from raysim.report.series import Series, over_trials
+from raysim.storage import parquet
+from tuning.errors import StudyError
 from tuning.pictures.values import over_rounds, write_values
 from tuning.result import Study
 from tuning.search import trial_folder
@@ -77,7 +78,7 @@ def mean_curve(folder: Path, column: str) -> Series | None:
 
     None if there is no such round, or the folder is on another machine.
     """
-    seeds = [pq.read_table(file) for file in sorted(folder.glob("seed-*/rounds.parquet"))]
+    seeds = [parquet.read(file, StudyError) for file in sorted(folder.glob("seed-*/rounds.parquet"))]
     found = over_trials(seeds, column)
     if found is None:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import zlib
 from typing import Literal
 
 import numpy as np
@@ -121,12 +120,10 @@ def _checked(file: SourceFile, found: list[str], labels: list[int]) -> tuple[lis
 
 
 def _rows(file: SourceFile) -> list[tuple[int, list[str]]]:
-    content = file.path.read_bytes()
-    try:
+    with file.reading("a whole csv file in UTF-8"):
+        content = file.path.read_bytes()
         content = gzip.decompress(content) if file.path.suffix == ".gz" else content
         text = content.decode("utf-8")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise DataError(f"{file.path}: expected a whole csv file in UTF-8: {error}") from error
     rows: list[tuple[int, list[str]]] = []
     reader, first_line = csv.reader(io.StringIO(text, newline=""), strict=True), 1
     try:

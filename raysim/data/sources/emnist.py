@@ -87,27 +87,27 @@ def _population(
 def _from_hdf5(section: Emnist, sides: dict[str, SourceFile]) -> Iterator[ClientRows]:
     for split, file in sides.items():
         for client, columns in hdf5.clients(file, ["pixels", "label"]):
-            yield _rows(section, split, client, columns["pixels"], columns["label"], file.path)
+            with file.reading(f"images and labels of client {client!r}"):
+                rows = _rows(section, split, client, columns["pixels"], columns["label"], file.path)
+            yield rows
 
 
 def _from_sqlite(section: Emnist, file: SourceFile) -> Iterator[ClientRows]:
     for split in ("train", "test"):
         for client, examples in tff_sqlite.clients(file, split):
-            try:
+            with file.reading(f"pixels and label of client {client!r}"):
                 pixels = np.array([example["pixels"] for example in examples], np.float32)
                 labels = np.array([example["label"] for example in examples])
-            except (KeyError, ValueError) as error:
-                raise DataError(f"{file.path}, client {client!r}: expected pixels and label: {error}") from error
-            yield _rows(section, split, client, pixels, labels, file.path)
+                rows = _rows(section, split, client, pixels, labels, file.path)
+            yield rows
 
 
 def _from_leaf(section: Emnist, sides: dict[str, list[SourceFile]]) -> Iterator[ClientRows]:
     for split, files in sides.items():
-        for file in files:
-            for user in leaf_json.users(file):
-                where = f"{file.path}, user {user.name!r}"
-                pixels, labels = leaf_json.numbers(user.x, where), leaf_json.labels(user.y, _CLASSES, where)
-                yield _rows(section, split, user.name, pixels, labels, file.path)
+        for file, user in leaf_json.all_users(files):
+            where = f"{file.path}, user {user.name!r}"
+            pixels, labels = leaf_json.numbers(user.x, where), leaf_json.labels(user.y, _CLASSES, where)
+            yield _rows(section, split, user.name, pixels, labels, file.path)
 
 
 def _rows(

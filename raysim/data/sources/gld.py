@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,11 +20,13 @@ from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
 from raysim.errors import DataError
 from raysim.storage.inside import inside
+from raysim.storage.reading import parsing
 
 _TFF = "https://storage.googleapis.com/tff-datasets-public"
 _BUNDLE = "https://storage.googleapis.com/gresearch/federated-vision-datasets/landmarks-user-160k.zip (unpack it)"
 _IMAGES = "https://github.com/cvdfoundation/google-landmark, train set"
 _ROWS_TOGETHER = 64
+_CLASS = re.compile(r"[0-9]{1,9}")
 
 # Mapping files, and the number of classes.
 SETS = {
@@ -94,14 +97,14 @@ def mapping(file: SourceFile, columns: tuple[str | None, str, str], num_classes:
         DataError: a column is missing, or a row has no valid class; names the row.
     """
     user, image_id, label = columns
-    with file.path.open(encoding="utf-8", newline="") as stream:
+    with file.reading("a table in csv and UTF-8"), file.path.open(encoding="utf-8", newline="") as stream:
         reader = csv.DictReader(stream)
         missing = [name for name in columns if name is not None and name not in (reader.fieldnames or ())]
         if missing:
             raise DataError(f"{file.path}: expected the columns {', '.join(missing)}, found {reader.fieldnames}")
         for number, row in enumerate(reader, start=2):
             number_text = row[label]
-            if not (row[image_id] and number_text and number_text.isdigit() and int(number_text) < num_classes):
+            if not (row[image_id] and number_text and _CLASS.fullmatch(number_text) and int(number_text) < num_classes):
                 raise DataError(
                     f"{file.path}, row {number}: expected an image and a class in 0..{num_classes - 1}, "
                     f"found {row[image_id]!r} and {number_text!r}"
@@ -116,14 +119,11 @@ def image(path: Path, size: int) -> npt.NDArray[np.uint8]:
         DataError: the file is no image, or Pillow is not installed.
     """
     try:
-        from PIL import Image, ImageOps, UnidentifiedImageError  # optional
+        from PIL import Image, ImageOps  # optional
     except ImportError:
         raise DataError(f"{path} needs the package pillow: pip install 'raysim[images]'") from None
-    try:
-        with Image.open(path) as opened:
-            square = ImageOps.fit(opened.convert("RGB"), (size, size), Image.Resampling.BILINEAR)
-    except (UnidentifiedImageError, OSError) as error:
-        raise DataError(f"{path}: expected a whole image: {error}") from error
+    with parsing(path, "a whole image", DataError, verdict=""), Image.open(path) as opened:
+        square = ImageOps.fit(opened.convert("RGB"), (size, size), Image.Resampling.BILINEAR)
     return np.asarray(square, np.uint8).transpose(2, 0, 1)
 
 

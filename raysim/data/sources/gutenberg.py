@@ -39,10 +39,8 @@ def roles(file: SourceFile) -> list[Role]:
     Raises:
         DataError: the text is not UTF-8, has no play, or has no end.
     """
-    try:
+    with file.reading("text in UTF-8"):
         lines = file.path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file.path}: expected text in UTF-8: {error}") from error
     plays = [play for play in _plays(lines) if len(play[1]) > 1 and play[0] != _NO_PLAY]
     if not plays:
         raise DataError(
@@ -106,11 +104,13 @@ def tiny_roles(file: SourceFile) -> list[Role]:
     A role is a speaker's name over all plays: the file does not mark the end of a play.
 
     Raises:
-        DataError: a speech has no speaker; names the line.
+        DataError: a speech has no speaker, which names the line; or there is no speech.
     """
     spoken: dict[str, list[str]] = {}
     speaker: str | None = None
-    for number, line in enumerate(file.path.read_text(encoding="utf-8").splitlines(), start=1):
+    with file.reading("text in UTF-8"):
+        lines = file.path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             speaker = None
         elif speaker is not None:
@@ -120,4 +120,6 @@ def tiny_roles(file: SourceFile) -> list[Role]:
             spoken.setdefault(speaker, [])
         else:
             raise DataError(f"{file.path}, line {number}: expected a speaker and a colon, found {line[:40]!r}")
+    if not spoken:
+        raise DataError(f"{file.path}: expected speeches below their speakers, found none")
     return [Role(name, tuple(lines)) for name, lines in spoken.items()]

@@ -53,11 +53,9 @@ def _opened(file: SourceFile) -> Iterator[Any]:
         import h5py  # optional
     except ImportError:
         raise DataError(f"{file.path} needs the package h5py: pip install 'raysim[hdf5]'") from None
-    try:
+    with file.reading("a whole HDF5 file"):
         opened = h5py.File(file.path, "r")
-    except OSError as error:
-        raise DataError(f"{file.path}: expected a whole HDF5 file: {error}") from error
-    with opened:
+    with opened, file.reading("the groups and columns of TensorFlow Federated"):
         if "examples" not in opened:
             raise DataError(f"{file.path}: expected the group 'examples', found {list(opened)}")
         yield opened["examples"]

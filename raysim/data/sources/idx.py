@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from raysim.data.sources.published import Published
 from raysim.errors import DataError
+from raysim.storage.reading import parsing
 
 # 0x08 means unsigned bytes, the last byte is the number of dimensions.
 _MAGIC = {1: 2049, 3: 2051}
@@ -36,10 +37,8 @@ class IdxFile:
             DataError: the file cannot be read.
         """
         path = published.find(folder).path
-        try:
+        with parsing(path, "a file that can be read", DataError, verdict=""):
             return cls(path, path.read_bytes())
-        except OSError as error:
-            raise DataError(f"{path} cannot be read: {error}") from error
 
     @property
     def digest(self) -> str:

@@ -41,15 +41,12 @@ def open_source(section: Leaf) -> Population:
 
     def stream() -> Iterator[ClientRows]:
         for split, files in sides.items():
-            for file in files:
-                for user in leaf_json.users(file):
-                    where = f"{file.path}, user {user.name!r}"
-                    x = leaf_json.numbers(user.x, where) if user.x else np.empty((0, *shape), np.float32)
-                    if x.shape[1:] != shape:
-                        raise DataError(
-                            f"{where}: expected x of shape {shape} as the first user's, found {x.shape[1:]}"
-                        )
-                    yield ClientRows(split, user.name, x, leaf_json.labels(user.y, section.classes, where))
+            for file, user in leaf_json.all_users(files):
+                where = f"{file.path}, user {user.name!r}"
+                x = leaf_json.numbers(user.x, where) if user.x else np.empty((0, *shape), np.float32)
+                if x.shape[1:] != shape:
+                    raise DataError(f"{where}: expected x of shape {shape} as the first user's, found {x.shape[1:]}")
+                yield ClientRows(split, user.name, x, leaf_json.labels(user.y, section.classes, where))
 
     digests = {split: [file.digest for file in files] for split, files in sides.items()}
     x = Field(shape, "float32")

@@ -48,12 +48,10 @@ def users(file: SourceFile) -> Iterator[LeafUser]:
     Raises:
         DataError: the file is truncated, or users, counts and data do not agree; names the user.
     """
+    with file.reading("a whole json file"), file.path.open(encoding="utf-8") as stream:
+        content = json.load(stream)
     try:
-        with file.path.open(encoding="utf-8") as stream:
-            content = json.load(stream)
         names, counts, data = (content[key] for key in ("users", "num_samples", "user_data"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{file.path}: expected a whole json file: {error}") from error
     except (KeyError, TypeError):
         raise DataError(f"{file.path}: expected the keys users, num_samples and user_data") from None
     if not (isinstance(names, list) and isinstance(counts, list) and isinstance(data, dict)):
@@ -61,17 +59,34 @@ def users(file: SourceFile) -> Iterator[LeafUser]:
     if len(names) != len(counts):
         raise DataError(f"{file.path}: expected as many num_samples as users, found {len(counts)} and {len(names)}")
     for name, count in zip(names, counts, strict=True):
-        if name not in data:
-            raise DataError(f"{file.path}: user {name!r} is in users, but not in user_data")
-        x, y = (data[name].get(column, ()) for column in ("x", "y"))
+        if not (isinstance(name, str) and isinstance(data.get(name), dict)):
+            raise DataError(f"{file.path}: user {name!r:.60} is in users, but not in user_data")
+        x, y = (data[name].get(column, []) for column in ("x", "y"))
+        if not (isinstance(x, list) and isinstance(y, list)):
+            raise DataError(f"{file.path}, user {name!r}: expected lists x and y, found {x!r:.40} and {y!r:.40}")
         if not len(x) == len(y) == count:
             raise DataError(f"{file.path}, user {name!r}: expected {count} samples, found {len(x)} x and {len(y)} y")
         yield LeafUser(str(name), x, y)
 
 
+def all_users(files: list[SourceFile]) -> Iterator[tuple[SourceFile, LeafUser]]:
+    """Yield the users of all files, with their file.
+
+    Raises:
+        DataError: as `users`; or a user is there twice, as in a copy of a file.
+    """
+    found: dict[str, SourceFile] = {}
+    for file in files:
+        for user in users(file):
+            if user.name in found:
+                raise DataError(f"{file.path}: user {user.name!r} is in {found[user.name].path} already")
+            found[user.name] = file
+            yield file, user
+
+
 def names(files: list[SourceFile]) -> list[str]:
     """Return the users of all files."""
-    return [user.name for file in files for user in users(file)]
+    return [user.name for _, user in all_users(files)]
 
 
 def numbers(rows: list[Any], where: str) -> npt.NDArray[np.float32]:

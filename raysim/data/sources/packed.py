@@ -18,6 +18,7 @@ from typing import IO
 from raysim.data.sources.published import Published
 from raysim.errors import DataError, DiskError
 from raysim.storage import disk
+from raysim.storage.reading import regular
 
 _PIECE_BYTES = 1 << 20
 
@@ -101,6 +102,7 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
     Raises:
         DataError: the archive is truncated or damaged; it may come after the last member.
     """
+    regular(path, DataError)
     try:
         with gzip.open(path) as stream, tarfile.open(fileobj=stream, mode="r:") as archive:
             for member in archive:
@@ -116,5 +118,5 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
                 pass
     except DataError:
         raise
-    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError) as error:
+    except (tarfile.TarError, EOFError, OSError, zlib.error, *_REFUSED) as error:
         raise DataError(f"{path}: expected a whole tar.gz archive: {error}") from error

@@ -10,12 +10,14 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from raysim.errors import DataError, MissingFileError
 from raysim.storage import atomic
+from raysim.storage.reading import parsing, regular
 
 log = logging.getLogger("raysim")
 
@@ -79,6 +81,7 @@ class Published:
         if any((folder / name).is_file() for name in (self.name, *self.others)):
             return None
         folder.mkdir(parents=True, exist_ok=True)
+        atomic.sweep(folder)
         try:
             with atomic.aside(folder / self.name) as partial:
                 with urllib.request.urlopen(self.address, timeout=60) as answer, partial.open("wb") as file:
@@ -129,9 +132,20 @@ def _pieces(path: Path, packed: bool) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file of a source on disk."""
+    """A file of a source on disk.
+
+    Raises:
+        DataError: there is no file, or something else in its place.
+    """
 
     path: Path
+
+    def __post_init__(self) -> None:
+        regular(self.path, DataError)
+
+    def reading(self, expected: str) -> AbstractContextManager[None]:
+        """Turn whatever a parser raises in the block into a DataError that names the file; see `parsing`."""
+        return parsing(self.path, expected, DataError, verdict="")
 
     @cached_property
     def digest(self) -> str:

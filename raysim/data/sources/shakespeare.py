@@ -157,8 +157,9 @@ def num_train(role: Role) -> int:
 def _snippets(train: SourceFile, test: SourceFile, length: int) -> Iterator[ClientRows]:
     for split, file in (("train", train), ("test", test)):
         for client, columns in hdf5.clients(file, ["snippets"]):
-            texts = [snippet.decode() if isinstance(snippet, bytes) else snippet for snippet in columns["snippets"]]
-            pairs = [characters.separate(characters.numbers(text), length) for text in texts]
+            with file.reading(f"texts in UTF-8 as snippets of client {client!r}"):
+                texts = [snippet.decode() if isinstance(snippet, bytes) else snippet for snippet in columns["snippets"]]
+                pairs = [characters.separate(characters.numbers(text), length) for text in texts]
             yield ClientRows(split, client, *_stacked(pairs, length))
 
 
@@ -167,14 +168,13 @@ def _leaf(section: Shakespeare, folder: Path) -> Population:
 
     def stream() -> Iterator[ClientRows]:
         for split, files in sides.items():
-            for file in files:
-                for user in leaf_json.users(file):
-                    where = f"{file.path}, user {user.name!r}"
-                    pairs = [
-                        characters.continuous(characters.known(text, where), section.length)
-                        for text in joined_windows(user, where)
-                    ]
-                    yield ClientRows(split, user.name, *_stacked(pairs, section.length))
+            for file, user in leaf_json.all_users(files):
+                where = f"{file.path}, user {user.name!r}"
+                pairs = [
+                    characters.continuous(characters.known(text, where), section.length)
+                    for text in joined_windows(user, where)
+                ]
+                yield ClientRows(split, user.name, *_stacked(pairs, section.length))
 
     files = [file for side in sides.values() for file in side]
     return _population(section, files, lambda: leaf_json.names(sides["train"]), stream)

@@ -75,10 +75,8 @@ def vocabulary(file: SourceFile, size: int) -> dict[str, int]:
     Raises:
         DataError: the file holds no such object, or fewer than `size` words.
     """
-    try:
+    with file.reading("a json object of words and counts"):
         counts = json.loads(file.path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{file.path}: expected a json object of words and counts: {error}") from error
     if not isinstance(counts, dict) or len(counts) < size:
         found = f"{len(counts)} words" if isinstance(counts, dict) else type(counts).__name__
         raise DataError(
@@ -91,7 +89,8 @@ def _from_hdf5(files: dict[str, SourceFile], sentences: Sentences) -> Iterator[C
     for split, file in files.items():
         for client, columns in hdf5.clients(file, ["tokens"]):
             where = f"{file.path}, client {client!r}"
-            texts = [_decoded(text, where) for text in columns["tokens"].tolist()]
+            with file.reading("texts as tokens"):
+                texts = [_decoded(text, where) for text in columns["tokens"].tolist()]
             yield ClientRows(split, client, *sentences.rows(texts))
 
 

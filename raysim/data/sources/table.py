@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pydantic import Field as Key
 
 from raysim.data.checksums import of_file
@@ -19,9 +19,10 @@ from raysim.data.populated import Populated
 from raysim.data.source import ClientRows, Population
 from raysim.data.sources.published import SourceFile
 from raysim.errors import DataError
-from raysim.storage import atomic
+from raysim.storage import atomic, parquet
 from raysim.storage.cache import cache_root, hasher
 from raysim.storage.inside import inside
+from raysim.storage.reading import regular
 from raysim.storage.remote.remote import Remote
 from raysim.storage.remote.uri import uri_of
 
@@ -193,15 +194,15 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _read(path: Path) -> pa.Table:
-    try:
-        if path.suffix == ".parquet":
-            return pq.read_table(path)
-        with pa.memory_map(str(path)) as source:
-            return pa.ipc.open_file(source).read_all()
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing: data.train, validation and test name the tables' files") from None
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: expected a whole .parquet, .arrow or .feather file: {error}") from error
+    if not os.path.lexists(path):
+        raise DataError(f"{path} is missing: data.train, validation and test name the tables' files")
+    if path.suffix == ".parquet":
+        return parquet.read(path, DataError)
+    regular(path, DataError)
+    with SourceFile(path).reading("a whole .parquet, .arrow or .feather file"), pa.memory_map(str(path)) as source:
+        found = pa.ipc.open_file(source).read_all()
+        found.validate(full=True)
+        return found
 
 
 def _fetched(uri: str, names: Iterable[str]) -> Path:

@@ -12,8 +12,11 @@ from raysim.data.sources import tf_example
 from raysim.data.sources.published import SourceFile
 from raysim.data.sources.tf_example import Values
 from raysim.errors import DataError
+from raysim.storage.reading import parsing
 
 _MAGIC, _HEADER_BYTES = b"SQLite format 3\0", 100
+
+_EXPECTED = "an SQLite file with the tables examples and client_metadata"
 
 PIECE = 4096
 """Number of a client's examples in memory at a time."""
@@ -29,11 +32,8 @@ class ClientExamples(NamedTuple):
 def ids(file: SourceFile, split: str) -> list[str]:
     """Return the clients of a split, in order of name."""
     query = "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ? ORDER BY client_id"
-    try:
-        with closing(_connected(file)) as database:
-            return [str(row[0]) for row in database.execute(query, (split,))]
-    except sqlite3.Error as error:
-        raise _broken(file, error) from error
+    with file.reading(_EXPECTED), closing(_connected(file)) as database:
+        return [str(row[0]) for row in database.execute(query, (split,))]
 
 
 def clients(file: SourceFile, split: str) -> Iterator[ClientExamples]:
@@ -45,19 +45,14 @@ def clients(file: SourceFile, split: str) -> Iterator[ClientExamples]:
     # The published files index (split_name, client_id), which makes this order free.
     query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY client_id, rowid"
     current, piece = "", list[dict[str, Values]]()
-    try:
-        with closing(_connected(file)) as database:
-            for client, message in database.execute(query, (split,)):
-                if piece and (client != current or len(piece) == PIECE):
-                    yield ClientExamples(current, piece)
-                    piece = []
-                current = str(client)
-                try:
-                    piece.append(tf_example.parse(message))
-                except (ValueError, TypeError) as error:
-                    raise DataError(f"{file.path}, client {current!r}: expected tf.train.Example: {error}") from error
-    except sqlite3.Error as error:
-        raise _broken(file, error) from error
+    with file.reading(_EXPECTED), closing(_connected(file)) as database:
+        for client, message in database.execute(query, (split,)):
+            if piece and (client != current or len(piece) == PIECE):
+                yield ClientExamples(current, piece)
+                piece = []
+            current = str(client)
+            with parsing(f"{file.path}, client {current!r}", "tf.train.Example", DataError, verdict=""):
+                piece.append(tf_example.parse(message))
     if piece:
         yield ClientExamples(current, piece)
 
@@ -78,7 +73,3 @@ def _check_whole(file: SourceFile) -> None:
 def _connected(file: SourceFile) -> sqlite3.Connection:
     _check_whole(file)
     return sqlite3.connect(f"{file.path.absolute().as_uri()}?mode=ro", uri=True)
-
-
-def _broken(file: SourceFile, error: sqlite3.Error) -> DataError:
-    return DataError(f"{file.path}: expected an SQLite file with the tables examples and client_metadata: {error}")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from raysim.engine.plan.plan import Plan
 from raysim.run_folder import records
+from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
 from raysim.storage import lock
@@ -58,4 +59,7 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
             RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, plan.dataset.fingerprint)
         else:
             records.write_experiment(path, experiment, plan.fingerprint, plan.dataset.fingerprint)
-        yield RunFolder.reopen(path, experiment, opening.profile)
+        folder, state = RunFolder.reopen(path, experiment, opening.profile)
+        if state is not None:
+            check_fits(state, plan.initial, path)
+        yield folder, state

@@ -24,7 +24,8 @@ from raysim.engine.rounds.selection import select
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
 from raysim.errors import CheckpointError, RunFolderError
-from raysim.run_folder import checkpoint, records
+from raysim.run_folder import checkpoint, files, records
+from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.clipping import UNLIMITED
 from raysim.server.state import ServerState
@@ -127,7 +128,10 @@ def state_before(plan: Plan, path: Path, index: int) -> ServerState:
     done = records.read_rounds(path).num_rows
     if not 0 <= index < done:
         raise RunFolderError(f"0 <= round < {done} must hold, the rounds that {path} has, but got {index}.")
-    state = _nearest(path, records.stored_fingerprint(path), index) or plan.initial_state()
+    nearest = _nearest(path, records.stored_fingerprint(path), index)
+    if nearest is not None:
+        check_fits(nearest, plan.initial, path)
+    state = nearest or plan.initial_state()
     if state.round == index:
         return state
     with TemporaryDirectory() as scratch:
@@ -141,13 +145,12 @@ def state_before(plan: Plan, path: Path, index: int) -> ServerState:
 
 
 def _nearest(path: Path, fingerprint: str, index: int) -> ServerState | None:
-    for file in sorted((path / "checkpoints").glob("round-*.safetensors"), reverse=True):
-        try:
-            state = checkpoint.read(file, fingerprint)
-        except CheckpointError:
-            continue
-        if state.round <= index:
-            return state
+    for done, file in reversed(files.checkpoints(path).items()):
+        if done <= index:
+            try:
+                return checkpoint.read(file, fingerprint, done)
+            except CheckpointError:
+                continue
     return None
 
 

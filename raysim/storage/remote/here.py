@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -32,15 +33,24 @@ def files(folder: Path) -> Iterator[tuple[str, Path]]:
             if not name.startswith("."):
                 path = Path(parent) / name
                 below = path.relative_to(folder).as_posix()
-                if (why := flaw(below)) is None:
+                if (why := flaw(below) or _other_kind(path)) is None:
                     yield below, path
                 else:
-                    _left_out(folder, below, why)
+                    _left_out(folder, below, why if why.startswith("it ") else f"its name {why}")
 
 
 @cache
 def _left_out(folder: Path, name: str, why: str) -> None:
-    log.warning("%s: the file %r stays on this machine, because its name %s", folder, name, why)
+    log.warning("%s: the file %r stays on this machine, because %s", folder, name, why)
+
+
+def _other_kind(path: Path) -> str | None:
+    """Return why a file cannot be copied: a device need not end, a pipe waits for a writer. None if it is gone."""
+    try:
+        is_other = not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return None
+    return "it is no regular file" if is_other else None
 
 
 def content(file: Path) -> Content:

@@ -18,12 +18,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
-from pydantic import ValidationError
-
 from raysim.errors import RemoteError
 from raysim.storage import atomic, lock, sealed
 from raysim.storage.cache import cache_root, hasher
 from raysim.storage.inside import inside
+from raysim.storage.reading import content, parsing
 from raysim.storage.remote import here
 from raysim.storage.remote.index import INDEX, Content, Index, Known, Record, flaw
 from raysim.storage.remote.remote import Remote
@@ -88,10 +87,7 @@ class Mirror:
             file = folder.parent / INDEX
             # A folder from elsewhere may look like a copy, with an address to which a run would be uploaded.
             if folder.parent.parent in known and file.is_file():
-                try:
-                    return cls(folder.parent, Remote(_stored_record(file).uri))
-                except ValidationError as error:
-                    raise RemoteError(f"{file} is damaged: expected a mirror's record, found {error}") from None
+                return cls(folder.parent, Remote(_stored_record(file).uri))
         return None
 
     def pull(self) -> None:
@@ -135,7 +131,9 @@ class Mirror:
                     f"{self.uri} was changed by another machine meanwhile: a folder has one writer at a time. Nothing "
                     f"more is put there; what this one wrote is in {self.path}."
                 )
-            outgoing = self._home / f"outgoing-{uuid.uuid4().hex}"
+            # The lock keeps others away: what is here was left by a process that ended.
+            atomic.sweep(self._home, older_than_s=0)
+            outgoing = atomic.beside(self._home / "outgoing")
             try:
                 return self._put(record, here.pin(self.path, record.files, outgoing))
             except OSError as error:
@@ -210,32 +208,31 @@ class Mirror:
                 f"{self.uri}/{INDEX} {why}. Delete it, and resume on the machine that wrote there: it has a whole "
                 f"copy, and puts it there again."
             )
-        try:
+        with parsing(f"{self.uri}/{INDEX}", "an index", RemoteError):
             return Index.model_validate_json(text)
-        except ValidationError as error:
-            raise RemoteError(f"{self.uri}/{INDEX} is damaged: expected an index, found {error}") from None
 
     def _record(self) -> Record:
         try:
             return _stored_record(self._home / INDEX)
-        except (FileNotFoundError, ValidationError, RemoteError):
+        except RemoteError:
             # No record: the copy is compared with the URI, and set aside if it differs.
             return Record(uri=self.uri)
 
     def _keep(self, record: Record) -> None:
-        content = record.model_dump_json().encode()
-        atomic.write(self._home / INDEX, lambda file: sealed.write(file, content))
+        made = record.model_dump_json().encode()
+        atomic.write(self._home / INDEX, lambda file: sealed.write(file, made))
 
     def _alone(self) -> AbstractContextManager[None]:
         return lock.alone(self._home / lock.FILE)
 
 
 def _stored_record(file: Path) -> Record:
-    """Read a record; raise RemoteError or ValidationError if it is damaged."""
-    content = file.read_bytes()
-    if (why := sealed.flaw(content)) is not None:
+    """Read a record; raise RemoteError if it is missing or damaged."""
+    found = content(file, RemoteError)
+    if (why := sealed.flaw(found)) is not None:
         raise RemoteError(f"{file} {why}. Delete it: the copy beside it is then compared with the URI.")
-    return Record.model_validate_json(content)
+    with parsing(file, "a mirror's record", RemoteError):
+        return Record.model_validate_json(found)
 
 
 def _fetch_file(remote: Remote, name: str, target: Path, allowed: Sequence[Content]) -> Content:

@@ -7,12 +7,14 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
 from raysim.errors import RemoteError
 from raysim.storage.inside import flaw
+from raysim.storage.reading import MOST_BYTES, regular
 from raysim.storage.remote.uri import uri_of
 
 PIECE_BYTES = 8 << 20
@@ -70,7 +72,7 @@ class Remote:
         Raises:
             RemoteError: the file is missing, or nothing answers.
         """
-        with self._reaching("reading", name), self._files.open_input_stream(self._at(name)) as stream:
+        with self._reaching("reading", name), self._opened(name) as stream:
             while piece := stream.read(PIECE_BYTES):
                 yield piece
 
@@ -85,14 +87,20 @@ class Remote:
         return f"{found.size} {found.mtime_ns}" if found.type == fs.FileType.File else None
 
     def find(self, name: str) -> bytes | None:
-        """Return a small file's content; None if it is missing."""
+        """Return a small file's content; None if it is missing.
+
+        Raises:
+            RemoteError: it is larger than a record can be, or nothing answers.
+        """
         with self._reaching("reading", name):
             try:
-                with self._files.open_input_stream(self._at(name)) as stream:
-                    content: bytes = stream.read()
+                with self._opened(name) as stream:
+                    content: bytes = stream.read(MOST_BYTES + 1)
             except FileNotFoundError:
                 return None
-            return content
+        if len(content) > MOST_BYTES:
+            raise RemoteError(f"{self.uri}/{name} is damaged: expected at most {MOST_BYTES:,} bytes, found more.")
+        return content
 
     def put(self, file: Path, name: str) -> None:
         """Upload a local file; meanwhile readers see the old file, or none."""
@@ -119,6 +127,13 @@ class Remote:
         if (why := flaw(name)) is not None:
             raise RemoteError(f"{self.uri} has no file {name!r}: the name {why}.")
         return str(self._root / name)
+
+    def _opened(self, name: str) -> Any:
+        """Open a file; on a disk a pipe may have its name, and to open that would wait for a writer."""
+        place = self._at(name)
+        if self._files.type_name == "local" and os.path.lexists(place):
+            regular(Path(place), RemoteError)
+        return self._files.open_input_stream(place)
 
     def _write(self, pieces: Iterator[bytes], target: str) -> None:
         with self._files.open_output_stream(target) as stream:

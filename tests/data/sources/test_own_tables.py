@@ -80,7 +80,7 @@ def test_missing_columns_files_and_unlike_tables(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"test\.parquet: expected x as in the training table, float64\[2\], found"):
         table(tmp_path, ROWS, test="test.parquet")
     (tmp_path / "half.parquet").write_bytes((tmp_path / "train.parquet").read_bytes()[:100])
-    with pytest.raises(DataError, match=r"half\.parquet: expected a whole \.parquet"):
+    with pytest.raises(DataError, match=r"half\.parquet is damaged: expected a table in Parquet"):
         prepare(Table(root=str(tmp_path), train="half.parquet"), seed=0)
     with pytest.raises(DataError, match=r"data\.shape = \(3,\) must have as many values as x, 2"):
         table(tmp_path, ROWS, shape=[3])

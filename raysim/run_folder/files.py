@@ -1,0 +1,39 @@
+"""Names the numbered files of a run's folder: checkpoints, and tables of evaluated clients.
+
+Only names that raysim writes count. A file manager's copy ("round-000003 (copy).parquet") is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_CHECKPOINT = re.compile(r"round-(\d{6,18})\.safetensors", re.ASCII)
+_CLIENTS = re.compile(r"round-(\d{6,18})\.parquet", re.ASCII)
+
+
+def checkpoint_file(path: Path, done: int) -> Path:
+    """Return the place of the checkpoint after `done` rounds."""
+    return path / "checkpoints" / f"round-{done:06d}.safetensors"
+
+
+def client_file(path: Path, index: int) -> Path:
+    """Return the place of the clients that were evaluated after round `index`."""
+    return path / "clients" / f"round-{index:06d}.parquet"
+
+
+def checkpoints(path: Path) -> dict[int, Path]:
+    """Return the checkpoints of a run's folder by number of rounds, in order."""
+    return _numbered(path / "checkpoints", _CHECKPOINT)
+
+
+def client_files(path: Path) -> dict[int, Path]:
+    """Return the tables of evaluated clients by round, in order."""
+    return _numbered(path / "clients", _CLIENTS)
+
+
+def _numbered(folder: Path, name: re.Pattern[str]) -> dict[int, Path]:
+    if not folder.is_dir():
+        return {}
+    found = ((name.fullmatch(file.name), file) for file in folder.iterdir())
+    return dict(sorted((int(match[1]), file) for match, file in found if match))

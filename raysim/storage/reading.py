@@ -1,0 +1,147 @@
+"""Reads small files that may come from elsewhere: regular ones only, of bounded size; errors name the file."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from raysim.errors import RaysimError
+
+MOST_BYTES = 64 << 20
+"""Of a record; the largest that raysim writes are a mirror's indices, with about 100 bytes a file."""
+
+MOST_DEPTH = 100
+"""Of objects and lists in one another."""
+
+_OF_THE_MACHINE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+_MOST_LETTERS = 300
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+@contextmanager
+def parsing(source: object, expected: str, error: type[RaysimError], verdict: str = " is damaged") -> Iterator[None]:
+    """Turn whatever a parser raises in the block into an error that names the file.
+
+    Parsers of formats raise many classes of errors for bytes that their writers never wrote; no list of them is whole.
+    An error that tells of this machine (a full disk, too many open files) passes unchanged.
+
+    Args:
+        source: the file, or its name.
+        expected: what it should hold.
+        error: the class of the error; raysim's own errors pass unchanged.
+        verdict: follows the file's name; "" where another file may have been put there in good faith.
+    """
+    try:
+        yield
+    except RaysimError:
+        raise
+    except Exception as found:
+        if isinstance(found, OSError) and found.errno in _OF_THE_MACHINE:
+            raise
+        raise error(f"{source}{verdict}: expected {expected}: {why(found)}") from found
+
+
+def why(error: BaseException) -> str:
+    r"""Return an error in one line, without control characters, and of bounded length.
+
+    >>> why(KeyError("users")), why(ValueError("no\nnumber")), why(MemoryError())
+    ("'users' is missing", 'no number', 'MemoryError')
+    """
+    said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    line = "".join(letter if letter.isprintable() else " " for letter in said[: 2 * _MOST_LETTERS]).strip()
+    return f"{line[:_MOST_LETTERS]} ..." if len(said) > _MOST_LETTERS else line or type(error).__name__
+
+
+def regular(path: Path, error: type[RaysimError]) -> Path:
+    """Return the path if a regular file lies there; to open a pipe would wait for a writer, a device might not end.
+
+    Raises:
+        RaysimError: of the class `error`; says what is there.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as reason:
+        raise _unreadable(path, reason, error) from None
+    if not stat.S_ISREG(mode):
+        raise error(f"{path} must be a file, but is {_KINDS.get(stat.S_IFMT(mode), 'something else')}: remove it.")
+    return path
+
+
+def content(path: Path, error: type[RaysimError], most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the content of a small regular file.
+
+    Raises:
+        RaysimError: of the class `error`: the file is missing, cannot be read, or is larger.
+    """
+    try:
+        with open(regular(path, error), "rb", opener=_without_waiting) as file:
+            found = file.read(most_bytes + 1)
+    except (OSError, ValueError) as reason:
+        raise _unreadable(path, reason, error) from None
+    if len(found) > most_bytes:
+        raise error(f"{path} is damaged: expected at most {most_bytes:,} bytes, found more.")
+    return found
+
+
+def text(path: Path, error: type[RaysimError], most_bytes: int = MOST_BYTES) -> str:
+    """Return the content of a small text file in UTF-8; see `content` for the errors."""
+    found = content(path, error, most_bytes)
+    with parsing(path, "text in UTF-8", error):
+        return found.decode("utf-8")
+
+
+def json_object(path: Path, error: type[RaysimError]) -> dict[str, Any]:
+    """Return the JSON object in a file, which is not nested deeply, and whose texts can be written again.
+
+    Raises:
+        RaysimError: of the class `error`: see `content`; or it has another content.
+    """
+    written = text(path, error)
+    with parsing(path, "a JSON object", error):
+        return checked_object(json.loads(written))
+
+
+def checked_object(found: Any) -> dict[str, Any]:
+    """Return a value that was read from JSON if it is an object as in `json_object`; else raise ValueError."""
+    if not isinstance(found, dict):
+        raise ValueError(f"it holds a {type(found).__name__}")
+    level: list[Any] = [found]
+    for _ in range(MOST_DEPTH):
+        texts = [each for each in level if isinstance(each, str)]
+        # JSON can hold halves of surrogate pairs, which no text in UTF-8 has.
+        "".join(texts).encode("utf-8")
+        tables = [each for each in level if isinstance(each, dict)]
+        lists = [each for each in level if isinstance(each, list)]
+        level = [
+            *(each for table in tables for pair in table.items() for each in pair),
+            *(each for items in lists for each in items),
+        ]
+        if not level:
+            return found
+    raise ValueError(f"it is nested more than {MOST_DEPTH} deep")
+
+
+def _without_waiting(name: str, flags: int) -> int:
+    """Open a file that may have become a pipe meanwhile."""
+    return os.open(name, flags | os.O_NONBLOCK)
+
+
+def _unreadable(path: Path, reason: Exception, error: type[RaysimError]) -> RaysimError:
+    if isinstance(reason, FileNotFoundError | NotADirectoryError):
+        return error(f"{path} is missing.")
+    said = reason.strerror if isinstance(reason, OSError) else str(reason)
+    return error(f"{path} cannot be read: {said}.")

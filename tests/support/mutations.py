@@ -1,0 +1,167 @@
+"""Changes files as accidents and strangers do: cut off, flipped bits, pieces moved, other kinds in their place."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Change = Callable[[bytes, random.Random], bytes]
+
+ODD_TEXTS = ["", "../../x", "$\\frac$", "<script>", "\ud800", "x" * 5000, "\x1b[2J\n", "nan", "%s{0}", "/etc/passwd"]
+ODD_NUMBERS = [-1, 0, 2**31, 2**63, 10**400, -(2**63), 1e308, float("nan"), float("inf"), 0.5]
+
+
+def nested(depth: int = 3000) -> bytes:
+    """Lists in one another, deeper than a parser that calls itself can follow."""
+    return b"[" * depth + b"]" * depth
+
+
+def cut(content: bytes, chance: random.Random) -> bytes:
+    return content[: chance.randrange(len(content) + 1)]
+
+
+def flip(content: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(chance.choice([1, 1, 1, 2, 8, 64])):
+        if changed:
+            changed[_place(changed, chance)] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def overwrite(content: bytes, chance: random.Random) -> bytes:
+    """Extreme numbers where a length or an offset may stand."""
+    changed = bytearray(content)
+    number = chance.choice([b"\xff", b"\x7f", b"\0", b"\x80"]) * chance.choice([1, 2, 4, 8])
+    at = _place(changed, chance) if changed else 0
+    changed[at : at + len(number)] = number
+    return bytes(changed)
+
+
+def splice(content: bytes, chance: random.Random) -> bytes:
+    """One piece in the place of another."""
+    piece, (begin, end) = content[slice(*_piece(content, chance))], _piece(content, chance)
+    return content[:begin] + piece + content[end:]
+
+
+def duplicate(content: bytes, chance: random.Random) -> bytes:
+    begin, end = _piece(content, chance)
+    return content[:end] + content[begin:end] * chance.choice([1, 1, 2, 50]) + content[end:]
+
+
+def drop(content: bytes, chance: random.Random) -> bytes:
+    begin, end = _piece(content, chance)
+    return content[:begin] + content[end:]
+
+
+def other(content: bytes, chance: random.Random) -> bytes:
+    """Another content altogether."""
+    return chance.choice(
+        [b"", b"\0" * 100, b"{}", b"[]", b"null", b"1", b'""', nested(), b"\xff\xfe", b"\xef\xbb\xbf{}", bytes(8)]
+    )
+
+
+def odd_json(content: bytes, chance: random.Random) -> bytes:
+    """JSON with one value, key or item replaced, removed or moved; other content is flipped."""
+    try:
+        table = json.loads(content)
+    except (ValueError, RecursionError):
+        return flip(content, chance)
+    owner: Any = table
+    while True:
+        keys = list(owner) if isinstance(owner, dict) else list(range(len(owner))) if isinstance(owner, list) else []
+        if not keys:
+            return other(content, chance)
+        key = chance.choice(keys)
+        if not (isinstance(owner[key], dict | list) and owner[key]) or chance.random() < 0.2:
+            break
+        owner = owner[key]
+    match chance.randrange(4):
+        case 0:
+            del owner[key]
+        case 1 if isinstance(owner, dict):
+            owner[chance.choice(ODD_TEXTS)] = owner.pop(key)
+        case 2:
+            owner[key] = chance.choice([None, True, [], {}, [[1]], {"a": {}}, [owner[key]], {"name": owner[key]}])
+        case _:
+            owner[key] = chance.choice([*ODD_TEXTS, *ODD_NUMBERS])
+    return json.dumps(table).encode()
+
+
+CHANGES: dict[str, Change] = {
+    each.__name__: each for each in (cut, flip, overwrite, splice, duplicate, drop, other, odd_json)
+}
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def circle(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def lost_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+def link_above(path: Path) -> None:
+    """A link to the folder above: a walk that follows it comes back."""
+    path.unlink()
+    path.symlink_to("..")
+
+
+def device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def copied(path: Path) -> None:
+    """As a file manager copies."""
+    shutil.copyfile(path, path.with_name(f"{path.stem} (copy){path.suffix}"))
+
+
+REPLACEMENTS: dict[str, Callable[[Path], None]] = {
+    each.__name__: each for each in (folder, pipe, circle, lost_link, link_above, device, gone, copied)
+}
+
+
+def mutate(file: Path, kind: str, seed: int) -> None:
+    """Change a file, by one of CHANGES or REPLACEMENTS."""
+    if kind in REPLACEMENTS:
+        REPLACEMENTS[kind](file)
+    else:
+        file.write_bytes(CHANGES[kind](file.read_bytes(), random.Random(seed)))
+
+
+def _place(content: bytes | bytearray, chance: random.Random) -> int:
+    """A place; headers and footers are short, and most of a file's form is in them."""
+    near = min(len(content), 300)
+    match chance.randrange(3):
+        case 0:
+            return chance.randrange(near)
+        case 1:
+            return len(content) - 1 - chance.randrange(near)
+        case _:
+            return chance.randrange(len(content))
+
+
+def _piece(content: bytes, chance: random.Random) -> tuple[int, int]:
+    begin = chance.randrange(len(content) + 1)
+    return begin, min(len(content), begin + chance.choice([1, 4, 8, 64, 1000]))

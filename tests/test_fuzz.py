@@ -1,0 +1,64 @@
+"""Whatever is done to a file, its reader reads it or refuses it by name; scripts/fuzz makes thousands of such tries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.fuzzed import GOOD, Attempt, Place, kinds_of_replacement, tried
+from tests.support.mutations import CHANGES
+from tests.support.readers import READERS, REPORTED, Reader
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@pytest.fixture(scope="module", params=list(READERS))
+def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Reader, Place]:
+    made = READERS[request.param]
+    return request.param, made, Place(tmp_path_factory.mktemp("fuzz") / "place", made.write)
+
+
+def test_good_files_are_read(reader: tuple[str, Reader, Place]) -> None:
+    name, made, place = reader
+    assert tried(place, made.read, Attempt(name, ())).kind == "read"
+
+
+@settings(max_examples=8)
+@given(data=st.data())
+def test_changed_files_are_read_or_refused_by_name(reader: tuple[str, Reader, Place], data: st.DataObject) -> None:
+    name, made, place = reader
+    kinds = st.sampled_from([*CHANGES, *kinds_of_replacement(name)])
+    changes = data.draw(st.lists(st.tuples(SEEDS, kinds, SEEDS), min_size=1, max_size=3))
+    outcome = tried(place, made.read, Attempt(name, tuple(changes)))
+    assert outcome.kind in GOOD, outcome.text
+
+
+@pytest.mark.parametrize("change", ["cut", "odd_json", "pipe"])
+def test_a_report_of_changed_folders_stays_in_its_folder(tmp_path: Path, change: str) -> None:
+    made = REPORTED["report of trials"]
+    place = Place(tmp_path / "place", made.write)
+    outcome = tried(place, made.read, Attempt("report of trials", ((1, change, 7),)))
+    assert outcome.kind in GOOD, outcome.text
+
+
+def test_what_a_reader_lets_through_is_seen(tmp_path: Path) -> None:
+    """The tries can fail: a reader that raises, hangs, names no file, or writes outside."""
+
+    def written(path: Path) -> None:
+        (path / "file").write_text("good")
+
+    def raises(path: Path) -> None:
+        raise KeyError("users")
+
+    def writes(path: Path) -> None:
+        (path.parent / "outside").write_text("pwned")
+
+    place, change = Place(tmp_path / "place", written), Attempt("any", ((0, "cut", 1),))
+    assert tried(place, raises, change).kind == "traceback"
+    assert tried(place, writes, change).kind == "outside"
+    assert tried(place, lambda path: None, change).kind == "read"
+    assert (place.folder / "file").read_text() == "good"
+    assert not (place.here / "outside").exists()

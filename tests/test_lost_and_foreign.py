@@ -1,0 +1,273 @@
+"""Lost rows, foreign files and records of another form are refused, with the file's name and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import raysim
+from raysim.api.sweeps import stored_sweep
+from raysim.errors import CheckpointError, RunFolderError
+from raysim.loggers.logger import store_id, stored_id
+from raysim.report import runs
+from raysim.run_folder import files, records
+from raysim.run_folder.timeline import read as read_timeline
+from raysim.storage import lock
+from raysim.storage.reading import MOST_BYTES, MOST_DEPTH, json_object
+from raysim.storage.remote.remote import Remote
+from tests.support.mutations import nested
+from tests.support.run_folders import accuracies, experiment, write
+
+ROUNDS = 6
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of six rounds, evaluated and kept every second one."""
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    every = {"every": 2}
+    whole = experiment(rounds=ROUNDS, engine={"workers": 0}, evaluation=every, checkpoint={**every, "keep": 2})
+    raysim.run(whole, path=folder, progress=False)
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path, recorded: Path) -> Path:
+    return Path(shutil.copytree(recorded, tmp_path / "run"))
+
+
+def resumed(run: Path) -> raysim.Result:
+    return raysim.resume(run, rounds=ROUNDS + 2, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ([3, 4, 5], "where that of round 0 belongs there is that of round 3"),
+        ([0, 1, 4, 5], "where that of round 2 belongs there is that of round 4"),
+        ([0, 1, 1, 2, 3, 4, 5], "where that of round 2 belongs there is that of round 1"),
+        ([5, 4, 3, 2, 1, 0], "put back the whole file, or start afresh"),
+        ([0, 1, 2], "has rows of 3 rounds, but the newest checkpoint has 6 rounds behind it"),
+        ([], "delete the checkpoints of more than 0 rounds"),
+    ],
+)
+def test_lost_rows_are_not_resumed_without(run: Path, kept: list[int], said: str) -> None:
+    table = pq.read_table(run / "rounds.parquet")
+    pq.write_table(table.take(pa.array(kept, pa.int64())), run / "rounds.parquet")
+    before = {file: file.read_bytes() for file in run.rglob("*.*") if file.is_file() and file.name != lock.FILE}
+    with pytest.raises(RunFolderError, match=r"rounds\.parquet") as refused:
+        resumed(run)
+    assert said in str(refused.value)
+    assert {file: file.read_bytes() for file in before} == before, "nothing was written"
+
+
+def test_a_lost_file_of_rows_is_lost_rows(run: Path) -> None:
+    (run / "rounds.parquet").unlink()
+    with pytest.raises(RunFolderError, match="has rows of 0 rounds"):
+        resumed(run)
+
+
+def test_an_earlier_checkpoint_is_enough_for_fewer_rows(run: Path, recorded: Path) -> None:
+    table = pq.read_table(run / "rounds.parquet")
+    pq.write_table(table.take([0, 1, 2, 3]), run / "rounds.parquet")
+    files.checkpoint_file(run, ROUNDS).unlink()
+    again = raysim.resume(run, progress=False).rounds
+    assert again["loss"].to_pylist() == records.read_rounds(recorded)["loss"].to_pylist()
+
+
+def test_copies_by_a_file_manager_are_left_alone(run: Path, recorded: Path) -> None:
+    copies = []
+    for file in (*(run / "clients").iterdir(), *(run / "checkpoints").iterdir()):
+        for name in (f"{file.stem} (copy){file.suffix}", f"{file.stem}_1{file.suffix}", f"{file.name}.bak"):
+            # Half of it: where a copy counts, it is seen.
+            copies.append(file.with_name(name))
+            copies[-1].write_bytes(file.read_bytes()[:500])
+    clients = records.read_clients(run)
+    assert clients.equals(records.read_clients(recorded))
+    assert records.newest_clients(run)["round"].to_pylist()[0] == ROUNDS - 1
+    assert resumed(run).rounds.num_rows == ROUNDS + 2
+    assert all(copy.exists() for copy in copies)
+
+
+def test_a_table_of_clients_that_is_cut_off_is_named(run: Path) -> None:
+    file = files.client_file(run, 3)
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(RunFolderError, match=r"round-000003\.parquet is damaged"):
+        records.read_clients(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "said"),
+    [
+        ("loss", pa.array(["a"] * ROUNDS), "expected figures in column 'loss', found string"),
+        ("round", pa.array([0.5] * ROUNDS), "expected whole numbers in column 'round'"),
+        ("extra", pa.array([{"a": 1}] * ROUNDS), "expected figures in column 'extra'"),
+    ],
+)
+def test_a_column_of_something_else_is_refused(run: Path, name: str, column: pa.Array, said: str) -> None:
+    table = pq.read_table(run / "rounds.parquet")
+    at = table.column_names.index(name) if name in table.column_names else None
+    changed = table.append_column(name, column) if at is None else table.set_column(at, name, column)
+    pq.write_table(changed, run / "rounds.parquet")
+    with pytest.raises(RunFolderError, match=rf"rounds\.parquet is damaged: {said}"):
+        records.read_rounds(run)
+
+
+DAMAGED = {
+    "not UTF-8": b'{"a": "\xff"}',
+    "empty object": b"{}",
+    "list": b"[]",
+    "null": b"null",
+    "nested": nested(1000),
+    "deep": b'{"experiment":' * 200 + b"1" + b"}" * 200,
+    "half a pair": b'{"experiment": {"name": "\\ud800"}, "fingerprint": "a"}',
+    "other kinds": b'{"experiment": [], "fingerprint": 3}',
+    "no number": b'{"experiment": ' + b"9" * 5000 + b"}",
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+def test_a_record_of_another_form_is_named(tmp_path: Path, content: bytes) -> None:
+    run = write(tmp_path / "run", accuracies(0.5))
+    (run / "experiment.json").write_bytes(content)
+    for reading in (records.stored_experiment, records.stored_fingerprint, runs.read):
+        with pytest.raises(RunFolderError, match=r"experiment\.json"):
+            reading(run)
+
+
+def test_an_object_is_nested_at_most_a_hundred_deep(tmp_path: Path) -> None:
+    for depth in (MOST_DEPTH - 1, MOST_DEPTH + 1):
+        (tmp_path / "some.json").write_bytes(b'{"a":' * depth + b"1" + b"}" * depth)
+        if depth < MOST_DEPTH:
+            assert list(json_object(tmp_path / "some.json", RunFolderError)) == ["a"]
+            continue
+        with pytest.raises(RunFolderError, match=r"some\.json is damaged: .* nested more than 100 deep"):
+            json_object(tmp_path / "some.json", RunFolderError)
+
+
+@pytest.mark.parametrize("content", [*DAMAGED.values(), b'{"mlflow": 3}'])
+def test_other_records_of_another_form_are_named(tmp_path: Path, content: bytes) -> None:
+    if content != b"{}":
+        (tmp_path / "loggers.json").write_bytes(content)
+        with pytest.raises(RunFolderError, match=r"loggers\.json"):
+            stored_id(tmp_path, "mlflow")
+        with pytest.raises(RunFolderError, match=r"loggers\.json"):
+            store_id(tmp_path, "wandb", "id")
+    (tmp_path / "sweep.json").write_bytes(content)
+    with pytest.raises(RunFolderError, match=r"sweep\.json"):
+        stored_sweep(tmp_path)
+    (tmp_path / "timeline.json").write_bytes(b"[\n" + content + b",\n" + content + b",\n")
+    with pytest.raises(RunFolderError, match=r"timeline\.json"):
+        read_timeline(tmp_path / "timeline.json")
+
+
+@pytest.mark.parametrize("content", [*DAMAGED.values(), b""])
+def test_a_lock_says_what_it_can(tmp_path: Path, content: bytes) -> None:
+    with lock.locked(tmp_path), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lock, "PATIENCE_S", 0.0)
+        (tmp_path / lock.FILE).write_bytes(content)
+        with pytest.raises(RunFolderError, match="is being written by another process"):
+            lock.check_free(tmp_path)
+
+
+def test_a_lock_that_is_no_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / lock.FILE)
+    with pytest.raises(RunFolderError, match=r"\.lock must be a file, but is a pipe"), lock.locked(tmp_path):
+        pass
+
+
+def rewritten(file: Path, metadata: dict[str, str | None], change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a checkpoint's texts and tensors."""
+    with safe_open(file, framework="pt") as opened:
+        texts = {**opened.metadata(), **metadata}
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    change(tensors)
+    save_file(tensors, file, {name: text for name, text in texts.items() if text is not None})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "change", "said"),
+    [
+        ({"round": None}, lambda tensors: None, "'round' is missing"),
+        ({"round": "-5"}, lambda tensors: None, "its number of rounds is '-5'"),
+        ({"round": "4"}, lambda tensors: None, "it is that of 4 rounds, under the name of another"),
+        ({}, lambda tensors: tensors["weights.params"].fill_(float("nan")), "its parameters are not finite"),
+        ({}, lambda tensors: tensors.pop("weights.params"), "'params' is missing"),
+        ({}, lambda tensors: tensors.update(odd=torch.zeros(1)), "it has the unknown tensor 'odd'"),
+        ({}, lambda tensors: tensors.update({"clients.round": torch.zeros(1)}), "'position' is missing"),
+    ],
+)
+def test_a_checkpoint_that_no_run_wrote_is_passed_over(
+    run: Path,
+    recorded: Path,
+    caplog: pytest.LogCaptureFixture,
+    metadata: dict[str, str | None],
+    change: Callable[[dict[str, Any]], object],
+    said: str,
+) -> None:
+    rewritten(files.checkpoint_file(run, ROUNDS), metadata, change)
+    state = records.newest_state(run, records.stored_fingerprint(run))
+    assert state is not None
+    assert state.round == ROUNDS - 2
+    assert f"round-{ROUNDS:06d}.safetensors is damaged" in caplog.text
+    assert said in caplog.text
+
+
+def test_a_checkpoint_of_another_model_is_refused(run: Path) -> None:
+    rewritten(
+        files.checkpoint_file(run, ROUNDS), {}, lambda tensors: tensors.update({"weights.params": torch.zeros(3)})
+    )
+    with pytest.raises(CheckpointError, match=r"round-000006\.safetensors must hold 672 values .* holds 3 values"):
+        resumed(run)
+    with pytest.raises(CheckpointError, match="must hold 672 values"):
+        raysim.run(records.stored_experiment(run), path=run, resume=True, progress=False)
+
+
+def test_something_else_in_the_place_of_a_part_is_named(run: Path) -> None:
+    shutil.rmtree(run / "clients")
+    (run / "clients").write_text("")
+    with pytest.raises(RunFolderError, match="clients must be a folder"):
+        resumed(run)
+    (run / "clients").unlink()
+    os.mkfifo(files.checkpoint_file(run, 2))
+    with pytest.raises(RunFolderError, match=r"round-000002\.safetensors must be a file, but is a pipe"):
+        resumed(run)
+    files.checkpoint_file(run, 2).unlink()
+    assert resumed(run).rounds.num_rows == ROUNDS + 2, "a folder that a copy has lost is made again"
+
+
+def test_links_in_circles_are_walked_once(tmp_path: Path) -> None:
+    write(tmp_path / "all" / "a", accuracies(0.5))
+    (tmp_path / "all" / "back").symlink_to("..")
+    (tmp_path / "all" / "a" / "again").symlink_to("../../all")
+    (tmp_path / "all" / "circle").symlink_to("circle")
+    (tmp_path / "all" / "same").symlink_to("a")
+    found, _ = runs.read_all([tmp_path / "all"])
+    assert len(found) == 1
+
+
+def test_an_index_of_any_size_is_not_read_to_its_end(tmp_path: Path) -> None:
+    with (tmp_path / "mirror.json").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(raysim.RemoteError, match=r"mirror\.json is damaged: expected at most 67,108,864 bytes"):
+        Remote(f"file://{tmp_path}").find("mirror.json")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(raysim.RemoteError, match="pipe must be a file, but is a pipe"):
+        Remote(f"file://{tmp_path}").find("pipe")
+
+
+def test_a_sweep_of_other_keys_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text(json.dumps({"experiment": {"rounds": "many"}, "values": {}}))
+    with pytest.raises(raysim.ExperimentError, match=r"sweep\.json cannot be read: .*rounds"):
+        stored_sweep(tmp_path)
