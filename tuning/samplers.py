@@ -15,9 +15,10 @@ import numpy as np
 import optuna
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, GridSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from raysim import ExperimentError, Section
+from raysim.config.values import Count, Seed
 from tuning.dimension import Listed
 from tuning.space import Space
 
@@ -26,37 +27,37 @@ class Grid(Section):
     """Every configuration once, in a random order."""
 
     name: Literal["grid"] = "grid"
-    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
+    seed: Seed | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 class Random(Section):
     """Every configuration drawn independently."""
 
     name: Literal["random"] = "random"
-    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
+    seed: Seed | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 class Tpe(Section):
     """Tree-structured Parzen estimators."""
 
     name: Literal["tpe"] = "tpe"
-    startup: PositiveInt = Field(10, description="Number of random configurations first.")
-    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
+    startup: Count = Field(10, description="Number of random configurations first.")
+    seed: Seed | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 class Gp(Section):
     """A Gaussian process and its expected improvement."""
 
     name: Literal["gp"] = "gp"
-    startup: PositiveInt = Field(10, description="Number of random configurations first.")
-    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
+    startup: Count = Field(10, description="Number of random configurations first.")
+    seed: Seed | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 class Cmaes(Section):
     """CMA-ES; for at least two keys with a range of numbers."""
 
     name: Literal["cmaes"] = "cmaes"
-    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
+    seed: Seed | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 Sampler = Annotated[Grid | Random | Tpe | Gp | Cmaes, Field(discriminator="name")]

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from raysim import seeds
 from raysim.config.section import Section
+from raysim.config.values import Seed
 from raysim.errors import ModelError
 from raysim.models.layout import Layout
 
@@ -172,4 +173,4 @@ def bind(model: Model, weights: Weights, device: torch.device) -> nn.Module:
 class ModelChoice(Section):
     """Keys of every model."""
 
-    seed: int | None = Field(None, description="Seed of the initial weights. Absent: the experiment's.")
+    seed: Seed | None = Field(None, description="Seed of the initial weights. Absent: the experiment's.")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import Count
 from raysim.server.vectors import squared_norm
 
 
@@ -20,7 +21,7 @@ class Diagnostics(Section):
     labels: bool = Field(
         False, description="Similarity of the cohort's label distribution to all clients', whose labels are read first."
     )
-    probe: PositiveInt | None = Field(
+    probe: Count | None = Field(
         None,
         description=(
             "Rounds between probes, the first included: all training clients are trained from the round's model, "
