@@ -20,7 +20,7 @@ from pydantic import Field
 from raysim import ExperimentError, Section
 from raysim.config.values import Count, Seed
 from tuning.dimension import Listed
-from tuning.space import Space
+from tuning.space import MOST_LISTED, Space
 
 
 class Grid(Section):
@@ -74,6 +74,11 @@ class _GridUnderAsk(GridSampler):
 
 def check(sampler: Sampler, space: Space) -> None:
     """Raise ExperimentError unless the sampler is defined on the space and its packages are installed."""
+    if isinstance(sampler, Grid) and space.size is not None and space.grid is None:
+        raise ExperimentError(
+            f"tuning.sampler: grid goes through at most {MOST_LISTED:,} configurations, but there are {space.size:,}: "
+            f"list fewer values, or take random, tpe or gp."
+        )
     if isinstance(sampler, Grid) and space.grid is None:
         endless = [key for key, d in space.dimensions.items() if not isinstance(d, Listed) and d.kind != "int"]
         raise ExperimentError(

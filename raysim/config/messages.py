@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from raysim.config.plain import shown
+from raysim.config.plain import LONGEST_KEY, MOST_SAID, shown
 from raysim.config.values import written
 
 SAID = "said"
@@ -51,7 +51,9 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         if any(other.startswith((f"{key}.", f"{key}[")) for other in named):
             continue  # an error inside the table is more exact
         sentences[f"{key} must be {' or '.join(dict.fromkeys(kinds))}, but got {given}"] = None
-    return "; ".join(sentences)
+    said = list(sentences)
+    more = [f"and {len(said) - MOST_SAID} more"] if len(said) > MOST_SAID else []
+    return "; ".join([*said[:MOST_SAID], *more])
 
 
 _NAMES = {
@@ -110,7 +112,8 @@ def _described(key: str, section: type[BaseModel] | None) -> str:
 
 def nearest(given: object, known: list[str]) -> str:
     """Return a hint with the nearest known name, if one is near."""
-    match = difflib.get_close_matches(str(given), known, n=1)
+    # Its cost is quadratic.
+    match = difflib.get_close_matches(str(given)[:LONGEST_KEY], known, n=1)
     return f" (did you mean {match[0]!r}?)" if match else ""
 
 

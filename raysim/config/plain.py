@@ -18,6 +18,9 @@ from raysim.errors import ExperimentError
 DEEPEST = 16
 """Tables and lists within each other."""
 
+MOST_SAID = 20
+"""Wrong values that a message names."""
+
 LONGEST_TEXT = 4096
 """Characters of a text: a path's bound on Linux."""
 
@@ -31,7 +34,7 @@ _BITS = 64
 
 _SHOWN = reprlib.Repr()
 _SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother, _SHOWN.maxlong = 3, 80, 80, 40
-_SHOWN.maxdict = _SHOWN.maxlist = _SHOWN.maxtuple = 8
+_SHOWN.maxdict = _SHOWN.maxlist = _SHOWN.maxtuple = 20
 
 
 def shown(value: Any) -> str:
@@ -61,7 +64,8 @@ def plain(given: Any, at: str = "") -> Any:
         ExperimentError: a value that no file could hold, or beyond a bound; names its key.
     """
     if refused := list(dict.fromkeys(_refusals(given, at, 0))):
-        raise ExperimentError("; ".join(refused[:3]))
+        more = [f"and {len(refused) - MOST_SAID} more"] if len(refused) > MOST_SAID else []
+        raise ExperimentError("; ".join([*refused[:MOST_SAID], *more]))
     return _copied(given)
 
 

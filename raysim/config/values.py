@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 LONG = 10_000
 """From here on, integers are written with a mark between thousands."""
@@ -64,8 +64,20 @@ Spread = Annotated[float, Field(ge=0, le=20)]
 Name = Annotated[str, Field(max_length=100)]
 """Of a part, a column or a split."""
 
-FilePath = Annotated[str, Field(max_length=4096)]
-"""Of a file or folder."""
+LONGEST_NAME = 200
+"""Bytes of a file's name: file systems take 255, and raysim adds endings."""
+
+
+def _checked_path(text: str) -> str:
+    if any(len(name.encode()) > LONGEST_NAME for name in text.split("/")):
+        raise ValueError(f"the names of a path have at most {LONGEST_NAME} bytes each")
+    if text.startswith("~") and not text.startswith("~/") and text != "~":
+        raise ValueError("a path may begin with ~/, the home folder, but not with that of another user")
+    return text
+
+
+FilePath = Annotated[str, Field(max_length=1_000), AfterValidator(_checked_path)]
+"""Of a file or folder; a URI, where a key takes one."""
 
 ClientId = Annotated[
     str,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -15,9 +14,10 @@ from raysim.client.adversary import Adversary
 from raysim.client.section import ClientSection, FineTuning
 from raysim.client.trainers.choose import Precision, TrainerName
 from raysim.cohort.section import CohortSection
-from raysim.config import messages, overrides
+from raysim.config import messages, overrides, toml
 from raysim.config.own import OwnMetric
 from raysim.config.part import Packaged
+from raysim.config.plain import plain, shown
 from raysim.config.section import Section
 from raysim.config.values import Count, Name, Seed
 from raysim.data.section import FORMS, AnyData, Data, paths
@@ -283,11 +283,17 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
         ExperimentError: the file or a change cannot be read, or the result is not a valid experiment.
     """
     try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        table = toml.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ExperimentError(f"There is no experiment file {path}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (toml.TomlError, UnicodeDecodeError) as error:
         raise ExperimentError(f"{path} is not valid TOML: {error}") from None
+    except (OSError, ValueError) as error:
+        raise ExperimentError(f"{shown(str(path))} cannot be read: {error}") from None
+    try:
+        table = plain(table)
+    except ExperimentError as error:
+        raise ExperimentError(f"{path}: {error}") from None
     changed: Mapping[str, Any] = overrides.apply(table, set, unset)
     try:
         return Experiment.model_validate(changed)

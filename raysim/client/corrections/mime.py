@@ -58,7 +58,8 @@ class MimeBase(Section):
         """The record says every constant of its base."""
         if not isinstance(given, Mapping):
             return given
-        wanted = _KEYS.get(given.get("base", "momentum"), ())
+        base = given.get("base", "momentum")
+        wanted = _KEYS.get(base, ()) if isinstance(base, str) else ()
         return {**given, **{key: _DEFAULTS[key] for key in wanted if given.get(key) is None}}
 
     @model_validator(mode="after")
