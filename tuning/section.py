@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from raysim import Experiment, ExperimentError, Section
-from raysim.config.values import FilePath
 from tuning import pruners, samplers, space
 from tuning.objective import Objective
 from tuning.pruners import NoPruner, Pruner
@@ -57,7 +56,7 @@ class TuningSection(Section):
         lt=1,
         description="Share of the training clients held out for validation, unless `[data]` has some already.",
     )
-    storage: FilePath | None = Field(
+    storage: Annotated[str, Field(max_length=4_096)] | None = Field(
         None, description='"journal:PATH", or a URL for Optuna. Absent: SQLite in the study\'s folder.'
     )
     final: int = Field(
