@@ -12,8 +12,12 @@ import tomlkit
 from pydantic.fields import FieldInfo
 
 from raysim import Section
+from raysim.config.values import written
 
-PLAIN = {str: "a text", Any: "any value"}
+PLAIN = {Any: "any value"}
+BITS_64 = (-(2**63), 2**63)
+"""The smallest integer, and the first that is too large."""
+
 FEW = 3
 """More words than this are separated by commas."""
 
@@ -45,6 +49,8 @@ def takes(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         return "`true` or `false`"
     if annotation in (int, float):
         return _number(annotation, metadata)
+    if annotation is str:
+        return _text(metadata)
     return PLAIN[annotation]
 
 
@@ -81,7 +87,21 @@ def _list(args: tuple[Any, ...], metadata: list[Any]) -> str:
     if args[-1] is not Ellipsis:
         return f"a list: {', then '.join(takes(each) for each in args)}"
     least = next((each.min_length for each in metadata if isinstance(each, annotated_types.MinLen)), 0)
-    return f"a list{f' of at least {least}' if least else ''}, each {takes(args[0])}"
+    most = _most(metadata)
+    size = f" of at least {least}" if least else ""
+    if most:
+        size = f" of {least} to {written(most)}" if least else f" of at most {written(most)}"
+    return f"a list{size}, each {takes(args[0])}"
+
+
+def _most(metadata: Iterable[Any]) -> int | None:
+    """Return the largest length that a list, a table or a text may have."""
+    return next((each.max_length for each in metadata if isinstance(each, annotated_types.MaxLen)), None)
+
+
+def _text(metadata: Iterable[Any]) -> str:
+    most = _most(metadata)
+    return f"a text of at most {written(most)} characters" if most else "a text"
 
 
 def _number(kind: type, metadata: list[Any]) -> str:
@@ -101,9 +121,11 @@ def _number(kind: type, metadata: list[Any]) -> str:
             case annotated_types.Lt(lt=bound):
                 high = bound, ")", "<"
     if low and high:
-        return f"{noun} in {low[1]}{low[0]}, {high[0]}{high[1]}"
+        if (low[0], high[0]) == BITS_64:
+            return f"{noun} of 64 bits"
+        return f"{noun} in {low[1]}{written(low[0])}, {written(high[0])}{high[1]}"
     only = low or high
-    return f"{noun} {only[2]} {only[0]}" if only else noun
+    return f"{noun} {only[2]} {written(only[0])}" if only else noun
 
 
 def _inline(value: Any) -> Any:

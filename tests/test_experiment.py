@@ -31,7 +31,7 @@ def test_json_gives_the_experiment_back() -> None:
         ({"model": {"name": "mpl"}}, r"model.name must be one of .*but got 'mpl' \(did you mean 'mlp'\?\)"),
         ({"model": {"hidden": [3]}}, "model must say by its name which choice it is"),
         ({"rounds": "many"}, "rounds must be an integer, but got 'many'"),
-        ({"rounds": 0}, "rounds must be greater than 0, but got 0"),
+        ({"rounds": 0}, "rounds must be greater than or equal to 1, but got 0"),
         ({"cohort": {}}, "size must be given with the uniform sampler"),
         ({"cohort": {"size": 1, "sampler": {"name": "replay", "cohorts": [["a"]]}}}, "size must be absent"),
         ({"client": {"epochs": 1, "local_steps": 2}}, "remove one"),
@@ -44,8 +44,11 @@ def test_json_gives_the_experiment_back() -> None:
         ),
         ({"evaluation": {"percentiles": [101]}}, "percentiles"),
         # A key that takes a number or a table: what is wrong is said of what was written, once.
-        ({"client": {"epochs": 0}}, "^client.epochs must be greater than 0 or a table, but got 0$"),
-        ({"client": {"epochs": {"low": 0, "high": 2}}}, "^client.epochs.low must be greater than 0, but got 0$"),
+        ({"client": {"epochs": 0}}, "^client.epochs must be greater than or equal to 1 or a table, but got 0$"),
+        (
+            {"client": {"epochs": {"low": 0, "high": 2}}},
+            "^client.epochs.low must be greater than or equal to 1, but got 0$",
+        ),
         (
             {"client": {"epochs": {"low": 3, "high": 2}}},
             "^client.epochs: low <= high must hold, but got .low=3, high=2.$",

@@ -16,6 +16,7 @@ from optuna.distributions import (
 )
 
 from raysim import ExperimentError
+from raysim.config.plain import shown
 
 LISTS = ("grid", "choices")
 RANGES = ("log", "uniform", "int")
@@ -65,30 +66,32 @@ def read(key: str, table: Mapping[str, Any]) -> Dimension:
         )
     ((kind, values),) = table.items()
     if not isinstance(values, list | tuple):
-        raise ExperimentError(f"tuning.space.{key}.{kind} must be a list, but got {values!r}")
+        raise ExperimentError(f"tuning.space.{key}.{kind} must be a list, but got {shown(values)}")
     return _listed(key, kind, list(values)) if kind in LISTS else _range(key, kind, list(values))
 
 
 def _listed(key: str, kind: str, values: list[Any]) -> Listed:
     numbers = all(_is_number(value) for value in values)
     if kind == "grid" and not numbers:
-        raise ExperimentError(f"tuning.space.{key}.grid must be a list of numbers, but got {values!r}; or take choices")
+        raise ExperimentError(
+            f"tuning.space.{key}.grid must be a list of numbers, but got {shown(values)}; or take choices"
+        )
     if numbers and any(isinstance(value, float) for value in values):
         values = [float(value) for value in values]
     if not values or any(value in values[:place] for place, value in enumerate(values)):
-        raise ExperimentError(f"tuning.space.{key}.{kind} must be values that differ, but got {values!r}")
+        raise ExperimentError(f"tuning.space.{key}.{kind} must be values that differ, but got {shown(values)}")
     return Listed(tuple(values), ordered=kind == "grid")
 
 
 def _range(key: str, kind: str, values: list[Any]) -> Range:
     ends = f"tuning.space.{key}.{kind} must be [low, high] with low < high"
     if len(values) != 2 or not all(_is_number(end) for end in values) or not values[0] < values[1]:
-        raise ExperimentError(f"{ends}, but got {values!r}")
+        raise ExperimentError(f"{ends}, but got {shown(values)}")
     low, high = values
     if kind == "log" and not low > 0:
-        raise ExperimentError(f"{ends} and low > 0, but got {values!r}")
+        raise ExperimentError(f"{ends} and low > 0, but got {shown(values)}")
     if kind == "int" and not all(isinstance(end, int) for end in values):
-        raise ExperimentError(f"{ends}, both whole numbers, but got {values!r}")
+        raise ExperimentError(f"{ends}, both whole numbers, but got {shown(values)}")
     return Range(kind, low, high)  # type: ignore[arg-type]
 
 

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from raysim import Section
+from raysim.config.values import Count, Name, Whole
 
 Row = Mapping[str, Any]
 
@@ -31,12 +32,12 @@ class Objective(Section):
         ),
     )
     percentile: float | None = Field(None, ge=0, le=100, description="Which percentile, from 0 to 100.")
-    metric: str | None = Field(
+    metric: Name | None = Field(
         None, description="Name of the columns of a metric beside loss and accuracy.", examples=["f1"]
     )
     maximise: bool = Field(True, description="Whether the metric is to be large.")
-    last: PositiveInt | None = Field(None, description="Number of last rounds of the mean.")
-    window: tuple[NonNegativeInt, NonNegativeInt] | None = Field(
+    last: Count | None = Field(None, description="Number of last rounds of the mean.")
+    window: tuple[Whole, Whole] | None = Field(
         None,
         description=(
             "First and last round of the mean, in place of `last`, counted from 0 as the column `round` is. Of "

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 import optuna
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner, WilcoxonPruner
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field
 
 from raysim import ExperimentError, Section
+from raysim.config.values import Count, Whole
 
 
 class NoPruner(Section):
@@ -22,28 +23,26 @@ class MedianStop(Section):
     """Stop a trial that is worse than the median of finished trials at the same round."""
 
     name: Literal["median"] = "median"
-    startup: NonNegativeInt = Field(5, description="Number of finished trials before any is stopped.")
-    warmup_rounds: NonNegativeInt = Field(0, description="First rounds in which no trial is stopped.")
+    startup: Whole = Field(5, description="Number of finished trials before any is stopped.")
+    warmup_rounds: Whole = Field(0, description="First rounds in which no trial is stopped.")
 
 
 class Halving(Section):
     """Successive halving, asynchronous: of the trials that reach min_rounds * factor^k, the best 1 / factor go on."""
 
     name: Literal["halving"] = "halving"
-    min_rounds: PositiveInt | None = Field(
-        None, description="Rounds before the first decision. Absent: `evaluation.every`."
-    )
-    factor: int = Field(3, ge=2, description="The best 1 / factor of the trials go on.")
+    min_rounds: Count | None = Field(None, description="Rounds before the first decision. Absent: `evaluation.every`.")
+    factor: int = Field(3, ge=2, le=1_000_000, description="The best 1 / factor of the trials go on.")
 
 
 class Hyperband(Section):
     """Successive halving in several brackets, which begin at different rounds."""
 
     name: Literal["hyperband"] = "hyperband"
-    min_rounds: PositiveInt | None = Field(
+    min_rounds: Count | None = Field(
         None, description="Rounds before the first decision of the first bracket. Absent: `evaluation.every`."
     )
-    factor: int = Field(3, ge=2, description="The best 1 / factor of the trials go on.")
+    factor: int = Field(3, ge=2, le=1_000_000, description="The best 1 / factor of the trials go on.")
 
 
 class Wilcoxon(Section):

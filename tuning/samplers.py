@@ -15,48 +15,49 @@ import numpy as np
 import optuna
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, GridSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from raysim import ExperimentError, Section
+from raysim.config.values import Count, Seed
 from tuning.dimension import Listed
-from tuning.space import Space
+from tuning.space import MOST_LISTED, Space
 
 
 class Grid(Section):
     """Every configuration once, in a random order."""
 
     name: Literal["grid"] = "grid"
-    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
+    seed: Seed | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 class Random(Section):
     """Every configuration drawn independently."""
 
     name: Literal["random"] = "random"
-    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
+    seed: Seed | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 class Tpe(Section):
     """Tree-structured Parzen estimators."""
 
     name: Literal["tpe"] = "tpe"
-    startup: PositiveInt = Field(10, description="Number of random configurations first.")
-    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
+    startup: Count = Field(10, description="Number of random configurations first.")
+    seed: Seed | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 class Gp(Section):
     """A Gaussian process and its expected improvement."""
 
     name: Literal["gp"] = "gp"
-    startup: PositiveInt = Field(10, description="Number of random configurations first.")
-    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
+    startup: Count = Field(10, description="Number of random configurations first.")
+    seed: Seed | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 class Cmaes(Section):
     """CMA-ES; for at least two keys with a range of numbers."""
 
     name: Literal["cmaes"] = "cmaes"
-    seed: int | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
+    seed: Seed | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
 Sampler = Annotated[Grid | Random | Tpe | Gp | Cmaes, Field(discriminator="name")]
@@ -73,6 +74,11 @@ class _GridUnderAsk(GridSampler):
 
 def check(sampler: Sampler, space: Space) -> None:
     """Raise ExperimentError unless the sampler is defined on the space and its packages are installed."""
+    if isinstance(sampler, Grid) and space.size is not None and space.grid is None:
+        raise ExperimentError(
+            f"tuning.sampler: grid goes through at most {MOST_LISTED:,} configurations, but there are {space.size:,}: "
+            f"list fewer values, or take random, tpe or gp."
+        )
     if isinstance(sampler, Grid) and space.grid is None:
         endless = [key for key, d in space.dimensions.items() if not isinstance(d, Listed) and d.kind != "int"]
         raise ExperimentError(

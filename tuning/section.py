@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from raysim import Experiment, ExperimentError, Section
 from tuning import pruners, samplers, space
@@ -17,6 +17,9 @@ from tuning.space import Space
 BATCH = 64
 """Trials under way at a time if proposals come in batches: enough to train in lockstep."""
 
+Studied = Annotated[int, Field(ge=1, le=100_000)]
+"""Runs of a study."""
+
 TRIALS = 50
 """Default number of trials of an infinite space."""
 
@@ -24,23 +27,26 @@ TRIALS = 50
 class TuningSection(Section):
     """The space of a study, and its protocol."""
 
-    space: dict[str, Any] = Field(description="Dotted keys of the experiment, and their values (tuning/space.py).")
+    space: dict[str, Any] = Field(
+        max_length=1_000, description="Dotted keys of the experiment, and their values (tuning/space.py)."
+    )
     sampler: Sampler | None = Field(
         None, description='Proposes configurations. Absent: "grid" where every key has a list, else "tpe".'
     )
     pruner: Pruner = Field(NoPruner(), description="Stops unpromising trials early.")
-    trials: PositiveInt | None = Field(None, description="Number of configurations. Absent: the whole grid, else 50.")
-    seeds: PositiveInt = Field(
+    trials: Studied | None = Field(None, description="Number of configurations. Absent: the whole grid, else 50.")
+    seeds: Studied = Field(
         1, description="Runs of each configuration, with `seed`, `seed + 1`, ...: cohorts are paired."
     )
     vary: tuple[Literal["data", "model", "cohort"], ...] = Field(
         ("model", "cohort"),
+        max_length=3,
         description=(
             "What varies with the seeds beside the clients' draws. Data do not by default: if a source has no "
             "test set, another seed's training examples would be among the test examples."
         ),
     )
-    concurrent: PositiveInt | Literal["auto"] = Field(
+    concurrent: Studied | Literal["auto"] = Field(
         "auto", description='Trials at a time; "auto": up to 64 where proposals ignore results, else one per worker.'
     )
     objective: Objective = Field(Objective(), description="The value that is optimised.")
@@ -50,7 +56,7 @@ class TuningSection(Section):
         lt=1,
         description="Share of the training clients held out for validation, unless `[data]` has some already.",
     )
-    storage: str | None = Field(
+    storage: Annotated[str, Field(max_length=4_096)] | None = Field(
         None, description='"journal:PATH", or a URL for Optuna. Absent: SQLite in the study\'s folder.'
     )
     final: int = Field(

@@ -23,7 +23,11 @@ from optuna.distributions import (
 )
 
 from raysim import Experiment, ExperimentError
+from raysim.config.plain import shown
 from tuning.dimension import KINDS, Dimension, Listed, distribution, read, samples, value
+
+MOST_LISTED = 100_000
+"""Configurations that a grid goes through at most."""
 
 PROTOCOL = ("name", "seed", "trials", "tuning", "evaluation", "engine", "checkpoint")
 """Sections of the protocol or of the machine: they are the same for all trials."""
@@ -38,25 +42,28 @@ class Space:
 
     @property
     def grid(self) -> dict[str, list[CategoricalChoiceType]] | None:
-        """Return every key's values if all keys have lists; else None."""
+        """Return every key's values if all keys have lists, of at most `MOST_LISTED` combinations; else None."""
+        if self.size is None or self.size > MOST_LISTED:
+            return None
         found: dict[str, list[CategoricalChoiceType]] = {}
         for key, dimension in self.dimensions.items():
             if isinstance(dimension, Listed):
                 found[key] = dimension.labels
-            elif dimension.kind == "int":
-                found[key] = list(range(int(dimension.low), int(dimension.high) + 1))
             else:
-                return None
+                found[key] = list(range(int(dimension.low), int(dimension.high) + 1))
         return found
 
     @property
     def size(self) -> int | None:
         """Return the number of configurations; None: infinite."""
-        if self.grid is None:
-            return None
         size = 1
-        for values in self.grid.values():
-            size *= len(values)
+        for dimension in self.dimensions.values():
+            if isinstance(dimension, Listed):
+                size *= len(dimension.values)
+            elif dimension.kind == "int":
+                size *= int(dimension.high) - int(dimension.low) + 1
+            else:
+                return None
         return size
 
     def distributions(self) -> dict[str, BaseDistribution]:
@@ -137,7 +144,7 @@ def _dimensions(table: Mapping[str, Any], path: str) -> Iterator[tuple[str, Dime
         key = f"{path}{name}"
         if not isinstance(inner, Mapping):
             raise ExperimentError(
-                f"tuning.space.{key} must be a table with one of {', '.join(KINDS)}, but got {inner!r}"
+                f"tuning.space.{key} must be a table with one of {', '.join(KINDS)}, but got {shown(inner)}"
             )
         if any(kind in inner for kind in KINDS):
             yield key, read(key, inner)

@@ -12,17 +12,17 @@ import math
 from typing import Annotated, Literal
 
 import torch
-from pydantic import BeforeValidator, Field, NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim import seeds
 from raysim.config.section import Section
+from raysim.config.values import ClientId, NonNegative
 from raysim.data.dataset import Split
 from raysim.models.layout import Layout
 
-ClientId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 Whom = Annotated[
-    Annotated[float, Field(gt=0, le=1)] | Annotated[tuple[ClientId, ...], Field(min_length=1)],
+    Annotated[float, Field(gt=0, le=1)] | Annotated[tuple[ClientId, ...], Field(min_length=1, max_length=100_000)],
     Field(description="Fraction of the training clients, drawn once by the seed, or their ids."),
 ]
 
@@ -32,7 +32,7 @@ class Scale(Section):
 
     name: Literal["scale"] = "scale"
     clients: Whom
-    factor: float = Field(description="Factor of the update.")
+    factor: float = Field(ge=-1e300, le=1e300, description="Factor of the update.")
 
 
 class SignFlip(Section):
@@ -47,7 +47,7 @@ class Noise(Section):
 
     name: Literal["noise"] = "noise"
     clients: Whom
-    std: NonNegativeFloat = Field(description="Standard deviation of the noise on every coordinate.")
+    std: NonNegative = Field(description="Standard deviation of the noise on every coordinate.")
 
 
 class LabelFlip(Section):

@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from raysim import seeds
-from raysim.config.own import Constant, OwnObjective, OwnPart
+from raysim.config.own import OwnObjective, OwnPart
 from raysim.config.part import Choice, Packaged
 from raysim.config.section import Section
+from raysim.config.values import Constant
 from raysim.models.model import Model, Weights
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from raysim.client.augmentations.augment import Augmentation
 from raysim.client.corrections.make import CorrectionSection
@@ -19,6 +19,7 @@ from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.transform import TransformSections
 from raysim.client.work import Amount, Change, drawn
 from raysim.config.section import Section, with_default_name
+from raysim.config.values import Factor, Name, Positive, Steps
 from raysim.seeds import Int64s
 
 
@@ -40,15 +41,17 @@ class ClientSection(Section):
     lr_decay: float = Field(
         1.0, gt=0, le=1, description="Factor by which the client learning rate is multiplied after every round."
     )
-    batch_size: PositiveInt | Literal["full"] = Field(
+    batch_size: Steps | Literal["full"] = Field(
         20, description='Examples of a local step; "full": all of the client\'s.'
     )
     epochs: Amount | None = Field(
         None, description="Passes over the client's examples. Absent, without `local_steps`: 1."
     )
     local_steps: Amount | None = Field(None, description="Number of local steps, in place of epochs.")
-    max_local_steps: PositiveInt | None = Field(None, description="Local steps of a client at most. Absent: no bound.")
-    schedule: tuple[Change, ...] = Field((), description="Other epochs or local steps from given rounds on.")
+    max_local_steps: Steps | None = Field(None, description="Local steps of a client at most. Absent: no bound.")
+    schedule: tuple[Change, ...] = Field(
+        (), max_length=1_000, description="Other epochs or local steps from given rounds on."
+    )
     shuffle: bool = Field(True, description="Examples come in a new order in every epoch; otherwise as stored.")
     fill_last_batch: bool = Field(
         False, description="Fill an epoch's last, short batch with some of its examples drawn again."
@@ -59,7 +62,7 @@ class ClientSection(Section):
             "Leave out an epoch's last, short batch. A client with fewer examples than a batch keeps its only one."
         ),
     )
-    max_grad_norm: PositiveFloat | None = Field(
+    max_grad_norm: Positive | None = Field(
         None, description="Norm to which the whole gradient is clipped. Absent: no clipping."
     )
     mid_round_dropout: float = Field(
@@ -144,9 +147,9 @@ class ClientSection(Section):
 class FineTuning(Section):
     """Local steps with the clients' optimizer and batches, and without a correction."""
 
-    steps: PositiveInt = Field(description="Number of local steps.")
-    lr: NonNegativeFloat | None = Field(None, description="Learning rate. Absent: the clients' of the round.")
-    split: str = Field("test", description="Split on which clients are scored, each on its examples there.")
+    steps: Steps = Field(description="Number of local steps.")
+    lr: Factor | None = Field(None, description="Learning rate. Absent: the clients' of the round.")
+    split: Name = Field("test", description="Split on which clients are scored, each on its examples there.")
 
 
 def fine_tuned(client: ClientSection, tuning: FineTuning) -> ClientSection:

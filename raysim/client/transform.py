@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import torch
-from pydantic import BeforeValidator, SerializerFunctionWrapHandler, WrapSerializer
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, WrapSerializer
 from torch import Tensor
 
 from raysim.config.own import OwnTransform
@@ -70,7 +70,10 @@ def _one_or_list(value: object, dump: SerializerFunctionWrapHandler) -> object:
 
 
 TransformSections = Annotated[
-    tuple[TransformSection, ...], BeforeValidator(_listed), WrapSerializer(_one_or_list, return_type=Any)
+    tuple[TransformSection, ...],
+    Field(max_length=100),
+    BeforeValidator(_listed),
+    WrapSerializer(_one_or_list, return_type=Any),
 ]
 """One table, or a list of them."""
 

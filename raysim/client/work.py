@@ -16,18 +16,19 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from raysim import seeds
 from raysim.config.section import Section
+from raysim.config.values import Count, Steps
 from raysim.seeds import Int64s
 
 
 class Between(Section):
     """A whole number drawn uniformly between two bounds."""
 
-    low: PositiveInt = Field(description="Smallest value.")
-    high: PositiveInt = Field(description="Largest value.")
+    low: Steps = Field(description="Smallest value.")
+    high: Steps = Field(description="Largest value.")
     per: Literal["round", "run"] = Field("round", description='Drawn anew in each "round", or once for the "run".')
 
     @model_validator(mode="after")
@@ -37,14 +38,14 @@ class Between(Section):
         return self
 
 
-Amount = PositiveInt | Between
+Amount = Steps | Between
 """Epochs or local steps of a client."""
 
 
 class Change(Section):
     """Other `epochs` or `local_steps` from a round on."""
 
-    round: PositiveInt = Field(description="Number of finished rounds after which it applies.")
+    round: Count = Field(description="Number of finished rounds after which it applies.")
     epochs: Amount | None = Field(None, description="Passes over a client's examples.")
     local_steps: Amount | None = Field(None, description="Number of local steps, in place of epochs.")
 

@@ -15,22 +15,23 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, PositiveFloat
+from pydantic import Field
 
 from raysim import seeds
 from raysim.cohort import uniform
 from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
 from raysim.config.section import Section
+from raysim.config.values import Positive
 from raysim.seeds import Int64s
 
-Share = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(ge=1e-6, le=1)]
 
 
 class Availability(Section):
     """Clients are available in a diurnal window."""
 
     name: Literal["availability"] = "availability"
-    day: PositiveFloat = Field(24.0, description="Rounds of a day.")
+    day: Positive = Field(24.0, description="Rounds of a day.")
     open: Share = Field(0.5, description="Share of a day in which a client's window is open.")
     spread: Share = Field(1.0, description="Share of a day over which the clients' phases are spread.")
 

@@ -22,7 +22,7 @@ class Bernoulli(Section):
 
     name: Literal["bernoulli"] = "bernoulli"
     probability: float = Field(
-        gt=0, le=1, description="Probability of each client in each round, in place of `cohort.size`."
+        ge=1e-12, le=1, description="Probability of each client in each round, in place of `cohort.size`."
     )
 
 

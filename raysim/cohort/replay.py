@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, Field, NonNegativeInt, model_validator
+from pydantic import Field, model_validator
 
 from raysim.cohort.adafl import AdaFl
 from raysim.cohort.availability import Availability
@@ -14,25 +14,23 @@ from raysim.cohort.md import Md
 from raysim.cohort.sampler import CohortAt, Positions, Sampler, State
 from raysim.cohort.uniform import UniformSampler
 from raysim.config.section import Section
+from raysim.config.values import ClientId, Whole
 from raysim.errors import ExperimentError
-
-ClientId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
-"""Client ids are strings; a file may write them as integers."""
 
 OtherSampler = Annotated[UniformSampler | Md | AdaFl | Bernoulli | Availability, Field(discriminator="name")]
 """The samplers for the rounds without a list."""
 
-Cohort = Annotated[tuple[ClientId, ...], Field(min_length=1)]
+Cohort = Annotated[tuple[ClientId, ...], Field(min_length=1, max_length=100_000)]
 
 
 class Replay(Section):
     """Cohorts from a list, by `cohorts` or `rounds`."""
 
     name: Literal["replay"] = "replay"
-    cohorts: Annotated[tuple[Cohort, ...], Field(min_length=1)] | None = Field(
+    cohorts: Annotated[tuple[Cohort, ...], Field(min_length=1, max_length=100_000)] | None = Field(
         None, description="Client ids of every round, a list each; their lengths are the cohort sizes."
     )
-    rounds: Annotated[dict[NonNegativeInt, Cohort], Field(min_length=1)] | None = Field(
+    rounds: Annotated[dict[Whole, Cohort], Field(min_length=1, max_length=100_000)] | None = Field(
         None, description="Client ids of some rounds, by the round's index."
     )
     over: OtherSampler | None = Field(None, description="Sampler of all other rounds. Absent: uniform.")

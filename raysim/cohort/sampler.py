@@ -19,7 +19,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from raysim import seeds
-from raysim.config.own import Constant
+from raysim.config.values import Constant
 from raysim.data.split import Split
 from raysim.seeds import Int64s
 

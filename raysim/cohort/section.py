@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from raysim.cohort import adafl, availability, bernoulli, md, own, replay, uniform
 from raysim.cohort.cohorts import Cohorts
@@ -13,6 +13,7 @@ from raysim.cohort.sampler import Clients, CohortAt, Sampler
 from raysim.config.own import OwnPart, OwnSampler
 from raysim.config.part import Choice, Packaged
 from raysim.config.section import Section
+from raysim.config.values import Count, Seed
 from raysim.data.dataset import Split
 from raysim.errors import ExperimentError
 
@@ -50,9 +51,9 @@ SAMPLERS: Choice[Sampler] = Choice(
 class CohortGrowth(Section):
     """The cohort size is multiplied at regular intervals of rounds."""
 
-    every: PositiveInt = Field(description="Rounds after which the size grows.")
-    factor: float = Field(2.0, ge=1, description="Factor by which it grows.")
-    max: PositiveInt | None = Field(None, description="Largest size. Absent: all clients.")
+    every: Count = Field(description="Rounds after which the size grows.")
+    factor: float = Field(2.0, ge=1, le=1e6, description="Factor by which it grows.")
+    max: Count | None = Field(None, description="Largest size. Absent: all clients.")
 
 
 def grown(section: CohortGrowth | None, initial: int, population: int, t: int) -> int:
@@ -76,10 +77,10 @@ def grown(section: CohortGrowth | None, initial: int, population: int, t: int) -
 class CohortSection(Section):
     """Which clients take part in a round."""
 
-    size: PositiveInt | None = Field(
+    size: Count | None = Field(
         None, description="Clients per round, M. Absent where the sampler sets it (replay, bernoulli)."
     )
-    seed: int | None = Field(None, description="Seed of the sampling. Absent: the experiment's.")
+    seed: Seed | None = Field(None, description="Seed of the sampling. Absent: the experiment's.")
     sampler: SamplerSection = Field(uniform.UniformSampler(), description="How clients are drawn.")
     growth: CohortGrowth | None = Field(None, description="Growth of the size over the rounds. Absent: it is constant.")
 

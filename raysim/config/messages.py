@@ -10,6 +10,9 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from raysim.config.plain import LONGEST_KEY, MOST_SAID, shown
+from raysim.config.values import written
+
 SAID = "said"
 """The kind of errors whose `text` is a complete sentence that names the key."""
 
@@ -34,19 +37,23 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         elif kind == "union_tag_invalid":
             tag, tags = details["ctx"]["tag"], details["ctx"]["expected_tags"]
             allowed = [known.strip(" '") for known in tags.split(",")]
-            sentences[f"{key}.name must be one of {', '.join(allowed)}, but got {tag!r}{nearest(tag, allowed)}"] = None
+            sentences[
+                f"{key}.name must be one of {', '.join(allowed)}, but got {shown(tag)}{nearest(tag, allowed)}"
+            ] = None
         elif kind == SAID:
             sentences[details["ctx"]["text"]] = None
         elif kind == "value_error":
             sentences[f"{key}: {details['ctx']['error']}" if key else str(details["ctx"]["error"])] = None
         else:
             # A key that takes several types fails once for each: one sentence lists them all.
-            wanted.setdefault((key, repr(given)), []).append(_wanted(details))
+            wanted.setdefault((key, shown(given)), []).append(_wanted(details))
     for (key, given), kinds in wanted.items():
         if any(other.startswith((f"{key}.", f"{key}[")) for other in named):
             continue  # an error inside the table is more exact
         sentences[f"{key} must be {' or '.join(dict.fromkeys(kinds))}, but got {given}"] = None
-    return "; ".join(sentences)
+    said = list(sentences)
+    more = [f"and {len(said) - MOST_SAID} more"] if len(said) > MOST_SAID else []
+    return "; ".join([*said[:MOST_SAID], *more])
 
 
 _NAMES = {
@@ -60,6 +67,13 @@ _NAMES = {
     "dict": "a table",
 }
 
+_BOUNDS = {
+    "greater_than": ("greater than", "gt"),
+    "greater_than_equal": ("greater than or equal to", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("less than or equal to", "le"),
+}
+
 
 def _wanted(details: Any) -> str:
     kind = details["type"]
@@ -70,6 +84,13 @@ def _wanted(details: Any) -> str:
         return f"a string like {details['ctx']['pattern']}"
     if kind == "too_short":
         return f"a list of at least {details['ctx']['min_length']}"
+    if kind in _BOUNDS:
+        words, name = _BOUNDS[kind]
+        return f"{words} {written(details['ctx'][name])}"
+    if kind in ("string_too_long", "too_long"):
+        what = "a text" if kind == "string_too_long" else "a list"
+        units = "characters" if kind == "string_too_long" else "entries"
+        return f"{what} of at most {written(details['ctx']['max_length'])} {units}"
     text: str = details["msg"]
     return text.removeprefix("Input should be ")
 
@@ -80,7 +101,7 @@ def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:
     known = list(_keys(section)) if section else []
     chosen = section.model_fields["name"].default if section and parents and "name" in section.model_fields else None
     whose = f" with name = {chosen!r}" if isinstance(chosen, str) else ""
-    return f"unknown key {'.'.join(path)!r}: {table}{whose} takes {', '.join(known)}{nearest(key, known)}"
+    return f"unknown key {shown('.'.join(path))}: {table}{whose} takes {', '.join(known)}{nearest(key, known)}"
 
 
 def _described(key: str, section: type[BaseModel] | None) -> str:
@@ -91,7 +112,8 @@ def _described(key: str, section: type[BaseModel] | None) -> str:
 
 def nearest(given: object, known: list[str]) -> str:
     """Return a hint with the nearest known name, if one is near."""
-    match = difflib.get_close_matches(str(given), known, n=1)
+    # Its cost is quadratic.
+    match = difflib.get_close_matches(str(given)[:LONGEST_KEY], known, n=1)
     return f" (did you mean {match[0]!r}?)" if match else ""
 
 
@@ -113,7 +135,7 @@ def _resolve(
             section = tagged[0]
             continue
         if isinstance(element, int):
-            path[-1] += f"[{element}]"
+            path[-1:] = [f"{''.join(path[-1:])}[{element}]"]
             continue
         record = members[0] if members else None
         keys = _keys(record) if record else {}

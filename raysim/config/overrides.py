@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tomlkit
 
+from raysim.config import toml
+from raysim.config.plain import plain, shown
 from raysim.errors import ExperimentError
 
 
@@ -26,7 +26,7 @@ def apply(
     >>> apply(table, {"server.optimizer.name": "sgd"}, [])
     {'server': {'optimizer': {'name': 'sgd'}}}
     """
-    result = copy.deepcopy(dict(table))
+    result: dict[str, Any] = plain(table)
     for dotted in removals:
         _remove(result, dotted)
     given = (
@@ -46,8 +46,8 @@ def parse_value(text: str) -> Any:
     ([1, 2.5], True, 'auto')
     """
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
+        return toml.loads(f"value = {text}")["value"]
+    except toml.TomlError:
         return text
 
 
@@ -56,7 +56,7 @@ def _parsed(change: str) -> tuple[str, Any]:
     dotted, equals, text = change.partition("=")
     keys = [key.strip() for key in dotted.split(".")]
     if not equals or not all(keys):
-        raise ExperimentError(f"A change has the form key.key=value, but got {change!r}.")
+        raise ExperimentError(f"A change has the form key.key=value, but got {shown(change)}.")
     return ".".join(keys), parse_value(text.strip())
 
 
@@ -71,7 +71,8 @@ def _set(table: dict[str, Any], dotted: str, value: Any) -> None:
     for depth, key in enumerate(path, start=1):
         inner = inner.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise ExperimentError(f"{dotted!r} goes through {'.'.join(path[:depth])}, which is a value, not a table.")
+            through = shown(".".join(path[:depth]))[1:-1]
+            raise ExperimentError(f"{shown(dotted)} goes through {through}, which is a value, not a table.")
     if last == "name" and path and inner.get("name") != value:
         # Another choice does not have the keys of the replaced one.
         inner.clear()
@@ -84,7 +85,7 @@ def _remove(table: dict[str, Any], dotted: str) -> None:
     for key in path:
         inner = inner.get(key) if isinstance(inner, dict) else None
     if not isinstance(inner, dict) or last not in inner:
-        raise ExperimentError(f"There is no key {dotted!r} to remove.")
+        raise ExperimentError(f"There is no key {shown(dotted)} to remove.")
     del inner[last]
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from raysim.config.section import Section
-
-Constant = bool | int | float | str
+from raysim.config.values import Constant, Factor, Name
 
 
 class OwnPart(Section):
@@ -23,8 +22,8 @@ class OwnPart(Section):
     """The keyword by which a script passes it."""
 
     name: Literal["own"] = "own"
-    label: str = Field("own", description="Name in reports, which tells it from another.")
-    constants: dict[str, Constant] = Field(default_factory=dict, description="Its constants, by name.")
+    label: Name = Field("own", description="Name in reports, which tells it from another.")
+    constants: dict[Name, Constant] = Field(default_factory=dict, max_length=100, description="Its constants, by name.")
 
     _passed: Any = PrivateAttr(None)
 
@@ -79,8 +78,8 @@ class OwnClientOptimizer(OwnPart):
 
     KEYWORD = "client_optimizer"
 
-    lr: NonNegativeFloat = Field(0.1, description="Learning rate of the first round.")
-    weight_decay: NonNegativeFloat = Field(0.0, description="Factor of the weights that are added to the gradient.")
+    lr: Factor = Field(0.1, description="Learning rate of the first round.")
+    weight_decay: Factor = Field(0.0, description="Factor of the weights that are added to the gradient.")
 
 
 class OwnTransform(OwnPart):
@@ -112,9 +111,7 @@ class OwnServerOptimizer(OwnPart):
 
     KEYWORD = "server_optimizer"
 
-    lr: NonNegativeFloat = Field(
-        1.0, description="Server learning rate; scaled and scheduled, it arrives with each descent."
-    )
+    lr: Factor = Field(1.0, description="Server learning rate; scaled and scheduled, it arrives with each descent.")
 
 
 class OwnMetric(OwnPart):
@@ -122,6 +119,6 @@ class OwnMetric(OwnPart):
 
     KEYWORD = "metrics"
 
-    constants: dict[str, Constant] = Field(
+    constants: dict[Name, Constant] = Field(
         default_factory=dict, max_length=0, description="None: a script's metric is passed as it is."
     )

@@ -1,4 +1,4 @@
-"""Defines the base of every configuration record: frozen, strict about keys, with clear errors.
+"""Defines the base of every configuration record: frozen, strict about keys and types, with clear errors.
 
 A concept's configuration stands beside its code (`server/optimizers/sgd.py` holds both the equation and `Sgd`); the
 experiment only composes. Each default is therefore written once.
@@ -9,16 +9,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema
 
 from raysim.config import messages
+from raysim.config.plain import LONGEST_TEXT, plain
 from raysim.errors import ExperimentError
+
+_SCALARS = ("int", "float", "bool", "str")
+
+
+def _make_strict(schema: Any) -> None:
+    """Mark the scalars within a schema as strict, but for keys of tables: a file has these as texts."""
+    if isinstance(schema, dict):
+        if schema.get("type") in _SCALARS:
+            schema["strict"] = True
+        for key, inner in schema.items():
+            if key not in ("keys_schema", "metadata", "default", "serialization"):
+                _make_strict(inner)
+    elif isinstance(schema, list | tuple):
+        for inner in schema:
+            _make_strict(inner)
 
 
 class Section(BaseModel):
-    """A table of the experiment. Unknown keys are errors; values cannot change after validation."""
+    """A table of the experiment. Unknown keys are errors; values cannot change after validation.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+    `true` is no number and "5" no integer; an integer is a number.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False, str_max_length=LONGEST_TEXT
+    )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema with strict scalars; lists stay lax, because a file has no tuples."""
+        schema = handler(source)
+        _make_strict(schema)
+        return schema
 
     @classmethod
     def checked(cls, given: Any, at: str = "", **kwargs: Any) -> Self:
@@ -33,7 +62,7 @@ class Section(BaseModel):
             ExperimentError: names every wrong key, its value and the allowed values.
         """
         try:
-            return super().model_validate(given, **kwargs)
+            return super().model_validate(plain(given, at), **kwargs)
         except ValidationError as error:
             raise ExperimentError(messages.message(error, cls, at)) from None
 

@@ -11,6 +11,9 @@ from pydantic import Field as Key
 from raysim.errors import ExperimentError
 from raysim.seeds import Int64s, key, permutation
 
+MOST_LISTED = 100_000_000
+"""Clients that a process lists at most: eight bytes for each are 0.8 GB."""
+
 Share = Annotated[float, Key(ge=0, lt=1)]
 ExamplesShare = Annotated[
     Share, Key(description="Share of each client's training examples that become its validation examples.")
@@ -56,6 +59,11 @@ def check_holdout(num_clients: int, clients: float, examples: float) -> None:
         raise ExperimentError(
             f"holdout (clients) and holdout_examples cannot both be set, but are {clients} and {examples}: "
             "there is one validation split"
+        )
+    if clients and num_clients > MOST_LISTED:
+        raise ExperimentError(
+            f"data.holdout lists every client, and at most {MOST_LISTED:,} can be listed, but data.clients = "
+            f"{num_clients:,}: lower it, or take data.holdout_examples"
         )
     if clients and not 0 < _rounded(clients, num_clients) < num_clients:
         raise ExperimentError(

@@ -9,6 +9,7 @@ from pydantic import Field as Key
 from pydantic import model_validator
 
 from raysim.config.section import Section
+from raysim.config.values import Count, Seed
 from raysim.data.dealing import deal_test
 from raysim.data.holdout import ClientsShare, ExamplesShare, Holdout, check_holdout, hold_out_examples
 from raysim.data.partitions.iid import Iid
@@ -23,7 +24,7 @@ Assignment = dict[str, list[tuple[str, Int64s]]]
 class Partitioned(Section):
     """Keys of every source without natural clients."""
 
-    clients: int = Key(ge=1, description='Number of clients, validation clients included; their ids are "0", "1", ...')
+    clients: Count = Key(description='Number of clients, validation clients included; their ids are "0", "1", ...')
     partition: Partition = Key(Iid(), description="How training examples are divided among the clients.")
     mix: float = Key(
         0.0, ge=0, le=1, description="From 0 (the partition) to 1 (its sizes, with examples drawn at random)."
@@ -37,7 +38,7 @@ class Partitioned(Section):
             'examples of it, before anything is held out; "pooled": one client named "test" has them all.'
         ),
     )
-    seed: int | None = Key(None, description="Seed of every draw above. Absent: the experiment's.")
+    seed: Seed | None = Key(None, description="Seed of every draw above. Absent: the experiment's.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -11,6 +11,7 @@ from pydantic import Field as Key
 from pydantic import model_validator
 
 from raysim.config.section import Section
+from raysim.config.values import Count, Seed
 from raysim.data.dealing import deal_test
 from raysim.data.holdout import ClientsShare, ExamplesShare, Holdout, check_holdout, hold_out_examples
 from raysim.data.partitions.natural import Natural
@@ -31,17 +32,16 @@ class Populated(Section):
             "examples in memory and divides those."
         ),
     )
-    clients: int | None = Key(
+    clients: Count | None = Key(
         None,
-        ge=1,
         description=(
             "Natural: training clients at most, drawn by the seed before `min_examples` leaves any out; absent: "
             "all. Otherwise their number, which is required. Validation clients are included."
         ),
     )
-    min_examples: int = Key(1, ge=1, description="Training clients with fewer examples are left out, from every split.")
-    max_examples: int | None = Key(
-        None, ge=1, description="A training client keeps this many of its first examples. Absent: all."
+    min_examples: Count = Key(1, description="Training clients with fewer examples are left out, from every split.")
+    max_examples: Count | None = Key(
+        None, description="A training client keeps this many of its first examples. Absent: all."
     )
     mix: float = Key(
         0.0,
@@ -59,7 +59,7 @@ class Populated(Section):
             "all."
         ),
     )
-    seed: int | None = Key(None, description="Seed of every draw above. Absent: the experiment's.")
+    seed: Seed | None = Key(None, description="Seed of every draw above. Absent: the experiment's.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

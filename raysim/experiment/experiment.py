@@ -4,42 +4,37 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_validator
 
 from raysim.client.adversary import Adversary
 from raysim.client.section import ClientSection, FineTuning
 from raysim.client.trainers.choose import Precision, TrainerName
 from raysim.cohort.section import CohortSection
-from raysim.config import messages, overrides
+from raysim.config import messages, overrides, toml
 from raysim.config.own import OwnMetric
 from raysim.config.part import Packaged
+from raysim.config.plain import plain, shown
 from raysim.config.section import Section
+from raysim.config.values import Count, Name, Seed
 from raysim.data.section import FORMS, AnyData, Data, paths
 from raysim.errors import ExperimentError
 from raysim.experiment import compatibility, metric_columns
 from raysim.models.section import ModelSection
 from raysim.server.section import ServerSection
-from raysim.storage.reading import MOST_BYTES, checked_object, why
+from raysim.storage.reading import MOST_BYTES, why
 from raysim.systems.section import SystemsSection
 
 SOURCE_CLIENTS = 100
 """Number of clients of a source without natural clients, if it is prepared by its name."""
 
 Percentile = Annotated[float, Field(ge=0, le=100)]
-RunName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+Share = Annotated[float, Field(ge=1e-4, le=1e4)]
+"""Of a processor or a card: Ray counts them in ten-thousandths."""
 
 
 MetricSection = Annotated[OwnMetric, Packaged("metric", "evaluation.metrics")]
@@ -52,23 +47,26 @@ def _listed(given: Any) -> Any:
 class EvaluationSection(Section):
     """When and where the model is scored."""
 
-    every: PositiveInt = Field(10, description="Rounds between evaluations; the last round is always evaluated.")
-    split: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+    every: Count = Field(10, description="Rounds between evaluations; the last round is always evaluated.")
+    split: Name | Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)] | None = Field(
         None, description='One split or several; "train" is the training clients. Absent: "test", if the data have it.'
     )
-    clients: PositiveInt | Literal["all"] = Field(
+    clients: Count | Literal["all"] = Field(
         10_000, description='Clients scored per split at most, a sample drawn by the seed; or "all".'
     )
     percentiles: tuple[Percentile, ...] = Field(
         (5, 25, 50, 75, 95),
         min_length=1,
+        max_length=101,
         description="Percentiles of the clients' accuracies that are recorded, from 0 to 100.",
     )
     fine_tuning: FineTuning | None = Field(
         None, description="Also scores clients before and after local steps on their training examples. Absent: off."
     )
     metrics: Annotated[tuple[MetricSection, ...], BeforeValidator(_listed)] = Field(
-        (), description="Metrics beside loss and accuracy: names or tables, of installed packages or a script."
+        (),
+        max_length=100,
+        description="Metrics beside loss and accuracy: names or tables, of installed packages or a script.",
     )
 
     @model_validator(mode="after")
@@ -89,16 +87,16 @@ class EngineSection(Section):
             return {"trainer" if key == "form" else key: value for key, value in given.items()}
         return given
 
-    workers: NonNegativeInt | Literal["auto"] = Field(
+    workers: Annotated[int, Field(ge=0, le=100_000)] | Literal["auto"] = Field(
         "auto",
         description='Worker processes; 0: in-process, without Ray; "auto": as many as Ray\'s cores or cards allow.',
     )
-    cpus_per_worker: PositiveFloat = Field(1, description="CPU cores that a worker reserves in Ray.")
-    gpus_per_worker: Annotated[float, Field(ge=0)] | Literal["auto"] = Field(
+    cpus_per_worker: Share = Field(1, description="CPU cores that a worker reserves in Ray.")
+    gpus_per_worker: Annotated[float, Field(ge=0, le=1e4)] | Literal["auto"] = Field(
         "auto", description='Cards that a worker reserves in Ray; "auto": an equal share of those that Ray has.'
     )
     threads: int = Field(1, ge=1, le=1024, description="Intra-op threads of a worker.")
-    chunk_size: PositiveInt | Literal["auto"] = Field(
+    chunk_size: Count | Literal["auto"] = Field(
         "auto", description='Clients trained and retried together; "auto": chunks of about equal cost.'
     )
     trainer: TrainerName | Literal["auto"] = Field(
@@ -134,8 +132,8 @@ class EngineSection(Section):
 class CheckpointSection(Section):
     """Files of the server's state, from which a run resumes."""
 
-    every: PositiveInt = Field(50, description="Rounds between checkpoints; the last round always has one.")
-    keep: PositiveInt = Field(2, description="Number of newest checkpoints that are kept.")
+    every: Count = Field(50, description="Rounds between checkpoints; the last round always has one.")
+    keep: Count = Field(2, description="Number of newest checkpoints that are kept.")
 
 
 Varied = Literal["data", "model", "cohort"]
@@ -144,9 +142,10 @@ Varied = Literal["data", "model", "cohort"]
 class TrialsSection(Section):
     """Several seeds of the experiment, and what varies with them."""
 
-    count: PositiveInt = Field(1, description="Number of trials; trial i has the seed `seed` + i.")
+    count: int = Field(1, ge=1, le=1_000, description="Number of trials; trial i has the seed `seed` + i.")
     vary: tuple[Varied, ...] = Field(
         get_args(Varied),
+        max_length=len(get_args(Varied)),
         description=(
             'What varies with the seed: "data" is how data are generated and divided, "model" the initial weights, '
             "\"cohort\" the sampling; what is left out keeps the first trial's seed. Clients' draws (batches, "
@@ -167,8 +166,10 @@ class Experiment(Section):
     """Everything that determines a run."""
 
     name: RunName = Field("run", description="Name of the run's folder, runs/<name>.")
-    seed: int = Field(0, description="Seed of the run; every random draw is addressed by it.")
-    rounds: PositiveInt = Field(100, description="Number of rounds: a cohort, its local training, a server step.")
+    seed: Seed = Field(0, description="Seed of the run; every random draw is addressed by it.")
+    rounds: int = Field(
+        100, ge=1, le=10**7, description="Number of rounds: a cohort, its local training, a server step."
+    )
     trials: Trials = Field(
         TrialsSection(), description="Number of seeds and what varies with them; `trials = 5` sets the number."
     )
@@ -190,7 +191,7 @@ class Experiment(Section):
     engine: EngineSection = Field(EngineSection(), description="How the work is computed: workers, chunks, precision.")
     checkpoint: CheckpointSection = Field(CheckpointSection(), description="When the server's state is saved.")
     tuning: dict[str, Any] | None = Field(
-        None, description="Hyper-parameter search of `raysim tune`; a run ignores it."
+        None, max_length=100, description="Hyper-parameter search of `raysim tune`; a run ignores it."
     )
 
     @model_validator(mode="wrap")
@@ -289,14 +290,20 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
         with open(path, "rb") as file:
             written = file.read(MOST_BYTES + 1)
         if len(written) > MOST_BYTES:
-            raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
-        table = checked_object(tomllib.loads(written.decode("utf-8")))
+            raise ExperimentError(f"{path} is not valid TOML: it has more than {MOST_BYTES:,} bytes")
+        table = toml.loads(written.decode("utf-8"))
     except FileNotFoundError:
         raise ExperimentError(f"There is no experiment file {path}.") from None
-    except OSError as error:
-        raise ExperimentError(f"{path} cannot be read: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
+    except (toml.TomlError, UnicodeDecodeError) as error:
         raise ExperimentError(f"{path} is not valid TOML: {why(error)}") from None
+    except OSError as error:
+        raise ExperimentError(f"{shown(str(path))} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise ExperimentError(f"{shown(str(path))} cannot be read: {error}") from None
+    try:
+        table = plain(table)
+    except ExperimentError as error:
+        raise ExperimentError(f"{path}: {error}") from None
     changed: Mapping[str, Any] = overrides.apply(table, set, unset)
     try:
         return Experiment.model_validate(changed)

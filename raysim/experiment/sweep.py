@@ -8,19 +8,29 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from raysim.config import overrides
+from raysim.config import overrides, toml
+from raysim.config.plain import plain as plain_values
+from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.experiment.experiment import Experiment
 
 Sweep = Mapping[str, Sequence[Any]]
 """Dotted key -> its values: {"cohort.size": [10, 50], "client.optimizer.lr": [0.1, 0.3]}."""
+
+LONGEST_WORD = 60
+"""Characters of a value in a folder's name."""
+
+LONGEST_FOLDER = 200
+"""Characters of a folder's name: file systems take 255 bytes."""
+
+MOST_POINTS = 10_000
 
 _AS_WRITTEN = re.compile(r"[A-Za-z0-9._+-]+")
 
@@ -47,7 +57,7 @@ def parse(texts: Iterable[str]) -> dict[str, list[Any]]:
         key, equals, values = text.partition("=")
         key = key.strip()
         if not equals or not key or not values.strip():
-            raise ExperimentError(f"A sweep has the form key.key=value,value, but got {text!r}.")
+            raise ExperimentError(f"A sweep has the form key.key=value,value, but got {shown(text)}.")
         if key in found:
             raise ExperimentError(f"A key is swept once, but {key} comes twice: write its values behind one another.")
         found[key] = _values(values)
@@ -77,11 +87,14 @@ def points(experiment: Experiment, sweep: Sweep) -> tuple[ExperimentPoint, ...]:
         ExperimentError: no key, a key without values or with a value twice, or a combination that is no valid
             experiment.
     """
+    sweep = plain_values(sweep)
     if not sweep:
         raise ExperimentError("A sweep needs a key and its values, but got none.")
+    if (num := math.prod(len(values) for values in sweep.values())) > MOST_POINTS:
+        raise ExperimentError(f"A sweep has at most {MOST_POINTS:,} combinations of values, but this one has {num:,}.")
     for key, values in sweep.items():
         if not values or any(value in values[:place] for place, value in enumerate(values)):
-            raise ExperimentError(f"A sweep needs values, each once, but {key} has {list(values)!r}.")
+            raise ExperimentError(f"A sweep needs values, each once, but {key} has {shown(values)}.")
         if key in ("name", "trials"):
             raise ExperimentError(f"{key} cannot be swept: every point has that of the experiment.")
     experiment.check_constants(sweep)
@@ -99,8 +112,8 @@ def label(value: Any, place: int) -> str:
     """
     if isinstance(value, Mapping):
         value = value.get("name", "")
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if _AS_WRITTEN.fullmatch(text) else f"value-{place}"
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= LONGEST_WORD and _AS_WRITTEN.fullmatch(text) else f"value-{place}"
 
 
 def labels(values: Sequence[Any]) -> list[str]:
@@ -112,6 +125,11 @@ def labels(values: Sequence[Any]) -> list[str]:
 def _point(experiment: Experiment, values: dict[str, Any], sweep: Sweep) -> ExperimentPoint:
     words = {key: labels(sweep[key])[list(sweep[key]).index(value)] for key, value in values.items()}
     folder = ",".join(f"{key}={word}" for key, word in words.items())
+    if len(folder) > LONGEST_FOLDER:
+        raise ExperimentError(
+            f"A point's folder is named by its keys and values, in at most {LONGEST_FOLDER} characters, but "
+            f"{shown(folder)} has {len(folder)}: sweep fewer keys at once."
+        )
     try:
         return ExperimentPoint(values, folder, experiment.changed(values))
     except ExperimentError as error:
@@ -120,7 +138,7 @@ def _point(experiment: Experiment, values: dict[str, Any], sweep: Sweep) -> Expe
 
 def _values(text: str) -> list[Any]:
     try:
-        values: list[Any] = tomllib.loads(f"values = [{text}]")["values"]
-    except (ValueError, RecursionError):
+        values: list[Any] = toml.loads(f"values = [{text}]")["values"]
+    except toml.TomlError:
         return [overrides.parse_value(part.strip()) for part in text.split(",")]
     return values

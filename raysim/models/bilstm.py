@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 
+from raysim.config.values import Width
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 
@@ -21,11 +22,11 @@ class Bilstm(ModelChoice):
     """
 
     name: Literal["bilstm"] = "bilstm"
-    vocabulary: PositiveInt | Literal["auto"] = Field(
+    vocabulary: Width | Literal["auto"] = Field(
         "auto", description='Number of tokens, padding and unknown included; "auto": `data.tokens.vocabulary` + 2.'
     )
-    embedding: PositiveInt = Field(300, description="Width of a word's embedding.")
-    hidden: PositiveInt = Field(300, description="Units of each LSTM.")
+    embedding: Width = Field(300, description="Width of a word's embedding.")
+    hidden: Width = Field(300, description="Units of each LSTM.")
 
 
 class BilstmModule(nn.Module):

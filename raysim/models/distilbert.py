@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from raysim.config.values import FilePath
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 
@@ -19,7 +20,7 @@ class Distilbert(ModelChoice):
     """
 
     name: Literal["distilbert"] = "distilbert"
-    path: str = Field(
+    path: FilePath = Field(
         description=(
             "Folder with config.json and the weights, as transformers saves them, the same on every machine; "
             "nothing is downloaded."

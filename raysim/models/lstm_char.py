@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import nn
 
+from raysim.config.values import Depth, Width
 from raysim.errors import ModelError
 from raysim.models import keras
 from raysim.models.lstm import Lstm
@@ -30,9 +31,9 @@ class LstmChar(ModelChoice):
     """
 
     name: Literal["lstm_char"] = "lstm_char"
-    embedding: PositiveInt = Field(8, description="Width of a character's embedding.")
-    hidden: PositiveInt = Field(256, description="Units of an LSTM layer.")
-    layers: PositiveInt = Field(2, description="Number of LSTM layers.")
+    embedding: Width = Field(8, description="Width of a character's embedding.")
+    hidden: Width = Field(256, description="Units of an LSTM layer.")
+    layers: Depth = Field(2, description="Number of LSTM layers.")
     initial: Literal["torch", "keras"] = Field(
         "torch",
         description=(

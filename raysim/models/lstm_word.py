@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import nn
 
+from raysim.config.values import Depth, Width
 from raysim.errors import ModelError
 from raysim.models import keras
 from raysim.models.lstm import Lstm
@@ -26,9 +27,9 @@ class LstmWord(ModelChoice):
     """
 
     name: Literal["lstm_word"] = "lstm_word"
-    embedding: PositiveInt = Field(96, description="Width of a word's embedding.")
-    hidden: PositiveInt = Field(670, description="Units of an LSTM layer.")
-    layers: PositiveInt = Field(1, description="Number of layers, each an LSTM and its linear layer.")
+    embedding: Width = Field(96, description="Width of a word's embedding.")
+    hidden: Width = Field(670, description="Units of an LSTM layer.")
+    layers: Depth = Field(1, description="Number of layers, each an LSTM and its linear layer.")
     projection: bool = Field(
         True, description="Linear layers back to the embedding's width; otherwise scores come from the last LSTM."
     )

@@ -10,9 +10,10 @@ from collections import OrderedDict
 from itertools import pairwise
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import nn
 
+from raysim.config.values import Width
 from raysim.models.model import ModelChoice
 
 
@@ -20,7 +21,9 @@ class Mlp(ModelChoice):
     """Fully connected layers, each followed by the activation, then a linear layer."""
 
     name: Literal["mlp"] = "mlp"
-    hidden: tuple[PositiveInt, ...] = Field((200, 200), min_length=1, description="Widths of the hidden layers.")
+    hidden: tuple[Width, ...] = Field(
+        (200, 200), min_length=1, max_length=100, description="Widths of the hidden layers."
+    )
     activation: Literal["relu", "tanh"] = Field("relu", description="Activation after each hidden layer.")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 
+from raysim.config.values import Width
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 
@@ -23,7 +24,7 @@ class MobilenetV2Gn(ModelChoice):
     """
 
     name: Literal["mobilenet_v2_gn"] = "mobilenet_v2_gn"
-    groups: PositiveInt = Field(2, description="Groups of channels in every group norm.")
+    groups: Width = Field(2, description="Groups of channels in every group norm.")
     dropout: float = Field(0.0, ge=0, lt=1, description="Probability of dropout before the linear layer.")
 
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from raysim import seeds
 from raysim.config.global_draws import draws
 from raysim.config.section import Section
+from raysim.config.values import Seed
 from raysim.errors import ModelError, RaysimError
 from raysim.models import holdable
 from raysim.models.layout import Layout
@@ -213,4 +214,4 @@ def bound(module: nn.Module, model: Model, weights: Weights, device: torch.devic
 class ModelChoice(Section):
     """Keys of every model."""
 
-    seed: int | None = Field(None, description="Seed of the initial weights. Absent: the experiment's.")
+    seed: Seed | None = Field(None, description="Seed of the initial weights. Absent: the experiment's.")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from raysim.config.values import Width
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 
@@ -23,7 +24,7 @@ class Resnet18Gn(ModelChoice):
     """
 
     name: Literal["resnet18_gn"] = "resnet18_gn"
-    groups: PositiveInt = Field(2, description="Groups of channels in every group norm.")
+    groups: Width = Field(2, description="Groups of channels in every group norm.")
 
 
 class GroupNormBlock(nn.Module):

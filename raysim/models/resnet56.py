@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
 
+from raysim.config.values import Width
 from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 
@@ -25,7 +26,7 @@ class Resnet56(ModelChoice):
     norm: Literal["batch", "group"] = Field(
         "batch", description='"batch" is the published one; its running statistics are buffers, averaged over clients.'
     )
-    groups: PositiveInt = Field(2, description="Groups of channels in every group norm.")
+    groups: Width = Field(2, description="Groups of channels in every group norm.")
 
 
 class BatchNormBlock(nn.Module):

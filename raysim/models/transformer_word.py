@@ -6,9 +6,10 @@ import math
 from collections import OrderedDict
 from typing import Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 from torch import nn
 
+from raysim.config.values import Depth, Width
 from raysim.errors import ModelError
 from raysim.models import keras
 from raysim.models.layers import CausalSelfAttention, Positions, Residual, Tied
@@ -26,11 +27,11 @@ class TransformerWord(ModelChoice):
     """
 
     name: Literal["transformer_word"] = "transformer_word"
-    embedding: PositiveInt = Field(96, description="Width of a word's embedding.")
-    width: PositiveInt = Field(96, description="Width of a position between the layers.")
-    heads: PositiveInt = Field(8, description="Heads of self-attention; they divide the width.")
-    hidden: PositiveInt = Field(1536, description="Hidden units of a layer's feed-forward network.")
-    layers: PositiveInt = Field(3, description="Number of layers.")
+    embedding: Width = Field(96, description="Width of a word's embedding.")
+    width: Width = Field(96, description="Width of a position between the layers.")
+    heads: Width = Field(8, description="Heads of self-attention; they divide the width.")
+    hidden: Width = Field(1536, description="Hidden units of a layer's feed-forward network.")
+    layers: Depth = Field(3, description="Number of layers.")
     dropout: float = Field(0.1, ge=0, lt=1, description="Probability of dropout, everywhere in the layers.")
 
     @model_validator(mode="after")

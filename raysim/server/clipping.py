@@ -19,24 +19,25 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
-from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, Tag
+from pydantic import Discriminator, Field, Tag
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import Positive
 
 
 class AdaptiveClip(Section):
     """A clip level that follows a quantile of the update norms."""
 
-    initial: PositiveFloat = Field(1.0, description="Clip level rho of the first round.")
+    initial: Positive = Field(1.0, description="Clip level rho of the first round.")
     quantile: float = Field(0.8, ge=0, le=1, description="Quantile of the norms that rho follows.")
-    lr: NonNegativeFloat = Field(0.2, description="Step size of rho's logarithm.")
+    lr: float = Field(0.2, ge=0, le=100, description="Step size of rho's logarithm.")
 
 
 class FixedClip(Section):
     """A constant clip level."""
 
-    fixed: PositiveFloat = Field(description="Clip level rho of every round.")
+    fixed: Positive = Field(description="Clip level rho of every round.")
 
 
 def _form(given: object) -> str:
@@ -53,9 +54,9 @@ ClipSection = Annotated[
 class Zeroing(Section):
     """A level for zeroing that follows a quantile."""
 
-    initial: PositiveFloat = Field(10.0, description="Level C of the first round.")
+    initial: Positive = Field(10.0, description="Level C of the first round.")
     quantile: float = Field(0.98, ge=0, le=1, description="Quantile of the largest coordinates that C follows.")
-    lr: NonNegativeFloat = Field(math.log(10), description="Step size of C's logarithm.")
+    lr: float = Field(math.log(10), ge=0, le=100, description="Step size of C's logarithm.")
 
 
 def initial(section: ClipSection) -> float:

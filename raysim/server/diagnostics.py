@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import Count
 from raysim.models.vectors import squared_norm
 
 MOST_WITH_COSINE = 4_000_000
@@ -28,7 +29,7 @@ class Diagnostics(Section):
     labels: bool = Field(
         False, description="Similarity of the cohort's label distribution to all clients', whose labels are read first."
     )
-    probe: PositiveInt | None = Field(
+    probe: Count | None = Field(
         None,
         description=(
             "Rounds between probes, the first included: all training clients are trained from the round's model, "

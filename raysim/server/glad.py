@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import NonNegative
 from raysim.server.agreement import gsi
 
 State = Mapping[str, Tensor]
@@ -30,7 +31,7 @@ class Glad(Section):
     """FedGLAD."""
 
     beta: float = Field(0.9, ge=0, le=1, description="Decay of a baseline.")
-    gamma: NonNegativeFloat | Literal["inf"] = Field(
+    gamma: NonNegative | Literal["inf"] = Field(
         0.02, description='Rate per round at which the bounds of the factors open; "inf": no bounds, 0: off.'
     )
     scope: Scope = Field(

@@ -14,19 +14,20 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
+from pydantic import Field, model_validator
 
 from raysim.config.section import Section
+from raysim.config.values import Positive, Whole
 
 
 class LrScaling(Section):
     """Scaling of the server learning rate with the cohort size."""
 
     rule: Literal["none", "sqrt", "linear"] = Field("none", description="How the learning rate grows with the cohort.")
-    reference: PositiveFloat | None = Field(
+    reference: Positive | None = Field(
         None, description='M_ref, the cohort size at which lr was tuned; required by "sqrt" and "linear".'
     )
-    warmup: NonNegativeInt = Field(0, description="Rounds of warm-up.")
+    warmup: Whole = Field(0, description="Rounds of warm-up.")
     start: Literal["zero", "base"] = Field(
         "zero", alias="from", description="Where the warm-up begins (`start` in Python)."
     )

@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from raysim.config.section import Section
+from raysim.config.values import Count
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(gt=0, le=1)]
@@ -32,14 +33,14 @@ class Step(Section):
 
     name: Literal["step"] = "step"
     factor: Decay = Field(description="Factor of the learning rate at each step.")
-    every: PositiveInt = Field(description="Rounds between steps.")
+    every: Count = Field(description="Rounds between steps.")
 
 
 class Cosine(Section):
     """From 1 down along half a cosine."""
 
     name: Literal["cosine"] = "cosine"
-    length: PositiveInt = Field(description="Rounds of the decay; it does not change where a run is resumed.")
+    length: Count = Field(description="Rounds of the decay; it does not change where a run is resumed.")
     final: Share = Field(0.0, description="Factor of the learning rate from then on.")
 
 

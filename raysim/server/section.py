@@ -7,8 +7,9 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from raysim.config.own import Constant, OwnPart
+from raysim.config.own import OwnPart
 from raysim.config.section import Section, with_default_name
+from raysim.config.values import Constant
 from raysim.errors import ExperimentError
 from raysim.server.aggregators import ida
 from raysim.server.aggregators.choice import AGGREGATORS, Aggregator, Mean

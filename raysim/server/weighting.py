@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator
 
-from raysim.config.own import Constant, OwnPart, OwnWeighting
+from raysim.config.own import OwnPart, OwnWeighting
 from raysim.config.part import Choice, Packaged
+from raysim.config.values import Constant
 from raysim.errors import ExperimentError
 
 

@@ -10,10 +10,11 @@ from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, model_validator
 
 from raysim import seeds
 from raysim.config.section import Section
+from raysim.config.values import NonNegative, Positive, Spread
 from raysim.seeds import Int64s
 
 Floats = npt.NDArray[np.float64]
@@ -27,8 +28,8 @@ class LogNormal(Section):
     """Log-normal: median exp(sigma z), z standard normal."""
 
     name: Literal["lognormal"] = "lognormal"
-    median: PositiveFloat = Field(description="Median of the draws.")
-    sigma: NonNegativeFloat = Field(description="Standard deviation of the logarithm.")
+    median: Positive = Field(description="Median of the draws.")
+    sigma: Spread = Field(description="Standard deviation of the logarithm.")
     per: Per = "run"
 
 
@@ -36,8 +37,8 @@ class UniformQuantity(Section):
     """Uniform between two bounds."""
 
     name: Literal["uniform"] = "uniform"
-    low: NonNegativeFloat = Field(description="Smallest value.")
-    high: PositiveFloat = Field(description="Largest value.")
+    low: NonNegative = Field(description="Smallest value.")
+    high: Positive = Field(description="Largest value.")
     per: Per = "run"
 
     @model_validator(mode="after")
@@ -51,7 +52,7 @@ class ExponentialQuantity(Section):
     """An exponential distribution."""
 
     name: Literal["exponential"] = "exponential"
-    mean: PositiveFloat = Field(description="Mean of the draws.")
+    mean: Positive = Field(description="Mean of the draws.")
     per: Per = "run"
 
 

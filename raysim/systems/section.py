@@ -6,9 +6,10 @@ import math
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field
 
 from raysim.config.section import Section
+from raysim.config.values import Count, Positive
 from raysim.seeds import Int64s
 from raysim.systems.quantity import Distribution, Floats, drawn
 from raysim.systems.times import Load, RoundTime, Straggler, round_times, straggler_times
@@ -21,19 +22,22 @@ class SystemsSection(Section):
         description="Seconds from a client's request to its report."
     )
     over_selection: float = Field(
-        1.0, ge=1, description="Clients asked, times `cohort.size`, rounded up; the first `cohort.size` reports count."
+        1.0,
+        ge=1,
+        le=1e6,
+        description="Clients asked, times `cohort.size`, rounded up; the first `cohort.size` reports count.",
     )
-    deadline_s: PositiveFloat | None = Field(
+    deadline_s: Positive | None = Field(
         None, description="Seconds after which reports do not count. Absent: no deadline."
     )
-    session_s: PositiveFloat | Distribution | None = Field(
+    session_s: Positive | Distribution | None = Field(
         None,
         description=(
             "Seconds that a client stays; one that would take longer never reports (`client.mid_round_dropout` is a "
             "probability of that). Absent: all stay."
         ),
     )
-    min_reports: PositiveInt = Field(
+    min_reports: Count = Field(
         1, description="With fewer reports that count, the round is abandoned and the model stays."
     )
 

@@ -23,10 +23,11 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field
 
 from raysim import seeds
 from raysim.config.section import Section
+from raysim.config.values import NonNegative, Positive
 from raysim.seeds import Int64s
 from raysim.systems.quantity import Distribution, Floats, drawn
 
@@ -47,26 +48,24 @@ class Straggler(Section):
     """Time per example with an exponential delay."""
 
     name: Literal["straggler"] = "straggler"
-    alpha: NonNegativeFloat = Field(description="Seconds per example.")
-    delay: NonNegativeFloat = Field(
-        alias="lambda", description="Mean of E_k, in seconds per example (`delay` in Python)."
-    )
+    alpha: NonNegative = Field(description="Seconds per example.")
+    delay: NonNegative = Field(alias="lambda", description="Mean of E_k, in seconds per example (`delay` in Python).")
 
 
 class RoundTime(Section):
     """The terms of T_round."""
 
     name: Literal["round_time"] = "round_time"
-    download_bytes_per_s: PositiveFloat | Distribution = Field(0.75e6, description="B_down.")
-    upload_bytes_per_s: PositiveFloat | Distribution = Field(0.25e6, description="B_up.")
-    seconds_per_example: NonNegativeFloat | Distribution = Field(
+    download_bytes_per_s: Positive | Distribution = Field(0.75e6, description="B_down.")
+    upload_bytes_per_s: Positive | Distribution = Field(0.25e6, description="B_up.")
+    seconds_per_example: NonNegative | Distribution = Field(
         description="Seconds of the simulating machine per example; times a client's examples it is T_j."
     )
-    slowdown: NonNegativeFloat | Distribution = Field(
+    slowdown: NonNegative | Distribution = Field(
         7.0, description="R, how much slower a device is than the simulating machine."
     )
-    overhead_s: NonNegativeFloat | Distribution = Field(10.0, description="C, in seconds.")
-    server_s: NonNegativeFloat = Field(0.0, description="T_server, in seconds.")
+    overhead_s: NonNegative | Distribution = Field(10.0, description="C, in seconds.")
+    server_s: NonNegative = Field(0.0, description="T_server, in seconds.")
 
 
 def straggler_times(section: Straggler, seed: int, round_index: int, positions: Int64s, load: Load) -> Floats:

@@ -292,7 +292,7 @@ def test_a_holdout_divides_the_clients(num_clients: int, share: float, seed: int
         ({"partition": {"name": "shuffled", "sizes_of": {"name": "natural"}}}, "a source with natural clients"),
         ({"partition": {"name": "iid", "alpha": 1.0}}, "alpha"),
         ({"partition": {"name": "dirichlet"}}, "alpha"),
-        ({"partition": {"name": "dirichlet", "alpha": 0}}, "greater than 0"),
+        ({"partition": {"name": "dirichlet", "alpha": 0}}, "greater than or equal to"),
         ({"partition": {"name": "dirichelt", "alpha": 1}}, "'dirichlet'"),
         ({"clients": 0}, "greater than or equal to 1"),
     ],

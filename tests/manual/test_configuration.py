@@ -65,7 +65,7 @@ def test_links_lead_to_headings() -> None:
 
 def test_a_key_is_said_in_one_piece() -> None:
     page = configuration.pages()["reference/configuration/server.md"]
-    key = "`lr`\n:   a number ≥ 0; default `0.01`; such as `lr = 0.01`\n\n    Server learning rate.\n"
+    key = "`lr`\n:   a number in [0, 1e6]; default `0.01`; such as `lr = 0.01`\n\n    Server learning rate.\n"
     assert page.count(key) == 5  # adagrad, adam, yogi, lars, lamb
     assert "### `sgd` { #server-optimizer-sgd }\n\nServer SGD, which is FedAvg: x <- x - lr f g." in page
 
@@ -83,6 +83,11 @@ def test_a_key_is_said_in_one_piece() -> None:
         (PositiveInt | Literal["auto"] | None, 'a whole number ≥ 1 or `"auto"`'),
         (tuple[str, ...], "a list, each a text"),
         (Annotated[tuple[int, ...], Field(min_length=2)], "a list of at least 2, each a whole number"),
+        (Annotated[tuple[int, ...], Field(max_length=10_000)], "a list of at most 10_000, each a whole number"),
+        (Annotated[tuple[str, ...], Field(min_length=1, max_length=9)], "a list of 1 to 9, each a text"),
+        (Annotated[str, Field(max_length=100)], "a text of at most 100 characters"),
+        (Annotated[int, Field(ge=-(2**63), lt=2**63)], "a whole number of 64 bits"),
+        (Annotated[float, Field(ge=1e-12, le=1e12)], "a number in [1e-12, 1e12]"),
         (tuple[int, str], "a list: a whole number, then a text"),
         (dict[str, int], "a table"),
     ],

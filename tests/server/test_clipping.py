@@ -94,7 +94,7 @@ def test_a_zeroed_client_keeps_its_weight(experiment: Make) -> None:
     ("clip", "message"),
     [
         ({"fixed": 1, "quantile": 0.5}, r"unknown key 'server.clip.quantile': \[server.clip\] takes fixed"),
-        ({"fixed": 0}, "server.clip.fixed must be greater than 0, but got 0"),
+        ({"fixed": 0}, "server.clip.fixed must be greater than or equal to 1e-12, but got 0"),
         (
             {"quantil": 0.5},
             r"unknown key 'server.clip.quantil': .*takes initial, quantile, lr \(did you mean 'quantile'",

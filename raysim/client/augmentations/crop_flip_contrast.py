@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
 from raysim.client.augmentations import images
 from raysim.config.section import Section
+from raysim.config.values import Width
 from raysim.seeds import UInt64s
 
 
@@ -22,12 +23,12 @@ class CropFlipContrast(Section):
     """
 
     name: Literal["crop_flip_contrast"] = "crop_flip_contrast"
-    side: PositiveInt = Field(24, description="Side of the windows in pixels, the input size of the model.")
+    side: Width = Field(24, description="Side of the windows in pixels, the input size of the model.")
     brightness: float = Field(
-        63 / 255, ge=0, description="Largest absolute value added to the pixels, which are in 0..1."
+        63 / 255, ge=0, le=1e6, description="Largest absolute value added to the pixels, which are in 0..1."
     )
-    contrast_low: float = Field(0.2, ge=0, description="Smallest factor of the contrast.")
-    contrast_high: float = Field(1.8, ge=0, description="Largest factor of the contrast.")
+    contrast_low: float = Field(0.2, ge=0, le=1e6, description="Smallest factor of the contrast.")
+    contrast_high: float = Field(1.8, ge=0, le=1e6, description="Largest factor of the contrast.")
 
 
 def train(section: CropFlipContrast, x: Tensor, keys: UInt64s) -> Tensor:

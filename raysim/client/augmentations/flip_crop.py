@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import pad
 
 from raysim.client.augmentations import images
 from raysim.config.section import Section
+from raysim.config.values import Width
 from raysim.seeds import UInt64s
 
 
@@ -22,7 +23,7 @@ class FlipCrop(Section):
 
     name: Literal["flip_crop"] = "flip_crop"
     probability: float = Field(0.5, ge=0, le=1, description="Probability of each of the two.")
-    padding: PositiveInt = Field(4, description="Pixels by which an image is shifted at most, in each direction.")
+    padding: Width = Field(4, description="Pixels by which an image is shifted at most, in each direction.")
 
 
 def train(section: FlipCrop, x: Tensor, keys: UInt64s) -> Tensor:

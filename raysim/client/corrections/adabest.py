@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 
 from raysim.client.corrections.correction import (
     ClientHalf,
@@ -27,13 +27,14 @@ from raysim.client.corrections.correction import (
     ServerStepped,
 )
 from raysim.config.section import Section
+from raysim.config.values import Factor
 
 
 class AdaBest(Section):
     """AdaBest."""
 
     name: Literal["adabest"] = "adabest"
-    mu: NonNegativeFloat = Field(0.02, description="Rate of a client's h_i.")
+    mu: Factor = Field(0.02, description="Rate of a client's h_i.")
     beta: float = Field(ge=0, le=1, description="Decay of the server's h.")
 
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.client.corrections.correction import ClientHalf, ClientStart, Correction, Requires, Sent, Vectors
 from raysim.config.section import Section
+from raysim.config.values import Factor
 
 
 class FedDane(Section):
     """FedDANE."""
 
     name: Literal["feddane"] = "feddane"
-    mu: NonNegativeFloat = Field(description="Weight of the pull towards the received model.")
+    mu: Factor = Field(description="Weight of the pull towards the received model.")
 
 
 def make(section: FedDane) -> Correction:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 
 from raysim.client.corrections.correction import (
     ClientHalf,
@@ -27,15 +27,14 @@ from raysim.client.corrections.correction import (
     ServerStepped,
 )
 from raysim.config.section import Section
+from raysim.config.values import Factor
 
 
 class FedDyn(Section):
     """FedDyn."""
 
     name: Literal["feddyn"] = "feddyn"
-    mu: NonNegativeFloat = Field(
-        description="Weight of the pull towards the received model, and rate of h_i (0: FedAvg)."
-    )
+    mu: Factor = Field(description="Weight of the pull towards the received model, and rate of h_i (0: FedAvg).")
 
 
 def make(section: FedDyn) -> Correction:

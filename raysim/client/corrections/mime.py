@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from raysim.client.corrections.correction import (
@@ -36,6 +36,7 @@ from raysim.client.corrections.correction import (
 )
 from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State, descend
 from raysim.config.section import Section
+from raysim.config.values import Epsilon
 
 Base = Literal["sgd", "momentum", "adam"]
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -49,7 +50,7 @@ class MimeBase(Section):
     base: Base = Field("momentum", description="Server optimizer that clients apply.")
     beta1: Beta | None = Field(None, description="Decay of the first moment, for momentum and adam. Absent: 0.9.")
     beta2: Beta | None = Field(None, description="Decay of the second moment, for adam. Absent: 0.99.")
-    eps: PositiveFloat | None = Field(None, description="Added to the root, for adam. Absent: 1e-3.")
+    eps: Epsilon | None = Field(None, description="Added to the root, for adam. Absent: 1e-3.")
 
     @model_validator(mode="before")
     @classmethod
@@ -57,7 +58,8 @@ class MimeBase(Section):
         """The record says every constant of its base."""
         if not isinstance(given, Mapping):
             return given
-        wanted = _KEYS.get(given.get("base", "momentum"), ())
+        base = given.get("base", "momentum")
+        wanted = _KEYS.get(base, ()) if isinstance(base, str) else ()
         return {**given, **{key: _DEFAULTS[key] for key in wanted if given.get(key) is None}}
 
     @model_validator(mode="after")

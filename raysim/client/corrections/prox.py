@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 
 from raysim.client.corrections.correction import ClientHalf, Correction
 from raysim.config.section import Section
+from raysim.config.values import Factor
 
 
 class Prox(Section):
     """FedProx."""
 
     name: Literal["prox"] = "prox"
-    mu: NonNegativeFloat = Field(description="Weight of the pull towards the received model.")
+    mu: Factor = Field(description="Weight of the pull towards the received model.")
 
 
 def make(section: Prox) -> Correction:

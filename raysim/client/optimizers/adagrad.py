@@ -9,21 +9,22 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State, descend_ratio
 from raysim.config.section import Section
+from raysim.config.values import Epsilon, Factor, NonNegative
 
 
 class ClientAdagrad(Section):
     """Adagrad, its accumulator starting anew in every round."""
 
     name: Literal["adagrad"] = "adagrad"
-    lr: NonNegativeFloat = Field(0.01, description="Learning rate of the first round.")
-    eps: PositiveFloat = Field(1e-10, description="Added to the root; > 0, because a weight without gradients stays.")
-    v0: NonNegativeFloat = Field(0.0, description="First value of the sum of squares in every round.")
-    weight_decay: NonNegativeFloat = Field(0.0, description="Factor of the weights that are added to the gradient.")
+    lr: Factor = Field(0.01, description="Learning rate of the first round.")
+    eps: Epsilon = Field(1e-10, description="Added to the root; > 0, because a weight without gradients stays.")
+    v0: NonNegative = Field(0.0, description="First value of the sum of squares in every round.")
+    weight_decay: Factor = Field(0.0, description="Factor of the weights that are added to the gradient.")
 
 
 def make(section: ClientAdagrad) -> ClientOptimizer:

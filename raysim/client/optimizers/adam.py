@@ -16,33 +16,34 @@ import math
 from typing import Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State, descend_ratio
 from raysim.config.section import Section
+from raysim.config.values import Epsilon, Factor
 
 
 class ClientAdam(Section):
     """Adam with bias correction."""
 
     name: Literal["adam"] = "adam"
-    lr: NonNegativeFloat = Field(0.001, description="Learning rate of the first round.")
+    lr: Factor = Field(0.001, description="Learning rate of the first round.")
     beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the first moment.")
     beta2: float = Field(0.999, ge=0, lt=1, description="Decay of the second moment.")
-    eps: PositiveFloat = Field(1e-8, description="Added to the root; > 0, because a weight without gradients stays.")
-    weight_decay: NonNegativeFloat = Field(0.0, description="Factor of the weights that are added to the gradient.")
+    eps: Epsilon = Field(1e-8, description="Added to the root; > 0, because a weight without gradients stays.")
+    weight_decay: Factor = Field(0.0, description="Factor of the weights that are added to the gradient.")
 
 
 class ClientAdamW(Section):
     """Adam with decoupled weight decay."""
 
     name: Literal["adamw"] = "adamw"
-    lr: NonNegativeFloat = Field(0.001, description="Learning rate of the first round.")
+    lr: Factor = Field(0.001, description="Learning rate of the first round.")
     beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the first moment.")
     beta2: float = Field(0.999, ge=0, lt=1, description="Decay of the second moment.")
-    eps: PositiveFloat = Field(1e-8, description="Added to the root; > 0, because a weight without gradients stays.")
-    weight_decay: NonNegativeFloat = Field(
+    eps: Epsilon = Field(1e-8, description="Added to the root; > 0, because a weight without gradients stays.")
+    weight_decay: Factor = Field(
         0.01, description="Share of the weights, times the learning rate, that a step takes off."
     )
 

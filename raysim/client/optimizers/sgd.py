@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State, descend
 from raysim.config.section import Section
+from raysim.config.values import Factor
 
 
 class ClientSgd(Section):
     """SGD with momentum."""
 
     name: Literal["sgd"] = "sgd"
-    lr: NonNegativeFloat = Field(0.1, description="Learning rate of the first round.")
+    lr: Factor = Field(0.1, description="Learning rate of the first round.")
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum, rho.")
-    weight_decay: NonNegativeFloat = Field(0.0, description="Factor of the weights that are added to the gradient.")
+    weight_decay: Factor = Field(0.0, description="Factor of the weights that are added to the gradient.")
 
 
 def make(section: ClientSgd) -> ClientOptimizer:

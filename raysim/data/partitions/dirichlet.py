@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field as Key
 
 from raysim.config.section import Section
+from raysim.config.values import Positive
 from raysim.data.partitions.cut import even_sizes
 from raysim.data.partitions.prior import ClassPiles, Prior, concentration, renormalise
 from raysim.seeds import Int64s, generator, key
@@ -21,7 +22,7 @@ class Dirichlet(Section):
     """
 
     name: Literal["dirichlet"] = "dirichlet"
-    alpha: float = Key(gt=0, description="From near 0 (one label per client) to infinity (every client as the prior).")
+    alpha: Positive = Key(description="From near 0 (one label per client) to infinity (every client as the prior).")
     prior: Prior = "uniform"
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from pydantic import Field as Key
 
 from raysim.config.section import Section
+from raysim.config.values import Positive
 from raysim.data.partitions.cut import even_sizes
 from raysim.data.partitions.prior import ClassPiles
 from raysim.errors import ExperimentError
@@ -26,8 +27,8 @@ class Pachinko(Section):
     """
 
     name: Literal["pachinko"] = "pachinko"
-    alpha: float = Key(0.1, gt=0, description="Concentration of the distribution over coarse labels.")
-    beta: float = Key(10.0, gt=0, description="Concentration of the distributions over fine labels.")
+    alpha: Positive = Key(0.1, description="Concentration of the distribution over coarse labels.")
+    beta: Positive = Key(10.0, description="Concentration of the distributions over fine labels.")
 
 
 def pachinko(

@@ -21,7 +21,7 @@ class Quantity(Section):
     """
 
     name: Literal["quantity"] = "quantity"
-    sigma: float = Key(1.0, ge=0, description="Standard deviation of the sizes' logarithm; 0: equal sizes.")
+    sigma: float = Key(1.0, ge=0, le=1_000, description="Standard deviation of the sizes' logarithm; 0: equal sizes.")
 
 
 def quantity(labels: Int64s, num_clients: int, seed: int, sigma: float) -> list[Int64s]:

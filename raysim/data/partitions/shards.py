@@ -22,7 +22,7 @@ class Shards(Section):
     """
 
     name: Literal["shards"] = "shards"
-    shards: int | None = Key(None, ge=1, description="Number of shards in all. Absent: two per client.")
+    shards: int | None = Key(None, ge=1, le=10**9, description="Number of shards in all. Absent: two per client.")
 
 
 def shards(labels: Int64s, num_clients: int, seed: int, num_shards: int | None = None) -> list[Int64s]:

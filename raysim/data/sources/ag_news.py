@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from raysim.config.values import FilePath
 from raysim.data.partitioned import Partitioned
 from raysim.data.source import Source
 from raysim.data.sources.published import Published, SourceFile
@@ -43,7 +44,7 @@ class AgNews(Partitioned):
     """
 
     name: Literal["ag_news"] = "ag_news"
-    root: str | None = Field(
+    root: FilePath | None = Field(
         None,
         description=(
             "Folder with train.csv and test.csv, as published or with .gz. Absent: $RAYSIM_DATA/ag_news_csv or "
@@ -57,7 +58,7 @@ class AgNews(Partitioned):
             "NoisyAG-News. A departure: results with them are not results on AG News."
         ),
     )
-    noisyag_root: str | None = Field(
+    noisyag_root: FilePath | None = Field(
         None,
         description=(
             "Folder with samples10000valMed.csv. Absent: $RAYSIM_DATA/agnews-noisyag-10k or data/agnews-noisyag-10k."

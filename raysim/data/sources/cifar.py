@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
 from raysim.data.source import Source, SourceExamples
@@ -21,7 +22,7 @@ class Cifar10(Partitioned):
     """Ten classes, 32 x 32, three channels."""
 
     name: Literal["cifar10"] = "cifar10"
-    root: str | None = Key(
+    root: FilePath | None = Key(
         None,
         description=(
             "Folder with cifar-10-binary.tar.gz or cifar-10-python.tar.gz, or with unpacked binary files. Absent: "
@@ -37,21 +38,24 @@ class Cifar10(Partitioned):
     standardise: bool = Key(
         False, description="Scale each image to mean 0 and standard deviation 1, as float32; otherwise pixels to 0..1."
     )
-    train_files: tuple[str, ...] = Key(
+    train_files: tuple[FilePath, ...] = Key(
         CIFAR10.train,
+        max_length=100,
         description=(
             "Names of unpacked binary files, if they are not the published ones. A departure: results with a "
             "part of the files are not results on CIFAR-10."
         ),
     )
-    test_files: tuple[str, ...] = Key(CIFAR10.test, description="As `train_files`, for the test examples.")
+    test_files: tuple[FilePath, ...] = Key(
+        CIFAR10.test, max_length=100, description="As `train_files`, for the test examples."
+    )
 
 
 class Cifar100(Partitioned):
     """A hundred classes in twenty coarse classes, which partition "pachinko" needs."""
 
     name: Literal["cifar100"] = "cifar100"
-    root: str | None = Key(
+    root: FilePath | None = Key(
         None,
         description=(
             "Folder with cifar-100-binary.tar.gz or cifar-100-python.tar.gz, or with train.bin and test.bin. "

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.populated import Populated
 from raysim.data.source import LABEL, ClientRows, Population
@@ -39,7 +40,9 @@ class Emnist(Populated):
     """28 x 28 grey images in the form's orientation, dark on white; 62 classes: digits, capitals, small letters."""
 
     name: Literal["emnist"] = "emnist"
-    root: str | None = Key(None, description="Folder of the form's files. Absent: $RAYSIM_DATA/emnist or data/emnist.")
+    root: FilePath | None = Key(
+        None, description="Folder of the form's files. Absent: $RAYSIM_DATA/emnist or data/emnist."
+    )
     form: Literal["tff", "leaf"] = Key(
         "tff",
         description=(

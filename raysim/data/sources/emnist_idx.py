@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
 from raysim.data.source import Source, SourceExamples
@@ -33,7 +34,7 @@ class EmnistIdx(Partitioned):
     """Images in the format and orientation of MNIST; the files hold them transposed (Cohen et al. 2017)."""
 
     name: Literal["emnist_idx"] = "emnist_idx"
-    root: str | None = Key(
+    root: FilePath | None = Key(
         None,
         description=(
             "Folder with emnist-<split>-train-images-idx3-ubyte and the three other files of the split, each with "

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.populated import Populated
 from raysim.data.source import LABEL, ClientRows, Population
@@ -47,7 +48,7 @@ class Gld(Populated):
     """
 
     name: Literal["gld"] = "gld"
-    root: str | None = Key(
+    root: FilePath | None = Key(
         None,
         description=(
             "Folder with the mapping files, and the images as images/<id>.jpg or images/<a>/<b>/<c>/<id>.jpg, a, b "
@@ -57,7 +58,7 @@ class Gld(Populated):
     set: Literal["gld23k", "gld160k"] = Key(
         "gld23k", description='"gld23k": 233 clients, 203 classes. "gld160k": 1,262 clients, 2,028 classes.'
     )
-    size: int = Key(128, ge=1, description="Side of the stored images, in pixels.")
+    size: int = Key(128, ge=1, le=4_096, description="Side of the stored images, in pixels.")
 
 
 def open_source(section: Gld) -> Population:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field as Key
 
+from raysim.config.values import FilePath, Width
 from raysim.data.field import Field
 from raysim.data.populated import Populated
 from raysim.data.source import LABEL, ClientRows, Population
@@ -22,14 +23,14 @@ class Leaf(Populated):
     """Users with rows of numbers x and integer labels y."""
 
     name: Literal["leaf"] = "leaf"
-    root: str | None = Key(
+    root: FilePath | None = Key(
         None,
         description=(
             "Folder with data/train/*.json and data/test/*.json, such as FedProx's data/synthetic_1_1. Absent: "
             "$RAYSIM_DATA/leaf or data/leaf."
         ),
     )
-    classes: int = Key(10, ge=1, description="Number of classes; labels are in 0..classes - 1.")
+    classes: Width = Key(10, description="Number of classes; labels are in 0..classes - 1.")
 
 
 def open_source(section: Leaf) -> Population:

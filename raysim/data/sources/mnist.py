@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.config.values import FilePath
 from raysim.data.field import Field
 from raysim.data.partitioned import Partitioned
 from raysim.data.source import Source, SourceExamples
@@ -53,7 +54,7 @@ class Mnist(Partitioned):
     """Handwritten digits, 28x28 grey, 60,000 for training and 10,000 for test (LeCun, Cortes and Burges)."""
 
     name: Literal["mnist"] = "mnist"
-    root: str | None = Key(
+    root: FilePath | None = Key(
         None,
         description=(
             "Folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
@@ -67,7 +68,7 @@ class FashionMnist(Partitioned):
     """Zalando's article images, in the numbers, shapes and files of MNIST (Xiao, Rasul and Vollgraf 2017)."""
 
     name: Literal["fashion_mnist"] = "fashion_mnist"
-    root: str | None = Key(
+    root: FilePath | None = Key(
         None, description="Folder with files as of `mnist`. Absent: $RAYSIM_DATA/fashion-mnist or data/fashion-mnist."
     )
 

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from raysim.config.values import FilePath
 from raysim.data.partitioned import Partitioned
 from raysim.data.source import Source
 from raysim.data.sources import packed
@@ -30,7 +31,7 @@ class Newsgroups(Partitioned):
     """
 
     name: Literal["newsgroups"] = "newsgroups"
-    root: str | None = Field(
+    root: FilePath | None = Field(
         None, description="Folder with 20news-bydate.tar.gz. Absent: $RAYSIM_DATA/20news-bydate or data/20news-bydate."
     )
     headers: bool = Field(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
+from raysim.config.values import FilePath, Width
 from raysim.data.field import Field
 from raysim.data.populated import Populated
 from raysim.data.source import ClientRows, Population
@@ -50,7 +51,7 @@ class Shakespeare(Populated):
     """
 
     name: Literal["shakespeare"] = "shakespeare"
-    root: str | None = Key(
+    root: FilePath | None = Key(
         None,
         description=(
             'Folder of the form\'s files. Absent: $RAYSIM_DATA/shakespeare or data/shakespeare; for "tiny", '
@@ -79,13 +80,14 @@ class Shakespeare(Populated):
     min_lines: int = Key(
         2,
         ge=2,
+        le=10**9,
         description=(
             'Roles with fewer lines are left out ("mcmahan" and "tiny"). With 2, as McMahan et al. state, the '
             "edition of 2011 gives 1,201 clients; with 3 it gives 1,144, and they count 1,146. Local steps speak for "
             "3 as well: table 2 has u = 7.4 for E = 1 and B = 10, and 3 gives 7.45, 2 gives 7.10."
         ),
     )
-    length: int = Key(80, ge=1, description="Characters of an example.")
+    length: Width = Key(80, description="Characters of an example.")
 
 
 def open_source(section: Shakespeare) -> Population:

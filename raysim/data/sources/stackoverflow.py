@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field as Key
 
+from raysim.config.values import Count, FilePath, Width
 from raysim.data.populated import Populated
 from raysim.data.source import ClientRows, Population
 from raysim.data.sources import hdf5, tff_sqlite
@@ -40,17 +41,17 @@ class Stackoverflow(Populated):
     """
 
     name: Literal["stackoverflow"] = "stackoverflow"
-    root: str | None = Key(
+    root: FilePath | None = Key(
         None,
         description=(
             "Folder with stackoverflow.sqlite, or the three HDF5 files, and stackoverflow.word_count. Absent: "
             "$RAYSIM_DATA/stackoverflow or data/stackoverflow."
         ),
     )
-    vocabulary: int = Key(10_000, ge=1, description="Number of most frequent words in the vocabulary.")
-    length: int = Key(20, ge=1, description="Words of a sentence; longer ones are cut.")
-    max_examples: int | None = Key(
-        1000, ge=1, description="A training client keeps this many of its first sentences. Absent: all."
+    vocabulary: Width = Key(10_000, description="Number of most frequent words in the vocabulary.")
+    length: Width = Key(20, description="Words of a sentence; longer ones are cut.")
+    max_examples: Count | None = Key(
+        1000, description="A training client keeps this many of its first sentences. Absent: all."
     )
 
 

@@ -11,6 +11,7 @@ from pydantic import Field as Key
 from pydantic import model_validator
 
 from raysim.config.section import Section
+from raysim.config.values import Factor, Seed
 from raysim.data.field import Field
 from raysim.data.holdout import ClientsShare, ExamplesShare, check_holdout, num_held_out
 from raysim.seeds import Int64s, UInt64s, generator, key, keys
@@ -39,21 +40,26 @@ class Synthetic(Section):
     """
 
     name: Literal["synthetic"] = "synthetic"
-    clients: int = Key(ge=1, description='Number of clients, validation clients included; their ids are "0", "1", ...')
-    alpha: float = Key(1.0, ge=0, description="Standard deviation of u_k: how much models differ between clients.")
-    beta: float = Key(1.0, ge=0, description="Standard deviation of B_k: how much features differ between clients.")
+    clients: int = Key(
+        ge=1, le=10**12, description='Number of clients, validation clients included; their ids are "0", "1", ...'
+    )
+    alpha: Factor = Key(1.0, description="Standard deviation of u_k: how much models differ between clients.")
+    beta: Factor = Key(1.0, description="Standard deviation of B_k: how much features differ between clients.")
     iid: bool = Key(
         False, description="synthetic_iid: one model W, b ~ N(0, 1) for all, and v_k = 0; alpha and beta are ignored."
     )
-    sizes: Literal["lognormal"] | Annotated[int, Key(ge=2)] = Key(
+    sizes: Literal["lognormal"] | Annotated[int, Key(ge=2, le=10**6)] = Key(
         "lognormal", description='Examples per client: "lognormal", or one number for all.'
     )
     max_examples: int = Key(
-        1000, ge=2, description="Upper bound of lognormal sizes, a departure: their tail reaches hundreds of thousands."
+        1000,
+        ge=2,
+        le=10**15,
+        description="Upper bound of lognormal sizes, a departure: their tail reaches hundreds of thousands.",
     )
     holdout: ClientsShare = 0.0
     holdout_examples: ExamplesShare = 0.0
-    seed: int | None = Key(None, description="Seed of every draw above. Absent: the experiment's.")
+    seed: Seed | None = Key(None, description="Seed of every draw above. Absent: the experiment's.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field as Key
 
+from raysim.config.values import FilePath, Name, Real, Width
 from raysim.data.checksums import of_file
 from raysim.data.field import Field
 from raysim.data.populated import Populated
@@ -37,22 +38,23 @@ class Table(Populated):
     """
 
     name: Literal["arrow"] = "arrow"
-    root: str | None = Key(
+    root: FilePath | None = Key(
         None, description="Folder of train, validation and test, or its URI. Absent: the working directory."
     )
-    train: str = Key(description=".parquet, .arrow or .feather file of the training examples.")
-    validation: str | None = Key(None, description="Likewise of the validation examples. Absent: none.")
-    test: str | None = Key(None, description="Likewise of the test examples. Absent: none.")
-    client: str = Key("client", description="Column of client ids: texts or integers, no nulls.")
-    x: tuple[str, ...] = Key(("x",), description="Column of inputs, or several.")
-    y: str = Key("y", description="Column of targets; integers are labels, floating-point numbers make a regression.")
-    shape: tuple[int, ...] | None = Key(
-        None, description="Shape of one example, where x is one column of flat lists. Absent: as the lists are."
-    )
-    scale: float = Key(1.0, description="Factor by which the values of x are multiplied.")
-    classes: int | None = Key(
+    train: FilePath = Key(description=".parquet, .arrow or .feather file of the training examples.")
+    validation: FilePath | None = Key(None, description="Likewise of the validation examples. Absent: none.")
+    test: FilePath | None = Key(None, description="Likewise of the test examples. Absent: none.")
+    client: Name = Key("client", description="Column of client ids: texts or integers, no nulls.")
+    x: tuple[Name, ...] = Key(("x",), max_length=10_000, description="Column of inputs, or several.")
+    y: Name = Key("y", description="Column of targets; integers are labels, floating-point numbers make a regression.")
+    shape: tuple[Width, ...] | None = Key(
         None,
-        ge=1,
+        max_length=8,
+        description="Shape of one example, where x is one column of flat lists. Absent: as the lists are.",
+    )
+    scale: Real = Key(1.0, description="Factor by which the values of x are multiplied.")
+    classes: Width | None = Key(
+        None,
         description="Number of classes; labels are in 0..classes - 1. Absent: one more than the largest label.",
     )
 

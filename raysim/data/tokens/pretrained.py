@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pydantic import Field as Key
 
 from raysim.config.section import Section
+from raysim.config.values import FilePath, Width
 from raysim.errors import DataError
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json")
@@ -21,10 +22,10 @@ class Pretrained(Section):
     """Tokens of a text by `transformers.AutoTokenizer`, cut to `length` and padded at the end with 0."""
 
     name: Literal["pretrained"] = "pretrained"
-    path: str = Key(
+    path: FilePath = Key(
         description="Folder with the tokeniser's files, such as the `distilbert` model's; nothing is downloaded."
     )
-    length: int = Key(128, ge=1, description="Tokens of an example, its first and last mark included.")
+    length: Width = Key(128, description="Tokens of an example, its first and last mark included.")
 
 
 def address(section: Pretrained) -> list[str]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pydantic import Field as Key
 
 from raysim.config.section import Section
+from raysim.config.values import Width
 
 PADDING, UNKNOWN, FIRST = 0, 1, 2
 """Numbers of padding, of a word outside the vocabulary, and of the most frequent word."""
@@ -23,10 +24,10 @@ class Words(Section):
     """Lower-case words and single punctuation marks: 0 is padding, 1 an unknown word, 2 the most frequent word, ..."""
 
     name: Literal["words"] = "words"
-    vocabulary: int = Key(
-        30_000, ge=1, description="Largest number of words in the vocabulary; ties are broken alphabetically."
+    vocabulary: Width = Key(
+        30_000, description="Largest number of words in the vocabulary; ties are broken alphabetically."
     )
-    length: int = Key(128, ge=1, description="Tokens of an example: the first of the text, padded at the end.")
+    length: Width = Key(128, description="Tokens of an example: the first of the text, padded at the end.")
 
     @property
     def numbers(self) -> int:

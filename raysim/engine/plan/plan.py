@@ -153,7 +153,12 @@ def _batch(batch_size: int | str) -> float:
 
 def evaluated_splits(plan: Plan) -> tuple[str, ...]:
     """Return the splits that the experiment evaluates; by default the test split, if the data have one."""
-    split = plan.experiment.evaluation.split
+    return splits_of(plan.experiment, plan.dataset)
+
+
+def splits_of(experiment: Experiment, dataset: FederatedDataset) -> tuple[str, ...]:
+    """Return the splits that an experiment with these data evaluates."""
+    split = experiment.evaluation.split
     if split is None:
-        return ("test",) if plan.dataset.test is not None else ()
+        return ("test",) if dataset.test is not None else ()
     return (split,) if isinstance(split, str) else split

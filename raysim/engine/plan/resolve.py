@@ -32,14 +32,14 @@ from raysim.data.sources.newsgroups import Newsgroups
 from raysim.data.tokens.words import FIRST, Words
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
-from raysim.engine.plan import first_examples, first_module, first_objective, own_parts
+from raysim.engine.plan import amounts, first_examples, first_module, first_objective, own_parts
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError
 from raysim.evaluation import personalised, scores
 from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
-from raysim.models import holdable
+from raysim.models import holdable, size
 from raysim.models import section as models
 from raysim.models.bilstm import Bilstm
 from raysim.models.model import Model, Weights, create, replace_params
@@ -69,6 +69,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     data = experiment.data if dataset is None else None
     if dataset is None:
         dataset = dataset_of(experiment)
+    amounts.check(experiment, dataset)
     if experiment.pooled:
         dataset = pooled(dataset)
     outputs = dataset.num_classes if dataset.num_classes is not None else math.prod(dataset.y.shape)
@@ -77,7 +78,9 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         if experiment.model is None:
             raise ExperimentError("The experiment has no [model] section, so model= must be passed.")
         x_shape = augment.seen_shape(experiment.client.augment, dataset.x.shape)
-        model = models.factory(_fitted(experiment.model, data), x_shape, outputs)
+        section = _fitted(experiment.model, data)
+        size.check(section, x_shape, outputs, _DTYPES[experiment.engine.dtype])
+        model = models.factory(section, x_shape, outputs)
         seed = experiment.model.seed if experiment.model.seed is not None else seed
     made, values = create(model, seed, _DTYPES[experiment.engine.dtype])
     params = parts.get("params")

@@ -10,10 +10,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import Epsilon, Whole
 from raysim.server.aggregators.rule import Coefficients
 from raysim.server.aggregators.updates import distances_to, pairwise
 
@@ -22,8 +23,8 @@ class GeometricMedian(Section):
     """The geometric median, by Weiszfeld's steps."""
 
     name: Literal["geometric_median"] = "geometric_median"
-    iterations: NonNegativeInt = Field(4, description="Number of Weiszfeld's steps.")
-    nu: PositiveFloat = Field(1e-6, description="Keeps a step defined where z meets an update.")
+    iterations: Whole = Field(4, description="Number of Weiszfeld's steps.")
+    nu: Epsilon = Field(1e-6, description="Keeps a step defined where z meets an update.")
 
 
 def make(section: GeometricMedian) -> Coefficients:

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Literal
 
 import torch
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import Count, Whole
 from raysim.server.aggregators.rule import Coefficients
 from raysim.server.aggregators.updates import pairwise
 
@@ -26,15 +27,15 @@ class Krum(Section):
     """Krum."""
 
     name: Literal["krum"] = "krum"
-    f: NonNegativeInt = Field(description="Updates of a cohort that may be arbitrary.")
+    f: Whole = Field(description="Updates of a cohort that may be arbitrary.")
 
 
 class MultiKrum(Section):
     """Multi-Krum."""
 
     name: Literal["multi_krum"] = "multi_krum"
-    f: NonNegativeInt = Field(description="Updates of a cohort that may be arbitrary.")
-    m: PositiveInt = Field(description="Number of best updates that are averaged.")
+    f: Whole = Field(description="Updates of a cohort that may be arbitrary.")
+    m: Count = Field(description="Number of best updates that are averaged.")
 
 
 def coefficients(section: Krum | MultiKrum, inner: Tensor, weights: Tensor) -> Tensor:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field
 
 from raysim.config.section import Section
+from raysim.config.values import Whole
 from raysim.server.aggregators.rule import Coordinatewise
 from raysim.server.aggregators.updates import trim
 
@@ -20,7 +21,7 @@ class TrimmedMean(Section):
     """The coordinatewise trimmed mean."""
 
     name: Literal["trimmed_mean"] = "trimmed_mean"
-    k: NonNegativeInt = Field(description="Values dropped at either end of each coordinate.")
+    k: Whole = Field(description="Values dropped at either end of each coordinate.")
 
 
 class Median(Section):

@@ -11,10 +11,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import Factor, NonNegative
 from raysim.models.vectors import fresh
 from raysim.server.optimizers.adaptive_step import denominator
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
@@ -24,10 +25,10 @@ class Adagrad(Section):
     """FedAdagrad."""
 
     name: Literal["adagrad"] = "adagrad"
-    lr: NonNegativeFloat = Field(0.01, description="Server learning rate.")
+    lr: Factor = Field(0.01, description="Server learning rate.")
     beta1: float = Field(0.0, ge=0, lt=1, description="Decay of the first moment.")
-    eps: NonNegativeFloat = Field(1e-3, description="Added to the root.")
-    v0: NonNegativeFloat = Field(0.0, description="First value of the accumulator, for every coordinate.")
+    eps: NonNegative = Field(1e-3, description="Added to the root.")
+    v0: NonNegative = Field(0.0, description="First value of the accumulator, for every coordinate.")
 
 
 def make(section: Adagrad) -> ServerOptimizer:

@@ -17,10 +17,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import Factor, NonNegative
 from raysim.models.vectors import fresh
 from raysim.server.optimizers.adaptive_step import denominator
 from raysim.server.optimizers.lars import by_trust
@@ -31,11 +32,11 @@ class Lamb(Section):
     """LAMB on the server."""
 
     name: Literal["lamb"] = "lamb"
-    lr: NonNegativeFloat = Field(0.01, description="Server learning rate.")
+    lr: Factor = Field(0.01, description="Server learning rate.")
     beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the first moment.")
     beta2: float = Field(0.99, ge=0, lt=1, description="Decay of the second moment.")
-    eps: NonNegativeFloat = Field(1e-3, description="Added to the root.")
-    weight_decay: NonNegativeFloat = Field(0.0, description="Weight decay, wd.")
+    eps: NonNegative = Field(1e-3, description="Added to the root.")
+    weight_decay: Factor = Field(0.0, description="Weight decay, wd.")
 
 
 def make(section: Lamb) -> ServerOptimizer:

@@ -18,10 +18,11 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import Factor, NonNegative
 from raysim.models.vectors import fresh, group_norms
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
 
@@ -30,10 +31,10 @@ class Lars(Section):
     """LARS on the server."""
 
     name: Literal["lars"] = "lars"
-    lr: NonNegativeFloat = Field(0.01, description="Server learning rate.")
+    lr: Factor = Field(0.01, description="Server learning rate.")
     beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the first moment.")
-    eps: NonNegativeFloat = Field(1e-3, description="Added to the norm in the ratio.")
-    weight_decay: NonNegativeFloat = Field(0.0, description="Weight decay, wd.")
+    eps: NonNegative = Field(1e-3, description="Added to the norm in the ratio.")
+    weight_decay: Factor = Field(0.0, description="Weight decay, wd.")
 
 
 def by_trust(x: Tensor, u: Tensor, descent: Descent, eps: float = 0.0) -> tuple[Descent, Mapping[str, float]]:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import Factor
 from raysim.models.vectors import fresh
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
 
@@ -24,7 +25,7 @@ class Momentum(Section):
     """Server SGD with momentum."""
 
     name: Literal["momentum"] = "momentum"
-    lr: NonNegativeFloat = Field(1.0, description="Server learning rate.")
+    lr: Factor = Field(1.0, description="Server learning rate.")
     beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the velocity.")
     dampened: bool = Field(False, description="Feed the velocity with (1 - beta1) g instead of g.")
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import Factor
 from raysim.models.vectors import squared_norm
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
 
@@ -22,7 +23,7 @@ class Normalized(Section):
     """A step of constant length."""
 
     name: Literal["normalized"] = "normalized"
-    lr: NonNegativeFloat = Field(0.1, description="Length of the step.")
+    lr: Factor = Field(0.1, description="Length of the step.")
 
 
 def make(section: Normalized) -> ServerOptimizer:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import Factor
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, Stepped
 
 
@@ -19,7 +20,7 @@ class Sgd(Section):
     """Server SGD."""
 
     name: Literal["sgd"] = "sgd"
-    lr: NonNegativeFloat = Field(1.0, description="Server learning rate.")
+    lr: Factor = Field(1.0, description="Server learning rate.")
 
 
 def make(section: Sgd) -> ServerOptimizer:

@@ -14,10 +14,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field
 from torch import Tensor
 
 from raysim.config.section import Section
+from raysim.config.values import Factor, NonNegative
 from raysim.models.vectors import fresh
 from raysim.server.optimizers import adaptive_step
 from raysim.server.optimizers.adaptive_step import BiasCorrection
@@ -28,11 +29,11 @@ class Yogi(Section):
     """FedYogi."""
 
     name: Literal["yogi"] = "yogi"
-    lr: NonNegativeFloat = Field(0.01, description="Server learning rate.")
+    lr: Factor = Field(0.01, description="Server learning rate.")
     beta1: float = Field(0.9, ge=0, lt=1, description="Decay of the first moment.")
     beta2: float = Field(0.99, ge=0, lt=1, description="Decay of the second moment.")
-    eps: NonNegativeFloat = Field(1e-3, description="Added to the root.")
-    v0: NonNegativeFloat = Field(0.0, description="First value of the second moment, for every coordinate.")
+    eps: NonNegative = Field(1e-3, description="Added to the root.")
+    v0: NonNegative = Field(0.0, description="First value of the second moment, for every coordinate.")
     bias_correction: BiasCorrection = "none"
 
 
