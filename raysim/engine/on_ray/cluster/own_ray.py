@@ -65,7 +65,8 @@ def watched(run_folder: Path | None, end: Callable[[], None]) -> Iterator[Callab
     global _own
     _own = own = OwnRay(run_folder)
     left = threading.Event()
-    threading.Thread(target=_look, args=(own, left), daemon=True).start()
+    looks = threading.Thread(target=_look, args=(own, left), daemon=True)
+    looks.start()
     try:
         yield lambda processes: setattr(own, "processes", processes)
     except Exception:
@@ -79,6 +80,8 @@ def watched(run_folder: Path | None, end: Callable[[], None]) -> Iterator[Callab
         finally:
             _own = None
             left.set()
+            # For the guard, which ends once nothing is left.
+            looks.join()
 
 
 def died() -> str | None:
