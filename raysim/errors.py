@@ -11,7 +11,7 @@ RaysimError
 ├── CheckpointError                a checkpoint that cannot be written or read
 ├── RemoteError                    a folder on another file system that cannot be reached or trusted
 ├── ClientError                    user code failed while a client was trained or evaluated
-└── WorkerLostError                workers died more often than the budget allows
+└── WorkerLostError                workers died more often than the budget allows, or a driver or a local Ray died
 """
 
 from __future__ import annotations
@@ -65,4 +65,4 @@ class ClientError(RaysimError):
 
 
 class WorkerLostError(RaysimError):
-    """The budget for lost workers is spent."""
+    """The budget for lost workers is spent, or a process died without which no run goes on."""
