@@ -18,7 +18,7 @@ from tries import Try, Victim
 
 from raysim.run_folder import records
 
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0
 """How long a run may take on a busy machine; one that takes longer hangs."""
 
 LEFT_S = 15.0
