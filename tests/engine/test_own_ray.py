@@ -135,13 +135,16 @@ def test_a_killed_process_of_ray_is_one_error_and_nothing_is_left(victim: str, t
     with subprocess.Popen(
         [*command, "--path", str(folder), "--no-progress"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as script:
-        until(lambda: script.poll() is not None or any((folder / "checkpoints").glob("round-*")))
-        processes = own_processes(psutil.Process(script.pid))
-        by_name: dict[str, Any] = {process.name(): process for process in processes}
-        (script if victim == "the script" else by_name[victim]).send_signal(signal.SIGKILL)
-        said, errors = script.communicate(timeout=60)
-        since_s = time.monotonic()
-        until(lambda: not left(processes) or time.monotonic() - since_s > 15)
+        try:
+            until(lambda: script.poll() is not None or any((folder / "checkpoints").glob("round-*")))
+            processes = own_processes(psutil.Process(script.pid))
+            by_name: dict[str, Any] = {process.name(): process for process in processes}
+            (script if victim == "the script" else by_name[victim]).send_signal(signal.SIGKILL)
+            said, errors = script.communicate(timeout=60)
+            since_s = time.monotonic()
+            until(lambda: not left(processes) or time.monotonic() - since_s > 15)
+        finally:
+            script.kill()
     assert left(processes) == []
     if victim == "the script":
         return
