@@ -13,7 +13,7 @@ RaysimError
 ├── DivergedError                  a server step made the model non-finite
 ├── DiskError (OSError)            a file that cannot be written, such as on a full disk
 ├── ClientError                    user code failed while a client was trained or evaluated
-└── WorkerLostError                workers died more often than the budget allows
+└── WorkerLostError                workers died more often than the budget allows, or a driver or a local Ray died
 """
 
 from __future__ import annotations
@@ -75,4 +75,4 @@ class ClientError(RaysimError):
 
 
 class WorkerLostError(RaysimError):
-    """The budget for lost workers is spent."""
+    """The budget for lost workers is spent, or a process died without which no run goes on."""

@@ -7,14 +7,15 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
 
-from raysim.engine.on_ray.cluster import joining
+from raysim.engine.on_ray.cluster import joining, own_ray
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts
 from raysim.errors import ResourceError
 from raysim.experiment.experiment import EngineSection
@@ -40,15 +41,18 @@ class Placement:
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[None]:
+def connected(address: str | None, run_folder: Path | None = None) -> Iterator[None]:
     """Connect to Ray inside the block; change nothing outside it.
 
     Args:
         address: None starts a cluster on this machine that ends with the block (or uses the script's existing
             connection); "auto" or "host:port" joins a running one.
+        run_folder: of the run that the block carries out, to be named if that cluster dies; None if there are several.
 
     Raises:
-        ResourceError: no cluster answers at the address, or it does not accept this user's token.
+        ResourceError: no cluster answers at the address, or it does not accept this user's token; or none can be
+            started.
+        WorkerLostError: a process of the cluster that was started here died.
     """
     if ray.is_initialized():
         joined = ray.get_runtime_context().gcs_address
@@ -65,14 +69,15 @@ def connected(address: str | None) -> Iterator[None]:
         os.environ.setdefault("RAY_worker_niceness", "0")
     # Ray warns at every start that token authentication is on, which is intended.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
-    # Ray accepts this option only when it starts a cluster.
-    dashboard = False if address is None else None
+    if address is None:
+        with joining.quiet_after_death(), own_ray.watched(run_folder, ray.shutdown) as begun:
+            _start(begun)
+            yield
+        return
     try:
         _reach(address)
-        joining.init(address or "local", logging_level=logging.WARNING, include_dashboard=dashboard)
+        joining.init(address, logging_level=logging.WARNING)
     except (OSError, ValueError) as error:
-        if address is None:
-            raise ResourceError(f"Ray could not be started on this machine: {error}") from None
         raise ResourceError(
             f"No Ray cluster could be joined at address {address!r} ({error}). Is it running (`ray start --head`)? "
             f"Where it uses token authentication, this user needs its token (RAY_AUTH_TOKEN or ~/.ray/auth_token), "
@@ -84,9 +89,17 @@ def connected(address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def _reach(address: str | None) -> None:
+def _start(begun: Callable[[own_ray.Processes], None]) -> None:
+    try:
+        joining.start(begun, logging_level=logging.WARNING, include_dashboard=False)
+    except Exception as error:
+        # Ray raises a plain Exception when a process of its own does not answer in time.
+        raise ResourceError(f"Ray could not be started on this machine: {error}") from None
+
+
+def _reach(address: str) -> None:
     """Raise OSError at once if nothing listens at host:port: Ray itself would try for minutes."""
-    host, colon, port = (address or "").rpartition(":")
+    host, colon, port = address.rpartition(":")
     if colon and port.isdigit() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=REACH_S).close()
 
@@ -160,7 +173,11 @@ def wait_for_pools(references: list[ray.ObjectRef[Whereabouts]], placement: Plac
         ResourceError: others hold the necessary resources for longer than WAIT_FOR_RESOURCES_S.
     """
     deadline = time.monotonic() + WAIT_FOR_RESOURCES_S
-    ready, waiting = ray.wait(references, num_returns=len(references), timeout=deadline - time.monotonic())
+    ready: list[ray.ObjectRef[Whereabouts]] = []
+    waiting = references
+    while waiting and (left_s := deadline - time.monotonic()) > 0:
+        ready, waiting = ray.wait(references, num_returns=len(references), timeout=min(left_s, own_ray.POLL_S))
+        own_ray.check()
     if waiting:
         free = ray.available_resources()
         raise ResourceError(

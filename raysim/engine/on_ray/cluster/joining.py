@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import ray
-from ray._private import ray_constants
+from ray._private import ray_constants, worker
 from ray._private.node import Node
+
+from raysim.engine.on_ray.cluster import own_ray
 
 LOCAL = "local"
 """The address of a cluster that this script starts."""
@@ -23,22 +25,27 @@ NEEDLESS = ("start_monitor", "start_api_server")
 """Methods that start the autoscaler's monitor and the dashboard's server, Python processes of 80 to 90 MB each. A
 cluster of one machine does not scale, raysim needs no dashboard, and `ray.init` would wait seconds for the server."""
 
-
 _ONE_AT_A_TIME = threading.Lock()
 """The changes to Ray inside `init` affect all threads."""
 
 
 def init(address: str, **settings: Any) -> None:
-    """Join the cluster at the address, or start one; see `ray.init` for the settings and errors.
-
-    A cluster started here has one machine. All its processes listen on loopback only. It has no dashboard.
-    """
+    """Join the cluster at the address; see `ray.init` for the settings and errors."""
     with _ONE_AT_A_TIME, _own_sigterm():
-        if address == LOCAL:
-            with _on_one_machine(), _without_needless():
-                ray.init(address=address, _node_ip_address=LOOPBACK, **settings)
-        else:
-            ray.init(address=address, **settings)
+        ray.init(address=address, **settings)
+
+
+def start(begun: Callable[[own_ray.Processes], None], **settings: Any) -> None:
+    """Start a cluster of one machine; see `ray.init` for the settings and errors.
+
+    All its processes listen on loopback only. It has no dashboard.
+
+    Args:
+        begun: called with the table of the processes before the first of them starts.
+        settings: see `ray.init`.
+    """
+    with _ONE_AT_A_TIME, _own_sigterm(), _on_one_machine(), _without_needless(), _handed_over(begun):
+        ray.init(address=LOCAL, _node_ip_address=LOOPBACK, **settings)
 
 
 @contextmanager
@@ -56,15 +63,52 @@ def _on_one_machine() -> Iterator[None]:
 
 @contextmanager
 def _without_needless() -> Iterator[None]:
-    # Ray has no public option for either. A Ray with other method names starts them, and nothing else changes.
-    before = {name: vars(Node)[name] for name in NEEDLESS if name in vars(Node)}
-    for name in before:
-        setattr(Node, name, lambda node, *args, **settings: None)
+    with ExitStack() as every:
+        for name in NEEDLESS:
+            every.enter_context(_replaced(Node, name, lambda _: lambda node, *args, **settings: None))
+        yield
+
+
+@contextmanager
+def _handed_over(begun: Callable[[own_ray.Processes], None]) -> Iterator[None]:
+    def handed_over(start: Any) -> Any:
+        def start_head_processes(node: Any) -> None:
+            begun(node.all_processes)
+            start(node)
+
+        return start_head_processes
+
+    with _replaced(Node, "start_head_processes", handed_over):
+        yield
+
+
+@contextmanager
+def quiet_after_death() -> Iterator[None]:
+    """Inside the block, print nothing of Ray's processes once one of them has died: it would be their logs."""
+
+    def quiet(write: Any) -> Any:
+        def print_to_stdstream(*arguments: Any, **keywords: Any) -> None:
+            if own_ray.died() is None:
+                write(*arguments, **keywords)
+
+        return print_to_stdstream
+
+    with _replaced(worker, "print_to_stdstream", quiet):
+        yield
+
+
+@contextmanager
+def _replaced(holder: Any, name: str, change: Callable[[Any], Any]) -> Iterator[None]:
+    # Ray has no public option for what is changed here. A Ray with other names goes on without it.
+    before = vars(holder).get(name)
+    if before is None:
+        yield
+        return
+    setattr(holder, name, change(before))
     try:
         yield
     finally:
-        for name, method in before.items():
-            setattr(Node, name, method)
+        setattr(holder, name, before)
 
 
 @contextmanager

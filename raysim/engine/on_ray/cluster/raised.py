@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import ray
 from ray import exceptions
 
+from raysim.engine.on_ray.cluster import own_ray
 from raysim.errors import ExperimentError, RaysimError, WorkerLostError
 
 _NO_MODULE = re.compile(r"No module named '([^']+)'")
@@ -58,14 +60,28 @@ def answer(reference: Any, folder: str | None = None) -> Any:
     Raises:
         RaysimError: the driver raised this error.
         ExperimentError: it cannot import a module that it needs.
-        WorkerLostError: its process died.
+        WorkerLostError: its process died, or the Ray that this script has started.
     """
     try:
-        return ray.get(reference)
+        while True:
+            with suppress(exceptions.GetTimeoutError):
+                return ray.get(reference, timeout=own_ray.POLL_S)
+            own_ray.check()
     except exceptions.RayTaskError as error:
         raise_again(error)
     except exceptions.RayActorError as error:
+        own_ray.check()
         if getattr(error, "actor_init_failed", False) and (unknown := unimportable(error)):
             raise unknown from None
         advice = "" if folder is None else f". What it had checkpointed can be resumed: raysim resume {folder}"
         raise WorkerLostError(f"the driver's process died ({error}){advice}") from None
+
+
+def settled(references: list[Any]) -> None:
+    """Wait until all of these calls have ended, however.
+
+    Raises:
+        WorkerLostError: the Ray that this script has started died.
+    """
+    while ray.wait(references, num_returns=len(references), timeout=own_ray.POLL_S)[1]:
+        own_ray.check()

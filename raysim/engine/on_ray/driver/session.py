@@ -12,9 +12,9 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysim.engine import wire
-from raysim.engine.on_ray.cluster import named, sendable
+from raysim.engine.on_ray.cluster import named, own_ray, sendable
 from raysim.engine.on_ray.cluster.cluster import connected, place
-from raysim.engine.on_ray.cluster.raised import answer
+from raysim.engine.on_ray.cluster.raised import answer, settled
 from raysim.engine.on_ray.driver.driver import Driver
 from raysim.engine.on_ray.driver.watched import WatchedDriver
 from raysim.engine.on_ray.executor.shell import start_pools
@@ -61,7 +61,7 @@ def run(
     """
     sendable.check(plan)
     opening = opening.absolute()
-    with connected(address), with_states_folder(plan, opening.path) as plan:
+    with connected(address, opening.path), with_states_folder(plan, opening.path) as plan:
         _check_shared(plan, opening.path)
         driver, _ = _start(plan, opening, after, None if address is None else name)
         try:
@@ -76,14 +76,14 @@ def run(
             raise
         finally:
             if address is None:
-                ray.kill(driver)
+                _kill(driver)
 
 
 def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Experiment], None], name: str) -> str:
     """Start a run that needs no script, and return its name once its workers have started; see `run`."""
     sendable.check(plan)
     opening = opening.absolute()
-    with connected(address), with_states_folder(plan, opening.path) as plan:
+    with connected(address, opening.path), with_states_folder(plan, opening.path) as plan:
         _check_shared(plan, opening.path)
         driver, name = _start(plan, opening, after, name)
         try:
@@ -134,7 +134,7 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
     sendable.check(plan)
     opening = None if opening is None else opening.absolute()
     path, run_folder = (None, None) if opening is None else (opening.path, opening.named)
-    with connected(address), with_states_folder(plan, path) as plan:
+    with connected(address, path), with_states_folder(plan, path) as plan:
         _check_shared(plan, path)
         placement = place(plan.experiment.engine)
         driver = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(
@@ -156,12 +156,18 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
                 yield finished
         finally:
             try:
-                if ahead:
+                if ahead and own_ray.died() is None:
                     driver.stop.options(concurrency_group=BESIDE).remote()
-                    ray.wait(list(ahead), num_returns=len(ahead))
+                    settled(list(ahead))
                     answer(driver.close.remote(), run_folder)
             finally:
-                ray.kill(driver)
+                _kill(driver)
+
+
+def _kill(driver: Any) -> None:
+    # A Ray that died takes the driver with it, and its control service would not answer.
+    if own_ray.died() is None:
+        ray.kill(driver)
 
 
 def _check_shared(plan: Plan, path: Path | None) -> None:

@@ -17,6 +17,7 @@ from ray import exceptions
 from raysim.cohort.tree import TreeFold
 from raysim.engine import wire
 from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped
+from raysim.engine.on_ray.cluster import own_ray
 from raysim.engine.on_ray.cluster.cluster import (
     WAIT_FOR_RESOURCES_S,
     Growth,
@@ -194,6 +195,7 @@ class OnRay:
 
     def _serve(self) -> None:
         """Wait for a reply, or for the polling interval, and carry out the commands that follow."""
+        own_ray.check()
         calls = list(self._calls)
         ready, _ = ray.wait(calls, num_returns=1, timeout=POLL_S)
         if len(calls) > MANY_CALLS:
@@ -257,7 +259,10 @@ class OnRay:
             case events.Drop(worker, key):
                 self._actors[worker].drop.remote(key)
             case events.End(worker):
-                ray.kill(self._actors.pop(worker))
+                actor = self._actors.pop(worker)
+                # A control service that is gone would not answer; the workers end with the rest of Ray.
+                if own_ray.died() is None:
+                    ray.kill(actor)
                 self._calls = {reference: n for reference, n in self._calls.items() if n in self._table.calls}
             case events.Count(call, node):
                 self._take(call, node, reply)

@@ -1,0 +1,156 @@
+"""What is left of a run on a Ray of its own when a process of that Ray dies, or the script: one error."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+import raysim
+from raysim.engine.on_ray.cluster import guard, own_ray
+from tests.support.nodes import until
+
+EXPERIMENT = """
+rounds = 100000
+[data]
+name = "digits"
+clients = 20
+[model]
+name = "linear"
+[cohort]
+size = 10
+[engine]
+workers = 1
+cpus_per_worker = 0.5
+[checkpoint]
+every = 3
+"""
+
+
+@pytest.fixture
+def sleeping() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def processes_of(process: subprocess.Popen[bytes]) -> own_ray.Processes:
+    """Ray's table of processes, with one that dies when the test wants it."""
+    return {"raylet": [SimpleNamespace(process=process)], "log_monitor": []}
+
+
+def test_an_error_that_follows_from_a_death_is_replaced_by_the_one_that_names_it(
+    tmp_path: Path, sleeping: subprocess.Popen[bytes]
+) -> None:
+    (tmp_path / "experiment.json").touch()
+    ended: list[str | None] = []
+    expected = rf"^Ray's node manager \(raylet\) was killed by SIGTERM.*: raysim resume {tmp_path}$"
+
+    def run() -> None:
+        with own_ray.watched(tmp_path, lambda: ended.append(own_ray.died())) as begun:
+            begun(processes_of(sleeping))
+            own_ray.check()
+            sleeping.terminate()
+            sleeping.wait()
+            raise RuntimeError("what Ray says of it")
+
+    with pytest.raises(raysim.WorkerLostError, match=expected):
+        run()
+    assert ended[0] is not None
+    assert own_ray.died() is None
+
+
+def test_what_ends_because_it_is_ended_on_purpose_is_no_death(
+    tmp_path: Path, sleeping: subprocess.Popen[bytes]
+) -> None:
+    def end() -> None:
+        sleeping.kill()
+        sleeping.wait()
+        own_ray.check()
+
+    def run() -> None:
+        with own_ray.watched(tmp_path, end) as begun:
+            begun(processes_of(sleeping))
+            raise KeyError("own mistake")
+
+    with pytest.raises(KeyError, match="own mistake"):
+        run()
+
+
+def test_before_anything_was_recorded_there_is_nothing_to_resume(
+    tmp_path: Path, sleeping: subprocess.Popen[bytes]
+) -> None:
+    def run() -> None:
+        with own_ray.watched(tmp_path, lambda: None) as begun:
+            begun(processes_of(sleeping))
+            sleeping.kill()
+            sleeping.wait()
+            own_ray.check()
+
+    with pytest.raises(raysim.WorkerLostError, match="Nothing was recorded yet: start it again"):
+        run()
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@linux
+def test_the_guard_ends_only_the_processes_that_it_was_told_of(sleeping: subprocess.Popen[bytes]) -> None:
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        started = dict(guard.children(os.getpid()))
+        guard.end({(sleeping.pid, started[sleeping.pid]), (other.pid, started[other.pid] - 1)}, grace_s=0)
+        assert sleeping.wait(timeout=30) == -signal.SIGKILL
+        assert other.poll() is None, "another process has the number"
+    finally:
+        other.kill()
+        other.wait()
+
+
+def own_processes(script: psutil.Process) -> list[psutil.Process]:
+    """The script and all that it has started."""
+    return [script, *script.children(recursive=True)]
+
+
+def left(processes: list[psutil.Process]) -> list[str]:
+    """Those that still run."""
+    return [p.name() for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("victim", ["gcs_server", "the script"])
+def test_a_killed_process_of_ray_is_one_error_and_nothing_is_left(victim: str, tmp_path: Path) -> None:
+    (tmp_path / "exp.toml").write_text(EXPERIMENT)
+    folder = tmp_path / "run"
+    command = [sys.executable, "-c", "from raysim.cli import main; main()", "run", str(tmp_path / "exp.toml")]
+    with subprocess.Popen(
+        [*command, "--path", str(folder), "--no-progress"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as script:
+        try:
+            until(lambda: script.poll() is not None or any((folder / "checkpoints").glob("round-*")))
+            processes = own_processes(psutil.Process(script.pid))
+            by_name: dict[str, Any] = {process.name(): process for process in processes}
+            (script if victim == "the script" else by_name[victim]).send_signal(signal.SIGKILL)
+            said, errors = script.communicate(timeout=60)
+            since_s = time.monotonic()
+            until(lambda: not left(processes) or time.monotonic() - since_s > 15)
+        finally:
+            script.kill()
+    assert left(processes) == []
+    if victim == "the script":
+        return
+    assert script.returncode == 1
+    assert said == ""
+    assert errors.startswith("error: Ray's ")
+    assert f"({victim}) was killed by SIGKILL" in errors
+    assert errors.endswith(f"raysim resume {folder}\n")
+    assert errors.count("\n") == 1
