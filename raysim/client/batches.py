@@ -2,7 +2,8 @@
 
 Each epoch is a fresh permutation, addressed by (seed, round, client, epoch), cut into slices of B, the short last slice
 kept: E epochs are E * ceil(n / B) local steps. With `local_steps = K` epochs repeat and are cut after exactly K steps.
-`ClientSection.local_steps_at` returns their number.
+`ClientSection.local_steps_at` returns their number. `fill_last_batch` and `drop_last` are other ends of an epoch
+(`ClientSection.epoch_at`).
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ def draw(
 ) -> list[Batches]:
     """Return the batches of a chunk's clients (positions, with their n >= 1 examples); they are independent."""
     taus = section.local_steps_at(np.array(sizes), seed, round_index, np.array(clients)).tolist()
-    lengths = [n if section.batch_size == "full" else section.batch_size for n in sizes]
+    lengths, steps, met = (part.tolist() for part in section.epoch_at(np.array(sizes)))
     # Number of epochs, the last one perhaps cut.
-    epochs = [math.ceil(tau / math.ceil(n / batch)) for n, batch, tau in zip(sizes, lengths, taus, strict=True)]
+    epochs = [math.ceil(tau / an_epoch) for tau, an_epoch in zip(taus, steps, strict=True)]
     orders: list[list[Int64s]] = [[] for _ in sizes]
     for epoch in range(max(epochs)):
         at_work = [i for i in range(len(sizes)) if epoch < epochs[i]]
@@ -50,12 +51,12 @@ def draw(
         permutations = dict(zip(shuffled, seeds.permutations(keys, [sizes[i] for i in shuffled]), strict=True))
         for i in at_work:
             order = permutations.get(i)
-            orders[i].append(np.arange(sizes[i]) if order is None else order)
-            if section.fill_last_batch and (short := sizes[i] % lengths[i]):
+            orders[i].append((np.arange(sizes[i]) if order is None else order)[: met[i]])
+            if (missing := met[i] - sizes[i]) > 0:
                 start = seeds.key(seed, "fill", round_index, clients[i], epoch)
-                extra = seeds.stream(start, lengths[i] - short) % np.uint64(sizes[i])
+                extra = seeds.stream(start, missing) % np.uint64(sizes[i])
                 orders[i].append(extra.astype(np.int64))
-    return [_cut(section, n, batch, tau, own) for n, batch, tau, own in zip(sizes, lengths, taus, orders, strict=True)]
+    return [_cut(length, batch, tau, own) for length, batch, tau, own in zip(met, lengths, taus, orders, strict=True)]
 
 
 def whole(num_examples: int) -> Batches:
@@ -63,8 +64,8 @@ def whole(num_examples: int) -> Batches:
     return Batches(np.arange(num_examples), (0, num_examples))
 
 
-def _cut(section: ClientSection, num_examples: int, batch: int, steps: int, epochs: list[Int64s]) -> Batches:
-    length = math.ceil(num_examples / batch) * batch if section.fill_last_batch else num_examples
+def _cut(length: int, batch: int, steps: int, epochs: list[Int64s]) -> Batches:
+    """Cut epochs of `length` visits each into batches, `steps` of them."""
     bounds = [0]
     while len(bounds) <= steps:
         start = bounds[-1]

@@ -53,6 +53,12 @@ class ClientSection(Section):
     fill_last_batch: bool = Field(
         False, description="Fill an epoch's last, short batch with some of its examples drawn again."
     )
+    drop_last: bool = Field(
+        False,
+        description=(
+            "Leave out an epoch's last, short batch. A client with fewer examples than a batch keeps its only one."
+        ),
+    )
     max_grad_norm: PositiveFloat | None = Field(
         None, description="Norm to which the whole gradient is clipped. Absent: no clipping."
     )
@@ -85,6 +91,12 @@ class ClientSection(Section):
             raise ValueError(f"the rounds of schedule must rise, but are {rounds}")
         return self
 
+    @model_validator(mode="after")
+    def _one_end_of_an_epoch(self) -> ClientSection:
+        if self.fill_last_batch and self.drop_last:
+            raise ValueError("fill_last_batch keeps an epoch's last batch and drop_last leaves it out: remove one")
+        return self
+
     def lr_at(self, round_index: int) -> float:
         """lr * decay^t, t = number of finished rounds."""
         return float(self.optimizer.lr * self.lr_decay**round_index)
@@ -98,19 +110,28 @@ class ClientSection(Section):
         if steps is not None:
             tau = drawn(steps, seed, round_index, positions)
         else:
-            batch = sizes if self.batch_size == "full" else np.full_like(sizes, self.batch_size)
-            tau = drawn(1 if epochs is None else epochs, seed, round_index, positions) * -(-sizes // batch)
+            tau = drawn(1 if epochs is None else epochs, seed, round_index, positions) * self.epoch_at(sizes)[1]
         return tau if self.max_local_steps is None else np.minimum(tau, self.max_local_steps)
 
-    def examples_at(self, sizes: Int64s, steps: Int64s) -> Int64s:
-        """How many examples so many local steps of clients with so many examples process, each as often as it is met.
+    def epoch_at(self, sizes: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+        """Return how clients with so many examples divide an epoch: the batch, the local steps, the examples met.
 
-        An epoch's last batch is short, unless `fill_last_batch` tops it up.
+        The last batch is short, unless `fill_last_batch` tops it up or `drop_last` leaves it out.
+
+        >>> section = ClientSection(batch_size=4, drop_last=True)
+        >>> [part.tolist() for part in section.epoch_at(np.array([3, 8, 9]))]
+        [[4, 4, 4], [1, 2, 2], [3, 8, 8]]
         """
         batch: Int64s = sizes if self.batch_size == "full" else np.full_like(sizes, self.batch_size)
-        steps_an_epoch: Int64s = -(-sizes // batch)
-        an_epoch: Int64s = steps_an_epoch * batch if self.fill_last_batch else sizes
-        return steps // steps_an_epoch * an_epoch + steps % steps_an_epoch * batch
+        steps: Int64s = np.maximum(1, sizes // batch) if self.drop_last else -(-sizes // batch)
+        return batch, steps, steps * batch if self.fill_last_batch else np.minimum(sizes, steps * batch)
+
+    def examples_at(self, sizes: Int64s, steps: Int64s) -> Int64s:
+        """Return how many examples clients of these sizes process in so many local steps, repeated ones repeatedly."""
+        batch, steps_an_epoch, an_epoch = self.epoch_at(sizes)
+        epochs, others = steps // steps_an_epoch, steps % steps_an_epoch
+        processed: Int64s = epochs * an_epoch + np.minimum(an_epoch, others * batch)
+        return processed
 
     @property
     def is_plain_sgd(self) -> bool:

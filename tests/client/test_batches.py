@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from raysim.client.batches import Batches, draw
 from raysim.client.section import ClientSection
@@ -56,6 +57,24 @@ def test_a_short_batch_is_filled_from_the_clients_own_examples() -> None:
     assert [len(step) for step in drawn(2, batch_size=4, fill_last_batch=True)] == [4]
 
 
+def test_a_short_last_batch_is_left_out_of_every_epoch() -> None:
+    assert drawn(5, batch_size=2, drop_last=True, shuffle=False, epochs=2) == [[0, 1], [2, 3]] * 2
+    assert drawn(5, batch_size=2, drop_last=True, shuffle=False, local_steps=3) == [[0, 1], [2, 3], [0, 1]]
+    left_out = {*range(5)} - {example for step in drawn(5, batch_size=2, drop_last=True) for example in step}
+    assert len(left_out) == 1
+    assert drawn(4, batch_size=2, drop_last=True, shuffle=False) == [[0, 1], [2, 3]]
+
+
+def test_a_client_with_less_than_a_batch_keeps_it() -> None:
+    assert drawn(3, batch_size=4, drop_last=True, shuffle=False) == [[0, 1, 2]]
+    assert drawn(3, batch_size="full", drop_last=True, shuffle=False) == [[0, 1, 2]]
+
+
+def test_a_short_batch_is_not_both_filled_and_left_out() -> None:
+    with pytest.raises(ValidationError, match=r"fill_last_batch keeps .* drop_last leaves it out: remove one"):
+        ClientSection(fill_last_batch=True, drop_last=True)
+
+
 @pytest.mark.parametrize(
     ("keys", "steps"),
     [
@@ -63,6 +82,7 @@ def test_a_short_batch_is_filled_from_the_clients_own_examples() -> None:
         ({"batch_size": 4, "epochs": 5}, 15),
         ({"batch_size": "full"}, 1),
         ({"local_steps": 7}, 7),
+        ({"batch_size": 4, "epochs": 5, "drop_last": True}, 10),
     ],
 )
 def test_the_number_of_local_steps(keys: dict[str, Any], steps: int) -> None:

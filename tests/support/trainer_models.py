@@ -60,6 +60,7 @@ WORK: dict[str, dict[str, Any]] = {
     "local steps across epochs": {"batch_size": 4, "local_steps": 7},
     "full batch": {"batch_size": "full", "epochs": 3},
     "last batch filled": {"batch_size": 4, "fill_last_batch": True},
+    "last batch left out": {"batch_size": 4, "drop_last": True, "epochs": 2},
     "stored order": {"batch_size": 4, "shuffle": False},
     "momentum": {"batch_size": 4, "optimizer": {"momentum": 0.9}},
     "weight decay": {"batch_size": 4, "optimizer": {"weight_decay": 0.1}},

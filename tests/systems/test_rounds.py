@@ -252,6 +252,8 @@ def test_what_is_wrong_is_named(sections: dict[str, Any], message: str, experime
         {"local_steps": 7},
         {"local_steps": 7, "fill_last_batch": True},
         {"epochs": 2, "max_local_steps": 3},
+        {"local_steps": 7, "drop_last": True},
+        {"epochs": 3, "drop_last": True},
         {"epochs": {"low": 1, "high": 4}, "fill_last_batch": True},
     ],
     ids=str,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field as Key
@@ -12,21 +12,41 @@ from raysim.data.partitions.cut import apportion, even_sizes
 from raysim.data.partitions.prior import ClassPiles, Prior, concentration, renormalise
 from raysim.seeds import Int64s, generator, key
 
+Fill = Annotated[
+    Literal["shares", "remaining"],
+    Key(
+        description=(
+            'What fills the place of a class that ran out. "shares": the other classes, in proportion to q_k; '
+            '"remaining": all classes, in proportion to the examples left in them.'
+        )
+    ),
+]
+
 
 class DirichletReassign(Section):
     """Client k draws q_k ~ Dir(alpha * p) and takes its share of each class: n_k * q_k examples, by largest remainder.
 
-    One client after the other; when a class runs out, its share goes to the classes that remain, in proportion to q_k.
-    Sizes differ by at most one. Source: Yang et al. 2023 (When to Trust Aggregated Gradients), appendix G.
+    One client after the other. When a class runs out, other classes fill its place, by `fill`. With a small alpha,
+    "shares" takes nearly always one other class, and "remaining" takes some of every class that is left.
+
+    Sizes differ by at most one. Source: Yang et al. 2023 (When to Trust Aggregated Gradients), appendix G, which refers
+    to FedNLP (Lin et al. 2021). FedNLP's code fills as "remaining" does, apart from two things: it rounds up, and it
+    fills the place of one class before it takes the next one.
     """
 
     name: Literal["dirichlet_reassign"] = "dirichlet_reassign"
     alpha: float = Key(gt=0, description="From near 0 (one label per client) to infinity (every client as the prior).")
     prior: Prior = "empirical"
+    fill: Fill = "shares"
 
 
 def dirichlet_reassign(
-    labels: Int64s, num_clients: int, seed: int, alpha: float, prior: Prior = "empirical"
+    labels: Int64s,
+    num_clients: int,
+    seed: int,
+    alpha: float,
+    prior: Prior = "empirical",
+    fill: Fill = "shares",
 ) -> list[Int64s]:
     """Divide examples; see `DirichletReassign`.
 
@@ -42,8 +62,11 @@ def dirichlet_reassign(
         draws = generator(key(seed, "partition/dirichlet_reassign/client", client))
         weights = draws.dirichlet(parameter)
         wanted = np.zeros(len(parameter), np.int64)
+        if fill == "remaining":
+            wanted = np.minimum(apportion(size, weights, tie_order), piles.remaining)
         while (missing := size - int(wanted.sum())) > 0:
-            weights = renormalise(weights, piles.remaining - wanted, parameter, draws)
+            left = piles.remaining - wanted
+            weights = left.astype(np.float64) if fill == "remaining" else renormalise(weights, left, parameter, draws)
             wanted = np.minimum(wanted + apportion(missing, weights, tie_order), piles.remaining)
         parts.append(piles.take(wanted))
     return parts

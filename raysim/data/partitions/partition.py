@@ -59,7 +59,7 @@ def divide(
         case Dirichlet():
             return dirichlet(labels, num_clients, seed, partition.alpha, partition.prior)
         case DirichletReassign():
-            return dirichlet_reassign(labels, num_clients, seed, partition.alpha, partition.prior)
+            return dirichlet_reassign(labels, num_clients, seed, partition.alpha, partition.prior, partition.fill)
         case Pachinko():
             return pachinko(labels, num_clients, seed, partition.alpha, partition.beta, coarse_of)
         case Quantity():
