@@ -136,7 +136,7 @@ def test_metrics_are_what_their_names_say(experiment: Make) -> None:
     errors = np.concatenate([(x @ start - y) ** 2 for x, y in clients.values()])
     assert metrics["loss"] == pytest.approx(errors.mean())
     assert "accuracy" not in metrics
-    assert (metrics["clients"], metrics["examples"], metrics["rejected"]) == (2, 13, 0)
+    assert (metrics["clients"], metrics["examples"], metrics["examples_held"], metrics["rejected"]) == (2, 13, 13, 0)
     assert metrics["mean_update_norm"] == pytest.approx(np.mean([np.linalg.norm(g) for g in gradients]))
     pooled = (4 * gradients[0] + 9 * gradients[1]) / 13
     assert metrics["pseudo_gradient_norm"] == pytest.approx(np.linalg.norm(pooled))

@@ -172,7 +172,8 @@ def federated(
             after = called(f"{said}: ServerHalf.settle, in round {before.round},", settle, stepped)
             return after.params, after.state
 
-        return server_side.step(state, sums[-1], aggregate, None if settle is None else corrected)
+        seen_before = sum(made.seen for made in sums[:-1])
+        return server_side.step(state, sums[-1], aggregate, None if settle is None else corrected, seen_before)
 
     def average(state: ServerState) -> Weights | None:
         name = correction.server.average

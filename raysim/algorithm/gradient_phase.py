@@ -37,7 +37,7 @@ def make(
                 continue
             included = Contribution(
                 weight=float(member.num_examples) if by_examples else 1.0,
-                examples=member.num_examples,
+                held=member.num_examples,
                 squared_norm=0.0,
                 seen=member.num_examples,
                 loss=0.0,

@@ -123,7 +123,7 @@ def contribution_rule(
             averaged = a if nova.tau_eff == "sum_p_a" else tau
         return Contribution(
             weight=weighed(upload, id_of),
-            examples=member.num_examples,
+            held=member.num_examples,
             squared_norm=upload.squared_norm,
             seen=upload.seen,
             loss=upload.loss,

@@ -20,13 +20,13 @@ BLOCK = 1 << 22
 class Contribution:
     """What enters the sums of one client, drawn `count` times, beside its vectors.
 
-    weight: w_i of one draw. squared_norm: |delta_i|^2. loss, correct: sums over the `seen` examples. judged: what
-    clipping and zeroing make of the update. divisor: fednova's a_i, by which it is then divided. labels: the client's
-    label counts. normaliser: what fednova's tau_eff averages. steps: local steps taken.
+    weight: w_i of one draw. held: the client's examples, n_i. squared_norm: |delta_i|^2. loss, correct: sums over the
+    `seen` examples. judged: what clipping and zeroing make of the update. divisor: fednova's a_i, by which it is then
+    divided. labels: the client's label counts. normaliser: what fednova's tau_eff averages. steps: local steps taken.
     """
 
     weight: float
-    examples: int
+    held: int
     squared_norm: float
     seen: int
     loss: float
@@ -64,8 +64,8 @@ class Accumulator:
         self._units = torch.zeros(num_params if unit_dtype else 0, dtype=unit_dtype, device=device)
         self._changes = torch.zeros(num_params if changes_dtype else 0, dtype=changes_dtype, device=device)
         self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
-        self._weight = self._norm = self._squared_norm = self._loss = self._correct = 0.0
-        self._clients = self._moving = self._examples = self._seen = self._steps = 0
+        self._weight = self._norm = self._squared_norm = self._fourth_power = self._loss = self._correct = 0.0
+        self._clients = self._moving = self._held = self._seen = self._steps = 0
         self._within_clip = self._within_zeroing = self._zeroed = 0
         self._normaliser = 0.0
         self._rejected: list[int] = []
@@ -127,6 +127,7 @@ class Accumulator:
         self._normaliser += weight * client.normaliser
         self._norm += count * norm
         self._squared_norm += count * client.squared_norm
+        self._fourth_power += count * client.squared_norm * client.squared_norm
         self._moving += count * (norm > 0)
         self._within_clip += count * judged.within_clip
         self._within_zeroing += count * judged.within_zeroing
@@ -134,7 +135,7 @@ class Accumulator:
         self._loss += count * client.loss
         self._correct += count * client.correct
         self._clients += count
-        self._examples += count * client.examples
+        self._held += count * client.held
         self._seen += count * client.seen
         self._steps += count * client.steps
 
@@ -162,7 +163,8 @@ class Accumulator:
             clients=self._clients,
             norm=self._norm,
             squared_norm=self._squared_norm,
-            examples=self._examples,
+            fourth_power=self._fourth_power,
+            held=self._held,
             within_clip=self._within_clip,
             within_zeroing=self._within_zeroing,
             zeroed=self._zeroed,

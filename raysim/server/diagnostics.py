@@ -45,10 +45,18 @@ def mean_cosine_similarity(unit_sum: Tensor, moving: int, clients: int) -> float
     return (squared_norm(unit_sum) - moving) / (clients * (clients - 1))
 
 
-def dispersion(norm_sum: float, squared_norm_sum: float, clients: int) -> float:
-    """Coefficient of variation of the update norms: population standard deviation over mean; 0 if all are 0."""
-    mean = norm_sum / clients
-    variance = max(0.0, squared_norm_sum / clients - mean**2)
+def dispersion(squared_norm_sum: float, fourth_power_sum: float, clients: int) -> float | None:
+    """Return the population standard deviation of the updates' squared norms over their mean; 0 if all are 0.
+
+    Source: Yang et al. (2023), appendix C, table 4. None where a fourth power overflows.
+
+    >>> dispersion(1.0 + 3.0, 1.0 + 9.0, clients=2)
+    0.5
+    """
+    if not math.isfinite(fourth_power_sum):
+        return None
+    mean = squared_norm_sum / clients
+    variance = max(0.0, fourth_power_sum / clients - mean * mean)
     return math.sqrt(variance) / mean if mean else 0.0
 
 

@@ -1,6 +1,6 @@
 """Holds the state of the run's diagnostics: tensors by name, checkpointed with the rest of the state.
 
-examples: int64, examples of all cohorts so far.
+examples: int64, examples that all cohorts have processed so far.
 accuracy: float64, the cohort's training accuracy of the last round, NaN before the first.
 moments: float64 (6,), count, means and co-moments of (label similarity, GSI), for their correlation.
 """

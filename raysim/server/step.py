@@ -41,7 +41,7 @@ class Server(NamedTuple):
 
     init: Callable[[Weights, Tensors], ServerState]
     limits: Callable[[ServerState], Limits]
-    step: Callable[[ServerState, Sums, Tensor | None, Settle | None], tuple[ServerState, Metrics]]
+    step: Callable[[ServerState, Sums, Tensor | None, Settle | None, int], tuple[ServerState, Metrics]]
 
 
 def reweighed(sums: Sums, coefficients: Tensor, weighted_sum: Tensor) -> Sums:
@@ -94,21 +94,29 @@ def make(
         return Limits(**{name: float(level) for name, level in state.levels.items()})
 
     def step(
-        state: ServerState, sums: Sums, aggregate: Tensor | None = None, settle: Settle | None = None
+        state: ServerState,
+        sums: Sums,
+        aggregate: Tensor | None = None,
+        settle: Settle | None = None,
+        seen_before: int = 0,
     ) -> tuple[ServerState, Metrics]:
+        """`seen_before`: examples that the round's earlier phases processed."""
         t, weights = state.round, state.weights
         lr = section.lr_at(cohort_size(t), t)
+        processed = seen_before + sums.seen
+        processed_so_far = state.ledger["examples"] + processed
         metrics: Metrics = {
             "clients": sums.clients,
             "rejected": len(sums.rejected),
-            "examples": sums.examples,
+            "examples": processed,
+            "examples_so_far": int(processed_so_far),
+            "examples_held": sums.held,
             "server_lr": lr,
             **{f"{name}_level": float(level) for name, level in state.levels.items()},
         }
         if sums.clients == 0:
             # No update arrived, or every one was rejected: the model stays, and the round's row has clients = 0.
-            metrics["examples_so_far"] = int(state.ledger["examples"])
-            return replace(state, round=t + 1), metrics
+            return replace(state, round=t + 1, ledger={**state.ledger, "examples": processed_so_far}), metrics
         # fednova's tau_eff; 1 elsewhere.
         effective = sums.normaliser / sums.weight
         agreed = agreement(layout, sums)
@@ -128,7 +136,7 @@ def make(
         if settle is not None:
             params, half = settle(state, sums, params, descent.fg)
             metrics["params_norm"] = math.sqrt(squared_norm(params))
-        opened, said = _entered(state.ledger, sums, label_population, metrics)
+        opened, said = _entered({**state.ledger, "examples": processed_so_far}, sums, label_population, metrics)
         metrics |= said
         after = ServerState(
             round=t + 1,
@@ -153,7 +161,7 @@ def _sizes(section: ServerSection, sums: Sums, agreed: Agreement) -> Metrics:
         metrics["accuracy"] = sums.correct / sums.seen
     metrics["pseudo_gradient_norm"] = math.sqrt(sum(agreed.squared_norms_of_mean))
     metrics["mean_update_norm"] = sums.norm / sums.clients
-    metrics["update_norm_dispersion"] = diagnostics.dispersion(sums.norm, sums.squared_norm, sums.clients)
+    metrics["update_norm_dispersion"] = diagnostics.dispersion(sums.squared_norm, sums.fourth_power, sums.clients)
     if section.clip:
         metrics["clipped_fraction"] = 1 - sums.within_clip / sums.clients
     if section.zeroing:
@@ -198,8 +206,7 @@ def _levels(section: ServerSection, levels: Tensors, sums: Sums) -> Tensors:
 def _entered(book: Tensors, sums: Sums, population: Tensor | None, metrics: Metrics) -> tuple[Tensors, Metrics]:
     """The ledger with this round in it, and the figures that come from it."""
     after = dict(book)
-    after["examples"] = book["examples"] + sums.examples
-    said: Metrics = {"examples_so_far": int(after["examples"])}
+    said: Metrics = {}
     accuracy = metrics.get("accuracy")
     if accuracy is not None:
         said["catastrophic_failure"] = ledger.is_catastrophe(book, accuracy)

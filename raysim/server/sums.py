@@ -43,10 +43,11 @@ class Sums:
     squared_norms: float64 (G,), sum of w_i |h_i|^2 per parameter group.
     units: (P,) in the model's dtype, sum of delta_i / |delta_i| of the `moving` clients whose update is not zero; (0,)
         where the cosine is not asked for.
-    clients: how many. norm, squared_norm: sums of |delta_i| and |delta_i|^2. examples: sum of n_i.
+    clients: how many. norm, squared_norm, fourth_power: sums of |delta_i|, |delta_i|^2, |delta_i|^4. held: sum of n_i.
     within_clip, within_zeroing: clients at or below the levels. zeroed: clients whose update was zeroed.
     labels: int64 (L,), the clients' label counts; (0,) where they are not asked for.
-    seen: examples met in local training. loss, correct: their summed loss and hits (NaN where nothing is counted).
+    seen: examples met in local training, in E epochs E times. loss, correct: their summed loss and hits (NaN where
+        nothing is counted).
     steps: local steps of all clients.
     changes: (P,) in the model's dtype, sum of what the clients' own states changed by, each client once; (0,)
         where no correction asks for it.
@@ -65,7 +66,8 @@ class Sums:
     clients: int
     norm: float
     squared_norm: float
-    examples: int
+    fourth_power: float
+    held: int
     within_clip: int
     within_zeroing: int
     zeroed: int

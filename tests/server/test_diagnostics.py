@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -39,10 +40,11 @@ def test_the_cosine_can_be_left_out(experiment: Make, dataset: raysim.FederatedD
     assert "mean_cosine_similarity" not in first.metrics
 
 
-def test_dispersion_is_standard_deviation_over_mean() -> None:
-    # 1 and 3: mean 2, deviation 1.
-    assert dispersion(4.0, 10.0, 2) == pytest.approx(0.5)
+def test_dispersion_is_that_of_squared_norms() -> None:
+    # Norms 1 and 2, squared 1 and 4: mean 2.5, deviation 1.5.
+    assert dispersion(1.0 + 4.0, 1.0 + 16.0, 2) == pytest.approx(0.6)
     assert dispersion(0.0, 0.0, 3) == 0
+    assert dispersion(1e200, math.inf, 3) is None
 
 
 def test_label_similarity_is_a_cosine() -> None:
@@ -86,6 +88,39 @@ def test_examples_add_up_and_labels_are_compared(experiment: Make, dataset: rays
         indices.append(r.metrics["gsi"] or 0.0)
     assert [r.metrics["label_similarity"] for r in done] == pytest.approx(similarities)
     assert done[-1].metrics["label_gsi_correlation"] == pytest.approx(np.corrcoef(similarities, indices)[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("client", "cohort_factor", "a_client"),
+    [
+        ({"epochs": 5}, 5, 0),
+        ({"batch_size": "full", "epochs": 3}, 3, 0),
+        ({"batch_size": 3, "local_steps": 7, "fill_last_batch": True}, 0, 21),
+        ({"epochs": 2, "correction": {"name": "mime", "base": "momentum"}}, 3, 0),
+    ],
+    ids=str,
+)
+def test_examples_are_those_processed(
+    client: dict[str, Any], cohort_factor: int, a_client: int, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    """E epochs count E times, local steps what their batches hold, and a phase of full gradients is one more pass."""
+    sizes = {dataset.train.id_of(i): n for i, n in enumerate(dataset.train.sizes().tolist())}
+    so_far = 0
+    for done in raysim.rounds(experiment(client=client, server={"weighting": "uniform"}), dataset=dataset):
+        held = sum(sizes[one] for one in done.cohort)
+        so_far += cohort_factor * held + a_client * len(done.cohort)
+        assert done.metrics["examples_held"] == held
+        assert done.metrics["examples_so_far"] == so_far
+    assert so_far
+
+
+def test_a_round_without_a_step_counts_too(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    """Krum with f = 3 needs six updates: where fewer stay, the model stays, and what they processed is counted."""
+    rule = {"aggregator": {"name": "krum", "f": 3}}
+    exp = experiment(client={"mid_round_dropout": 0.5}, server=rule, cohort={"size": 7})
+    done = [r.metrics for r in raysim.rounds(exp, dataset=dataset)]
+    assert any(row["clients"] == 0 and row["examples"] for row in done)
+    assert [row["examples_so_far"] for row in done] == np.cumsum([row["examples"] for row in done]).tolist()
 
 
 def test_real_targets_have_no_labels_to_compare(experiment: Make) -> None:
