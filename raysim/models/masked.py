@@ -1,8 +1,9 @@
 """Computes cross entropy and hits of rows with places that do not count: texts padded to one length.
 
-An example's loss is the sum over its places that are not padding, divided by all its T places. So every real place of a
-batch has the same weight, and padding changes nothing. Hits are counted at labels that are neither padding nor in
-`uncounted`; accuracy is hits over such places (Charles et al. 2021, A.1).
+An example's loss is its mean over the places that are not padding, and 0 if all are. So the number of places to which
+texts are padded changes nothing, and examples weigh alike, as images do: a full batch of every client is still gradient
+descent on all examples. Hits are counted at labels that are neither padding nor in `uncounted`; accuracy is hits over
+such places (Charles et al. 2021, A.1).
 """
 
 from __future__ import annotations
@@ -26,7 +27,19 @@ class MaskedCrossEntropy:
         flat = softmax.cross_entropy(outputs.flatten(0, -2), targets.flatten())
         # Not a product: a place of padding may have any loss, infinities included.
         real = torch.where(targets == self.padding, 0.0, flat.view(targets.shape))
-        return real.flatten(1).mean(1)
+        return real.flatten(1).mean(1) * stretch(targets, self.padding).to(real.dtype)
+
+
+def stretch(targets: Tensor, padding: int) -> Tensor:
+    """Return T / (places that are not padding) of each row of T places, float64 (batch,): exactly 1 for a full row.
+
+    A row of padding alone, which has no loss, has T.
+
+    >>> stretch(torch.tensor([[1, 2], [1, 0], [0, 0]]), padding=0).tolist()
+    [1.0, 2.0, 2.0]
+    """
+    places = (targets != padding).flatten(1)
+    return places.shape[1] / places.sum(1, dtype=torch.float64).clamp(min=1)
 
 
 @dataclass(frozen=True)

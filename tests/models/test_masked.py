@@ -39,16 +39,18 @@ def test_accuracy_is_over_places_with_words_only() -> None:
     assert MASKED.counted(targets).tolist() == [2 / 4, 1 / 4]
 
 
-def test_the_loss_is_over_all_places_but_padding() -> None:
-    targets = torch.tensor([[WORD, UNKNOWN, END, PAD], [PAD, PAD, PAD, PAD]])
-    even = torch.zeros(2, 4, 5, dtype=torch.float64)
-    assert MASKED.losses(even, targets).tolist() == pytest.approx([3 * math.log(5) / 4, 0.0])
+def test_the_loss_is_the_mean_over_all_places_but_padding() -> None:
+    targets = torch.tensor([[WORD, UNKNOWN, END, PAD], [WORD, PAD, PAD, PAD], [PAD, PAD, PAD, PAD]])
+    outputs = torch.randn(3, 4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    each = [cross_entropy(row, target) for row, target in zip(outputs, targets, strict=True)]
+    expected = torch.stack([each[0][:3].mean(), each[1][0], torch.tensor(0.0, dtype=torch.float64)])
+    torch.testing.assert_close(MASKED.losses(outputs, targets), expected)
 
 
 def test_a_place_of_padding_may_hold_anything() -> None:
     targets = torch.tensor([[WORD, PAD]])
     outputs = torch.zeros(1, 2, 5).index_fill(1, torch.tensor([1]), math.inf)
-    assert MASKED.losses(outputs, targets).tolist() == pytest.approx([math.log(5) / 2])
+    assert MASKED.losses(outputs, targets).tolist() == pytest.approx([math.log(5)])
 
 
 labels = st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=4)

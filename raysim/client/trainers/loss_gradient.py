@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from raysim.models import task as tasks
-from raysim.models.masked import MaskedCrossEntropy
+from raysim.models.masked import MaskedCrossEntropy, stretch
 from raysim.models.softmax import MANY, Softmax
 from raysim.models.task import Loss, Task
 
@@ -59,12 +59,13 @@ def _cross_entropy(stacked: bool) -> LossGradient:
 
 
 def _masked(of_all: LossGradient, padding: int) -> LossGradient:
-    """Likewise, and 0 where the target is padding; the factor stays 1 / T, T all places."""
+    """Likewise, and 0 where the target is padding; the factor stays 1 / T, T all places, and rows make up for it."""
 
     def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, Tensor | None]:
         made, factor, losses = of_all(outputs, targets)
         made.masked_fill_((targets == padding).unsqueeze(-1), 0.0)
-        return made, factor, losses
+        by_row = stretch(targets, padding).to(made.dtype)
+        return made.mul_(by_row.view(-1, *[1] * (made.dim() - 1))), factor, losses
 
     return gradient
 

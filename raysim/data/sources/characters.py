@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -45,6 +47,27 @@ def continuous(text: npt.NDArray[np.uint8], length: int) -> tuple[npt.NDArray[np
     padded[: len(stream)] = stream
     x, y = padded[:-1].reshape(-1, length).copy(), padded[1:].reshape(-1, length)
     x[y == PADDING] = PADDING  # the end mark is no input
+    return x, y
+
+
+def by_line(lines: Sequence[str], length: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """Return x and y (rows, length) of lines: y is a line with its line end, x begins it and is one place behind.
+
+    Every line begins a row, and a line of more characters than fit goes on in further rows.
+
+    >>> x, y = by_line(["dh", "d"], length=2)
+    >>> [[row.tolist() for row in part] for part in (x == BEGIN, y == numbers("\\n"))]
+    [[[True, False], [False, False], [True, False]], [[False, False], [True, False], [False, True]]]
+    """
+    text = numbers("".join(f"{line}\n" for line in lines))
+    sizes = np.array([len(line) + 1 for line in lines], np.int64)
+    starts, rows = np.cumsum(sizes) - sizes, -(-sizes // length)
+    place = np.arange(len(text)) - np.repeat(starts, sizes)
+    where = np.repeat(np.cumsum(rows) - rows, sizes) + place // length, place % length
+    before = np.concatenate([[BEGIN], text[:-1]])
+    before[starts] = BEGIN
+    x, y = (np.full((int(rows.sum()), length), PADDING, np.uint8) for _ in range(2))
+    x[where], y[where] = before, text
     return x, y
 
 

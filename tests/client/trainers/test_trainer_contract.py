@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.section import ClientSection
 from raysim.client.trainers.choose import TrainerChoice
 from raysim.client.trainers.make import make
+from raysim.data import DatasetWriter, Field
 from raysim.data.on_device import Examples
 from raysim.models import lstm_char, lstm_word, transformer_word
 from raysim.models.model import create
@@ -69,7 +72,8 @@ def train(
     """What local training makes of the clients: deltas (clients, P), losses, hits and seen examples (clients,)."""
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, dtype)
-    made = make(TrainerChoice.given(trainer, 5), model, weights, task_for(data.num_classes, loss), section, "float32")  # type: ignore[arg-type]
+    task = task_for(data.num_classes, loss, data.y.padding)
+    made = make(TrainerChoice.given(trainer, 5), model, weights, task, section, "float32")  # type: ignore[arg-type]
     members = local_training.members(Examples(data), positions, section, 0, 3, weights.params)
     rows = []
     for trained in local_training.train(made, weights, members, LR, model.params):
@@ -100,7 +104,7 @@ def by_definition(
         if data.num_classes is None:
             loss = functional.mse_loss(outputs.view(y.shape), y)
         else:
-            loss = functional.cross_entropy(outputs.flatten(0, -2), y.flatten())
+            loss = mean_loss(outputs, y, data.y.padding)
             hits += float((outputs.argmax(-1) == y).double().mean()) * (stop - start)
         optimizer.zero_grad()
         loss.backward()
@@ -118,6 +122,18 @@ def by_definition(
         "correct": torch.tensor(hits if data.num_classes else torch.nan, dtype=torch.float64),
         "seen": torch.tensor(bounds[-1]),
     }
+
+
+def mean_loss(outputs: torch.Tensor, y: torch.Tensor, padding: int | None) -> torch.Tensor:
+    """Cross entropy by torch: the mean over examples of each one's mean over its places, padding left out."""
+    if padding is None:
+        return functional.cross_entropy(outputs.flatten(0, -2), y.flatten())
+    sums = [
+        functional.cross_entropy(own, targets, ignore_index=padding, reduction="sum")
+        / max(1, int((targets != padding).sum()))
+        for own, targets in zip(outputs, y, strict=True)
+    ]
+    return torch.stack(sums).mean()
 
 
 def assert_same(got: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
@@ -165,6 +181,33 @@ def test_a_trainer_follows_the_definition_for_models_of_texts(trainer: str, name
     for row in range(len(SIZES)):
         own = {key: values[row] for key, values in got.items()}
         assert_same(own, by_definition(factory, data, work, row))
+
+
+def padded(places: int, path: Path) -> FederatedDataset:
+    """Texts of 0 to 6 words, padded to so many places: 0 is padding, 1 to 3 are words."""
+    draw = np.random.default_rng(0)
+    field = Field((places,), "int64")
+    with DatasetWriter(path, field, replace(field, padding=0), 4) as to:
+        for n in SIZES:
+            real = np.arange(6) < draw.integers(0, 7, (n, 1))
+            x, y = (np.pad(draw.integers(1, 4, (n, 6)) * real, ((0, 0), (0, places - 6))) for _ in range(2))
+            to.write("train", f"client of {n}", x, y)
+    return FederatedDataset.open(path)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "name"),
+    [(trainer, name) for trainer in GENERAL for name in TEXT_MODELS if trainer != "vmap" or name == "transformer_word"],
+)
+def test_padding_changes_nothing(trainer: str, name: str, tmp_path: Path) -> None:
+    """Texts padded to nine places train as texts padded to six: by the mean over their words, in every trainer."""
+    factory, work = TEXT_MODELS[name][0], {"batch_size": 4}
+    short, long = (padded(places, tmp_path / str(places)) for places in (6, 9))
+    got = train(trainer, factory, long, work)
+    for row in range(len(SIZES)):
+        wanted = by_definition(factory, short, work, row)
+        del wanted["correct"]
+        assert_same({key: values[row] for key, values in got.items()}, wanted)
 
 
 @pytest.mark.parametrize("trainer", ["fused", "stacked"])
