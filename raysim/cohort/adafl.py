@@ -1,12 +1,14 @@
 """AdaFL: clients whose models lie far from the new one are drawn more often.
 
-Attention a_i is proportional to n_i at first; a round's participants get a_i <- alpha a_i + (1 - alpha) d_i / sum d,
-d_i = |x_new - y_i| over the participants; then all are renormalised. Cohorts are drawn without replacement, one client
-after another in proportion to attention: by the smallest of E_i / a_i, E_i exponential and addressed by (seed, round,
-client), which is the same law (Efraimidis and Spirakis 2006) and nested across sizes.
+Attention a_i is proportional to n_i at first; a round's participants get a_i <- alpha a_i + (1 - alpha) s d_i / sum d,
+d_i = |x_new - y_i| over the participants; then all are renormalised. s = 1, so participants gain on the others; with
+`keep_total` s is the sum of the participants' a_i, so that they share anew what they had. Cohorts are drawn without
+replacement, one client after another in proportion to attention: by the smallest of E_i / a_i, E_i exponential and
+addressed by (seed, round, client), which is the same law (Efraimidis and Spirakis 2006) and nested across sizes.
 
 State: the attention of every client, float64 (N,). Source: Chen et al. (2021), algorithm 1; docs/algorithms.md section
-5. Departure: y_i is the client's model after clipping, as the server sees it. Cost is O(N) a round.
+5; the code of Yang et al. (2023), behind their table 3, for `keep_total`. Departure: y_i is the client's model after
+clipping, as the server sees it. Cost is O(N) a round.
 """
 
 from __future__ import annotations
@@ -29,16 +31,35 @@ class AdaFl(Section):
 
     name: Literal["adafl"] = "adafl"
     alpha: float = Field(0.9, ge=0, le=1, description="Decay of a client's attention.")
+    keep_total: bool = Field(
+        False,
+        description=(
+            "Participants share anew the attention that they had together, as in the code of Yang et al. (2023); "
+            "otherwise they gain on the other clients."
+        ),
+    )
 
 
 def learned(
-    attention: npt.NDArray[Any], alpha: float, positions: Positions, distances: npt.NDArray[Any]
+    attention: npt.NDArray[Any],
+    alpha: float,
+    positions: Positions,
+    distances: npt.NDArray[Any],
+    keep_total: bool = False,
 ) -> npt.NDArray[Any]:
-    """The attention after a round."""
+    """The attention after a round.
+
+    >>> before, positions, distances = np.array([0.25, 0.25, 0.5]), np.array([0, 1]), np.array([3.0, 1.0])
+    >>> learned(before, 0.0, positions, distances, keep_total=True).tolist()
+    [0.375, 0.125, 0.5]
+    >>> learned(before, 0.0, positions, distances).tolist()
+    [0.5, 0.16666666666666666, 0.3333333333333333]
+    """
     total = distances.sum()
     shares = distances / total if total > 0 else np.full(len(distances), 1 / max(1, len(distances)))
     after = attention.copy()
-    after[positions] = alpha * attention[positions] + (1 - alpha) * shares
+    shared = attention[positions].sum() if keep_total else 1.0
+    after[positions] = alpha * attention[positions] + (1 - alpha) * shared * shares
     return np.asarray(after / after.sum())
 
 
@@ -59,6 +80,7 @@ def make(section: AdaFl) -> Sampler:
     def learn(state: State, participants: Sequence[Participant]) -> State:
         positions = np.array([one.position for one in participants], dtype=np.int64)
         distances = np.array([one.distance for one in participants])
-        return {"attention": torch.from_numpy(learned(state["attention"].numpy(), section.alpha, positions, distances))}
+        attention = learned(state["attention"].numpy(), section.alpha, positions, distances, section.keep_total)
+        return {"attention": torch.from_numpy(attention)}
 
     return Sampler(init, sample, learn, needs_distances=True, name=section.name)

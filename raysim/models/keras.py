@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor, nn
+
+from raysim.models.lstm import Lstm
 
 TRUNCATED_STD = 0.87962566103423978
 """Standard deviation of a standard normal number truncated at 2."""
@@ -26,6 +29,19 @@ def dense(module: nn.Linear, normal: bool = False) -> nn.Linear:
         truncated_normal(module.weight, math.sqrt(2 / sum(module.weight.shape)))
     else:
         nn.init.xavier_uniform_(module.weight)
+    return module
+
+
+@torch.no_grad()
+def lstm(module: Lstm) -> Lstm:
+    """Draw input weights with variance 2 / features (He et al. 2015), orthogonal state weights; forget bias 1."""
+    for names in module.names:
+        from_input, from_state, *biases = (module.get_parameter(name) for name in names)
+        truncated_normal(from_input, math.sqrt(2 / from_input.shape[1]))
+        nn.init.orthogonal_(from_state)
+        for bias in biases:
+            bias.zero_()
+        biases[0][module.hidden : 2 * module.hidden] = 1.0
     return module
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, PositiveInt
 from torch import nn
 
 from raysim.errors import ModelError
+from raysim.models import keras
 from raysim.models.lstm import Lstm
 from raysim.models.model import ModelChoice
 
@@ -22,22 +23,34 @@ class LstmChar(ModelChoice):
     parameters, 822,570 at 90 characters. Departures: a gate has torch's two biases, which learn alike; Keras and the
     papers have one, so Reddi et al. state 820,522 (4 h less per layer). McMahan et al. state 866,578: 258 characters,
     one bias per gate, and peepholes from an LSTM's cell to its gates (3 h more per layer), which this model lacks.
+
+    Initial weights are torch's: all of the LSTM and the linear layer uniform on +-1 / sqrt(h), so a forget gate starts
+    half open, and the embedding normal with variance 1. The code of Reddi et al. and Charles et al. has other ones,
+    which `initial = "keras"` draws; McMahan et al. do not state theirs.
     """
 
     name: Literal["lstm_char"] = "lstm_char"
     embedding: PositiveInt = Field(8, description="Width of a character's embedding.")
     hidden: PositiveInt = Field(256, description="Units of an LSTM layer.")
     layers: PositiveInt = Field(2, description="Number of LSTM layers.")
+    initial: Literal["torch", "keras"] = Field(
+        "torch",
+        description=(
+            'Initial weights. "torch": those of its layers. "keras": those of the code of Reddi et al. and Charles et '
+            "al., with one bias a gate, as there: the embedding uniform on +-0.05, input weights of variance 2 / "
+            "features, orthogonal state weights, forget bias 1, and the last layer by Glorot."
+        ),
+    )
 
 
 def make(section: LstmChar, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """Return a fresh module for texts of shape (batch, time), integers below `outputs`."""
     if len(x_shape) != 1:
         raise ModelError(f"lstm_char takes texts (time,), but x has shape {x_shape}.")
-    return nn.Sequential(
-        OrderedDict(
-            embedding=nn.Embedding(outputs, section.embedding),
-            recurrent=Lstm(section.embedding, section.hidden, section.layers),
-            fc=nn.Linear(section.hidden, outputs),
-        )
-    )
+    biases: Literal[1, 2] = 1 if section.initial == "keras" else 2
+    embedding = nn.Embedding(outputs, section.embedding)
+    recurrent = Lstm(section.embedding, section.hidden, section.layers, biases)
+    fc = nn.Linear(section.hidden, outputs)
+    if section.initial == "keras":
+        embedding, recurrent, fc = keras.embedding(embedding), keras.lstm(recurrent), keras.dense(fc, normal=True)
+    return nn.Sequential(OrderedDict(embedding=embedding, recurrent=recurrent, fc=fc))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from typing import Literal
 
-import torch
 from pydantic import Field, PositiveInt
 from torch import nn
 
@@ -44,19 +42,9 @@ def make(section: LstmWord, x_shape: tuple[int, ...], outputs: int) -> nn.Module
     parts: OrderedDict[str, nn.Module] = OrderedDict(embedding=keras.embedding(nn.Embedding(outputs, embedding)))
     width = embedding
     for layer in range(1, section.layers + 1):
-        parts[f"recurrent{layer}"] = _initialised(Lstm(width, hidden, 1, biases=1))
+        parts[f"recurrent{layer}"] = keras.lstm(Lstm(width, hidden, 1, biases=1))
         if section.projection:
             parts[f"project{layer}"] = keras.dense(nn.Linear(hidden, embedding), normal=True)
         width = embedding if section.projection else hidden
     parts["fc"] = keras.dense(nn.Linear(width, outputs), normal=True)
     return nn.Sequential(parts)
-
-
-@torch.no_grad()
-def _initialised(lstm: Lstm) -> Lstm:
-    """Draw input weights with variance 2 / features (He et al. 2015), orthogonal state weights; forget bias 1."""
-    from_input, from_state, bias = (lstm.get_parameter(name) for name in lstm.names[0])
-    keras.truncated_normal(from_input, math.sqrt(2 / from_input.shape[1]))
-    nn.init.orthogonal_(from_state)
-    bias.zero_()[lstm.hidden : 2 * lstm.hidden] = 1.0
-    return lstm

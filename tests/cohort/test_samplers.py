@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import raysim
-from raysim.cohort import availability, bernoulli, md
+from raysim.cohort import adafl, availability, bernoulli, md
 from raysim.cohort.availability import Availability
 from raysim.cohort.bernoulli import Bernoulli
-from raysim.cohort.sampler import Clients, CohortAt
+from raysim.cohort.sampler import Clients, CohortAt, Participant
 from raysim.cohort.section import CohortGrowth, grown
 from raysim.data.dataset import FederatedDataset
 
@@ -201,3 +202,17 @@ def test_md_is_weighted_uniformly(experiment: Make) -> None:
     assert experiment(cohort=cohort).server.weighting == "uniform"
     with pytest.raises(raysim.ExperimentError, match=r"the md sampler .*weighting = 'examples'"):
         experiment(cohort=cohort, server={"weighting": "examples"})
+
+
+def test_participants_may_share_the_attention_that_they_had() -> None:
+    """Three of ten clients: with `keep_total` they keep 3/10 together; otherwise they gain on the others."""
+    before = {"attention": torch.full((10,), 0.1, dtype=torch.float64)}
+    participants = [Participant(p, f"c{p}", 1, 0.0, 0.0, 1, distance) for p, distance in ((2, 1.0), (5, 3.0), (7, 0.0))]
+    after = {}
+    for keep_total in (True, False):
+        learn = adafl.make(adafl.AdaFl(alpha=0.5, keep_total=keep_total)).learn
+        assert learn is not None
+        after[keep_total] = learn(before, participants)["attention"]
+    assert after[True][[2, 5, 7]].tolist() == pytest.approx([0.5 * 0.1 + 0.5 * 0.3 * s for s in (1 / 4, 3 / 4, 0)])
+    assert float(after[True][[0, 1, 3, 4, 6, 8, 9]].sum()) == pytest.approx(0.7)
+    assert float(after[False][[2, 5, 7]].sum()) == pytest.approx((0.5 * 0.3 + 0.5) / (0.5 * 0.3 + 0.5 + 0.7))

@@ -73,6 +73,7 @@ WORDS_2017 = {"name": "lstm_word", "embedding": 192, "hidden": 256, "projection"
     [
         # Reddi et al. 2021: Keras has one bias a gate, torch two. McMahan et al. 2017 have peepholes as well.
         ({"name": "lstm_char"}, 90, char_lstm(90, 2), 822_570, char_lstm(90, 1), 820_522),
+        ({"name": "lstm_char", "initial": "keras"}, 90, char_lstm(90, 1), 820_522, char_lstm(90, 1), 820_522),
         ({"name": "lstm_char"}, 258, char_lstm(258, 2), 867_090, char_lstm(258, 1, peepholes=True), 866_578),
         ({"name": "lstm_word"}, 10_004, word_lstm(10_004, 96, 670), 4_050_748, word_lstm(10_004, 96, 670), 4_050_748),
         (
@@ -98,6 +99,20 @@ def test_a_network_of_text_is_its_papers_but_for_biases_and_peepholes(
 def test_several_layers_of_words_without_projection() -> None:
     model, _ = made({"name": "lstm_word", "embedding": 3, "hidden": 5, "layers": 2, "projection": False}, (6,), 4)
     assert model.params.num_values == 4 * 3 + lstm(3, 5, 1) + lstm(5, 5, 1) + dense(5, 4)
+
+
+def test_a_character_model_may_start_as_keras_does() -> None:
+    """Embedding on +-0.05, input weights of variance 2 / features, orthogonal states, forget bias 1, Glorot's last."""
+    model, weights = made({"name": "lstm_char", "initial": "keras"}, (20,), 90)
+    named = weights.to_named(model)
+    assert 0.049 < named["embedding.weight"].abs().max() <= 0.05
+    for layer, features in enumerate((8, 256)):
+        inputs, states, bias = (named[f"recurrent.{name}_l{layer}"] for name in ("weight_ih", "weight_hh", "bias_ih"))
+        assert float(inputs.var()) == pytest.approx(2 / features, rel=0.05)
+        torch.testing.assert_close(states.T @ states, torch.eye(256), atol=1e-4, rtol=0)
+        assert bias.tolist() == [0.0] * 256 + [1.0] * 256 + [0.0] * 512
+    assert float(named["fc.weight"].var()) == pytest.approx(2 / (256 + 90), rel=0.05)
+    assert not named["fc.bias"].any()
 
 
 def test_initial_weights_are_addressed_by_the_seed_alone() -> None:

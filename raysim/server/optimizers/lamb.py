@@ -8,7 +8,8 @@ r = |x| / |u|, r = 1 if |x| = 0 or |u| = 0; x <- x - lr f r u.
 State: m and v, start at 0. eps stands outside the root and only in u. f is FedGLAD's factor: the step is multiplied by
 it, because a factor inside m would cancel in r u.
 
-Source: Charles et al. (2021), algorithm 4; docs/algorithms.md section 1. Departure: with eps = 0, 0 / 0 is 0.
+Source: Charles et al. (2021), section 5.2 and table 3, after You et al. (2020); docs/algorithms.md section 1. They
+print beta1, beta2 and eps, but no equation. Departure: with eps = 0, 0 / 0 is 0.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ m <- b1 m + (1 - b1) (g + wd x); r = |x| / (|m| + eps), r = 1 if |x| = 0 or |m| 
 State: m, starts at 0. eps stands only in the ratio; the ratio is not clamped and no group is excluded. f is FedGLAD's
 factor: the step is multiplied by it, because a factor inside m would cancel in r m.
 
-Source: Charles et al. (2021), algorithm 3; docs/algorithms.md section 1.
+Source: Charles et al. (2021), section 5.2 and table 3, after You et al. (2017); docs/algorithms.md section 1. They
+print beta1 and eps, but no equation.
 """
 
 from __future__ import annotations

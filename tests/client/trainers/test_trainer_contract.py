@@ -37,6 +37,10 @@ TRANSFORMER = transformer_word.TransformerWord(embedding=6, width=8, heads=2, hi
 
 TEXT_MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "lstm_char": (partial(lstm_char.make, lstm_char.LstmChar(embedding=3, hidden=5), (6,), 4), (6,)),
+    "lstm_char with one bias": (
+        partial(lstm_char.make, lstm_char.LstmChar(embedding=3, hidden=5, initial="keras"), (6,), 4),
+        (6,),
+    ),
     "lstm_word": (partial(lstm_word.make, lstm_word.LstmWord(embedding=3, hidden=5, layers=2), (6,), 4), (6,)),
     "lstm_word without projection": (
         partial(lstm_word.make, lstm_word.LstmWord(embedding=3, hidden=5, layers=2, projection=False), (6,), 4),
