@@ -11,7 +11,6 @@ import pytest
 
 import raysim
 from raysim.cohort.replay import Replay
-from raysim.data.partitioned import Partitioned
 from raysim.experiment import sweep
 from tests.support import tiny
 
@@ -40,7 +39,10 @@ def test_a_round_of_the_file(file: Path, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("RAYSIM_DATA", str(tmp_path))
     # Replayed cohorts name clients, which must be there.
     replays = isinstance(exp.cohort.sampler, Replay)
-    few = ["data.clients=4"] if isinstance(exp.data, Partitioned) and not replays else []
+    # As many that a client is left for validation, if some are held out.
+    divided = getattr(exp.data, "clients", None) is not None and not replays
+    few = [f"data.clients={12 if exp.data.holdout else 4}"] if divided else []
+    few += ["data.size=32"] if exp.data.name == "gld" else []
     few += ["cohort.size=3"]
     result = raysim.run(exp.changed(few), path=tmp_path / "run")
     (row,) = result.rounds.to_pylist()

@@ -61,7 +61,7 @@ def lines(study: Study) -> list[Line]:
 
 
 def _settings(study: Study, one: Configuration) -> str:
-    value = with_error(study.objective, one.value, one.error)
+    value = one.missed or with_error(study.objective, one.value, one.error)
     return f"{settings(one.values)}: {study.objective.label} {value} (trial {one.number})"
 
 
@@ -91,6 +91,8 @@ def _tried(tuning: TuningSection, key: str) -> str:
 
 def _rounds(experiment: Experiment, tuning: TuningSection) -> str:
     chosen = tuning.objective.rounds(experiment.rounds)
+    if tuning.objective.has_target:
+        return f"within {counted(len(chosen), 'round')}"
     if len(chosen) == 1:
         return f"of round {chosen.start}"
     return f"mean of rounds {chosen.start} to {chosen.stop - 1}"

@@ -24,8 +24,8 @@ from tuning.errors import StudyError
 from tuning.processes import Log, Processes
 from tuning.space import Space
 
-FINISHED, DIVERGED, PRUNED, FAILED = "finished", "diverged", "pruned", "failed"
-"""Outcomes of a trial: its attribute "outcome"."""
+FINISHED, MISSED, DIVERGED, PRUNED, FAILED = "finished", "not reached", "diverged", "pruned", "failed"
+"""Outcomes of a trial: its attribute "outcome". One that missed its target is finished, but has no value to show."""
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from raysim import Section
-from raysim.config.values import Count, Name, Whole
+from raysim.config.values import Count, Name, Real, Whole
+from raysim.report import figures
+from raysim.report.series import crossing
 
 Row = Mapping[str, Any]
 
@@ -18,17 +21,22 @@ VALIDATION = "eval/validation"
 
 
 class Objective(Section):
-    """The mean of a figure over some rounds.
+    """The mean of a figure over some rounds, or the number of rounds until a figure reaches a target.
 
-    Source: Reddi et al. (2021) and Yang et al. (2023) tune by the training loss, averaged over a window of rounds.
+    A run that does not reach its target has the value T (1 + d), T being its rounds and d > 0 what its best figure
+    lacks. So it is worse than all that do, and the better the nearer it came.
+
+    Source: Reddi et al. (2021) and Yang et al. (2023) tune by the training loss, averaged over a window of rounds;
+    McMahan et al. (2017) by the rounds to a target.
     """
 
-    name: Literal["accuracy", "loss", "percentile", "metric", "train_loss"] = Field(
+    name: Literal["accuracy", "loss", "percentile", "metric", "train_loss", "rounds_to_target"] = Field(
         "accuracy",
         description=(
             '"accuracy" and "loss" are those of the validation clients\' examples; "percentile" is one of the '
             'accuracies of validation clients; "metric" is one of evaluation.metrics; "train_loss" is the loss of the '
-            "cohort as it trains."
+            'cohort as it trains; "rounds_to_target" is the number of rounds until accuracy, or a metric, reaches a '
+            "target."
         ),
     )
     percentile: float | None = Field(None, ge=0, le=100, description="Which percentile, from 0 to 100.")
@@ -36,6 +44,7 @@ class Objective(Section):
         None, description="Name of the columns of a metric beside loss and accuracy.", examples=["f1"]
     )
     maximise: bool = Field(True, description="Whether the metric is to be large.")
+    target: Real | None = Field(None, description="The figure to be reached; an accuracy is from 0 to 1.")
     last: Count | None = Field(None, description="Number of last rounds of the mean.")
     window: tuple[Whole, Whole] | None = Field(
         None,
@@ -52,13 +61,22 @@ class Objective(Section):
                 f"percentile is the number that name = 'percentile' needs and no other takes, but got name = "
                 f"{self.name!r} and percentile = {self.percentile}"
             )
-        if (self.name == "metric") != (self.metric is not None):
+        if self.metric is None if self.name == "metric" else self.metric is not None and not self.has_target:
             raise ValueError(
-                f"metric is the name of a metric, which name = 'metric' needs and no other takes, but got name = "
-                f"{self.name!r} and metric = {self.metric!r}"
+                f"metric is the name of a metric, which name = 'metric' needs and 'rounds_to_target' takes, but got "
+                f"name = {self.name!r} and metric = {self.metric!r}"
             )
-        if not self.maximise and self.name != "metric":
+        if not self.maximise and self.metric is None:
             raise ValueError(f"maximise says how a metric is meant, and is not of name = {self.name!r}")
+        if self.has_target != (self.target is not None):
+            raise ValueError(
+                f"target is the number that name = 'rounds_to_target' needs and no other takes, but got name = "
+                f"{self.name!r} and target = {self.target}"
+            )
+        if self.target is not None and self.metric is None and not 0 < self.target <= 1:
+            raise ValueError(f"target must be an accuracy, above 0 and at most 1, but got {self.target:g}")
+        if self.has_target and (self.last is not None or self.window is not None):
+            raise ValueError("a target may be reached in any round: remove last and window")
         if self.last is not None and self.window is not None:
             raise ValueError(f"last and window both say which rounds: give one, but got {self.last} and {self.window}")
         if self.window is not None and self.window[0] > self.window[1]:
@@ -66,16 +84,28 @@ class Objective(Section):
         return self
 
     @property
+    def has_target(self) -> bool:
+        """Whether the value is a number of rounds."""
+        return self.name == "rounds_to_target"
+
+    @property
+    def by_round(self) -> Objective:
+        """The objective whose figure is drawn by round: of rounds to a target that which is to reach it."""
+        if not self.has_target:
+            return self
+        return Objective() if self.metric is None else Objective(name="metric", metric=self.metric)
+
+    @property
     def column(self) -> str:
         """The column of the figure."""
-        match self.name:
+        match self.by_round.name:
             case "percentile":
                 return f"{VALIDATION}/p{self.percentile:g}"
             case "metric":
                 return f"{VALIDATION}/{self.metric}"
             case "train_loss":
                 return "loss"
-        return f"{VALIDATION}/{self.name}"
+        return f"{VALIDATION}/{self.by_round.name}"
 
     @property
     def is_maximised(self) -> bool:
@@ -93,8 +123,15 @@ class Objective(Section):
         return self.name in ("accuracy", "percentile")
 
     @property
+    def needs_classes(self) -> bool:
+        """Whether the figure is an accuracy."""
+        return self.by_round.is_share
+
+    @property
     def label(self) -> str:
         """The objective's name for people."""
+        if self.target is not None:
+            return f"rounds to {self._figure(self.target)} {self.by_round.label}"
         match self.name:
             case "percentile":
                 return f"percentile {self.percentile:g} of validation accuracy by client"
@@ -106,33 +143,84 @@ class Objective(Section):
 
     def rounds(self, total: int) -> range:
         """Return the rounds that count, of a run with `total` rounds."""
+        if self.has_target:
+            return range(total)
         if self.window is not None:
             return range(self.window[0], self.window[1] + 1)
         return range(max(0, total - (self.last or 1)), total)
 
     def value(self, rows: Iterable[Row], total: int) -> float | None:
-        """Return the figure of a run with `total` rounds, from its rows; None if no round that counts has it."""
+        """Return the value of a run with `total` rounds, from its rows; None if no round that counts has the figure."""
+        if self.has_target:
+            return max(self.so_far(rows, total).items(), default=(0, None))[1]
         chosen = self.rounds(total)
         known = [row[self.column] for row in rows if row["round"] in chosen and self.is_known(row)]
         return _mean(known) if known else None
 
+    def so_far(self, rows: Iterable[Row], total: int) -> dict[int, float]:
+        """Return the value that a run with a target would have if it ended with one of its rounds, by the round."""
+        rounds, best = self._best_so_far(rows)
+        if self.target is None or not len(rounds):
+            return {}
+        aim = self._rising(self.target)
+        reached = crossing(rounds + 1.0, best, aim)
+        values = [total * (1 + aim - figure) if figure < aim else reached for figure in best.tolist()]
+        return {index: value for index, value in zip(rounds.tolist(), values, strict=True) if value is not None}
+
+    def combined(self, values: Sequence[float], total: int) -> float:
+        """Return a trial's value, from those of its seeds: their mean; if one missed the target, worse than `total`.
+
+        >>> aim = Objective(name="rounds_to_target", target=0.9)
+        >>> aim.combined([20.0, 30.0], total=100), aim.combined([20.0, 150.0], total=100)
+        (25.0, 125.0)
+        """
+        missed = [max(0.0, value - total) for value in values]
+        return total + _mean(missed) if self.has_target and any(missed) else _mean(values)
+
+    def missed(self, value: float, total: int) -> bool:
+        """Return whether the value of a run, or of a trial, is of one that did not reach its target."""
+        return self.has_target and value > total
+
+    def best(self, rows: Iterable[Row]) -> str:
+        """Return the best figure of a run, for people."""
+        _, best = self._best_so_far(rows)
+        return self._figure(self._rising(best[-1])) if len(best) else "nothing"
+
     def is_known(self, row: Row) -> bool:
         """Return whether the round has the figure; a metric may be undefined there."""
         value = row.get(self.column)
-        return value is not None and not (self.name == "metric" and math.isnan(value))
+        return value is not None and not (self.metric is not None and math.isnan(value))
+
+    def _best_so_far(self, rows: Iterable[Row]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return the rounds with the figure, and the best until then, as numbers that rise."""
+        known = [(row["round"], self._rising(row[self.column])) for row in rows if self.is_known(row)]
+        rounds, found = np.array(known, np.float64).reshape(-1, 2).T
+        return rounds.astype(np.int64), np.maximum.accumulate(found)
+
+    def _rising(self, figure: float) -> float:
+        """Return the figure, or its negative if it is to be small; its own inverse."""
+        return figure if self.maximise else -figure
+
+    def _figure(self, value: float) -> str:
+        return figures.share(value) if self.by_round.is_share else figures.loss(value)
 
 
-def reports(objective: Objective, runs: Sequence[Sequence[Row]]) -> dict[int, float]:
-    """Return a trial's intermediate values: finished rounds -> the figure's mean over the runs.
+def reports(objective: Objective, runs: Sequence[Sequence[Row]], total: int) -> dict[int, float]:
+    """Return a trial's intermediate values: finished rounds -> the figure's mean over the runs, of `total` rounds.
 
-    Only evaluated rounds that every run has finished count.
+    With a target they are the value that the trial would have if it ended there. Only evaluated rounds that every run
+    has finished count.
     """
-    evaluated = [
-        {row["round"]: row[objective.column] for row in rows if _is_evaluated(row) and objective.is_known(row)}
-        for rows in runs
-    ]
+    evaluated = (
+        [objective.so_far(rows, total) for rows in runs]
+        if objective.has_target
+        else [
+            {row["round"]: row[objective.column] for row in rows if _is_evaluated(row) and objective.is_known(row)}
+            for rows in runs
+        ]
+    )
     common = set.intersection(*(set(values) for values in evaluated)) if evaluated else set()
-    return {index + 1: _mean([values[index] for values in evaluated]) for index in sorted(common)}
+    return {index + 1: objective.combined([values[index] for values in evaluated], total) for index in sorted(common)}
 
 
 def divergence(rows: Iterable[Row]) -> str | None:

@@ -46,7 +46,7 @@ def measured(experiment: Experiment, tuning: TuningSection, dataset: FederatedDa
         whole = dataset_of(experiment)
     else:
         whole = dataset
-    if whole.num_classes is None and tuning.objective.is_share:
+    if whole.num_classes is None and tuning.objective.needs_classes:
         raise ExperimentError(
             f"tuning.objective: {tuning.objective.name} needs classes, but the targets of these data are real numbers: "
             f"take loss or train_loss."

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 from raysim.run_folder.tables import column
 from tuning.conclude import results
 from tuning.dimension import Listed
-from tuning.ledger import DIVERGED, FAILED, FINISHED
+from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED
 from tuning.objective import Objective
 from tuning.space import Space
 from tuning.writing import number
@@ -26,15 +26,17 @@ class Configuration:
     number: its place in the study. values: the experiment's, by dotted key. value: the objective, the mean over the
     seeds. by_seed: the objective of each seed. seeds_error, clients_error: standard errors over seeds, and over
     validation clients, if they are defined. test: column -> mean and standard error over the seeds, of the final runs.
+    missed: that the target was not reached, for people; None if it was.
     """
 
     number: int
     values: Mapping[str, Any]
     value: float
-    by_seed: tuple[float, ...]
+    by_seed: tuple[float | None, ...]
     seeds_error: float | None
     clients_error: float | None
     test: Mapping[str, Mapping[str, float | None]]
+    missed: str | None = None
 
     @property
     def error(self) -> float | None:
@@ -64,12 +66,12 @@ class Study:
 def ranked(
     trials: Sequence[FrozenTrial], space: Space, objective: Objective, attributes: Mapping[str, Any] = {}
 ) -> list[Configuration]:
-    """Return the finished trials, the best first, equal ones in order of number.
+    """Return the finished trials, the best first, those that missed their target last, equal ones in order of number.
 
     Args:
         trials: of the storage. attributes: the study's, which hold the results of the final runs.
     """
-    finished = [trial for trial in trials if trial.user_attrs.get("outcome") == FINISHED]
+    finished = [trial for trial in trials if trial.user_attrs.get("outcome") in (FINISHED, MISSED)]
     sign = -1 if objective.is_maximised else 1
     order = sorted(finished, key=lambda trial: (sign * _value(trial), trial.number))
     tested = results(attributes)
@@ -82,6 +84,7 @@ def ranked(
             trial.user_attrs["facts"]["standard_error/seeds"],
             trial.user_attrs["facts"]["standard_error/clients"],
             tested.get(trial.number, {}),
+            trial.user_attrs["facts"]["why"],
         )
         for trial in order
     ]

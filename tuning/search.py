@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from optuna.trial import TrialState
 from raysim import ClientError, DataError, DivergedError, Experiment, ExperimentError, ModelError, Report, Runs
 from tuning import pruners, samplers
 from tuning.folder import clear_unfinished
-from tuning.ledger import DIVERGED, FAILED, FINISHED, PRUNED, Held, Ledger
+from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED, PRUNED, Held, Ledger
 from tuning.objective import divergence
 from tuning.progress import StudyProgress
 from tuning.protocol import runs_of
@@ -160,8 +159,10 @@ class Search:
         steps = trial.steps(self._tuning.objective, self._by_seed)
         self._report(trial, steps)
         if trial.is_complete:
-            values = trial.values(self._tuning.objective)
-            self._close(trial, FINISHED, TrialState.COMPLETE, statistics.fmean(values))
+            objective = self._tuning.objective
+            value = objective.combined(trial.values(objective), trial.total)
+            missed = trial.missed(objective)
+            self._close(trial, MISSED if missed else FINISHED, TrialState.COMPLETE, value, missed)
             return True
         if steps and self._may_prune(trial) and self._written() and trial.held.trial.should_prune():
             self._close(trial, PRUNED, TrialState.PRUNED, None)

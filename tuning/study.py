@@ -186,7 +186,7 @@ def _result(
 
 def _write_best(experiment: Experiment, study: Study, source: str | None) -> None:
     best = protocol.concluding(experiment, {"name": f"{experiment.name}-best", **study.best.values})
-    value = figure(study.objective, study.best.value)
+    value = study.best.missed or figure(study.objective, study.best.value)
     heading = f"The best of {study.trials.num_rows} trials of {study.name}: {study.objective.label} {value}."
     text = best_file.text(best, source, heading)
     write_text(study.path / "best.toml", text)

@@ -69,7 +69,7 @@ class TrialUnderWay:
         if by_seed:
             found = {place: self._value(objective, place) for place in sorted(self.finished)}
         else:
-            found = objectives.reports(objective, self.rows)
+            found = objectives.reports(objective, self.rows, self.total)
         fresh = {step: value for step, value in found.items() if step not in self.reported}
         self.reported |= fresh.keys()
         return fresh
@@ -89,6 +89,15 @@ class TrialUnderWay:
         """Return the objective of every seed, in order, when all are finished and `lacks` returns None."""
         return [self._value(objective, place) for place in range(len(self.runs))]
 
+    def missed(self, objective: Objective) -> str | None:
+        """Return which seeds did not reach the objective's target, and how near they came; None if all have."""
+        found = [
+            f"{objective.best(self.rows[place])} at best with seed {self.runs[place][0].seed}"
+            for place, value in enumerate(self.values(objective))
+            if objective.missed(value, self.total)
+        ]
+        return f"not reached: {', '.join(found)}" if found else None
+
     def facts(self, objective: Objective) -> dict[str, Any]:
         """Return the facts to keep with the trial: folders, rounds and last figures of its runs."""
         known: dict[str, Any] = {
@@ -98,8 +107,9 @@ class TrialUnderWay:
         }
         if self.is_complete and self.lacks(objective) is None:
             values = self.values(objective)
-            known["values"] = values
-            known["standard_error/seeds"] = standard_error.over_seeds(values)
+            reached = [value for value in values if not objective.missed(value, self.total)]
+            known["values"] = [value if value in reached else None for value in values]
+            known["standard_error/seeds"] = standard_error.over_seeds(values) if reached == values else None
             known["standard_error/clients"] = self._over_clients(objective)
         return known
 

@@ -1,4 +1,4 @@
-"""Computes mean and standard deviation of a recorded figure over several trials, round by round."""
+"""Computes mean and deviation of a recorded figure over several trials, round by round, and where it meets a target."""
 
 from __future__ import annotations
 
@@ -61,6 +61,21 @@ def last_of(rounds: pa.Table, column: str) -> float | None:
         return None
     _, values = _finite(rounds, column, cumulated=False)
     return float(values[-1]) if len(values) else None
+
+
+def crossing(spent: Floats, accuracies: Floats, target: float) -> float | None:
+    """Return the cost at which the accuracies' running maximum reaches the target, interpolated; None if never.
+
+    Source: McMahan et al. (2017), section 3. A curve that begins above the target reaches it in its first evaluation.
+    """
+    best = np.maximum.accumulate(accuracies)
+    if not len(best) or best[-1] < target:
+        return None
+    after = int(np.argmax(best >= target))
+    if after == 0:
+        return float(spent[0])
+    part = (target - best[after - 1]) / (best[after] - best[after - 1])
+    return float(spent[after - 1] + part * (spent[after] - spent[after - 1]))
 
 
 def thinned(count: int, most: int) -> Ints:

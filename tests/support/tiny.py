@@ -96,8 +96,9 @@ def _gld(folder: Path) -> None:
     (folder / "images").mkdir()
     pictures.new("RGB", (40, 30), (255, 0, 0)).save(folder / "images" / "aa.jpg")
     rows = "".join(f"{writer},{label},aa\n" for writer in WRITERS for label in range(3))
-    (folder / "mini_gld_train_split.csv").write_text(f"user_id,class,image_id\n{rows}")
-    (folder / "mini_gld_test.csv").write_text("class,image_id\n0,aa\n1,aa\n")
+    for train, test in (("mini_gld_train_split.csv", "mini_gld_test.csv"), ("federated_train.csv", "test.csv")):
+        (folder / train).write_text(f"user_id,class,image_id\n{rows}")
+        (folder / test).write_text("class,image_id\n0,aa\n1,aa\n")
 
 
 # By source: the usual folder, and what writes its files.

@@ -85,9 +85,63 @@ def test_a_metric_is_optimised_as_it_is_meant() -> None:
 
 def test_a_pruner_sees_the_mean_of_rounds_that_every_seed_has_behind_it() -> None:
     other = [{**row, "eval/validation/accuracy": 0.9} if row["round"] == 1 else row for row in ROWS[:3]]
-    assert reports(objective(), [ROWS, other]) == {2: pytest.approx(0.7)}
-    assert reports(objective(), [ROWS, []]) == {}
-    assert reports(objective(name="train_loss"), [ROWS]) == {2: 3.0, 4: 1.0}
+    assert reports(objective(), [ROWS, other], total=4) == {2: pytest.approx(0.7)}
+    assert reports(objective(), [ROWS, []], total=4) == {}
+    assert reports(objective(name="train_loss"), [ROWS], total=4) == {2: 3.0, 4: 1.0}
+
+
+# Rounds to a target: 0.5 after 2 rounds, 0.7 after 4.
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        ({"target": 0.6}, 3.0),
+        ({"target": 0.7}, 4.0),
+        ({"target": 0.4}, 2.0),
+        # Of 10 rounds, and a tenth short.
+        ({"target": 0.8}, 10 * 1.1),
+        ({"target": 1.5, "metric": "loss", "maximise": False}, 3.0),
+        ({"target": 0.5, "metric": "loss", "maximise": False}, 10 * 1.5),
+    ],
+)
+def test_rounds_to_a_target_are_where_the_best_so_far_crosses_it(keys: dict[str, Any], value: float) -> None:
+    aim = objective(name="rounds_to_target", **keys)
+    assert aim.value(ROWS, total=10) == pytest.approx(value)
+    assert aim.missed(value, total=10) == (value > 10)
+    # A later, worse evaluation changes nothing.
+    worse = {"round": 5, "eval/validation/accuracy": 0.1, "eval/validation/loss": 9.0}
+    assert aim.value([*ROWS, worse], total=10) == pytest.approx(value)
+
+
+def test_a_trial_that_misses_the_target_is_worse_than_all_that_reach_it_and_the_nearer_the_better() -> None:
+    aim = objective(name="rounds_to_target", target=0.75)
+
+    def ends_at(*accuracies: float) -> float:
+        runs = [[{"round": 9, "eval/validation/accuracy": accuracy}] for accuracy in accuracies]
+        return aim.combined([value for rows in runs if (value := aim.value(rows, total=10)) is not None], total=10)
+
+    slowest = ends_at(0.75, 0.75)
+    assert slowest == 10
+    missed = [ends_at(0.9, 0.74), ends_at(0.74, 0.74), ends_at(0.5, 0.7), ends_at(0.1, 0.2)]
+    assert [slowest, *missed] == sorted([slowest, *missed])
+    assert len({slowest, *missed}) == 5
+    assert (aim.is_maximised, aim.worst) == (False, math.inf)
+
+
+def test_a_pruner_sees_what_a_trial_would_be_worth_if_it_ended() -> None:
+    aim = objective(name="rounds_to_target", target=0.6)
+    assert reports(aim, [ROWS], total=10) == {2: pytest.approx(10 * 1.1), 4: pytest.approx(3.0)}
+    # The other seed is a tenth short after 4 rounds too.
+    other = [{**row, "eval/validation/accuracy": 0.5} if row["round"] == 3 else row for row in ROWS]
+    assert reports(aim, [ROWS, other], total=10)[4] == pytest.approx(10 * 1.05)
+
+
+def test_a_target_is_named_for_people() -> None:
+    assert objective(name="rounds_to_target", target=0.97).label == "rounds to 97.0 % validation accuracy"
+    of_loss = objective(name="rounds_to_target", target=0.5, metric="f1", maximise=False)
+    assert of_loss.label == "rounds to 0.5 validation f1"
+    assert objective(name="rounds_to_target", target=0.97).best(ROWS) == "70.0 %"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +165,10 @@ def test_what_divergence_is(row: dict[str, Any], said: str | None) -> None:
         ({"name": "percentile", "percentile": 101}, "percentile must be less than or equal to 100, but got 101"),
         ({"name": "percentile", "percentile": -1}, "percentile must be greater than or equal to 0, but got -1"),
         ({"name": "percentile"}, "percentile is the number that name = 'percentile' needs"),
+        ({"name": "rounds_to_target"}, "target is the number that name = 'rounds_to_target' needs"),
+        ({"target": 0.5}, "target is the number .* no other takes"),
+        ({"name": "rounds_to_target", "target": 97}, "target must be an accuracy, above 0 and at most 1, but got 97"),
+        ({"name": "rounds_to_target", "target": 0.9, "last": 5}, "may be reached in any round: remove last"),
         ({"percentile": 5}, "no other takes"),
         ({"last": 2, "window": [0, 1]}, "give one"),
         ({"window": [3, 1]}, "first <= last"),

@@ -48,6 +48,15 @@ def test_a_cell_for_every_pair() -> None:
     assert sorted(texts(study(rows, Objective()), space)) == ["50.0", "75.0", "diverged", "not tried"]
 
 
+def test_a_target_that_was_not_reached_is_no_number() -> None:
+    space = parse({X: {"grid": [0.1, 1.0]}, Y: {"grid": [0.1]}})
+    aim = Objective(name="rounds_to_target", target=0.9)
+    rows = [(0.1, 0.1, "finished", 34.25), (1.0, 0.1, "not reached", None)]
+    assert sorted(texts(study(rows, aim), space)) == ["34.25", "not reached"]
+    none = replace(study(rows, aim), trials=study(rows, aim).trials.slice(1))
+    assert heat_map.figure(none, space) is None
+
+
 def test_of_more_keys_a_cell_has_the_best() -> None:
     space = parse({X: {"grid": [0.1]}, Y: {"grid": [0.1]}, "client.epochs": {"grid": [1, 2]}})
     rows = [(0.1, 0.1, "finished", 2.5), (0.1, 0.1, "finished", 1.5), (0.1, 0.1, "failed", None)]

@@ -62,6 +62,43 @@ def test_a_trial_s_value_is_the_mean_over_seeds_of_runs_by_themselves(
     assert found.second.value == sorted(values)[-2]
 
 
+def test_a_target_that_is_not_reached_is_said_and_has_no_number(
+    study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make
+) -> None:
+    best = {}
+    for lr in (0.01, 0.1, 1.0):
+        exp = tuned().changed({"client.optimizer.lr": lr, "evaluation.split": "validation"})
+        done = list(raysim.rounds(exp, dataset=small.hold_out(0.2, 0), executor="local"))
+        best[lr] = max(one.metrics.get("eval/validation/accuracy") or 0.0 for one in done)
+    target = (min(best.values()) + max(best.values())) / 2
+    assert min(best.values()) < target
+    found = study(final=0, objective={"name": "rounds_to_target", "target": target})
+    rows = found.trials.to_pylist()
+    for row in rows:
+        if best[row["client.optimizer.lr"]] >= target:
+            assert row["outcome"] == "finished"
+            assert 1 <= row["value"] <= 4
+            assert row["why"] is None
+        else:
+            assert (row["outcome"], row["value"], row["value/0"]) == ("not reached", None, None)
+            assert row["why"].startswith("not reached: ")
+    assert found.best.missed is None
+    assert found.best.value == min(row["value"] for row in rows if row["value"] is not None)
+
+
+def test_a_study_that_never_reaches_its_target_names_the_nearest(
+    study: Callable[..., tuning.Study], tmp_path: Path
+) -> None:
+    found = study(final=0, objective={"name": "rounds_to_target", "target": 1.0})
+    nearest = max(found.trials.to_pylist(), key=lambda row: row["eval/validation/accuracy"])
+    assert found.counts == {"not reached": 3}
+    assert found.best.missed is not None
+    assert found.best.number == nearest["trial"]
+    said = dict(tuning.lines(found))["best"]
+    assert "rounds to 100.0 % validation accuracy not reached: " in said
+    assert "not reached" in (tmp_path / "study" / "best.toml").read_text()
+
+
 def test_what_lies_in_the_folder(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
     found = study()
     where = tmp_path / "study"

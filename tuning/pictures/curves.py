@@ -55,7 +55,8 @@ def figure(study: Study) -> Figure | None:
         axes.plot(curve.rounds, curve.mean, color=GREY, linewidth=0.9)
     for (_, curve), colour in reversed(list(zip(named, SERIES, strict=False))):
         axes.plot(curve.rounds, curve.mean, color=colour, linewidth=2)
-    if not study.objective.is_share:
+    shown_as = study.objective.by_round
+    if not shown_as.is_share:
         # Diverging trials would leave no room for the others.
         shown = [value for _, curve in named for value in curve.mean]
         low, high = min(shown), max(shown)
@@ -63,12 +64,12 @@ def figure(study: Study) -> Figure | None:
     low, high = axes.get_ylim()
     heights = spread([(curve.mean[-1] - low) / (high - low) for _, curve in named], _GAP)
     for (trial, curve), colour, height in zip(named, SERIES, heights, strict=False):
-        label = f"{written(study.objective, curve.mean[-1])}  trial {trial}"
+        label = f"{written(shown_as, curve.mean[-1])}  trial {trial}"
         axes.text(1.02, height, label, transform=axes.transAxes, va="center", fontsize=10, color=colour, weight="bold")
-    write_values(axes.yaxis, study.objective)
+    write_values(axes.yaxis, shown_as)
     over_rounds(axes)
     axes.set_title(
-        f"{study.name}: {study.objective.label}, {len(named) + len(others)} trials", loc="left", fontsize=12, color=INK
+        f"{study.name}: {shown_as.label}, {len(named) + len(others)} trials", loc="left", fontsize=12, color=INK
     )
     return picture
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def figure(study: Study, space: Space) -> Figure | None:
-    """Return the picture; None if there are no two keys with numbers.
+    """Return the picture; None if there are no two keys with numbers, or if no trial has a value.
 
     Of more than two keys it shows the first two, each cell with the best of its trials.
     """
     keys = [key for key, d in space.dimensions.items() if not isinstance(d, Listed) or d.ordered]
-    if len(keys) < 2:
+    if len(keys) < 2 or study.trials["value"].null_count == study.trials.num_rows:
         return None
     from matplotlib.figure import Figure
 

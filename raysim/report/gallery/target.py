@@ -14,7 +14,7 @@ from raysim.report.gallery import lanes
 from raysim.report.gallery.lanes import Lane
 from raysim.report.groups import Group, headline
 from raysim.report.runs import Run
-from raysim.report.series import Floats, over_trials
+from raysim.report.series import Floats, crossing, over_trials
 
 DEFAULT_SHARE = 0.95
 """The default target is this share of the best group's mean final accuracy."""
@@ -70,21 +70,6 @@ class Target(NamedTuple):
                 ratio: pa.array(ratios, pa.float64()),
             }
         )
-
-
-def crossing(spent: Floats, accuracies: Floats, target: float) -> float | None:
-    """Return the cost at which the accuracies' running maximum reaches the target, interpolated; None if never.
-
-    Source: McMahan et al. (2017), section 3. A curve that begins above the target reaches it in its first evaluation.
-    """
-    best = np.maximum.accumulate(accuracies)
-    if not len(best) or best[-1] < target:
-        return None
-    after = int(np.argmax(best >= target))
-    if after == 0:
-        return float(spent[0])
-    part = (target - best[after - 1]) / (best[after] - best[after - 1])
-    return float(spent[after - 1] + part * (spent[after] - spent[after - 1]))
 
 
 def find(groups: Sequence[Group], target: float | None, spent: Callable[[Run, str], Spent | None]) -> Target | None:

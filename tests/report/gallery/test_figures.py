@@ -20,7 +20,6 @@ from raysim.report.gallery import (
     label_similarity,
     learning_curves,
     rounds_to_target,
-    target,
     time_to_target,
     train_test,
     worker_timeline,
@@ -29,6 +28,7 @@ from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.gallery import kinds
 from raysim.report.groups import Group, grouped
 from raysim.report.runs import read_all
+from raysim.report.series import crossing
 from tests.support.run_folders import accuracies, write
 
 
@@ -101,7 +101,7 @@ def test_long_lines_are_thinned_and_many_lines_more_so() -> None:
     ],
 )
 def test_the_target_is_crossed_where_the_running_maximum_is(values: list[float], expected: float | None) -> None:
-    found = target.crossing(np.array([10.0, 20.0, 30.0]), np.array(values), 0.5)
+    found = crossing(np.array([10.0, 20.0, 30.0]), np.array(values), 0.5)
     assert found == (None if expected is None else pytest.approx(expected))
 
 

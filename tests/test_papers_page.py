@@ -1,0 +1,188 @@
+"""The page of the papers' experiments has every table and figure, and commands with the papers' rates."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+import pytest
+
+import raysim
+from raysim.client.corrections.prox import Prox
+from raysim.models.distilbert import Distilbert
+from tests.support.paper_commands import Command, commands, groups, sections, spread
+
+ITEMS: dict[str, dict[str, Collection[int]]] = {
+    "McMahan et al. (2017)": {"table": range(1, 5), "figure": range(1, 11)},
+    "Charles et al. (2021)": {"table": range(1, 10), "figure": range(1, 43)},
+    "Wang et al. (2021)": {"table": range(1, 2), "figure": range(1, 23)},
+    "Varno et al. (2022)": {"table": range(3, 6), "figure": (1, *range(4, 8))},
+    "Yang et al. (2023)": {"table": range(1, 20), "figure": range(1, 12)},
+}
+"""Every table and figure of the five papers; of Varno et al. those of the supplement."""
+
+STATES = ("reproduced", "runs", "needs data", "needs the weights", "not there yet", "in the files", "no experiment")
+NO_ROW = {"M29", "M30", "L33", "L34"}
+"""Commands with a label that are of no table and no figure."""
+
+
+def rows(section: str) -> list[list[str]]:
+    """Return the cells of the section's table of items, without its head."""
+    _, _, text = section.partition("| item |")
+    lines = text.splitlines()[2:]
+    end = next(place for place, line in enumerate(lines) if not line.startswith("|"))
+    return [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in lines[:end]]
+
+
+def numbers(kind: str, text: str) -> list[int]:
+    """Return the numbers of the tables, or of the figures, that a text names."""
+    found: list[int] = []
+    for listed in re.findall(rf"{kind}s? (\d+(?:(?:, | to )\d+)*)", text):
+        for first, last in re.findall(r"(\d+)(?: to (\d+))?", listed):
+            found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def test_a_text_names_its_tables_and_figures() -> None:
+    assert numbers("figure", "table 1, CNN; figures 2, 11 to 13") == [2, 11, 12, 13]
+    assert numbers("table", "figure 4, tables 6 to 9") == [6, 7, 8, 9]
+    assert numbers("figure", "figure 4, tables 6 to 9") == [4]
+
+
+@pytest.mark.parametrize("paper", ITEMS)
+def test_every_table_and_figure_of_a_paper_has_a_row(paper: str) -> None:
+    items = [row[0] for row in rows(sections()[paper])]
+    for kind, expected in ITEMS[paper].items():
+        assert {number for item in items for number in numbers(kind, item)} == set(expected), kind
+
+
+@pytest.mark.parametrize("paper", ITEMS)
+def test_every_row_has_a_state_and_commands_that_are_there(paper: str) -> None:
+    section = sections()[paper]
+    there = [label for labels, _ in groups(section) for label in labels]
+    assert sorted(there, key=lambda label: int(label[1:])) == [f"{there[0][0]}{n}" for n in range(1, len(there) + 1)]
+    table = rows(section)
+    assert {len(row) for row in table} == {6}
+    for item, named, *_, state in table:
+        assert set(spread(named)) <= set(there), item
+        # "likewise" is of the row above, "as table 1" of that one.
+        assert any(known in state for known in (*STATES, "likewise", "as table")), f"{item}: {state}"
+    assert set(there) - {label for row in table for label in spread(row[1])} <= NO_ROW
+
+
+def test_no_two_commands_write_into_one_folder() -> None:
+    counts = Counter(command.name for command in commands())
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+# Rates
+
+
+METHODS = {"sgd": "FedAvg", "normalized": "FedAvg", "momentum": "FedAvgM", "adagrad": "FedAdagrad", "adam": "FedAdam"}
+METHODS |= {"lars": "FedLARS", "lamb": "FedLamb"}
+
+TASKS = ("cifar100", "emnist", "shakespeare", "stackoverflow")
+CHARLES_SERVER = {
+    "FedAvg": (1, 1, 1, 1),
+    "FedAvgM": (1, 1, 0.1, 1),
+    "FedAdagrad": (0.01, 0.1, 0.1, 10),
+    "FedAdam": (0.01, 0.001, 0.01, 1),
+    "FedLARS": (0.01, 0.001, 0.01, 0.01),
+    "FedLamb": (0.001, 0.01, 0.01, 0.01),
+    "FedSGD": (0.1, 0.1, 1, 10),
+}
+"""Charles et al. (2021), table 4, by task."""
+CHARLES_CLIENT = {
+    "FedAvg": (0.1, 0.1, 1, 10),
+    "FedAvgM": (0.1, 0.1, 1, 10),
+    "FedAdagrad": (0.1, 0.001, 10, 10),
+    "FedAdam": (0.1, 0.1, 10, 10),
+    "FedLARS": (0.1, 0.1, 10, 1),
+    "FedLamb": (0.01, 0.1, 10, 10),
+    "FedSGD": (1, 1, 1, 1),
+}
+"""Table 5, by task; A.2 for FedSGD."""
+CHARLES_BATCH = (20, 20, 4, 32)
+"""Table 2, by task."""
+CHARLES_CONSTANTS = {
+    "FedAvgM": {"beta1": 0.9},
+    "FedAdagrad": {"eps": 0.001},
+    "FedAdam": {"beta1": 0.9, "beta2": 0.99, "eps": 0.001},
+    "FedLARS": {"beta1": 0.9, "eps": 0.001},
+    "FedLamb": {"beta1": 0.9, "beta2": 0.99, "eps": 0.001},
+}
+"""Table 3."""
+
+DATASETS = ("cifar10", "mnist", "newsgroups", "ag_news")
+YANG_SERVER = {
+    # Each dataset at alpha = 0.1 and at alpha = 1.0.
+    "FedAvg": (0.5, 0.5, 1, 1, 7, 6, 1, 1),
+    "FedAvgM": (0.2, 0.1, 0.5, 0.5, 2, 2, 0.5, 0.5),
+    "FedAdam": (5e-3, 5e-3, 1e-2, 1e-2, 3e-4, 3e-4, 2e-4, 1e-4),
+}
+"""Yang et al. (2023), table 18; SCAFFOLD and FedProx have FedAvg's."""
+YANG_MU = (0.1, 0.1, 1, 0.1, 0.001, 0.001, 1, 0.001)
+"""Table 15, FedProx."""
+YANG_CLIENT = (0.1, 0.01, 5e-5, 2e-5)
+"""Table 16, by dataset; the texts with DistilBERT."""
+YANG_ROUNDS = (500, 50, 100, 100)
+"""Table 5, by dataset."""
+BILSTM = {"newsgroups": {"FedAvg": 1.0, "FedAvgM": 0.1}, "ag_news": {"FedAvg": 0.5, "FedAvgM": 0.05}}
+"""Table 19."""
+
+
+def runs(folder: str) -> Iterator[tuple[Command, raysim.Experiment]]:
+    """Every point of the page's commands on the files of a folder, but for searches and pooled data."""
+    for command in commands():
+        if command.kind == "run" and command.file.startswith(f"{folder}/"):
+            yield from ((command, point) for point in command.points if not point.pooled)
+
+
+def method_of(exp: raysim.Experiment) -> str:
+    is_fedsgd = exp.client.batch_size == "full" and exp.client.optimizer.lr == 1
+    return "FedSGD" if is_fedsgd else METHODS[exp.server.optimizer.name]
+
+
+def test_every_command_of_charles_et_al_has_its_methods_rates() -> None:
+    seen = set()
+    for command, exp in runs("large_cohort"):
+        task = command.file.split("/")[1].split("_")[0]
+        if task not in TASKS:
+            continue
+        at, method = TASKS.index(task), method_of(exp)
+        seen.add((task, method))
+        optimizer = exp.server.optimizer
+        assert (optimizer.lr, exp.client.optimizer.lr) == (CHARLES_SERVER[method][at], CHARLES_CLIENT[method][at]), (
+            command.text
+        )
+        constants = CHARLES_CONSTANTS.get(method, {})
+        assert {key: getattr(optimizer, key) for key in constants} == constants, command.text
+        if method != "FedSGD" and exp.client.local_steps is None:
+            assert exp.client.batch_size == CHARLES_BATCH[at], command.text
+        assert (exp.server.clip is None) == (command.label == "L1"), command.text
+        assert exp.rounds == 1500
+    assert seen == {(task, method) for task in TASKS for method in CHARLES_SERVER}
+
+
+def test_every_command_of_yang_et_al_has_its_methods_rates() -> None:
+    seen = set()
+    for command, exp in runs("fedglad"):
+        dataset = command.file.split("/")[1].removesuffix("_fedavg_glad").removesuffix("_bad_round")
+        if dataset not in DATASETS:
+            continue
+        method, data = method_of(exp), exp.data
+        assert data is not None
+        if dataset in BILSTM and not isinstance(exp.model, Distilbert):
+            assert exp.server.optimizer.lr == BILSTM[dataset][method], command.text
+            continue
+        at = DATASETS.index(dataset)
+        both = 2 * at + (0.1, 1.0).index(data.partition.alpha)  # type: ignore[union-attr]
+        assert exp.server.optimizer.lr == YANG_SERVER[method][both], command.text
+        assert (exp.client.optimizer.lr, exp.rounds) == (YANG_CLIENT[at], YANG_ROUNDS[at]), command.text
+        if isinstance(exp.client.correction, Prox):
+            assert exp.client.correction.mu == YANG_MU[both], command.text
+            method = "FedProx"
+        seen.add((dataset, method, both % 2))
+    every = (*YANG_SERVER, "FedProx")
+    assert seen == {(dataset, method, alpha) for dataset in DATASETS for method in every for alpha in (0, 1)}
