@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 import raysim
 from raysim.api.sweeps import stored_sweep
@@ -23,9 +22,10 @@ from raysim.loggers.logger import store_id, stored_id
 from raysim.report import runs
 from raysim.run_folder import files, records
 from raysim.run_folder.timeline import read as read_timeline
-from raysim.storage import lock
+from raysim.storage import lock, sealed, sealed_parquet
 from raysim.storage.reading import MOST_BYTES, MOST_DEPTH, json_object
 from raysim.storage.remote.remote import Remote
+from tests.support import sealed_json
 from tests.support.mutations import nested
 from tests.support.run_folders import accuracies, experiment, write
 
@@ -64,7 +64,7 @@ def resumed(run: Path) -> raysim.Result:
 )
 def test_lost_rows_are_not_resumed_without(run: Path, kept: list[int], said: str) -> None:
     table = pq.read_table(run / "rounds.parquet")
-    pq.write_table(table.take(pa.array(kept, pa.int64())), run / "rounds.parquet")
+    sealed_parquet.write(table.take(pa.array(kept, pa.int64())), run / "rounds.parquet")
     before = {file: file.read_bytes() for file in run.rglob("*.*") if file.is_file() and file.name != lock.FILE}
     with pytest.raises(RunFolderError, match=r"rounds\.parquet") as refused:
         resumed(run)
@@ -80,7 +80,7 @@ def test_a_lost_file_of_rows_is_lost_rows(run: Path) -> None:
 
 def test_an_earlier_checkpoint_is_enough_for_fewer_rows(run: Path, recorded: Path) -> None:
     table = pq.read_table(run / "rounds.parquet")
-    pq.write_table(table.take([0, 1, 2, 3]), run / "rounds.parquet")
+    sealed_parquet.write(table.take([0, 1, 2, 3]), run / "rounds.parquet")
     files.checkpoint_file(run, ROUNDS).unlink()
     again = raysim.resume(run, progress=False).rounds
     assert again["loss"].to_pylist() == records.read_rounds(recorded)["loss"].to_pylist()
@@ -119,7 +119,7 @@ def test_a_column_of_something_else_is_refused(run: Path, name: str, column: pa.
     table = pq.read_table(run / "rounds.parquet")
     at = table.column_names.index(name) if name in table.column_names else None
     changed = table.append_column(name, column) if at is None else table.set_column(at, name, column)
-    pq.write_table(changed, run / "rounds.parquet")
+    sealed_parquet.write(changed, run / "rounds.parquet")
     with pytest.raises(RunFolderError, match=rf"rounds\.parquet is damaged: {said}"):
         records.read_rounds(run)
 
@@ -193,7 +193,8 @@ def rewritten(file: Path, metadata: dict[str, str | None], change: Callable[[dic
         texts = {**opened.metadata(), **metadata}
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     change(tensors)
-    save_file(tensors, file, {name: text for name, text in texts.items() if text is not None})
+    texts["checksum"] = sealed.BLANK
+    sealed.write(file, save(tensors, {name: text for name, text in texts.items() if text is not None}))
 
 
 @pytest.mark.parametrize(
@@ -268,6 +269,6 @@ def test_an_index_of_any_size_is_not_read_to_its_end(tmp_path: Path) -> None:
 
 
 def test_a_sweep_of_other_keys_is_named(tmp_path: Path) -> None:
-    (tmp_path / "sweep.json").write_text(json.dumps({"experiment": {"rounds": "many"}, "values": {}}))
+    sealed_json.write(tmp_path / "sweep.json", {"experiment": {"rounds": "many"}, "values": {}})
     with pytest.raises(raysim.ExperimentError, match=r"sweep\.json cannot be read: .*rounds"):
         stored_sweep(tmp_path)

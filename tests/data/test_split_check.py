@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from raysim.data import DatasetWriter, FederatedDataset, Field
+from raysim.data import DatasetWriter, FederatedDataset, Field, checksums
 from raysim.data.columns import INDEX_SCHEMA
 from raysim.errors import DataError
+from tests.support import sealed_json
+
+ONES, ZEROS = np.ones((5, 2), np.float32), np.zeros(5, np.int64)
+"""A client's rows."""
 
 
 @pytest.fixture
@@ -20,22 +25,24 @@ def folder(tmp_path: Path) -> Path:
     """Two clients with five rows each, in record batches of four rows."""
     with DatasetWriter(tmp_path / "set", Field((2,), "float32"), Field((), "int64"), 3, batch_bytes=64) as writer:
         for name in ("a", "b"):
-            writer.write("train", name, np.ones((5, 2), np.float32), np.zeros(5, np.int64))
+            writer.write("train", name, ONES, ZEROS)
     return tmp_path / "set"
 
 
 def described_anew(folder: Path, file: Path) -> None:
-    """Make the description's size that of the file: what is tested is the content."""
+    """Make the description's size and checksum those of the file: what is tested is the content."""
     manifest = folder / "dataset.json"
-    kind = "index_bytes" if "index" in file.name else "data_bytes"
-    lines = manifest.read_text().splitlines()
-    size = file.stat().st_size
-    manifest.write_text("\n".join(f'      "{kind}": {size},' if f'"{kind}"' in line else line for line in lines))
+    kind = "index" if "index" in file.name else "data"
+    described = json.loads(manifest.read_text())
+    described["splits"]["train"] |= {f"{kind}_bytes": file.stat().st_size, f"{kind}_crc32": checksums.of_file(file)}
+    sealed_json.write(manifest, described)
 
 
 def index(folder: Path, *columns: list[int | str | None], batches: int = 1) -> None:
     file = folder / "train.index.arrow"
-    batch = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, INDEX_SCHEMA, strict=True)], INDEX_SCHEMA)
+    crcs = [[checksums.of_rows(rows)] * len(columns[0]) for rows in (ONES, ZEROS)]
+    every = zip((*columns, *crcs), INDEX_SCHEMA, strict=True)
+    batch = pa.record_batch([pa.array(c, f.type) for c, f in every], INDEX_SCHEMA)
     with pa.ipc.new_file(str(file), INDEX_SCHEMA) as sink:
         for _ in range(batches):
             sink.write_batch(batch)
@@ -82,7 +89,7 @@ def rows(folder: Path, sizes: list[int]) -> None:
     schema = pa.schema([("x", kind), ("y", pa.int64())])
     with pa.ipc.new_file(str(file), schema) as sink:
         for size in sizes:
-            sink.write_batch(pa.record_batch([pa.array([[1.0, 2.0]] * size, kind), pa.array([0] * size)], schema))
+            sink.write_batch(pa.record_batch([pa.array([[1.0, 1.0]] * size, kind), pa.array([0] * size)], schema))
     described_anew(folder, file)
 
 

@@ -233,7 +233,7 @@ def test_rows_are_read_back_bit_for_bit_whatever_the_order_of_writing(tmp_path: 
         assert torch.equal(store.read(position, StatePlace(4, 1, row), rows[0]), rows[row])
     with pytest.raises(raysim.CheckpointError, match="not of this client"):
         store.read(9, StatePlace(4, 1, 2), rows[0])
-    with pytest.raises(raysim.CheckpointError, match=r"No such file.*at most 3 finished rounds"):
+    with pytest.raises(raysim.CheckpointError, match=r"is missing.*at most 3 finished rounds"):
         store.read(9, StatePlace(3, 1, 2), rows[0])
 
 

@@ -32,9 +32,9 @@ from raysim.run_folder.writer import RunFolder
 from raysim.server import manifest
 from raysim.server.manifest import StatePlace
 from raysim.server.state import ServerState
-from raysim.storage import lock
+from raysim.storage import lock, sealed_parquet
 from raysim.storage.remote.mirror import Mirror
-from tests.support import tiny
+from tests.support import sealed_json, tiny
 from tests.support.archives import idx as packed_idx
 from tests.support.run_folders import accuracies, experiment, write
 from tests.support.tff_files import hdf5
@@ -95,7 +95,8 @@ def replay(path: Path) -> None:
 
 def _write_states(path: Path) -> None:
     with ClientStore(path, None, str).chunk(0, 0, (7, 1), {}, _LIKE) as states:
-        states.write(1, _LIKE)
+        for row in (0, 1):
+            states.write(row, _LIKE)
 
 
 def _read_states(path: Path) -> None:
@@ -107,11 +108,11 @@ def _read_states(path: Path) -> None:
 def _write_sweep(path: Path) -> None:
     path.mkdir(exist_ok=True)
     asked = {"experiment": experiment().said(), "values": {"cohort.size": [1, 2]}}
-    (path / "sweep.json").write_text(json.dumps(asked))
+    sealed_json.write(path / "sweep.json", asked)
     records.write_experiment(path, experiment(), "")
     for size in (1, 2):
         write(path / f"cohort.size={size}", accuracies(0.1, 0.2), cohort={"size": size})
-    pq.write_table(pa.table({"round": [0]}), path / "sweep.parquet")
+    sealed_parquet.write(pa.table({"round": [0]}), path / "sweep.parquet")
 
 
 def _read_sweep(path: Path) -> None:
