@@ -15,6 +15,7 @@ from torch.nn import functional
 import raysim
 from raysim.client import local_training
 from raysim.client.section import ClientSection
+from raysim.client.trainers import bound_module
 from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.choose import TrainerChoice
 from raysim.client.trainers.make import make, recording_obstacle
@@ -143,6 +144,15 @@ def test_a_recorded_step_is_that_of_autograd(name: str, work: dict[str, Any]) ->
     for row, other in zip(rows, wanted, strict=True):
         for got, expected in zip(row, other, strict=True):
             torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_loss_counts_recorded_steps_and_others_of_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Short last batches of a large model are by autograd.
+    monkeypatch.setattr(bound_module, "MOST_SHAPES", 0)
+    trainer, rows = trained("recorded", MODULES["skip and norm"], {})
+    assert {length: made is not None for length, made in recordings(trainer).items()} == {4: True, 1: False}
+    for (*_, got), (*_, wanted) in zip(rows, trained("one_by_one", MODULES["skip and norm"], {})[1], strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-12)
 
 
 def test_in_bf16_products_are_rounded_as_autocast_rounds_them() -> None:
