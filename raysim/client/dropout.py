@@ -36,6 +36,11 @@ class Masks:
         self._steps = torch.empty(0, dtype=torch.int64, device=like.device)
         self._draws = torch.empty((2, 0), dtype=torch.int64, device=like.device)
 
+    @property
+    def scratch(self) -> Tensor:
+        """What the draws are computed in: nobody else reads it."""
+        return self._draws
+
     def draw(self, keys: Tensor, count: int) -> Tensor:
         """(*keys.shape, count) factors, 0 or 1 / (1 - p)."""
         draws = math.ceil(count / 4)
@@ -89,6 +94,11 @@ class AddressedDropout(nn.Module):
     def start(self, key: Tensor) -> None:
         """Begin a local step; `key` is an int64 scalar."""
         self._key, self._calls = key, 0
+
+    @property
+    def scratch(self) -> Tensor:
+        """What masks are computed in."""
+        return self._masks.scratch
 
     def forward(self, x: Tensor) -> Tensor:
         """x times the mask of this call, in training mode."""

@@ -6,8 +6,8 @@ Operands are slots: the batch, the weights, other tensors of the module (constan
 A step whose course depends on values cannot be recorded: it would repeat what the first batch asked for. Whatever reads
 a value (item, tolist, a branch on a tensor) or makes a shape from values (nonzero, a boolean index) ends the attempt.
 
-A forward's Python code runs when it is recorded, not in every step: what it prints, it prints once. What cannot be seen
-is a forward that depends on a global of its file that changes.
+A forward's Python code runs when it is recorded, not in every step: what it prints, it prints then. What it depends on
+outside of the module is seen where it changes from one recording to the next (`elsewhere.py`).
 """
 
 from __future__ import annotations
@@ -68,12 +68,14 @@ class Tape:
 
     ops: in order. values: of every slot, as they were when the step was recorded. constants: slots that no operator
     made and that are not of the batch. literal: constants that a call such as torch.tensor(2.0) makes anew each time.
+    refusal: the first.
     """
 
     ops: list[Op] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
     constants: set[int] = field(default_factory=set)
     literal: set[int] = field(default_factory=set)
+    refusal: NotRecorded | None = None
     _numbers: dict[int, int] = field(default_factory=dict)
 
     def add(self, tensor: Tensor, value: Tensor | None = None) -> Slot:
@@ -101,6 +103,11 @@ class Tape:
         number = self._numbers.get(id(tensor))
         return self.add(tensor) if number is None else Slot(number)
 
+    def refuse(self, reason: str) -> NotRecorded:
+        """Note why the step cannot be recorded: a forward may swallow what is raised."""
+        self.refusal = self.refusal or NotRecorded(reason)
+        return self.refusal
+
 
 def record(step: Callable[[], Any], tape: Tape) -> Any:
     """Carry the step out and put its operators on the tape, which knows the batch and the weights; return its result.
@@ -108,8 +115,12 @@ def record(step: Callable[[], Any], tape: Tape) -> Any:
     Raises:
         NotRecorded: says why.
     """
-    with _NoReading(), _Recorder(tape):
-        return step()
+    try:
+        with _NoReading(tape), _Recorder(tape):
+            return step()
+    finally:
+        if tape.refusal is not None:
+            raise tape.refusal
 
 
 class _Recorder(TorchDispatchMode):
@@ -126,14 +137,13 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        tags = func.tags
+        tags, tape = func.tags, self._tape
         if torch.Tag.data_dependent_output in tags or func is torch.ops.aten.equal.default:
-            raise NotRecorded("reads a value of a tensor, on which its course may depend")
+            raise tape.refuse("reads a value of a tensor, on which its course may depend")
         if torch.Tag.inplace_view in tags:
-            raise NotRecorded(f"calls {func.name()}, which changes a tensor's shape in place")
+            raise tape.refuse(f"calls {func.name()}, which changes a tensor's shape in place")
         if torch.Tag.dynamic_output_shape in tags:
-            raise NotRecorded(f"calls {func.name()}, whose result has a shape that depends on values")
-        tape = self._tape
+            raise tape.refuse(f"calls {func.name()}, whose result has a shape that depends on values")
         operands = map_tensors((args, kwargs), tape.slot)
         results = func(*args, **kwargs)
         if func is torch.ops.aten.lift_fresh.default:
@@ -145,10 +155,14 @@ class _Recorder(TorchDispatchMode):
 class _NoReading(TorchFunctionMode):
     """Refuses calls that read a tensor's values past the operators."""
 
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()
+        self._tape = tape
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in READS_VALUES:
-            raise NotRecorded(f"calls {name} of a tensor, on whose values its course may depend")
+            raise self._tape.refuse(f"calls {name} of a tensor, on whose values its course may depend")
         return func(*args, **(kwargs or {}))
 
 
