@@ -112,6 +112,12 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
         lambda self, x: self.b(torch.view_as_real(self.a(x) * torch.exp(1j * self.phase)).sum(-1)),
         phase=nn.Parameter(torch.zeros(8)),
     ),
+    # It turns its outputs in place.
+    "gated recurrent": lambda: Written(
+        lambda self, x: self.b(self.gru(x.unsqueeze(-1))[0][:, -1]), gru=nn.GRU(1, 8, batch_first=True)
+    ),
+    "turns twice": lambda: Written(lambda self, x: self.b((self.a(x) * 2).t_().unsqueeze_(0).squeeze_(0).t_())),
+    "an index of positions": lambda: Written(lambda self, x: self.b(self.a(x)[:, torch.tensor([3, 2, 1, 0] * 2)])),
     "calls itself": lambda: Written(lambda self, x: self.b(self.a(x)) * self.product(3), product=recursive()),
     "constants": lambda: Written(lambda self, x: self.b(self.a(x) * torch.tensor(2.0) + torch.zeros(8))),
 }

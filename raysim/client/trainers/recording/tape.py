@@ -26,6 +26,17 @@ READS_VALUES = frozenset(
 )
 """Calls on a tensor that read it, or hand its memory out, without an operator that a mode sees."""
 
+_aten = torch.ops.aten
+_AS_VIEWS = {
+    _aten.transpose_.default: _aten.transpose.int,
+    _aten.squeeze_.default: _aten.squeeze.default,
+    _aten.squeeze_.dim: _aten.squeeze.dim,
+    _aten.squeeze_.dims: _aten.squeeze.dims,
+    _aten.unsqueeze_.default: _aten.unsqueeze.default,
+    _aten.t_.default: _aten.t.default,
+}
+"""What makes a view, by what turns a tensor into that view in place."""
+
 
 class NotRecorded(Exception):
     """What a step does that no recording can repeat; the text goes on behind "its local step"."""
@@ -103,6 +114,11 @@ class Tape:
         number = self._numbers.get(id(tensor))
         return self.add(tensor) if number is None else Slot(number)
 
+    def turned(self, tensor: Tensor, before: Tensor) -> Slot:
+        """The new slot of what an operator turned into another view of its memory; `before` is as it was."""
+        self.values[self._numbers[id(tensor)]] = before
+        return self.add(tensor)
+
     def refuse(self, reason: str) -> NotRecorded:
         """Note why the step cannot be recorded: a forward may swallow what is raised."""
         self.refusal = self.refusal or NotRecorded(reason)
@@ -140,16 +156,33 @@ class _Recorder(TorchDispatchMode):
         tags, tape = func.tags, self._tape
         if torch.Tag.data_dependent_output in tags or func is torch.ops.aten.equal.default:
             raise tape.refuse("reads a value of a tensor, on which its course may depend")
-        if torch.Tag.inplace_view in tags:
-            raise tape.refuse(f"calls {func.name()}, which changes a tensor's shape in place")
-        if torch.Tag.dynamic_output_shape in tags:
-            raise tape.refuse(f"calls {func.name()}, whose result has a shape that depends on values")
         operands = map_tensors((args, kwargs), tape.slot)
+        if torch.Tag.inplace_view in tags:
+            return self._turned(func, args, *operands)
+        if torch.Tag.dynamic_output_shape in tags and not _by_position(func, args):
+            raise tape.refuse(f"calls {func.name()}, whose result has a shape that depends on values")
         results = func(*args, **kwargs)
         if func is torch.ops.aten.lift_fresh.default:
             tape.literal.add(operands[0][0].number)
         tape.ops.append(Op(func, operands[0], operands[1], map_tensors(results, tape.result)))
         return results
+
+    def _turned(self, func: Any, args: Any, slots: Any, named: Any) -> Any:
+        """Carry out what changes a tensor's shape in place, and record the view that it amounts to."""
+        tape, slot = self._tape, slots[0]
+        if func not in _AS_VIEWS or not any(slot in op.made and slot not in op.operands for op in tape.ops):
+            raise tape.refuse(f"calls {func.name()}, which changes a tensor's shape in place")
+        before = args[0].detach()
+        func(*args, **named)
+        tape.ops.append(Op(_AS_VIEWS[func], slots, named, tape.turned(args[0], before)))
+        return args[0]
+
+
+def _by_position(func: Any, args: Any) -> bool:
+    """Whether it is an index of positions, not of truth values: only the number of those that are true is a value."""
+    if func is not _aten.index.Tensor:
+        return False
+    return not any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in args[1])
 
 
 class _NoReading(TorchFunctionMode):
