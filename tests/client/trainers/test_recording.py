@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import raysim
 from raysim.client import local_training
@@ -176,6 +177,33 @@ def test_the_loss_counts_recorded_steps_and_others_of_one_client(monkeypatch: py
     assert {length: made is not None for length, made in recordings(trainer).items()} == {4: True, 1: False}
     for (*_, got), (*_, wanted) in zip(rows, trained("one_by_one", MODULES["skip and norm"], {})[1], strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-12)
+
+
+def checkpointed(self: Any, x: Tensor) -> Tensor:
+    return self.b(checkpoint(lambda x: self.drop(torch.tanh(self.a(x))) * self.a(x), x, use_reentrant=False))
+
+
+def uncheckpointed(self: Any, x: Tensor) -> Tensor:
+    return self.b(self.drop(torch.tanh(self.a(x))) * self.a(x))
+
+
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded"])
+def test_what_a_checkpoint_computes_again_has_the_masks_of_the_first_time(trainer: str) -> None:
+    (_, rows), (_, wanted) = (
+        trained(trainer, lambda own=own: Written(own, drop=nn.Dropout(0.5)), {})  # type: ignore[misc]
+        for own in (checkpointed, uncheckpointed)
+    )
+    for (delta, *_), (expected, *_) in zip(rows, wanted, strict=True):
+        torch.testing.assert_close(delta, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_dropout_called_twice_whose_masks_a_checkpoint_would_take_again_is_an_error() -> None:
+    def twice(self: Any, x: Tensor) -> Tensor:
+        return self.b(checkpoint(lambda x: self.drop(self.drop(torch.tanh(self.a(x)))), x, use_reentrant=False))
+
+    with pytest.raises(raysim.RaysimError) as raised:
+        trained("one_by_one", lambda: Written(twice, drop=nn.Dropout(0.5)), {})
+    assert "a layer of its own" in f"{raised.value} {raised.value.__cause__}"
 
 
 def test_in_bf16_products_are_rounded_as_autocast_rounds_them() -> None:
