@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from raysim import seeds
+from raysim.errors import ModelError
 
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
@@ -35,6 +36,11 @@ class Masks:
         self._like = like
         self._steps = torch.empty(0, dtype=torch.int64, device=like.device)
         self._draws = torch.empty((2, 0), dtype=torch.int64, device=like.device)
+
+    @property
+    def scratch(self) -> Tensor:
+        """What the draws are computed in: nobody else reads it."""
+        return self._draws
 
     def draw(self, keys: Tensor, count: int) -> Tensor:
         """(*keys.shape, count) factors, 0 or 1 / (1 - p)."""
@@ -90,13 +96,30 @@ class AddressedDropout(nn.Module):
         """Begin a local step; `key` is an int64 scalar."""
         self._key, self._calls = key, 0
 
+    @property
+    def scratch(self) -> Tensor:
+        """What masks are computed in."""
+        return self._masks.scratch
+
     def forward(self, x: Tensor) -> Tensor:
         """x times the mask of this call, in training mode."""
         if not self.training:
             return x
-        key = self._key if self._calls == 0 else self._key + self._calls * _MIX_1
-        self._calls += 1
+        call = self._call()
+        key = self._key if call == 0 else self._key + call * _MIX_1
         return x * self._masks.draw(key, x.numel()).view(x.shape).to(x.dtype)
+
+    def _call(self) -> int:
+        """The number of this call in the local step: in a backward pass, of the call that is computed again."""
+        if self._calls and torch._C._current_graph_task_id() != -1:
+            if self._calls > 1:
+                raise ModelError(
+                    "A layer nn.Dropout is called several times in a forward that torch.utils.checkpoint computes "
+                    "again, so its masks are not known there: give each call a layer of its own."
+                )
+            return 0
+        self._calls += 1
+        return self._calls - 1
 
 
 def address(module: nn.Module, like: Tensor) -> list[AddressedDropout]:

@@ -118,8 +118,11 @@ class BoundModule:
     def _recorded(self, x: Tensor, y: Tensor) -> Recorded | None:
         try:
             return self._record(x, y)
-        except NotRecorded:
-            # The run's first examples were tried before it began, so this is a length that behaves otherwise.
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:
+            # The run's first examples were tried before it began, so this is a length that behaves otherwise. A module
+            # that fails here trains by autograd, where its own error shows.
             return None
 
     def recording_obstacle(self, x: Tensor, y: Tensor) -> str | None:
@@ -137,7 +140,6 @@ class BoundModule:
             layer.start(key)
 
     def _record(self, x: Tensor, y: Tensor) -> Recorded:
-        self._start_dropouts()
         return record_step(self._weighted(), self._loss_gradient, x, y)
 
     def _weighted(self) -> Weighted:
@@ -145,14 +147,19 @@ class BoundModule:
         weights = self.weights
         return Weighted(
             module=self.module,
-            forward=self._outputs,
+            forward=self._from_first_draw,
             parameters=self._parameters,
             values=self._values,
             written=self._written,
             flat=self.gradient,
             keep=1.0 if self._plain else 0.0,
+            keys=self._keys,
             state=[*(() if self._plain else (self.gradient,)), weights.params, weights.buffers, weights.counters],
         )
+
+    def _from_first_draw(self, x: Tensor) -> Tensor:
+        self._start_dropouts()
+        return self._outputs(x)
 
     def _outputs(self, x: Tensor) -> Tensor:
         with self._autocast():

@@ -45,6 +45,9 @@ class Scores:
         loss of the user's own, free to look at its whole batch, does not allow. Rows without outputs have losses; where
         there are any, hits are not counted.
         """
+        if self._kept and bool(self._losses) != (losses is not None):
+            # A recorded step leaves its losses to be computed, one by autograd gives them.
+            self._score()
         if outputs is None:
             assert losses is not None
             self._has_outputs, outputs = False, losses

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import random
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import is_dataclass
 from enum import Enum
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, NoneType, SimpleNamespace
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType, NoneType, SimpleNamespace
 from typing import Any
 from weakref import ReferenceType
 
@@ -65,7 +66,7 @@ class _Look:
         if isinstance(value, SAME):
             return id(value)
         if isinstance(value, FunctionType):
-            return id(value), [self.state(cell.cell_contents) for cell in value.__closure__ or ()]
+            return self._opened(value, lambda: [self._cell(cell) for cell in value.__closure__ or ()])
         if isinstance(value, MethodType | BuiltinFunctionType):
             # Of a generator's own `random`, say, what matters is the generator.
             return value.__name__, self.state(value.__self__)
@@ -78,16 +79,24 @@ class _Look:
         if isinstance(value, RECORDS) or is_dataclass(value):
             return self.state(vars(value)) if hasattr(value, "__dict__") else object()
         if self._into_objects and _is_open(value):
-            return self._object(value)
+            return self._opened(value, lambda: self.state(vars(value)))
         return object()
 
-    def _object(self, value: Any) -> Any:
+    def _cell(self, cell: CellType) -> Any:
+        try:
+            held = cell.cell_contents
+        except ValueError:
+            # A name that is given a value later.
+            return None
+        return self.state(held)
+
+    def _opened(self, value: Any, look: Callable[[], Any]) -> Any:
         if id(value) in self._open:
             # It holds itself: what it holds is being looked at.
             return id(value)
         self._open.add(id(value))
         try:
-            return id(value), self.state(vars(value))
+            return id(value), look()
         finally:
             self._open.remove(id(value))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import raysim
 from raysim.client import local_training
 from raysim.client.section import ClientSection
+from raysim.client.trainers import bound_module
 from raysim.client.trainers.bound_module import BoundModule
 from raysim.client.trainers.choose import TrainerChoice
 from raysim.client.trainers.make import make, recording_obstacle
@@ -76,6 +80,13 @@ def in_place(self: Any, x: Tensor) -> Tensor:
     return self.b(h.relu_())
 
 
+def recursive() -> Callable[[int], int]:
+    def product(n: int) -> int:
+        return 1 if n == 0 else n * product(n - 1)
+
+    return product
+
+
 MODULES: Mapping[str, Callable[[], nn.Module]] = {
     "skip and norm": lambda: Written(skip, norm=nn.LayerNorm(8)),
     "attention": lambda: Written(attention),
@@ -95,6 +106,20 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     "a weight on the right": lambda: Written(
         lambda self, x: self.b(torch.relu(self.a(x)) @ self.right), right=nn.Parameter(torch.eye(8) + 0.1)
     ),
+    "batch norm for its statistics": lambda: Written(
+        lambda self, x: (self.norm(self.a(x)), self.b(self.a(x)))[1], norm=nn.BatchNorm1d(8)
+    ),
+    "complex numbers": lambda: Written(
+        lambda self, x: self.b(torch.view_as_real(self.a(x) * torch.exp(1j * self.phase)).sum(-1)),
+        phase=nn.Parameter(torch.zeros(8)),
+    ),
+    # It turns its outputs in place.
+    "gated recurrent": lambda: Written(
+        lambda self, x: self.b(self.gru(x.unsqueeze(-1))[0][:, -1]), gru=nn.GRU(1, 8, batch_first=True)
+    ),
+    "turns twice": lambda: Written(lambda self, x: self.b((self.a(x) * 2).t_().unsqueeze_(0).squeeze_(0).t_())),
+    "an index of positions": lambda: Written(lambda self, x: self.b(self.a(x)[:, torch.tensor([3, 2, 1, 0] * 2)])),
+    "calls itself": lambda: Written(lambda self, x: self.b(self.a(x)) * self.product(3), product=recursive()),
     "constants": lambda: Written(lambda self, x: self.b(self.a(x) * torch.tensor(2.0) + torch.zeros(8))),
 }
 
@@ -134,15 +159,51 @@ def recordings(trainer: OneByOne) -> dict[int, Any]:
 @pytest.mark.parametrize("name", MODULES)
 def test_a_recorded_step_is_that_of_autograd(name: str, work: dict[str, Any]) -> None:
     # Batch norm takes no batch of one.
-    work = {**work, "fill_last_batch": name == "batch norm"}
+    work = {**work, "fill_last_batch": "batch norm" in name}
     trainer, rows = trained("recorded", MODULES[name], work)
     _, wanted = trained("one_by_one", MODULES[name], work)
     # Short last batches are recorded too where the model is small.
-    lengths = {4} if name == "batch norm" else {4, 1}
+    lengths = {4} if "batch norm" in name else {4, 1}
     assert {length for length, made in recordings(trainer).items() if made is not None} == lengths
     for row, other in zip(rows, wanted, strict=True):
         for got, expected in zip(row, other, strict=True):
             torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_loss_counts_recorded_steps_and_others_of_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Short last batches of a large model are by autograd.
+    monkeypatch.setattr(bound_module, "MOST_SHAPES", 0)
+    trainer, rows = trained("recorded", MODULES["skip and norm"], {})
+    assert {length: made is not None for length, made in recordings(trainer).items()} == {4: True, 1: False}
+    for (*_, got), (*_, wanted) in zip(rows, trained("one_by_one", MODULES["skip and norm"], {})[1], strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-12)
+
+
+def checkpointed(self: Any, x: Tensor) -> Tensor:
+    return self.b(checkpoint(lambda x: self.drop(torch.tanh(self.a(x))) * self.a(x), x, use_reentrant=False))
+
+
+def uncheckpointed(self: Any, x: Tensor) -> Tensor:
+    return self.b(self.drop(torch.tanh(self.a(x))) * self.a(x))
+
+
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded"])
+def test_what_a_checkpoint_computes_again_has_the_masks_of_the_first_time(trainer: str) -> None:
+    (_, rows), (_, wanted) = (
+        trained(trainer, lambda own=own: Written(own, drop=nn.Dropout(0.5)), {})  # type: ignore[misc]
+        for own in (checkpointed, uncheckpointed)
+    )
+    for (delta, *_), (expected, *_) in zip(rows, wanted, strict=True):
+        torch.testing.assert_close(delta, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_dropout_called_twice_whose_masks_a_checkpoint_would_take_again_is_an_error() -> None:
+    def twice(self: Any, x: Tensor) -> Tensor:
+        return self.b(checkpoint(lambda x: self.drop(self.drop(torch.tanh(self.a(x)))), x, use_reentrant=False))
+
+    with pytest.raises(raysim.RaysimError) as raised:
+        trained("one_by_one", lambda: Written(twice, drop=nn.Dropout(0.5)), {})
+    assert "a layer of its own" in f"{raised.value} {raised.value.__cause__}"
 
 
 def test_in_bf16_products_are_rounded_as_autocast_rounds_them() -> None:
@@ -217,6 +278,102 @@ def test_what_cannot_be_repeated_is_refused_and_trained_by_autograd(name: str) -
     if name in ("branch on a value", "item", "numpy", "tolist", "shape by value"):
         for (delta, *_), (expected, *_) in zip(rows, trained("one_by_one", factory, {})[1], strict=True):
             assert torch.equal(delta, expected)
+
+
+class InNumpy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.relu()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return torch.from_numpy(gradients[0].numpy() * (ctx.saved_tensors[0].numpy() > 0))
+
+
+def swallowing(self: Any, x: Tensor) -> Tensor:
+    h = torch.relu(self.a(x))
+    try:
+        factor = float(h.max())
+    except Exception:
+        factor = 1.0
+    return self.b(h * factor)
+
+
+def literal_written(self: Any, x: Tensor) -> Tensor:
+    h = torch.relu(self.a(x))
+    mask = torch.tensor([0.0] * 8, dtype=x.dtype)
+    mask[h.mean(0).topk(3).indices] = 1
+    return self.b(h * mask)
+
+
+def averaging(self: Any, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        self.mean.mul_(0.5).add_(x.mean())
+    return self.b(self.a(x)) * self.mean
+
+
+# What a forward takes from its values, or from outside, past the operators: all of it stays with the batch it was for.
+FIXED: Mapping[str, Callable[[], nn.Module]] = {
+    "a literal of values": lambda: Written(lambda self, x: self.b(self.a(x)) * torch.tensor([x.mean()])),
+    "a parameter made in forward": lambda: Written(lambda self, x: self.b(self.a(x) * nn.Parameter(x.mean()))),
+    "a layer copied in forward": lambda: Written(lambda self, x: self.b(deepcopy(self.a)(x).detach() + self.a(x))),
+    "a backward in NumPy": lambda: Written(lambda self, x: self.b(InNumpy.apply(self.a(x)))),  # type: ignore[no-untyped-call]
+    "a value read in try": lambda: Written(swallowing),
+    "a literal written to": lambda: Written(literal_written),
+    "a plain tensor written to": lambda: Written(averaging, mean=torch.ones((), dtype=torch.float64)),
+    "a frozen weight written to": lambda: Written(
+        averaging, mean=nn.Parameter(torch.ones((), dtype=torch.float64), requires_grad=False)
+    ),
+    "a weight returned": lambda: Written(lambda self, x: self.rows[: len(x)], rows=nn.Parameter(torch.zeros(4, 4))),
+    "another thread": lambda: Written(
+        lambda self, x: self.b(self.a(x)) * ThreadPoolExecutor(1).submit(lambda: x.sin().sum(1, keepdim=True)).result()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_what_a_recording_would_fix_or_change_is_refused_and_leaves_no_trace(name: str) -> None:
+    trainer, rows = trained("recorded", FIXED[name], {})
+    assert set(recordings(trainer).values()) == {None}
+    for row, wanted in zip(rows, trained("one_by_one", FIXED[name], {})[1], strict=True):
+        assert all(torch.equal(got, expected) for got, expected in zip(row, wanted, strict=True))
+
+
+def test_a_counter_outside_of_the_module_is_seen() -> None:
+    def counted(self: Any, x: Tensor, calls: list[int] = [0]) -> Tensor:  # noqa: B006
+        calls[0] += 1
+        return self.b(self.a(x)) * (1 + calls[0] % 3)
+
+    model, weights = create(lambda: Written(counted), 0, torch.float64)
+    x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    found = recording_obstacle(model, weights, TASK, "float32", x, y)
+    assert found is not None
+    assert "another batch" in found
+
+
+def test_a_module_that_fails_while_it_is_recorded_trains_by_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(bound_module, "record_step", failing)
+    trainer, _ = trained("recorded", MODULES["skip and norm"], {})
+    assert set(recordings(trainer).values()) == {None}
+
+
+def test_a_recording_writes_neither_to_its_batch_nor_to_frozen_weights() -> None:
+    model, weights = create(FIXED["a frozen weight written to"], 0, torch.float64)
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
+    bound.load(weights)
+    x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    assert not bound.record([x], [y])
+    assert float(bound.module.mean) == 1  # type: ignore[arg-type]
+    model, weights = create(lambda: Written(lambda self, x: self.b(self.a(x.mul_(0.9)))), 0, torch.float64)
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
+    bound.load(weights)
+    before = x.clone()
+    assert bound.record([x], [y])
+    assert torch.equal(x, before)
 
 
 def test_recording_leaves_weights_buffers_and_generators_as_they_are() -> None:

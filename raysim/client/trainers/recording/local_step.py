@@ -1,7 +1,7 @@
 """Records a module's local step for one shape of batch, and tries the recording before it is used.
 
 The forward pass, the gradient of the loss at the outputs and autograd's backward pass are recorded together. The
-recording is tried on the batch it was made from: outputs and what it writes must be those of autograd.
+recording is compared with one of another batch and tried on that: outputs and what it writes must be autograd's.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from torch import Tensor, nn
 from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers import side_effects
 from raysim.client.trainers.loss_gradient import LossGradient
+from raysim.client.trainers.recording import elsewhere
 from raysim.client.trainers.recording.replay import Replay, replay
-from raysim.client.trainers.recording.simplify import Program, draws, simplified
+from raysim.client.trainers.recording.simplify import draws, simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
 from raysim.client.trainers.recording.update import updates
 from raysim.client.trainers.seeded import seeded
 from raysim.config.global_draws import python_draws
 
 ROUNDING = 1e-3
-"""How far a recording may be from autograd, relative to the gradient: products that write round otherwise."""
+"""How far a recording may be from autograd, relative to the gradient, in float32: some products round otherwise."""
 
 _ASKS_FOR_GRADIENTS = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
 """Operators that prepare for a backward pass only while gradients are on."""
@@ -48,7 +49,7 @@ class Weighted:
     forward: the module's, in its precision and with outputs in the dtype of the weights. parameters: the trained ones.
     values: the same memory without autograd. written: where the step of each goes, values themselves or the views of a
     gradient. flat: the vector that those are views of. keep: what is written to is multiplied with it first.
-    state: flat vectors that a forward or a step may write to, `flat` among them.
+    keys: int64, of the masks of dropouts. state: flat vectors that a forward or a step may write to, `flat` among them.
     """
 
     module: nn.Module
@@ -58,45 +59,110 @@ class Weighted:
     written: Sequence[Tensor]
     flat: Tensor
     keep: float
+    keys: Tensor
     state: Sequence[Tensor]
 
 
 def record_step(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor) -> Recorded:
-    """Record the local step on this batch, and try it; weights, buffers and generators are left as they were.
+    """Record the local step on this batch and on another, and try it; tensors and generators are left as they were.
 
     Raises:
         NotRecorded: the step cannot be repeated, or does something else when it is; says why.
     """
-    with _undone(weighted.state) as put_back:
-        with _unchanged(weighted.module):
-            tape = Tape()
-            batch = tape.add(x), tape.add(y)
-            weights = [tape.add(p, value) for p, value in zip(weighted.parameters, weighted.values, strict=True)]
-            changing = [tape.slot(buffer) for buffer in weighted.module.buffers()]
-
-            def step() -> tuple[Tensor, Tensor | None, Sequence[Tensor | None]]:
-                outputs = weighted.forward(x)
-                with torch.no_grad():
-                    dy, factor, losses = loss_gradient(outputs.detach(), y)
-                    dy = dy.mul_(factor / len(y))
-                return outputs, losses, torch.autograd.grad(seeded(outputs, dy), weighted.parameters, allow_unused=True)
-
-            with torch.enable_grad():
-                outputs, losses, gradients = record(step, tape)
-            results = [None if value is None else tape.slot(value) for value in (outputs, losses, *gradients)]
-            program = simplified(tape, weights, changing, results)
-            made = _compiled(program, weights, batch, weighted)
+    module, values, keys = weighted.module, weighted.values, weighted.keys
+    with _undone([*weighted.state, keys, *_others(weighted)]) as put_back, _unchanged(module) as check:
+        # What dropouts and losses make at their first call is no part of a step.
+        with torch.enable_grad():
+            outputs = weighted.forward(x.clone())
+        loss_gradient(outputs.detach(), y.clone())
+        del outputs
         put_back()
-        _try(made, weighted, (x, y), outputs.detach(), gradients)
+        first = _on_tape(weighted, loss_gradient, x.clone(), y.clone())
+        put_back()
+        elsewhere.move(module, values, keys)
+        batch = elsewhere.batch(x, y)
+        second = _on_tape(weighted, loss_gradient, *(one.clone() for one in batch))
+        check()
+        if not elsewhere.same(first.tape, first.results, second.tape, second.results):
+            raise NotRecorded("is another step for another batch")
+        left = [buffer.clone() for buffer in module.buffers()]
+        _check_memory(first, weighted)
+        made = _compiled(first, weighted)
+        put_back()
+        elsewhere.move(module, values, keys)
+        _try(made, weighted, batch, second, left)
     return made
 
 
-def _compiled(program: Program, weights: Sequence[Slot], batch: tuple[Slot, Slot], weighted: Weighted) -> Recorded:
+@dataclass(frozen=True)
+class _Attempt:
+    """A tape, the slots of the weights, of x and y and of other tensors that change, and of the results and what these
+    are: outputs, losses, gradients."""
+
+    tape: Tape
+    weights: Sequence[Slot]
+    batch: tuple[Slot, Slot]
+    changing: Sequence[Slot]
+    results: Sequence[Slot | None]
+    values: Sequence[Tensor | None]
+
+
+def _on_tape(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor) -> _Attempt:
+    tape = Tape()
+    batch = tape.add(x), tape.add(y)
+    weights = [tape.add(p, value) for p, value in zip(weighted.parameters, weighted.values, strict=True)]
+    changing = [tape.slot(buffer) for buffer in weighted.module.buffers()]
+
+    def step() -> tuple[Tensor, Tensor | None, Sequence[Tensor | None]]:
+        outputs = weighted.forward(x)
+        with torch.no_grad():
+            dy, factor, losses = loss_gradient(outputs.detach(), y)
+            dy = dy.mul_(factor / len(y))
+        return outputs, losses, torch.autograd.grad(seeded(outputs, dy), weighted.parameters, allow_unused=True)
+
+    with torch.enable_grad():
+        outputs, losses, gradients = record(step, tape)
+    values = outputs, losses, *gradients
+    results = [None if value is None else tape.slot(value) for value in values]
+    return _Attempt(tape, weights, batch, changing, results, [None if one is None else one.detach() for one in values])
+
+
+def _check_memory(attempt: _Attempt, weighted: Weighted) -> None:
+    """Raise NotRecorded where the step writes to what it would find as it was, or returns what a later step changes."""
+    tape = attempt.tape
+    masks = [layer.scratch for layer in weighted.module.modules() if isinstance(layer, AddressedDropout)]
+    own = {storage(one) for one in (*weighted.values, *weighted.module.buffers())}
+    held = {storage(tape.values[number]) for number in tape.constants}
+    written = {storage(tape.values[slot.number]) for op in tape.ops for slot in writes(op)}
+    if written & held - own - {storage(one) for one in masks} - {0}:
+        raise NotRecorded("writes to a tensor that is no weight and no buffer")
+    outputs = attempt.values[0]
+    assert outputs is not None
+    if storage(outputs) in own - {0}:
+        raise NotRecorded("returns a weight or a buffer")
+
+
+def _others(weighted: Weighted) -> list[Tensor]:
+    """Tensors of the module that are not among its trained weights: a forward may write to them."""
+    found: dict[int, Tensor] = {}
+    for child in weighted.module.modules():
+        plain = [] if isinstance(child, AddressedDropout) else vars(child).values()
+        for one in (*child.parameters(recurse=False), *child.buffers(recurse=False), *plain):
+            if isinstance(one, Tensor) and one.layout == torch.strided and 0 not in one.stride():
+                found[id(one)] = one
+    for parameter in weighted.parameters:
+        found.pop(id(parameter), None)
+    return list(found.values())
+
+
+def _compiled(attempt: _Attempt, weighted: Weighted) -> Recorded:
+    weights = attempt.weights
+    program = simplified(attempt.tape, weights, attempt.changing, attempt.results)
     outputs, losses, *gradients = program.wanted
     assert outputs is not None
     kept = [slot for slot in (outputs, losses) if slot is not None]
     changes = updates(program, weights, gradients, kept)
-    step = replay(program, changes, batch, (outputs, losses), weighted.written, weighted.keep)
+    step = replay(program, changes, attempt.batch, (outputs, losses), weighted.written, weighted.keep)
     if any(op.function in _ASKS_FOR_GRADIENTS for op in program.ops):
         step = _with_gradients(step)
     return Recorded(step, any(draws(op) for op in program.ops))
@@ -111,13 +177,9 @@ def _with_gradients(step: Replay) -> Replay:
 
 
 def _try(
-    made: Recorded,
-    weighted: Weighted,
-    batch: tuple[Tensor, Tensor],
-    outputs: Tensor,
-    gradients: Sequence[Tensor | None],
+    made: Recorded, weighted: Weighted, batch: tuple[Tensor, Tensor], wanted: _Attempt, left: Sequence[Tensor]
 ) -> None:
-    """Carry the recording out once.
+    """Carry the recording out once, where autograd made the wanted values and left these in the buffers.
 
     Raises:
         NotRecorded: it fails, or differs from autograd.
@@ -125,31 +187,41 @@ def _try(
     before = weighted.flat.clone()
     try:
         with torch.inference_mode():
-            again, _ = made.step(*batch, 1.0)
+            again, losses = made.step(*batch, 1.0)
     except torch.OutOfMemoryError:
         # Whether a step is recorded must not depend on what else is in memory.
         raise
     except Exception as error:
         raise NotRecorded(f"cannot be repeated ({type(error).__name__}: {error})") from error
-    pairs = [(again, outputs)]
+    outputs, each, *gradients = wanted.values
+    pairs = [(again, outputs), *zip(weighted.module.buffers(), left, strict=True)]
+    if losses is not None:
+        pairs.append((losses, each))
     offset = weighted.flat.storage_offset()
     for value, gradient in zip(weighted.written, gradients, strict=True):
         # Alpha is 1: the gradient is not lost in the weight's rounding.
         old = before.as_strided(value.shape, value.stride(), value.storage_offset() - offset)
         pairs.append((value - weighted.keep * old, torch.zeros_like(value) if gradient is None else gradient))
-    for got, wanted in pairs:
-        limit = ROUNDING * wanted.abs().max() if wanted.numel() else wanted.new_zeros(())
-        if not bool(((got - wanted).abs() <= limit + 1e-6).all()) and bool(wanted.isfinite().all()):
-            raise NotRecorded("has other gradients when it is repeated")
+    if not all(one is not None and _near(got, one) for got, one in pairs):
+        raise NotRecorded("has other gradients when it is repeated")
+
+
+def _near(got: Tensor, wanted: Tensor) -> bool:
+    if not wanted.is_floating_point():
+        return torch.equal(got, wanted)
+    relative, least = (1e-6, 1e-12) if wanted.dtype == torch.float64 else (ROUNDING, 1e-6)
+    limit = relative * wanted.abs().max() if wanted.numel() else wanted.new_zeros(())
+    return bool(((got - wanted).abs() <= limit + least).all()) or not bool(wanted.isfinite().all())
 
 
 @contextmanager
 def _undone(state: Sequence[Tensor]) -> Iterator[Callable[[], None]]:
     """Put back what the block writes to the vectors and draws from torch, at its end and when asked to."""
-    before = [one.clone() for one in state]
+    before = [one.detach().clone() for one in state]
     devices = sorted({one.device.index or 0 for one in state if one.is_cuda})
     generators = torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in devices]
 
+    @torch.no_grad()
     def put_back() -> None:
         for one, old in zip(state, before, strict=True):
             one.copy_(old)
@@ -160,22 +232,21 @@ def _undone(state: Sequence[Tensor]) -> Iterator[Callable[[], None]]:
     try:
         yield put_back
     finally:
-        with torch.no_grad():
-            put_back()
+        put_back()
 
 
 @contextmanager
-def _unchanged(module: nn.Module) -> Iterator[None]:
-    """Refuse a forward that changes what a module holds, or draws from another generator than torch's.
-
-    Raises:
-        NotRecorded: at the end of the block.
-    """
+def _unchanged(module: nn.Module) -> Iterator[Callable[[], None]]:
+    """Yield a function that refuses a forward that changed what the module holds, or drew from another generator than
+    torch's: it raises NotRecorded."""
     others = [child for child in module.modules() if not isinstance(child, AddressedDropout)]
     before = [side_effects.held(child) for child in others]
     with python_draws() as drew:
-        yield
-        if drew():
-            raise NotRecorded("draws from a generator of NumPy or Python")
-    if [side_effects.held(child) for child in others] != before:
-        raise NotRecorded("changes what the module holds, or may: not all of that can be looked into")
+
+        def check() -> None:
+            if drew():
+                raise NotRecorded("draws from a generator of NumPy or Python")
+            if [side_effects.held(child) for child in others] != before:
+                raise NotRecorded("changes what the module holds, or may: not all of that can be looked into")
+
+        yield check

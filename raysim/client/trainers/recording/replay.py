@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from raysim.client.trainers.recording.simplify import Program
-from raysim.client.trainers.recording.tape import Slot
+from raysim.client.trainers.recording.tape import Op, Slot
 from raysim.client.trainers.recording.update import Product, WeightUpdates, into
 
 Replay = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor | None]]
@@ -44,7 +44,7 @@ def replay(
             op = lines[place]
             arguments = [source.text(value) for value in op.args]
             arguments += [f"{name}={source.text(value)}" for name, value in op.kwargs.items()]
-            call = f"{source.constant(_callable(op.function))}({', '.join(arguments)})"
+            call = f"{source.constant(_callable(op))}({', '.join(arguments)})"
             targets = source.targets(op.results, set(op.operands))
             source.add(f"{targets} = {call}" if targets else call)
         for product in by_place.get(place, ()):
@@ -140,8 +140,12 @@ def _last_uses(updates: WeightUpdates, results: tuple[Slot | None, ...]) -> dict
     return by_place
 
 
-def _callable(overload: Any) -> Callable[..., Any]:
+def _callable(op: Op) -> Callable[..., Any]:
     """The quickest way to call an operator: torch's own binding where there is one, which parses arguments in C."""
+    overload = op.function
+    if any(isinstance(value, list) and None in value for value in op.args):
+        # A binding takes no list of tensors of which some are missing, as those of an index are.
+        return cast(Callable[..., Any], overload)
     name = overload._schema.name.removeprefix("aten::")
     if overload._schema.name.startswith("aten::"):
         for place in (torch, torch._C._nn, torch.Tensor):

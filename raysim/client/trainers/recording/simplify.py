@@ -29,6 +29,9 @@ _OF_A_SHAPE = frozenset(
 )
 """Operators that ask an operand for its shape only, which is fixed."""
 
+_RUNNING = frozenset({"running_mean", "running_var"})
+"""Arguments that batch norm writes to."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -75,7 +78,7 @@ def _without_aliases(
         if op.function in _ALIASES:
             stands_for[op.results] = op.args[0]
             continue
-        if is_view(op) and isinstance(op.results, Slot):
+        if is_view(op) and isinstance(op.results, Slot) and isinstance(op.args[0], Slot):
             nearest = op.args[0]
             behind = nearest, *seen_through.get(nearest, ())
             if (same := next((slot for slot in behind if _looks_alike(tape, op.results, slot)), None)) is not None:
@@ -88,14 +91,19 @@ def _without_aliases(
 
 def _looks_alike(tape: Tape, slot: Slot, other: Slot) -> bool:
     a, b = tape.values[slot.number], tape.values[other.number]
-    return (a.shape, a.stride(), a.storage_offset(), a.dtype) == (b.shape, b.stride(), b.storage_offset(), b.dtype)
+    return _look(a) == _look(b)
+
+
+def _look(tensor: Tensor) -> tuple[Any, ...]:
+    place = tensor.shape, tensor.stride(), tensor.storage_offset()
+    return *place, tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
 def _folded(
     tape: Tape, ops: Iterable[Op], weights: set[int], changing: set[int], wanted: tuple[Slot | None, ...]
 ) -> Program:
     ops = list(ops)
-    written = {_storage(tape.values[slot.number]) for op in ops for slot in writes(op)}
+    written = {storage(tape.values[slot.number]) for op in ops for slot in writes(op)}
     constants = {number: tape.values[number] for number in tape.constants | weights | changing}
     roots = {number: number for number in weights}
     # What nobody but this step holds, and what frozen parameters hold, stays as it is.
@@ -114,7 +122,7 @@ def _folded(
             continue
         if op.function in _OF_A_SHAPE or (all(number in steady for number in operands) and _is_pure(op)):
             made = [slot.number for slot in op.made]
-            if not any(_storage(tape.values[number]) in written for number in made):
+            if not any(storage(tape.values[number]) in written for number in made):
                 steady.update(made)
                 constants.update((number, tape.values[number].detach()) for number in made)
                 continue
@@ -162,14 +170,25 @@ def writes(op: Op) -> list[Slot]:
     """Operands that the operator writes to."""
     written: list[Slot] = []
     for index, argument in enumerate(op.function._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = op.kwargs.get(argument.name) if argument.kwarg_only or index >= len(op.args) else op.args[index]
-            map_slots(value, written.append)
+        if _is_written(op, argument):
+            map_slots(_argument(op, index), written.append)
     return written
 
 
+def _is_written(op: Op, argument: Any) -> bool:
+    if argument.alias_info is not None and argument.alias_info.is_write:
+        return True
+    # Some of torch's operators for batch norm do not declare what they write to.
+    return argument.name in _RUNNING and "backward" not in op.function._schema.name
+
+
+def _argument(op: Op, index: int) -> Any:
+    argument = op.function._schema.arguments[index]
+    return op.kwargs.get(argument.name) if argument.kwarg_only or index >= len(op.args) else op.args[index]
+
+
 def _is_pure(op: Op) -> bool:
-    return not op.function._schema.is_mutable and not draws(op)
+    return not op.function._schema.is_mutable and not writes(op) and not draws(op)
 
 
 def draws(op: Op) -> bool:
@@ -177,5 +196,8 @@ def draws(op: Op) -> bool:
     return torch.Tag.nondeterministic_seeded in op.function.tags
 
 
-def _storage(tensor: Tensor) -> int:
+def storage(tensor: Tensor) -> int:
+    """The memory that the tensor is a view of; 0 where there is none, as a sparse tensor has."""
+    if tensor.layout != torch.strided:
+        return 0
     return tensor.untyped_storage().data_ptr()

@@ -6,8 +6,8 @@ Operands are slots: the batch, the weights, other tensors of the module (constan
 A step whose course depends on values cannot be recorded: it would repeat what the first batch asked for. Whatever reads
 a value (item, tolist, a branch on a tensor) or makes a shape from values (nonzero, a boolean index) ends the attempt.
 
-A forward's Python code runs when it is recorded, not in every step: what it prints, it prints once. What cannot be seen
-is a forward that depends on a global of its file that changes.
+A forward's Python code runs when it is recorded, not in every step: what it prints, it prints then. What it depends on
+outside of the module is seen where it changes from one recording to the next (`elsewhere.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,17 @@ READS_VALUES = frozenset(
     {"numpy", "tolist", "__array__", "__dlpack__", "data_ptr", "storage", "untyped_storage", "__reduce_ex__"}
 )
 """Calls on a tensor that read it, or hand its memory out, without an operator that a mode sees."""
+
+_aten = torch.ops.aten
+_AS_VIEWS = {
+    _aten.transpose_.default: _aten.transpose.int,
+    _aten.squeeze_.default: _aten.squeeze.default,
+    _aten.squeeze_.dim: _aten.squeeze.dim,
+    _aten.squeeze_.dims: _aten.squeeze.dims,
+    _aten.unsqueeze_.default: _aten.unsqueeze.default,
+    _aten.t_.default: _aten.t.default,
+}
+"""What makes a view, by what turns a tensor into that view in place."""
 
 
 class NotRecorded(Exception):
@@ -68,12 +79,14 @@ class Tape:
 
     ops: in order. values: of every slot, as they were when the step was recorded. constants: slots that no operator
     made and that are not of the batch. literal: constants that a call such as torch.tensor(2.0) makes anew each time.
+    refusal: the first.
     """
 
     ops: list[Op] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
     constants: set[int] = field(default_factory=set)
     literal: set[int] = field(default_factory=set)
+    refusal: NotRecorded | None = None
     _numbers: dict[int, int] = field(default_factory=dict)
 
     def add(self, tensor: Tensor, value: Tensor | None = None) -> Slot:
@@ -101,6 +114,16 @@ class Tape:
         number = self._numbers.get(id(tensor))
         return self.add(tensor) if number is None else Slot(number)
 
+    def turned(self, tensor: Tensor, before: Tensor) -> Slot:
+        """The new slot of what an operator turned into another view of its memory; `before` is as it was."""
+        self.values[self._numbers[id(tensor)]] = before
+        return self.add(tensor)
+
+    def refuse(self, reason: str) -> NotRecorded:
+        """Note why the step cannot be recorded: a forward may swallow what is raised."""
+        self.refusal = self.refusal or NotRecorded(reason)
+        return self.refusal
+
 
 def record(step: Callable[[], Any], tape: Tape) -> Any:
     """Carry the step out and put its operators on the tape, which knows the batch and the weights; return its result.
@@ -108,8 +131,12 @@ def record(step: Callable[[], Any], tape: Tape) -> Any:
     Raises:
         NotRecorded: says why.
     """
-    with _NoReading(), _Recorder(tape):
-        return step()
+    try:
+        with _NoReading(tape), _Recorder(tape):
+            return step()
+    finally:
+        if tape.refusal is not None:
+            raise tape.refusal
 
 
 class _Recorder(TorchDispatchMode):
@@ -126,29 +153,49 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        tags = func.tags
+        tags, tape = func.tags, self._tape
         if torch.Tag.data_dependent_output in tags or func is torch.ops.aten.equal.default:
-            raise NotRecorded("reads a value of a tensor, on which its course may depend")
-        if torch.Tag.inplace_view in tags:
-            raise NotRecorded(f"calls {func.name()}, which changes a tensor's shape in place")
-        if torch.Tag.dynamic_output_shape in tags:
-            raise NotRecorded(f"calls {func.name()}, whose result has a shape that depends on values")
-        tape = self._tape
+            raise tape.refuse("reads a value of a tensor, on which its course may depend")
         operands = map_tensors((args, kwargs), tape.slot)
+        if torch.Tag.inplace_view in tags:
+            return self._turned(func, args, *operands)
+        if torch.Tag.dynamic_output_shape in tags and not _by_position(func, args):
+            raise tape.refuse(f"calls {func.name()}, whose result has a shape that depends on values")
         results = func(*args, **kwargs)
         if func is torch.ops.aten.lift_fresh.default:
             tape.literal.add(operands[0][0].number)
         tape.ops.append(Op(func, operands[0], operands[1], map_tensors(results, tape.result)))
         return results
 
+    def _turned(self, func: Any, args: Any, slots: Any, named: Any) -> Any:
+        """Carry out what changes a tensor's shape in place, and record the view that it amounts to."""
+        tape, slot = self._tape, slots[0]
+        if func not in _AS_VIEWS or not any(slot in op.made and slot not in op.operands for op in tape.ops):
+            raise tape.refuse(f"calls {func.name()}, which changes a tensor's shape in place")
+        before = args[0].detach()
+        func(*args, **named)
+        tape.ops.append(Op(_AS_VIEWS[func], slots, named, tape.turned(args[0], before)))
+        return args[0]
+
+
+def _by_position(func: Any, args: Any) -> bool:
+    """Whether it is an index of positions, not of truth values: only the number of those that are true is a value."""
+    if func is not _aten.index.Tensor:
+        return False
+    return not any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in args[1])
+
 
 class _NoReading(TorchFunctionMode):
     """Refuses calls that read a tensor's values past the operators."""
 
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()
+        self._tape = tape
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in READS_VALUES:
-            raise NotRecorded(f"calls {name} of a tensor, on whose values its course may depend")
+            raise self._tape.refuse(f"calls {name} of a tensor, on whose values its course may depend")
         return func(*args, **(kwargs or {}))
 
 
