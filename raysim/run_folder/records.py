@@ -256,8 +256,8 @@ def _stored(path: Path) -> Mapping[str, Any]:
 def _written_by(file: Path) -> str:
     """Return which version a damaged experiment.json names, as the end of an error; nothing if it names none."""
     try:
-        written = json.loads(file.read_bytes())["versions"]["raysim"]
-    except (ValueError, LookupError, TypeError, OSError, RecursionError):
+        written = json_object(file, RunFolderError)["versions"]["raysim"]
+    except (RunFolderError, LookupError, TypeError):
         return ""
     return f" As far as it can be read, raysim {written} wrote it, and this is raysim {_version('raysim')}."
 

@@ -350,6 +350,7 @@ def _server() -> dict[str, Case]:
         "lr_schedule cosine": {"server.lr_schedule": {"name": "cosine", "length": 4, "final": 0.1}},
         "diagnostics labels": {"server.diagnostics.labels": True},
         "diagnostics no cosine": {"server.diagnostics.cosine": False},
+        "diagnostics cosine": {"server.diagnostics.cosine": True},
         "diagnostics probe": {"server.diagnostics.probe": 2, "model": WIDE},
         "pooled": {"pooled": True, "cohort.size": 1},
         "one round": {"rounds": 1},
@@ -497,7 +498,7 @@ def _cohorts() -> dict[str, Case]:
 
 def _trainers() -> dict[str, Case]:
     made = {}
-    for trainer in ("one_by_one", "fused", "stacked", "vmap", "compiled"):
+    for trainer in ("one_by_one", "recorded", "fused", "stacked", "vmap", "compiled"):
         for dtype, precision in (("float32", "float32"), ("float64", "float32"), ("float32", "bf16")):
             if trainer == "compiled" and precision == "bf16":
                 continue
@@ -505,7 +506,7 @@ def _trainers() -> dict[str, Case]:
             word = precision if precision == "bf16" else dtype
             made[f"trainer {trainer} {word}"] = Case({**engine, "model": WIDE, "client.epochs": 2})
     made["trainer auto float64"] = Case({"engine.trainer": "auto", "engine.dtype": "float64", "model": WIDE})
-    for trainer in ("one_by_one", "fused", "stacked", "vmap"):
+    for trainer in ("one_by_one", "recorded", "fused", "stacked", "vmap"):
         cnn: dict[str, Any] = {"engine.trainer": trainer, "rounds": 2}
         made[f"trainer {trainer} cnn"] = Case({**cnn, "model.name": "cnn_mcmahan", "cohort.size": 3}, "pixels")
         made[f"trainer {trainer} adam prox"] = Case(

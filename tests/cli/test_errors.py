@@ -48,9 +48,10 @@ def test_what_breaks_on_the_way_is_exit_code_1(raysim: Raysim, monkeypatch: pyte
 
 def test_what_the_machine_refuses_is_a_message_too(raysim: Raysim) -> None:
     Path("runs").write_text("a file where a folder must be")
-    assert raysim("run", "tiny.toml") == 1
+    assert raysim("run", "tiny.toml") == 2
     assert raysim.err.startswith("error: ")
     assert "runs" in raysim.err
+    assert "Give the run another folder" in raysim.err
 
 
 def test_a_fault_of_raysims_keeps_its_traceback(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,14 +119,14 @@ def test_a_step_to_no_number_is_an_error_in_that_round(
 
 
 def test_a_built_in_step_to_no_number_in_the_first_round(dataset: raysim.FederatedDataset, experiment: Make) -> None:
-    large = {name: 1e37 * (1.0 + np.ones(shape)) for name, shape in (("weight", (3, 5)), ("bias", (3,)))}
-    exp = experiment(server={"optimizer": {"name": "sgd", "lr": 100.0}}, client={"optimizer": {"lr": 1e-30}})
-    stepped = raysim.rounds(exp, dataset=dataset, model=lambda: nn.Linear(5, 3), params=large)
-    assert next(stepped).index == 0
-    pushed = {"optimizer": {"lr": 1e36}, "max_grad_norm": 1.0, "local_steps": 1, "batch_size": "full"}
-    exp = experiment(server={"optimizer": {"name": "sgd", "lr": 1e4}}, client=pushed)
+    # Updates of 1e36, which float32 holds, times 1e4, which it does not.
+    clients = {dataset.train.id_of(p): dataset.train.client(p) for p in range(len(dataset.train))}
+    large = raysim.FederatedDataset.from_clients({name: (x * np.float32(1e30), y) for name, (x, y) in clients.items()})
+    zeros = {name: np.zeros(shape) for name, shape in (("weight", (3, 5)), ("bias", (3,)))}
+    once = {"optimizer": {"lr": 1e6}, "local_steps": 1, "batch_size": "full"}
+    exp = experiment(server={"optimizer": {"name": "sgd", "lr": 1e4}}, client=once)
     with pytest.raises(raysim.DivergedError, match=r"in round 0: .* step of .*'sgd' .* No round before it was good"):
-        next(raysim.rounds(exp, dataset=dataset, model=lambda: nn.Linear(5, 3), params=large))
+        next(raysim.rounds(exp, dataset=large, model=lambda: nn.Linear(5, 3), params=zeros))
 
 
 def test_a_client_that_spoils_an_evaluation_is_named(

@@ -31,7 +31,7 @@ def test_a_start_that_fails_leaves_ray_and_the_script_as_they_were(monkeypatch: 
 
     monkeypatch.setattr(ray, "init", fail)
     with pytest.raises(ConnectionError, match="no such cluster"):
-        joining.init(joining.LOCAL)
+        joining.start(lambda processes: None)
     assert all(now is not then for now, then in zip(during, before, strict=True))
     assert choices() == before
 
@@ -53,6 +53,7 @@ def test_workers_of_a_ray_of_ones_own_are_as_nice_as_the_script(
     monkeypatch.delenv("RAY_worker_niceness")
     monkeypatch.setattr(ray, "init", lambda **settings: seen.append(os.environ.get("RAY_worker_niceness")))  # noqa: SIM112
     monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with connected(address):
         pass
     assert seen == [niceness]

@@ -300,7 +300,7 @@ def test_a_key_may_have_numbers_and_words(study: Callable[..., tuning.Study]) ->
 
 def test_without_a_figure_in_the_rounds_that_count_a_trial_fails(study: Callable[..., tuning.Study]) -> None:
     # All clients sleep in rounds 2 and 3.
-    asleep = {"name": "availability", "day": 4.0, "open": 0.5, "spread": 1e-9}
+    asleep = {"name": "availability", "day": 4.0, "open": 0.5, "spread": 1e-6}
     space = {"cohort.sampler": {"choices": [{"name": "uniform"}, asleep]}}
     found = study(space=space, objective={"name": "train_loss"}, final=0)
     assert found.counts == {"failed": 1, "finished": 1}

@@ -159,8 +159,10 @@ def test_windows_are_of_the_joined_lines(tmp_path: Path) -> None:
 
 
 def test_tiny_is_by_name_of_the_speaker(tmp_path: Path) -> None:
+    (tmp_path / "input.txt").write_text(
+        "First Citizen:\nBefore we proceed\nany further.\n\nAll:\nSpeak.\n\nFirst Citizen:\nNo.\n"
+    )
     tiny = SourceFile(tmp_path / "input.txt")
-    tiny.path.write_text("First Citizen:\nBefore we proceed\nany further.\n\nAll:\nSpeak.\n\nFirst Citizen:\nNo.\n")
     assert gutenberg.tiny_roles(tiny) == [
         Role("First Citizen", ("Before we proceed", "any further.", "No.")),
         Role("All", ("Speak.",)),
