@@ -41,8 +41,14 @@ def test_values_are_toml_or_bare_words(text: str, key: str, values: list[Any] | 
 def test_a_sweep_has_a_key_and_values(text: str) -> None:
     with pytest.raises(raysim.ExperimentError, match=r"has the form key\.key=value,value"):
         sweep.parse([text])
-    with pytest.raises(raysim.ExperimentError, match="a comes twice"):
+    with pytest.raises(raysim.ExperimentError, match="'a' comes twice"):
         sweep.parse(["a=1", "a=2"])
+
+
+def test_a_message_on_a_key_of_odd_letters_can_be_printed() -> None:
+    with pytest.raises(raysim.ExperimentError, match="comes twice") as refused:
+        sweep.parse(["a\ud800=1", "a\ud800=2"])
+    str(refused.value).encode()
 
 
 def test_points_are_all_combinations_the_last_key_fastest(experiment: Make) -> None:

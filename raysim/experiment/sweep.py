@@ -59,7 +59,9 @@ def parse(texts: Iterable[str]) -> dict[str, list[Any]]:
         if not equals or not key or not values.strip():
             raise ExperimentError(f"A sweep has the form key.key=value,value, but got {shown(text)}.")
         if key in found:
-            raise ExperimentError(f"A key is swept once, but {key} comes twice: write its values behind one another.")
+            raise ExperimentError(
+                f"A key is swept once, but {shown(key)} comes twice: write its values behind one another."
+            )
         found[key] = _values(values)
     return found
 
