@@ -78,7 +78,7 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, data:
         "data_fingerprint": data,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
-    write_json(record, path / "experiment.json")
+    write_json(record, path / RECORD)
 
 
 def write_json(record: Mapping[str, Any], path: Path) -> None:

@@ -104,8 +104,10 @@ def add(left: Sums, right: Sums) -> Sums:
 
 
 def _added(left: Sums, right: Sums) -> Sums:
-    values = {f.name: _plus(getattr(left, f.name), getattr(right, f.name)) for f in fields(Sums)}
-    return Sums(**values | {"counters": torch.maximum(left.counters, right.counters)})
+    values = {
+        f.name: _plus(getattr(left, f.name), getattr(right, f.name)) for f in fields(Sums) if f.name != "counters"
+    }
+    return Sums(**values, counters=torch.maximum(left.counters, right.counters))
 
 
 def _plus(left: Any, right: Any) -> Any:

@@ -12,7 +12,8 @@ from raysim.client import dropout
 from raysim.client.objective import LocalObjective, ObjectiveAt
 from raysim.client.trainer import Client
 from raysim.client.trainers import loss_gradient
-from raysim.client.trainers.recording.local_step import Recorded, Weighted, record_step
+from raysim.client.trainers.recording.local_step import Weighted, record_step
+from raysim.client.trainers.recording.replay import Replay
 from raysim.client.trainers.recording.tape import NotRecorded
 from raysim.client.trainers.watched import Watched
 from raysim.models.model import Model, Weights, bind
@@ -64,7 +65,7 @@ class BoundModule:
         self._values = list(trained.values())
         self._recorded_batch = recorded_batch
         self._records_all = len(like.params) <= MOST_SHAPES
-        self._recordings: dict[int, Recorded | None] = {}
+        self._recordings: dict[int, Replay | None] = {}
         """By the number of a batch's examples; None: it cannot be recorded."""
         self._loss_gradient = loss_gradient.for_task(task)
 
@@ -81,19 +82,16 @@ class BoundModule:
         self.weights.buffers.copy_(broadcast.buffers)
         self.weights.counters.copy_(broadcast.counters)
 
-    def record(self, x: Sequence[Tensor], y: Sequence[Tensor]) -> bool:
-        """Record the steps of batches whose length is new, and say whether those of all are recorded."""
+    def record(self, x: Sequence[Tensor], y: Sequence[Tensor], lengths: Sequence[int]) -> bool:
+        """Record the steps of batches of so many examples, where those are new; return whether all are recorded."""
         full = self._recorded_batch
         if full is None:
             return False
-        all_recorded = True
-        for batch, targets in {len(targets): (batch, targets) for batch, targets in zip(x, y, strict=True)}.values():
-            length = len(targets)
-            if length not in self._recordings:
-                wanted = length == full or (length < full and self._records_all)
-                self._recordings[length] = self._recorded(batch, targets) if wanted else None
-            all_recorded &= self._recordings[length] is not None
-        return all_recorded
+        for length in set(lengths) - self._recordings.keys():
+            wanted = length == full or (length < full and self._records_all)
+            first = lengths.index(length)
+            self._recordings[length] = self._recorded(x[first], y[first]) if wanted else None
+        return all(self._recordings[length] is not None for length in set(lengths))
 
     def differentiate(
         self, x: Tensor, y: Tensor, keys: Tensor | None, alpha: float, at: ObjectiveAt | None = None
@@ -112,10 +110,10 @@ class BoundModule:
         if keys is not None:
             self._keys.copy_(keys)
         if (recorded := self._recordings.get(y.shape[0])) is not None:
-            return recorded.step(x, y, alpha)
+            return recorded(x, y, alpha)
         return self._by_autograd(x, y, alpha, at)
 
-    def _recorded(self, x: Tensor, y: Tensor) -> Recorded | None:
+    def _recorded(self, x: Tensor, y: Tensor) -> Replay | None:
         try:
             return self._record(x, y)
         except torch.OutOfMemoryError:
@@ -139,7 +137,7 @@ class BoundModule:
         for layer, key in zip(self.dropouts, self._key_of_each, strict=True):
             layer.start(key)
 
-    def _record(self, x: Tensor, y: Tensor) -> Recorded:
+    def _record(self, x: Tensor, y: Tensor) -> Replay:
         return record_step(self._weighted(), self._loss_gradient, x, y)
 
     def _weighted(self) -> Weighted:

@@ -79,10 +79,11 @@ def make(
 
 
 def recording_obstacle(
-    model: Model, like: Weights, task: Task, precision: Precision, x: Tensor, y: Tensor
+    model: Model, like: Weights, task: Task, section: ClientSection, precision: Precision, x: Tensor, y: Tensor
 ) -> str | None:
     """Why the model's local step on this batch cannot be recorded; None where it can."""
-    bound = BoundModule(model, like, task, _products(precision, like), plain=False)
+    plain = rule_for(section, sums_gradients=False, product_makes_step=True).plain
+    bound = BoundModule(model, like, task, _products(precision, like), plain)
     bound.load(like)
     return bound.recording_obstacle(x, y)
 

@@ -75,7 +75,7 @@ class OneByOne:
         x, y = client.visits()
         batches = x.split_with_sizes(lengths), y.split_with_sizes(lengths)
         # Recorded steps are quicker without what torch notes for autograd.
-        recorded = own.record(*batches) and (anchor is None or anchor.record(*batches))
+        recorded = own.record(*batches, lengths) and (anchor is None or anchor.record(*batches, lengths))
         with torch.inference_mode(recorded):
             return self._train_on(*batches, y, broadcast, client, lr, start)
 

@@ -218,7 +218,7 @@ def test_an_lstm_in_float32_is_recorded_too() -> None:
     # torch's kernel for it prepares for a backward pass only while gradients are on.
     model, weights = create(MODULES["recurrent"], 0, torch.float32)
     x, y = torch.randn(4, 6), torch.tensor([0, 1, 2, 3])
-    assert recording_obstacle(model, weights, TASK, "float32", x, y) is None
+    assert recording_obstacle(model, weights, TASK, ClientSection(), "float32", x, y) is None
 
 
 def by_value(self: Any, x: Tensor) -> Tensor:
@@ -270,7 +270,7 @@ def test_what_cannot_be_repeated_is_refused_and_trained_by_autograd(name: str) -
     factory, reason = REFUSED[name]
     model, weights = create(factory, 0, torch.float64)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    found = recording_obstacle(model, weights, TASK, "float32", x, y)
+    found = recording_obstacle(model, weights, TASK, ClientSection(), "float32", x, y)
     assert found is not None
     assert reason in found
     trainer, rows = trained("recorded", factory, {})
@@ -347,7 +347,7 @@ def test_a_counter_outside_of_the_module_is_seen() -> None:
 
     model, weights = create(lambda: Written(counted), 0, torch.float64)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    found = recording_obstacle(model, weights, TASK, "float32", x, y)
+    found = recording_obstacle(model, weights, TASK, ClientSection(), "float32", x, y)
     assert found is not None
     assert "another batch" in found
 
@@ -366,14 +366,30 @@ def test_a_recording_writes_neither_to_its_batch_nor_to_frozen_weights() -> None
     bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
     bound.load(weights)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    assert not bound.record([x], [y])
+    assert not bound.record([x], [y], [len(y)])
     assert float(bound.module.mean) == 1  # type: ignore[arg-type]
     model, weights = create(lambda: Written(lambda self, x: self.b(self.a(x.mul_(0.9)))), 0, torch.float64)
     bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
     bound.load(weights)
     before = x.clone()
-    assert bound.record([x], [y])
+    assert bound.record([x], [y], [len(y)])
     assert torch.equal(x, before)
+
+
+def clamped(self: Any, x: Tensor) -> Tensor:
+    # Behind autograd's back: the product that would make the step finds other weights.
+    self.a.weight.data.clamp_(-0.2, 0.2)
+    return self.b(torch.relu(self.a(x)))
+
+
+@pytest.mark.parametrize(("work", "is_recorded"), [({}, False), ({"optimizer": {"momentum": 0.5}}, True)])
+def test_a_recording_is_tried_with_the_rule_of_the_run(work: dict[str, Any], is_recorded: bool) -> None:
+    model, weights = create(lambda: Written(clamped), 0, torch.float64)
+    x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    section = ClientSection.model_validate(work)
+    assert (recording_obstacle(model, weights, TASK, section, "float32", x, y) is None) == is_recorded
+    trainer, _ = trained("recorded", lambda: Written(clamped), work)
+    assert {made is not None for made in recordings(trainer).values()} == {is_recorded}
 
 
 def test_recording_leaves_weights_buffers_and_generators_as_they_are() -> None:
@@ -382,7 +398,7 @@ def test_recording_leaves_weights_buffers_and_generators_as_they_are() -> None:
     bound.load(weights)
     before, numpy, python = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]
     x, y = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator()), torch.tensor([0, 1, 2, 3])
-    assert bound.record([x], [y])
+    assert bound.record([x], [y], [len(y)])
     assert torch.equal(bound.weights.params, weights.params)
     assert torch.equal(bound.weights.buffers, weights.buffers)
     assert torch.equal(bound.weights.counters, weights.counters)
@@ -395,10 +411,10 @@ def test_a_product_makes_the_step_of_its_weight_after_the_weight_was_read() -> N
     bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
     bound.load(weights)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    assert bound.record([x], [y])
+    assert bound.record([x], [y], [len(y)])
     step = bound._recordings[4]
     assert step is not None
-    lines = str(step.step.__doc__).splitlines()
+    lines = str(step.__doc__).splitlines()
     assert sum(".addmm_(" in line for line in lines) == 2
     assert not any("detach" in line for line in lines)
 
@@ -415,7 +431,7 @@ def test_a_loss_of_ones_own_is_recorded_with_its_values() -> None:
     )
     for bound in (got, wanted):
         bound.load(weights)
-        bound.record([x], [y])
+        bound.record([x], [y], [len(y)])
     assert got._recordings[4] is not None
     for batch in (x, x.flip(0), -x):
         with torch.no_grad():

@@ -18,7 +18,7 @@ from raysim.client.trainers import side_effects
 from raysim.client.trainers.loss_gradient import LossGradient
 from raysim.client.trainers.recording import elsewhere
 from raysim.client.trainers.recording.replay import Replay, replay
-from raysim.client.trainers.recording.simplify import draws, simplified, storage, writes
+from raysim.client.trainers.recording.simplify import simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
 from raysim.client.trainers.recording.update import updates
 from raysim.client.trainers.seeded import seeded
@@ -29,17 +29,6 @@ ROUNDING = 1e-3
 
 _ASKS_FOR_GRADIENTS = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
 """Operators that prepare for a backward pass only while gradients are on."""
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A local step that can be carried out again, in any mode of autograd.
-
-    step: see `Replay`. draws: whether it draws from torch's generators.
-    """
-
-    step: Replay
-    draws: bool
 
 
 @dataclass(frozen=True)
@@ -63,8 +52,10 @@ class Weighted:
     state: Sequence[Tensor]
 
 
-def record_step(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor) -> Recorded:
+def record_step(weighted: Weighted, loss_gradient: LossGradient, x: Tensor, y: Tensor) -> Replay:
     """Record the local step on this batch and on another, and try it; tensors and generators are left as they were.
+
+    The function that is returned may be called in any mode of autograd.
 
     Raises:
         NotRecorded: the step cannot be repeated, or does something else when it is; says why.
@@ -155,7 +146,7 @@ def _others(weighted: Weighted) -> list[Tensor]:
     return list(found.values())
 
 
-def _compiled(attempt: _Attempt, weighted: Weighted) -> Recorded:
+def _compiled(attempt: _Attempt, weighted: Weighted) -> Replay:
     weights = attempt.weights
     program = simplified(attempt.tape, weights, attempt.changing, attempt.results)
     outputs, losses, *gradients = program.wanted
@@ -165,7 +156,7 @@ def _compiled(attempt: _Attempt, weighted: Weighted) -> Recorded:
     step = replay(program, changes, attempt.batch, (outputs, losses), weighted.written, weighted.keep)
     if any(op.function in _ASKS_FOR_GRADIENTS for op in program.ops):
         step = _with_gradients(step)
-    return Recorded(step, any(draws(op) for op in program.ops))
+    return step
 
 
 def _with_gradients(step: Replay) -> Replay:
@@ -177,7 +168,7 @@ def _with_gradients(step: Replay) -> Replay:
 
 
 def _try(
-    made: Recorded, weighted: Weighted, batch: tuple[Tensor, Tensor], wanted: _Attempt, left: Sequence[Tensor]
+    made: Replay, weighted: Weighted, batch: tuple[Tensor, Tensor], wanted: _Attempt, left: Sequence[Tensor]
 ) -> None:
     """Carry the recording out once, where autograd made the wanted values and left these in the buffers.
 
@@ -187,7 +178,7 @@ def _try(
     before = weighted.flat.clone()
     try:
         with torch.inference_mode():
-            again, losses = made.step(*batch, 1.0)
+            again, losses = made(*batch, 1.0)
     except torch.OutOfMemoryError:
         # Whether a step is recorded must not depend on what else is in memory.
         raise

@@ -106,7 +106,7 @@ def _folded(
     written = {storage(tape.values[slot.number]) for op in ops for slot in writes(op)}
     constants = {number: tape.values[number] for number in tape.constants | weights | changing}
     roots = {number: number for number in weights}
-    # What nobody but this step holds, and what frozen parameters hold, stays as it is.
+    # What nobody but this step holds, such as torch.tensor(2.0), stays as it is.
     steady = set(tape.literal)
     kept = []
     for op in ops:
@@ -188,11 +188,10 @@ def _argument(op: Op, index: int) -> Any:
 
 
 def _is_pure(op: Op) -> bool:
-    return not op.function._schema.is_mutable and not writes(op) and not draws(op)
+    return not op.function._schema.is_mutable and not writes(op) and not _draws(op)
 
 
-def draws(op: Op) -> bool:
-    """Whether the operator draws from a generator."""
+def _draws(op: Op) -> bool:
     return torch.Tag.nondeterministic_seeded in op.function.tags
 
 

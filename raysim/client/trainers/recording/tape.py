@@ -88,6 +88,7 @@ class Tape:
     literal: set[int] = field(default_factory=set)
     refusal: NotRecorded | None = None
     _numbers: dict[int, int] = field(default_factory=dict)
+    _kept: list[Tensor] = field(default_factory=list)
 
     def add(self, tensor: Tensor, value: Tensor | None = None) -> Slot:
         """A new slot for the tensor; `value` stands for it outside of autograd."""
@@ -97,8 +98,6 @@ class Tape:
         self._kept.append(tensor)
         self._numbers[id(tensor)] = number
         return Slot(number)
-
-    _kept: list[Tensor] = field(default_factory=list)
 
     def slot(self, tensor: Tensor) -> Slot:
         """The tensor's slot; one that nobody made is a constant."""
