@@ -24,7 +24,7 @@ from raysim.models.model import Weights
 from raysim.models.vectors import squared_norm
 
 LARGE = 1 << 18
-"""Numbers from which norms are computed piece by piece, in the cache."""
+"""Numbers of one update from which its norm is computed piece by piece, in the cache."""
 
 
 class ClientFailure(Exception):
@@ -148,11 +148,11 @@ def measured(clients: tuple[Client, ...], updates: Updates, layout: Layout) -> T
 
 
 def _squared_norms(piece: Tensor) -> Tensor:
-    """float64 (k,), |row|^2 of (k, n)."""
-    if piece.is_cuda or piece.numel() < LARGE:
+    """float64 (k,), |row|^2 of (k, n); the bits of a row do not depend on the others."""
+    if piece.is_cuda or piece.shape[-1] < LARGE:
         norms: Tensor = torch.linalg.vector_norm(piece, dim=-1, dtype=torch.float64)
         return norms.square()
-    # A reduction that converts as it reads takes nine times as long.
+    # A reduction that converts as it reads is slower where the row leaves the cache.
     return torch.tensor([squared_norm(row) for row in piece], dtype=torch.float64)
 
 
