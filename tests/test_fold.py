@@ -65,8 +65,12 @@ def test_a_leaf_put_twice_is_refused() -> None:
 
 @given(st.lists(st.integers(1, 1000), min_size=2, max_size=64))
 def test_dealing_levels_the_halves(costs: list[int]) -> None:
-    longest_first = sorted(costs, reverse=True)
-    dealt = deal(longest_first)
+    dealt = deal(costs, costs)
     assert sorted(dealt) == sorted(costs)
     half = middle(0, len(costs))
-    assert 0 <= sum(dealt[:half]) - sum(dealt[half:]) <= longest_first[0]
+    assert abs(sum(dealt[:half]) - sum(dealt[half:])) <= max(costs)
+
+
+def test_dealing_puts_the_cheap_beside_the_costly() -> None:
+    assert deal("abcd", [60, 20, 20, 10]) == ["a", "d", "b", "c"]
+    assert deal("dbca", [10, 20, 20, 60]) == ["a", "d", "b", "c"]

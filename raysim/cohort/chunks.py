@@ -26,14 +26,17 @@ WORKER_COUNTS = (1, 2, 4, 8, 16)
 def plan(cohort: Positions, local_steps: Positions, costs: Positions, chunk_size: int) -> tuple[Chunk, ...]:
     """Cut the cohort into chunks of at most `chunk_size`, most local steps first, then costliest, ties in cohort order.
 
-    Members of a chunk then take about the same number of local steps, of about the same length. The chunks, longest
-    first, are `deal`t to the leaves of the tree of sums, so that every half of it costs about the same.
+    Members of a chunk then take about the same number of local steps, of about the same length. The chunks are
+    `deal`t to the leaves of the tree of sums, so that every half of it costs about the same.
 
     >>> plan(np.array([7, 8, 9]), local_steps=np.array([1, 5, 2]), costs=np.array([1, 1, 1]), chunk_size=2)
     ((8, 9), (7,))
     """
-    longest_first = cohort[_longest_first(local_steps, costs)].tolist()
-    return tuple(deal([tuple(longest_first[i : i + chunk_size]) for i in range(0, len(longest_first), chunk_size)]))
+    order = _longest_first(local_steps, costs)
+    members, up_to = cohort[order].tolist(), [0, *accumulate(costs[order].tolist())]
+    ends = [*range(0, len(members), chunk_size), len(members)]
+    pieces = list(pairwise(ends))
+    return tuple(deal([tuple(members[a:b]) for a, b in pieces], [up_to[b] - up_to[a] for a, b in pieces]))
 
 
 def stacks(
@@ -67,14 +70,18 @@ def stacks(
         all_of_it = range(tops[0] + up_to[-1])
         return cut(bisect_left(all_of_it, True, key=lambda limit: len(cut(limit)) - 1 <= wanted))
 
+    def made(ends: list[int]) -> list[int]:
+        """What each chunk costs."""
+        return [tops[first] + up_to[stop] - up_to[first] for first, stop in pairwise(ends)]
+
     def times(ends: list[int]) -> list[float]:
-        made: list[int] = [tops[first] + up_to[stop] - up_to[first] for first, stop in pairwise(ends)]
-        return [max(max(made), sum(made) / workers) for workers in WORKER_COUNTS]
+        each = made(ends)
+        return [max(max(each), sum(each) / workers) for workers in WORKER_COUNTS]
 
     fewest = math.ceil(len(members) / most)
     cuts = [evenly(number) for number in sorted({max(fewest, number) for number in _numbers(num_chunks)})]
     best = cuts[_suiting_all([times(ends) for ends in cuts])]
-    return tuple(deal([tuple(members[first:stop]) for first, stop in pairwise(best)]))
+    return tuple(deal([tuple(members[first:stop]) for first, stop in pairwise(best)], made(best)))
 
 
 def enough(work: int, call: int, most: int) -> int:
@@ -110,16 +117,18 @@ def level(cohort: Positions, costs: Positions, num_chunks: int) -> tuple[Chunk, 
     """Deal the cohort into chunks of about equal cost, so that workers stay level: for trainers without a client axis.
 
     Costliest first, each to the cheapest chunk that has room, ties in order; no chunk has more members than the cohort
-    spread evenly would give it, rounded up.
+    spread evenly would give it, rounded up. The chunks are `deal`t to the leaves of the tree of sums.
     """
     if not len(cohort):
         return ()
     room = math.ceil(len(cohort) / num_chunks)
     chunks: list[list[int]] = [[] for _ in range(min(num_chunks, len(cohort)))]
+    made = [0] * len(chunks)
     cheapest = [(0, index) for index in range(len(chunks))]
     for place in np.argsort(-costs, kind="stable").tolist():
         cost, index = heapq.heappop(cheapest)
         chunks[index].append(int(cohort[place]))
+        made[index] = cost + int(costs[place])
         if len(chunks[index]) < room:
-            heapq.heappush(cheapest, (cost + int(costs[place]), index))
-    return tuple(tuple(chunk) for chunk in chunks)
+            heapq.heappush(cheapest, (made[index], index))
+    return tuple(deal([tuple(chunk) for chunk in chunks], made))

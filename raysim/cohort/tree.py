@@ -53,15 +53,37 @@ def families(num_leaves: int) -> Mapping[Node, Family]:
     return found
 
 
-def deal(longest_first: Sequence[T]) -> list[T]:
-    """Place items, longest first, on the leaves: of every range, one half gets the 1st, 3rd, ... and one the others.
+def deal(items: Sequence[T], costs: Sequence[float]) -> list[T]:
+    """Place items on the leaves, so that the halves of every range cost about the same.
 
-    >>> deal([9, 8, 7, 6])
-    [9, 7, 8, 6]
+    Costliest first, ties in order, each goes to the cheaper half that has room.
+
+    >>> deal("abcd", [6, 2, 2, 1])
+    ['a', 'd', 'b', 'c']
     """
-    if len(longest_first) <= 1:
-        return list(longest_first)
-    return deal(longest_first[::2]) + deal(longest_first[1::2])
+    costliest_first = sorted(range(len(items)), key=lambda index: -costs[index])
+    return [items[index] for index in _dealt(costliest_first, costs)]
+
+
+def _dealt(costliest_first: list[int], costs: Sequence[float]) -> list[int]:
+    if len(costliest_first) <= 1:
+        return costliest_first
+    left, right = _Half(middle(0, len(costliest_first))), _Half(len(costliest_first) // 2)
+    for index in costliest_first:
+        takes_left = left.room and (not right.room or left.cost <= right.cost)
+        (left if takes_left else right).add(index, costs[index])
+    return _dealt(left.held, costs) + _dealt(right.held, costs)
+
+
+class _Half:
+    def __init__(self, room: int) -> None:
+        self.room, self.cost = room, 0.0
+        self.held: list[int] = []
+
+    def add(self, index: int, cost: float) -> None:
+        self.held.append(index)
+        self.cost += cost
+        self.room -= 1
 
 
 class TreeFold(Generic[T]):

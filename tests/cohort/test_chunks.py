@@ -40,7 +40,12 @@ def test_dealing_gives_every_member_once_and_no_chunk_too_many(costs: list[int],
 
 def test_dealing_levels_the_costs() -> None:
     cohort, costs = np.array([10, 11, 12, 13, 14, 15]), np.array([1, 9, 2, 8, 3, 7])
-    assert chunks.level(cohort, costs, 3) == ((11, 10), (13, 12), (15, 14))
+    assert chunks.level(cohort, costs, 3) == ((11, 10), (15, 14), (13, 12))
+
+
+def test_two_workers_get_halves_of_about_equal_cost_where_chunks_are_few_and_unequal() -> None:
+    cohort, costs = np.array([10, 11, 12, 13]), np.array([20, 60, 10, 20])
+    assert chunks.level(cohort, costs, 4) == ((11,), (12,), (10,), (13,))
 
 
 def cost(chunk: chunks.Chunk, steps: np.ndarray, overhead: int) -> int:

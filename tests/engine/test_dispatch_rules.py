@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -16,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from raysim.engine.failure import BUDGETS, Cause
 from raysim.engine.job import UpdatesLost
 from raysim.engine.on_ray.executor import events
-from raysim.engine.on_ray.executor.rules import DEPTH, change
+from raysim.engine.on_ray.executor.rules import change, most_calls
 from raysim.engine.on_ray.executor.table import Call, DispatchTable, Facts, Gather, Key, Start, Work
 from raysim.errors import ResourceError, WorkerLostError
 from tests.support.dispatch_table import check
@@ -135,7 +136,7 @@ class Dispatch(RuleBasedStateMachine):
             work = [one for one in others if isinstance(one, Work)]
             if given_out:
                 # What did not fit into memory is done by the same worker, whatever else it has to do.
-                assert sum(bool(one.units) for one in work) < (1 if self.runs[call.ticket] else DEPTH)
+                assert sum(bool(one.units) for one in work) < most_calls(self.table, self.table.jobs[call.ticket])
             assert call.late_worker is None or not self.runs[call.ticket]
             if given_out or call.late_worker is not None:
                 assert not any(one.cancelled for one in work)
@@ -201,7 +202,9 @@ class Dispatch(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.ended and len(self.taken) < 3)
     @rule(
-        costs=st.lists(st.sampled_from([0.001, 1.0, 2.0]), min_size=1, max_size=9),
+        costs=st.sampled_from([(0.001, 1.0, 2.0), (0.001, 0.05)]).flatmap(
+            lambda seconds: st.lists(st.sampled_from(seconds), min_size=1, max_size=9)
+        ),
         results=st.sampled_from(["summed", "gathered"]),
         kind=st.sampled_from(["train", "evaluate"]),
     )
@@ -326,3 +329,20 @@ def text(value: Any) -> str:
 
 TestDispatch = Dispatch.TestCase
 TestDispatch.settings = settings(max_examples=150, stateful_step_count=40)
+
+
+def measured_table(unit_s: float | None) -> DispatchTable:
+    """Two workers, whose units of a job's kind take `unit_s` each; None: not measured."""
+    table = DispatchTable(("here",), 0.0, seconds_per_cost={} if unit_s is None else {("train", 0): unit_s})
+    change(table, events.CapacityAdded(2), 0.0)
+    for number in (0, 1):
+        change(table, events.Ready(number, "here"), 0.0)
+    return table
+
+
+@pytest.mark.parametrize(("unit_s", "waiting"), [(0.05, 1), (0.2, 0), (None, 0)])
+def test_a_call_waits_for_a_worker_only_if_it_is_short(unit_s: float | None, waiting: int) -> None:
+    table = measured_table(unit_s)
+    change(table, events.Submitted(0, Facts(1, ("train", 0), [1.0] * 8, 10**6, "summed")), 0.0)
+    change(table, events.RepliesRead(), 0.0)
+    assert table.available() == dict.fromkeys((0, 1), 1 + waiting)

@@ -29,8 +29,11 @@ from raysim.engine.on_ray.executor.table import (
 )
 
 DEPTH = 2
-"""Calls with units that a worker has at a time: one runs, one waits, so the worker never waits for the driver. A worker
-has one segment at a time: a segment takes seconds, and another worker may become free meanwhile."""
+"""Calls with units that a worker has at a time: one runs, one waits, so the worker never waits for the driver."""
+
+LONG_S = 0.1
+"""A worker has one call at a time if units are expected to take longer: another worker may be free before it is. The
+millisecond that the driver needs is little beside such units. Segments, and units not measured yet, count as long."""
 
 WORTH_A_CALL_S = 0.01
 """Short units share a call until they are expected to take this long: a call itself costs about a millisecond."""
@@ -125,6 +128,12 @@ def next_for(job: JobState, worker: int, table: DispatchTable) -> tuple[int, ...
     return tuple(taken)
 
 
+def most_calls(table: DispatchTable, job: JobState) -> int:
+    """How many calls with units of the job a worker has at a time."""
+    expected_s = table.expected_s(job.facts.work, job.facts.mean_cost)
+    return DEPTH if expected_s is not None and expected_s <= LONG_S and not job.facts.runs else 1
+
+
 def least_to_take(job: JobState) -> float:
     """The cost that must be left in another worker's region before a free worker takes from it.
 
@@ -150,7 +159,7 @@ def _dispatch(turn: Turn) -> None:
 
 def _assign_a_call_each(turn: Turn, job: JobState, loads: dict[int, int]) -> bool:
     """Send one more call to every worker that has units to take, and count it in `loads`; returns whether any had."""
-    table, runs, depth = turn.table, set(job.facts.runs), 1 if job.facts.runs else DEPTH
+    table, runs, depth = turn.table, set(job.facts.runs), most_calls(turn.table, job)
     # A worker that had the runs before has kept their data.
     order = sorted(loads, key=lambda worker: -len(runs & table.workers[worker].runs))
     taken = {worker: next_for(job, worker, table) for worker in order if loads[worker] < depth}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from raysim.engine.failure import Cause
@@ -113,6 +114,11 @@ class Facts:
     num_bytes: int
     results: Results
     runs: tuple[int, ...] = ()
+
+    @cached_property
+    def mean_cost(self) -> float:
+        """Of a unit."""
+        return sum(self.costs) / len(self.costs) if self.costs else 0.0
 
     @property
     def measured(self) -> list[WorkKind]:
