@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -11,27 +11,23 @@ from typing import TYPE_CHECKING, Any, Unpack
 import pyarrow as pa
 from torch import Tensor
 
+from raysim.api import executors
+from raysim.api.executors import Begins, begins
 from raysim.api.preflight import ExecutorName, check_one, check_same, folder_of, is_whole, opening_of, with_executor
-from raysim.engine import numerics
-from raysim.engine.in_process import InProcess
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import log_beginning, resolve
-from raysim.engine.rounds import loop
 from raysim.engine.rounds.finished import Finished
-from raysim.engine.rounds.opening import Opening, opened
+from raysim.engine.rounds.opening import Opening
 from raysim.engine.rounds.replay import ClientUpdate, replay_client, replay_round
-from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.rounds.terminable import terminable
-from raysim.engine.rounds.under_way import Watcher, run_name
+from raysim.engine.rounds.under_way import Watcher
 from raysim.errors import RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers, check
 from raysim.models.model import Model, Weights
 from raysim.run_folder import records
-from raysim.run_folder.writer import RunFolder
-from raysim.server.state import ServerState
 from raysim.storage.remote.folder import local_copy, read_only_copy
 
 if TYPE_CHECKING:
@@ -104,7 +100,8 @@ def run(
 
     Args:
         experiment: from `load` or `Experiment.model_validate`.
-        executor: "local" runs in this process, without Ray, like `engine.workers = 0`; "ray" requires Ray.
+        executor: "local" runs in this process, without Ray, like `engine.workers = 0`; "ray" runs on Ray from the
+            start, also where `engine.workers = "auto"` would begin in this process.
         address: None uses this machine; "auto" joins the running Ray cluster, and leaves it at the end. There the run
             continues if this process is killed: `raysim.attach` follows it, `raysim.stop` ends it.
         path: the run's folder, by default runs/<name>; or its URI, such as s3://bucket/runs/name: then the run works in
@@ -125,7 +122,7 @@ def run(
     plan = resolve(with_executor(experiment, executor), **parts)
     with local_copy(folder_of(experiment, path)) as where:
         opening = opening_of(plan, where, resume, overwrite, profile)
-        return _carry_out(plan, opening, address, progress, loggers)
+        return _carry_out(plan, opening, begins(plan.experiment.engine, executor, address), address, progress, loggers)
 
 
 @takes_parts
@@ -158,7 +155,8 @@ def resume(
         if rounds is not None:
             experiment = experiment.changed([f"rounds={rounds}"])
         plan = resolve(with_executor(experiment, executor), **parts)
-        return _carry_out(plan, opening_of(plan, where, resume=True), address, progress, loggers)
+        place = begins(plan.experiment.engine, executor, address)
+        return _carry_out(plan, opening_of(plan, where, resume=True), place, address, progress, loggers)
 
 
 @takes_parts
@@ -211,12 +209,8 @@ def rounds(
         opening = None if path is None else opening_of(plan, checked.enter_context(local_copy(path)), False, overwrite)
         until_left = checked.pop_all()
     log_beginning(plan)
-    if plan.experiment.engine.workers == 0:
-        return _public(plan, _rounds_here(plan, opening), until_left)
-    # Import Ray only if it is used: the in-process engine works without it.
-    from raysim.engine.on_ray.driver import session
-
-    return _public(plan, session.rounds(plan, opening, address), until_left)
+    place = begins(plan.experiment.engine, executor, address)
+    return _public(plan, executors.steps(plan, opening, place, address), until_left)
 
 
 def _public(plan: Plan, steps: Generator[Finished], until_left: ExitStack) -> Iterator[Round]:
@@ -236,6 +230,7 @@ def _result(plan: Plan, path: Path, weights: Weights) -> Result:
 def _carry_out(
     plan: Plan,
     opening: Opening,
+    place: Begins,
     address: str | None,
     progress: bool | None,
     loggers: Sequence[LoggerName | Log],
@@ -257,42 +252,5 @@ def _carry_out(
 
     watcher = Watcher(show.started, tell)
     with terminable(), show, logs:
-        if experiment.engine.workers == 0:
-            weights = _run_here(plan, opening, watcher, curve.of_run)
-        else:
-            from raysim.engine.on_ray.driver import session
-
-            weights = session.run(plan, opening, address, watcher, curve.of_run, run_name(experiment, path))
+        weights = executors.run(plan, opening, place, address, watcher, curve.of_run)
     return _result(plan, path, weights)
-
-
-def _run_here(plan: Plan, opening: Opening, watcher: Watcher, after: Callable[[Path, Experiment], None]) -> Weights:
-    with opened(plan, opening) as (folder, state):
-        watcher.started(["this process"])
-        try:
-            with closing(_steps_here(plan, folder, state)) as steps:
-                for finished in steps:
-                    weights = finished.weights
-                    watcher.row(finished.row)
-        finally:
-            after(opening.path, plan.experiment)
-    return weights
-
-
-def _rounds_here(plan: Plan, opening: Opening | None) -> Generator[Finished]:
-    with nullcontext((None, None)) if opening is None else opened(plan, opening) as (folder, state):
-        yield from _steps_here(plan, folder, state)
-
-
-def _steps_here(plan: Plan, folder: RunFolder | None, state: ServerState | None) -> Generator[Finished]:
-    engine = plan.experiment.engine
-    with with_states_folder(plan, None if folder is None else folder.path) as plan:
-        steps = loop.rounds(plan, InProcess(plan), state or plan.initial_state(), folder, overlap=False)
-        with closing(steps):
-            while True:
-                # Between rounds torch has the reader's settings.
-                with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
-                    finished = next(steps, None)
-                if finished is None:
-                    return
-                yield finished

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from raysim.cohort.tree import fold
 from raysim.engine import failure
-from raysim.engine.job import COMBINE, Job, Outcome, Shard, on_host
+from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped, on_host
 from raysim.engine.numerics import choose_device
+from raysim.engine.outlook import Outlook
 from raysim.engine.plan.plan import Plan
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool, sharded
@@ -34,11 +35,13 @@ class InProcess:
     Args:
         plan: the run.
         memory: the examples of this process, if it shares them with other runs.
+        outlook: counts the work, if the run may move to workers; if it should in mid-round, `result` raises `Stopped`.
     """
 
-    def __init__(self, plan: Plan, memory: ExampleMemory | None = None) -> None:
+    def __init__(self, plan: Plan, memory: ExampleMemory | None = None, outlook: Outlook | None = None) -> None:
         device = choose_device(plan.experiment.engine.gpus_per_worker)
         self._pool = Pool(plan, device, HERE, memory or ExampleMemory())
+        self._outlook = outlook
         self._waiting: dict[int, Job] = {}
         self._tickets = itertools.count(1)
 
@@ -50,17 +53,22 @@ class InProcess:
 
     def result(self, ticket: int) -> Outcome:
         """Run the job's units in order."""
-        return run_job(self._waiting.pop(ticket), self._pool, HERE)
+        return run_job(self._waiting.pop(ticket), self._pool, HERE, self._outlook)
 
     def close(self) -> None:
         """Nothing to end."""
 
 
-def run_job(job: Job, pool: Pool, worker: str) -> Outcome:
-    """Run a job's units in order; `worker` is the name of this process in errors and timelines."""
+def run_job(job: Job, pool: Pool, worker: str, outlook: Outlook | None = None) -> Outcome:
+    """Run a job's units in order; `worker` is the name of this process in errors and timelines.
+
+    Raises:
+        Stopped: the outlook says that the round is better carried out by workers.
+    """
     spans: list[Span] = []
     rows: dict[int, list[Tensor]] = {index: [] for index in range(len(job.units))}
     retries = 0
+    up_to = list(itertools.accumulate(job.costs if job.kind == "train" else [0.0] * len(rows)))
 
     def results() -> Iterator[Any]:
         nonlocal retries
@@ -70,6 +78,10 @@ def run_job(job: Job, pool: Pool, worker: str) -> Outcome:
             value, again = with_retries(run, worker, unit_name(job, index))
             retries += again
             spans.append(Span(worker, f"{job.kind} {index}", start_s, time.time()))
+            if outlook:
+                outlook.work(spans[-1].end_s - start_s, up_to[index] / (up_to[-1] or 1))
+                if outlook.breaks_off:
+                    raise Stopped
             yield value
 
     value = on_host(fold(results(), COMBINE[job.kind], len(job.units)))

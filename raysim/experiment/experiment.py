@@ -89,7 +89,10 @@ class EngineSection(Section):
 
     workers: Annotated[int, Field(ge=0, le=100_000)] | Literal["auto"] = Field(
         "auto",
-        description='Worker processes; 0: in-process, without Ray; "auto": as many as Ray\'s cores or cards allow.',
+        description=(
+            'Worker processes; 0: in-process, without Ray; "auto": as many as Ray\'s cores or cards allow. Without an '
+            'address and a card, "auto" begins in-process, and moves to workers once they would end the run sooner.'
+        ),
     )
     cpus_per_worker: Share = Field(1, description="CPU cores that a worker reserves in Ray.")
     gpus_per_worker: Annotated[float, Field(ge=0, le=1e4)] | Literal["auto"] = Field(

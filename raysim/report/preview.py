@@ -159,7 +159,8 @@ def _engine(plan: Plan) -> Iterator[Line]:
 
 
 def _workers(engine: EngineSection) -> str:
-    number = "as many workers as fit" if engine.workers == "auto" else figures.counted(engine.workers, "worker")
+    auto = "in this process, or as many workers as fit"
+    number = auto if engine.workers == "auto" else figures.counted(engine.workers, "worker")
     cpus = f"{engine.cpus_per_worker:g} CPU"
     gpus = "an equal share of the cards" if engine.gpus_per_worker == "auto" else f"{engine.gpus_per_worker:g} GPU"
     return f"{number} on Ray, {cpus} and {gpus} each"

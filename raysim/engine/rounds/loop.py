@@ -12,7 +12,7 @@ from pathlib import Path
 from raysim.algorithm.federated import Algorithm
 from raysim.cohort.cohorts import Cohorts
 from raysim.engine import failure
-from raysim.engine.job import Executor, UpdatesLost
+from raysim.engine.job import Executor, Stopped, UpdatesLost
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import kept_updates, scoring
 from raysim.engine.rounds.finished import Finished, SteppedRound, finish
@@ -36,11 +36,12 @@ def rounds(
     folder: RunFolder | None = None,
     stop: Callable[[], bool] = lambda: False,
     overlap: bool = True,
-) -> Generator[Finished]:
+) -> Generator[Finished, None, ServerState]:
     """Run from `state` to the experiment's last round, yielding each round when it is finished and recorded.
 
     The next round's model is sent as soon as the server has stepped: a round is evaluated and recorded while the next
-    one trains. When the loop ends, also by an error or an interrupt, it checkpoints the last recorded round.
+    one trains. When the loop ends, also by an error or an interrupt, it checkpoints the last recorded round. It returns
+    the state after that round, also where the executor was stopped.
 
     Args:
         plan: the run.
@@ -64,8 +65,11 @@ def rounds(
                         loop.since_s += time.perf_counter() - left_s
                 if loop.begun:
                     loop.step()
+        except Stopped:
+            pass
         finally:
             loop.leave()
+        return loop.recorded
 
 
 class Loop:
@@ -90,6 +94,8 @@ class Loop:
     ) -> None:
         self.state = state
         """After the newest server step."""
+        self.recorded = state
+        """After the newest round that is finished and recorded."""
         self.since_s = time.perf_counter()
         """End of the previous round, before its writing."""
         self._writing = Stopwatch()
@@ -101,7 +107,6 @@ class Loop:
             self._state_files = StateFiles(plan, folder, state, checkpoints)
         self._training: Training | None = None
         self._stepped: SteppedRound | None = None
-        self._recorded = state
         self._warned_glad = False
         self._may_return = checkpoints is not None
         if plan.keeps_updates:
@@ -111,7 +116,7 @@ class Loop:
         """Replace the state between rounds: another process carried out the rounds before it."""
         assert not self.begun
         assert not self.stepped
-        self.state = self._recorded = state
+        self.state = self.recorded = state
         if self._state_files is not None:
             self._state_files.recorded(state)
         self.since_s = time.perf_counter()
@@ -200,9 +205,9 @@ class Loop:
                 folder.add(finished.row, finished.clients, finished.spans)
                 if checkpoint_due(stepped.state, self._plan.experiment):
                     _checkpoint(folder, stepped.state, self._state_files)
-            self._recorded, self._stepped = stepped.state, None
+            self.recorded, self._stepped = stepped.state, None
             if self._state_files is not None and not self._may_return:
-                self._state_files.recorded(self._recorded)
+                self._state_files.recorded(self.recorded)
         return finished
 
     def leave(self) -> None:
@@ -211,8 +216,8 @@ class Loop:
         try:
             if self._folder is not None:
                 self._folder.check_there()
-            if self._folder is not None and self._folder.checkpointed < self._recorded.round:
-                _checkpoint(self._folder, self._recorded, self._state_files)
+            if self._folder is not None and self._folder.checkpointed < self.recorded.round:
+                _checkpoint(self._folder, self.recorded, self._state_files)
             elif self._state_files is not None:
                 self._state_files.flush()
         except (CheckpointError, RunFolderError):

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from raysim.engine import wire
-from raysim.engine.job import Stopped
 from raysim.engine.on_ray.cluster.cluster import Placement
 from raysim.engine.on_ray.cluster.dashboard import Dashboard
 from raysim.engine.on_ray.executor.shell import OnRay, StartedPools
@@ -19,6 +18,7 @@ from raysim.engine.rounds.finished import Finished
 from raysim.engine.rounds.opening import Opening, opened
 from raysim.models.model import Weights
 from raysim.run_folder.writer import RunFolder
+from raysim.server.state import ServerState
 from raysim.storage.remote import mirror
 
 
@@ -31,6 +31,7 @@ class Driver:
         started_pools: its pools, where the script has started them; None starts them here.
         opening: the run's folder, on this machine's paths; None writes nothing.
         name: by which others can attach to the run.
+        state: where to continue from, if there is no folder that says so; None: before the first round.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class Driver:
         started_pools: StartedPools | None,
         opening: Opening | None,
         name: str | None = None,
+        state: ServerState | None = None,
     ) -> None:
+        self._state = state
         self._plan, self._placement, self._started_pools, self._opening, self._name = (
             plan,
             placement,
@@ -51,7 +54,7 @@ class Driver:
         if opening is not None and opening.copies is not None:
             mirror.know(opening.copies)
         self._open = ExitStack()
-        self._rounds: Generator[Finished] | None = None
+        self._rounds: Generator[Finished, None, ServerState] | None = None
         self._dashboard = Dashboard(plan.experiment.name)
         self.folder: RunFolder | None = None
         """While the run writes to it."""
@@ -70,7 +73,7 @@ class Driver:
             overlap: begin a round before the previous one is evaluated. Not for readers who pull round by round: their
                 next round is in training already, and this would make two.
         """
-        plan, state = self._plan, None
+        plan, state = self._plan, self._state
         if self._opening is not None:
             self.folder, state = self._open.enter_context(opened(plan, self._opening, self._name))
         state = state or plan.initial_state()
@@ -84,10 +87,7 @@ class Driver:
         assert self._rounds is not None
         # Reductions of the server step depend on the number of threads too, which torch keeps per calling thread.
         torch.set_num_threads(self._plan.experiment.engine.threads)
-        try:
-            finished = next(self._rounds, None)
-        except Stopped:
-            return None
+        finished = next(self._rounds, None)
         if finished is not None:
             self.weights = finished.weights
             self._dashboard.row(finished.row)

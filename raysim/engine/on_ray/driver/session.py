@@ -26,6 +26,7 @@ from raysim.engine.rounds.under_way import ENDED, NO_WATCHER, Stage, Watcher
 from raysim.errors import ExperimentError, RaysimError
 from raysim.experiment.experiment import Experiment
 from raysim.models.model import Weights
+from raysim.server.state import ServerState
 from raysim.storage.remote import folder
 
 WATCHERS = 16
@@ -129,8 +130,13 @@ def stop(driver: Any, run_folder: str) -> None:
     follow(driver, NO_WATCHER, run_folder)
 
 
-def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generator[Finished]:
-    """Pull round by round; the driver works on the next round while the reader uses this one."""
+def rounds(
+    plan: Plan, opening: Opening | None, address: str | None, state: ServerState | None = None
+) -> Generator[Finished]:
+    """Pull round by round; the driver works on the next round while the reader uses this one.
+
+    `state`: where to continue from, if there is no folder that says so.
+    """
     sendable.check(plan)
     opening = None if opening is None else opening.absolute()
     path, run_folder = (None, None) if opening is None else (opening.path, opening.named)
@@ -138,7 +144,7 @@ def rounds(plan: Plan, opening: Opening | None, address: str | None) -> Generato
         _check_shared(plan, path)
         placement = place(plan.experiment.engine)
         driver = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(
-            plan, placement, start_pools(plan, placement), opening
+            plan, placement, start_pools(plan, placement), opening, state=state
         )
         ahead: deque[Any] = deque()
         try:

@@ -1,0 +1,125 @@
+"""Carries out a run in this process, on Ray, or here at first and on Ray once workers are worth their start."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Generator
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Literal
+
+from raysim.api.preflight import ExecutorName
+from raysim.engine import numerics
+from raysim.engine.in_process import InProcess
+from raysim.engine.outlook import Outlook, workers_here
+from raysim.engine.plan.plan import Plan
+from raysim.engine.rounds import loop
+from raysim.engine.rounds.finished import Finished
+from raysim.engine.rounds.opening import Opening, opened
+from raysim.engine.rounds.state_files import with_states_folder
+from raysim.engine.rounds.under_way import Watcher, run_name
+from raysim.experiment.experiment import EngineSection, Experiment
+from raysim.models.model import Weights
+from raysim.run_folder.writer import RunFolder
+from raysim.server.state import ServerState
+
+log = logging.getLogger("raysim")
+
+Begins = Literal["here", "here at first", "on Ray"]
+"""Where a run begins."""
+
+PLACES = {"here": "this process", "here at first": "this process, until workers are worth their start"}
+
+
+def begins(engine: EngineSection, executor: ExecutorName | None, address: str | None) -> Begins:
+    """Return where a run begins: here at first, if nothing but "auto" says how many workers it has."""
+    if engine.workers == 0:
+        return "here"
+    ray = sys.modules.get("ray")
+    asked = engine.workers != "auto" or executor == "ray" or address is not None
+    if asked or (ray is not None and ray.is_initialized()):
+        return "on Ray"
+    return "here at first" if numerics.choose_device(engine.gpus_per_worker).type == "cpu" else "on Ray"
+
+
+def run(
+    plan: Plan,
+    opening: Opening,
+    place: Begins,
+    address: str | None,
+    watcher: Watcher,
+    after: Callable[[Path, Experiment], None],
+) -> Weights:
+    """Run to the last round, and return its weights; `after` is called at the end, also after an error."""
+    experiment, path = plan.experiment, opening.path
+    if place != "on Ray":
+        moves = False
+        try:
+            with opened(plan, opening) as (folder, before), with_states_folder(plan, path) as here:
+                watcher.started([PLACES[place]])
+                state = _watched(_here(here, folder, before, place), watcher)
+            moves = state.round < experiment.rounds
+        finally:
+            if not moves:
+                after(path, experiment)
+        if not moves:
+            return state.weights
+        opening = Opening(path, state.round, profile=opening.profile)
+    # Import Ray only if it is used: the in-process engine works without it.
+    from raysim.engine.on_ray.driver import session
+
+    return session.run(plan, opening, address, watcher, after, run_name(experiment, path))
+
+
+def steps(plan: Plan, opening: Opening | None, place: Begins, address: str | None) -> Generator[Finished]:
+    """Pull round by round; without an opening nothing is written."""
+    path = None if opening is None else opening.path
+    with with_states_folder(plan, path) as plan:
+        state = None
+        if place != "on Ray":
+            with nullcontext((None, None)) if opening is None else opened(plan, opening) as (folder, before):
+                state = yield from _here(plan, folder, before, place)
+            if state.round == plan.experiment.rounds:
+                return
+            if opening is not None:
+                opening, state = Opening(opening.path, state.round, profile=opening.profile), None
+        from raysim.engine.on_ray.driver import session
+
+        yield from session.rounds(plan, opening, address, state)
+
+
+def _here(
+    plan: Plan, folder: RunFolder | None, state: ServerState | None, place: Begins
+) -> Generator[Finished, None, ServerState]:
+    """Run in this process, to the last round or until it moves; returns the state after the last recorded round."""
+    engine, rounds, state = plan.experiment.engine, plan.experiment.rounds, state or plan.initial_state()
+    outlook = Outlook(rounds - state.round, workers_here(engine.cpus_per_worker)) if place == "here at first" else None
+    run = loop.rounds(
+        plan, InProcess(plan, outlook=outlook), state, folder, lambda: bool(outlook and outlook.moves), overlap=False
+    )
+    with closing(run):
+        while True:
+            # Between rounds torch has the reader's settings.
+            with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
+                try:
+                    finished = next(run)
+                except StopIteration as end:
+                    last: ServerState = end.value
+                    break
+            if outlook:
+                outlook.round()
+            yield finished
+    if outlook and last.round < rounds:
+        log.info("round %d: about %.0f s are left in this process, so workers take over", last.round, outlook.left_s)
+    return last
+
+
+def _watched(run: Generator[Finished, None, ServerState], watcher: Watcher) -> ServerState:
+    with closing(run):
+        while True:
+            try:
+                watcher.row(next(run).row)
+            except StopIteration as end:
+                last: ServerState = end.value
+                return last
