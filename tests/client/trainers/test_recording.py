@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -456,3 +456,33 @@ def test_auto_takes_it_for_a_module_of_ones_own_and_says_why_not() -> None:
     asked = made.model_copy(update={"engine": made.engine.model_copy(update={"trainer": "recorded"})})
     with pytest.raises(raysim.ModelError, match="recorded"):
         resolve(asked, dataset=data, model=REFUSED["item"][0])
+
+
+class Pooled(nn.Module):
+    """Its relu leaves many equal numbers in a window."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, channels, 3, padding=1)
+        self.out = nn.Linear(channels * 64, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = torch.relu(self.conv(x.view(-1, 1, 16, 16)) - 0.2)
+        return cast(Tensor, self.out(functional.max_pool2d(maps, 2).view(len(x), -1)))
+
+
+@pytest.mark.parametrize(("channels", "copies"), [(16, 3), (3, 0)])
+def test_max_pooling_works_channels_last_with_the_same_numbers(channels: int, copies: int) -> None:
+    model, weights = create(lambda: Pooled(channels), 0, torch.float64)
+    got = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
+    wanted = BoundModule(model, weights, TASK, torch.float64, plain=True)
+    x, y = torch.randn(4, 256, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    for bound in (got, wanted):
+        bound.load(weights)
+    assert got.record([x], [y], [4])
+    assert str(got._recordings[4].__doc__).count("memory_format") == copies
+    with torch.no_grad():
+        got.differentiate(x, y, None, -0.1)
+    wanted.differentiate(x, y, None, -0.1)
+    torch.testing.assert_close(got.weights.params, wanted.weights.params, rtol=1e-12, atol=1e-12)
+    assert not torch.equal(got.weights.params, weights.params)

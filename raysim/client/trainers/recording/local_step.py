@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers import side_effects
 from raysim.client.trainers.loss_gradient import LossGradient
-from raysim.client.trainers.recording import elsewhere
+from raysim.client.trainers.recording import elsewhere, pooling
 from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.simplify import simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
@@ -149,6 +149,7 @@ def _others(weighted: Weighted) -> list[Tensor]:
 def _compiled(attempt: _Attempt, weighted: Weighted) -> Replay:
     weights = attempt.weights
     program = simplified(attempt.tape, weights, attempt.changing, attempt.results)
+    program = pooling.channels_last(program, attempt.tape.values)
     outputs, losses, *gradients = program.wanted
     assert outputs is not None
     kept = [slot for slot in (outputs, losses) if slot is not None]
