@@ -461,19 +461,23 @@ def test_auto_takes_it_for_a_module_of_ones_own_and_says_why_not() -> None:
 class Pooled(nn.Module):
     """Its relu leaves many equal numbers in a window."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, pool: Callable[..., Tensor] = functional.max_pool2d) -> None:
         super().__init__()
+        self.pool = pool
         self.conv = nn.Conv2d(1, channels, 3, padding=1)
         self.out = nn.Linear(channels * 64, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         maps = torch.relu(self.conv(x.view(-1, 1, 16, 16)) - 0.2)
-        return cast(Tensor, self.out(functional.max_pool2d(maps, 2).view(len(x), -1)))
+        return cast(Tensor, self.out(self.pool(maps, 2).view(len(x), -1)))
 
 
-@pytest.mark.parametrize(("channels", "copies"), [(16, 3), (3, 0)])
-def test_max_pooling_works_channels_last_with_the_same_numbers(channels: int, copies: int) -> None:
-    model, weights = create(lambda: Pooled(channels), 0, torch.float64)
+@pytest.mark.parametrize(
+    ("channels", "pool", "copies"),
+    [(16, functional.max_pool2d, 3), (16, functional.avg_pool2d, 2), (3, functional.max_pool2d, 0)],
+)
+def test_pooling_works_channels_last_with_the_same_numbers(channels: int, pool: Any, copies: int) -> None:
+    model, weights = create(lambda: Pooled(channels, pool), 0, torch.float64)
     got = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
     wanted = BoundModule(model, weights, TASK, torch.float64, plain=True)
     x, y = torch.randn(4, 256, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
