@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raysim.data.checksums import of_file
+from raysim.data.manifest import read_manifest
+from raysim.storage import sealed
 from tests.support.fuzzed import GOOD, Attempt, Place, kinds_of_replacement, tried
 from tests.support.mutations import CHANGES
 from tests.support.readers import READERS, REPORTED, Reader
@@ -32,7 +35,7 @@ def test_changed_files_are_read_or_refused_by_name(reader: tuple[str, Reader, Pl
     name, made, place = reader
     kinds = st.sampled_from([*CHANGES, *kinds_of_replacement(name)])
     changes = data.draw(st.lists(st.tuples(SEEDS, kinds, SEEDS), min_size=1, max_size=3))
-    outcome = tried(place, made.read, Attempt(name, tuple(changes)))
+    outcome = tried(place, made.read, Attempt(name, tuple(changes), data.draw(st.booleans())))
     assert outcome.kind in GOOD, outcome.text
 
 
@@ -62,3 +65,25 @@ def test_what_a_reader_lets_through_is_seen(tmp_path: Path) -> None:
     assert tried(place, lambda path: None, change).kind == "read"
     assert (place.folder / "file").read_text() == "good"
     assert not (place.here / "outside").exists()
+
+
+@pytest.mark.parametrize("name", ["report", "mirror", "cache"])
+def test_what_is_sealed_anew_has_whole_checksums(tmp_path: Path, name: str) -> None:
+    """The tries reach what lies behind the checksums."""
+    place = Place(tmp_path / "place", READERS[name].write)
+    files = [file for file in place.folder.rglob("*") if file.is_file()]
+    records = [file for file in files if sealed.MARK.encode() in file.read_bytes()]
+    assert records
+    for file in records:
+        file.write_bytes(file.read_bytes() + b" ")
+        assert damaged(file)
+    for rows in place.folder.rglob("train.arrow"):
+        rows.write_bytes(rows.read_bytes() + bytes(8))
+    place.resealed()
+    assert not [file for file in records if damaged(file)]
+    for described in place.folder.rglob("dataset.json"):
+        assert read_manifest(described.parent).splits["train"].data_crc32 == of_file(described.parent / "train.arrow")
+
+
+def damaged(file: Path) -> bool:
+    return sealed.flaw(file.read_bytes(), last=file.suffix == ".parquet") is not None

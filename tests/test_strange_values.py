@@ -325,3 +325,19 @@ def test_bounds_are_written_as_toml_reads_them() -> None:
 
     for bound in (1, 1024, 10**9, 2**63, 1e6, 1e-12, 1e-20, 0.5, -1e300, 20.0):
         assert tomllib.loads(f"x = {values.written(bound)}")["x"] == bound
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"a": [[1.0] * 60_000] * 17}, r"up to a\[16\] must have at most 1,000,000 entries together"),
+        (
+            {"a": [1, {"b": [0, -(2**63), 2**63]}], "c": [float("nan")]},
+            r"^a\[1\]\.b\[2\] must .* 64 bits.*; c\[0\] must be a",
+        ),
+        ({"a": strange_values.nested(17, table=False)}, r"^a(\[0\]){16} is deeper than 16 tables or lists$"),
+    ],
+)
+def test_a_value_is_named_wherever_it_lies(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(raysim.ExperimentError, match=said):
+        plain(given)

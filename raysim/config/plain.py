@@ -30,7 +30,12 @@ LONGEST_KEY = 200
 MOST_ITEMS = 100_000
 """Entries of a list or a table."""
 
+MOST_IN_ALL = 1_000_000
+"""Entries of all lists and tables together: a record of 64 MiB could have thirty times as many."""
+
 _BITS = 64
+
+_MOST = 2 ** (_BITS - 1)
 
 _SHOWN = reprlib.Repr()
 _SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother, _SHOWN.maxlong = 3, 80, 80, 40
@@ -63,7 +68,7 @@ def plain(given: Any, at: str = "") -> Any:
     Raises:
         ExperimentError: a value that no file could hold, or beyond a bound; names its key.
     """
-    if refused := list(dict.fromkeys(_refusals(given, at, 0))):
+    if refused := list(dict.fromkeys(_refusals(given, at))):
         more = [f"and {len(refused) - MOST_SAID} more"] if len(refused) > MOST_SAID else []
         raise ExperimentError("; ".join([*refused[:MOST_SAID], *more]))
     return _copied(given)
@@ -78,36 +83,60 @@ def text_refusal(text: str) -> str | None:
     return None
 
 
-def _refusals(given: Any, at: str, depth: int) -> Iterator[str]:
-    """Yield a sentence for each value that is not plain, at the dotted key `at`, so deep in tables and lists."""
-    where = at or "the experiment"
-    if depth > DEEPEST:
-        yield f"{where} is deeper than {DEEPEST} tables or lists"
-    elif given is None or isinstance(given, bool | BaseModel | np.bool_):
-        return
-    elif isinstance(given, float | np.floating):
-        if not np.isfinite(given):
-            yield f"{where} must be a finite number, but got {given}"
-    elif isinstance(given, str):
+def _refusals(given: Any, at: str) -> Iterator[str]:
+    """Yield a sentence for each value that is not plain, at the dotted key `at`."""
+    left, entries = [(given, at, 0)], 0
+    # A loop: generators in one another would pass every sentence through every level.
+    while left:
+        value, at, depth = left.pop()
+        where = at or "the experiment"
+        if depth > DEEPEST:
+            yield f"{where} is deeper than {DEEPEST} tables or lists"
+        elif (why := _refusal(value)) is not None:
+            yield f"{where} {why}"
+        elif isinstance(value, Mapping | list | tuple | range | np.ndarray):
+            entries += len(value)
+            if entries > MOST_IN_ALL:
+                yield f"the tables and lists up to {where} must have at most {MOST_IN_ALL:,} entries together"
+                return
+            if isinstance(value, Mapping):
+                for key in value:
+                    yield from _key_refusals(key, where)
+                inner = [(each, _below(at, key), depth + 1) for key, each in value.items()]
+            else:
+                # Lists may be long. A number is not named unless there is a sentence to write on it.
+                named = [pair for pair in enumerate(value) if depth == DEEPEST or not _is_small_number(pair[1])]
+                inner = [(each, f"{where}[{place}]", depth + 1) for place, each in named]
+            left += reversed(inner)
+
+
+def _refusal(given: Any) -> str | None:
+    """Return what a value must be, but is not; None if it is plain, but for what is in it."""
+    if given is None or isinstance(given, bool | BaseModel | np.bool_):
+        return None
+    if isinstance(given, float | np.floating):
+        return None if np.isfinite(given) else f"must be a finite number, but got {given}"
+    if isinstance(given, str):
         if len(given) > LONGEST_TEXT:
-            yield f"{where} must have at most {LONGEST_TEXT} characters, but has {len(given)}: {shown(given)}"
-        elif why := text_refusal(given):
-            yield f"{where} is {why}: {shown(given)}"
-    elif isinstance(given, int | np.integer):
-        if not -(2 ** (_BITS - 1)) <= given < 2 ** (_BITS - 1):
-            yield f"{where} must be a number of {_BITS} bits, but got one of {int(given).bit_length()}"
-    elif not isinstance(given, Mapping | list | tuple | range) and not _is_numeric_array(given):
-        yield f"{where} must be a text, a number, true or false, a list or a table, but got {shown(given)}"
-    elif len(given) > MOST_ITEMS:
-        yield f"{where} must have at most {MOST_ITEMS:,} entries, but has {len(given):,}"
-    elif isinstance(given, Mapping):
-        for key, value in given.items():
-            yield from _key_refusals(key, where)
-            name = shown(key)[1:-1] if isinstance(key, str) else shown(key)
-            yield from _refusals(value, f"{at}.{name}" if at else name, depth + 1)
-    else:
-        for place, value in enumerate(given):
-            yield from _refusals(value, f"{where}[{place}]", depth + 1)
+            return f"must have at most {LONGEST_TEXT} characters, but has {len(given)}: {shown(given)}"
+        return f"is {why}: {shown(given)}" if (why := text_refusal(given)) else None
+    if isinstance(given, int | np.integer):
+        fits = -_MOST <= given < _MOST
+        return None if fits else f"must be a number of {_BITS} bits, but got one of {int(given).bit_length()}"
+    if not isinstance(given, Mapping | list | tuple | range) and not _is_numeric_array(given):
+        return f"must be a text, a number, true or false, a list or a table, but got {shown(given)}"
+    if len(given) > MOST_ITEMS:
+        return f"must have at most {MOST_ITEMS:,} entries, but has {len(given):,}"
+    return None
+
+
+def _is_small_number(given: Any) -> bool:
+    return type(given) in (int, float) and -_MOST < given < _MOST
+
+
+def _below(at: str, key: Any) -> str:
+    name = shown(key)[1:-1] if isinstance(key, str) else shown(key)
+    return f"{at}.{name}" if at else name
 
 
 def _key_refusals(key: Any, where: str) -> Iterator[str]:

@@ -115,6 +115,17 @@ def test_a_link_in_the_copy_is_not_followed(deep: Path) -> None:
     assert not list((deep / "elsewhere").iterdir())
 
 
+def test_an_index_is_not_written_through_a_link(deep: Path) -> None:
+    mirror = Mirror.of((deep / "there" / "run").as_uri())
+    mirror.path.mkdir(parents=True)
+    (mirror.path / "rows").write_text("new")
+    (deep / "elsewhere").write_text("mine")
+    (mirror.path.parent / ".mirror.json.there").symlink_to(deep / "elsewhere")
+    mirror.push()
+    assert (deep / "elsewhere").read_text() == "mine"
+    assert "rows" in (deep / "there" / "run" / "mirror.json").read_text()
+
+
 def test_names_that_cannot_both_be_files_are_an_error(deep: Path) -> None:
     there = published(deep, {"a": entry(deep)})
     index = {"version": "1", "files": {"a": entry(deep), "a/b": entry(deep)}}

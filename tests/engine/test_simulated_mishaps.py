@@ -7,6 +7,7 @@ import random
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -125,6 +126,32 @@ def test_a_sole_worker_that_dies_after_minutes_without_a_pause_is_replaced(make_
     ray.seconds = lambda worker, unit: 0.2
     ray.after(100, lambda: ray.processes[0].die())
     assert done(on_ray, job(named("u", 1000))).retries == 1
+
+
+def test_workers_that_die_while_they_start_are_replaced(make_ray: Make) -> None:
+    ray = make_ray(here=2, there=1)
+    for number, at_s in ((0, 0.5), (2, 0.7), (3, 1.4)):
+        ray.after(at_s, partial(lambda number: ray.processes[number].die(), number))
+    on_ray = started(ray)
+    assert len(on_ray.started) == 3
+    assert len(ray.processes) == 6
+    assert ray.now_s < 4
+    done(on_ray, job(named("u", 9)))
+
+
+def test_workers_that_die_whenever_they_start_end_the_run(make_ray: Make) -> None:
+    ray = make_ray(here=2)
+
+    def kill() -> None:
+        for process in list(ray.processes):
+            if not process.dead:
+                process.die()
+        ray.after(0.6, kill)
+
+    kill()
+    with pytest.raises(WorkerLostError, match=r"workers died while they started, .* 3 times"):
+        started(ray)
+    assert ray.now_s < 5
 
 
 def test_a_chunk_that_is_lost_more_often_than_its_budget_ends_the_run(make_ray: Make) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from raysim.errors import RaysimError
 from tests.support.mutations import CHANGES, REPLACEMENTS, mutate
+from tests.support.resealed import reseal
 
 PATIENCE_S = 120
 """Seconds after which a reader hangs, for instance on a pipe; a report on a busy machine takes tens of them."""
@@ -23,10 +24,14 @@ _UNTOUCHED = "nothing may write here"
 
 
 class Attempt(NamedTuple):
-    """The changes of one try: of each file, by its place among the folder's, what is done to it, and its draws."""
+    """The changes of one try: of each file, by its place among the folder's, what is done to it, and its draws.
+
+    resealed: whether checksums are made right again afterwards.
+    """
 
     reader: str
     changes: tuple[tuple[int, str, int], ...]
+    resealed: bool = False
 
 
 GOOD = ("read", "refused")
@@ -48,9 +53,8 @@ def random_attempt(reader: str, seed: int) -> Attempt:
     chance = random.Random(f"{reader} {seed}")
     kinds = [*CHANGES, *CHANGES, *CHANGES, *kinds_of_replacement(reader)]
     count = chance.choice([1, 1, 1, 2, 4])
-    return Attempt(
-        reader, tuple((chance.randrange(1000), chance.choice(kinds), chance.randrange(2**32)) for _ in range(count))
-    )
+    changes = tuple((chance.randrange(1000), chance.choice(kinds), chance.randrange(2**32)) for _ in range(count))
+    return Attempt(reader, changes, chance.random() < 0.5)
 
 
 def kinds_of_replacement(reader: str) -> list[str]:
@@ -104,6 +108,11 @@ class Place:
                 done.append(f"{kind} {seed} of {file.relative_to(self.here)}")
         return done
 
+    def resealed(self) -> None:
+        """Make the checksums of all files right."""
+        for folder in (self.folder, self.here / "home"):
+            reseal(folder)
+
     def outside(self) -> list[str]:
         """What was written outside the folder."""
         found = sorted(os.listdir(self.here))
@@ -122,6 +131,8 @@ def tried(place: Place, read: Callable[[Path], object], attempt: Attempt) -> Out
     """Change the files, read them, and put them back."""
     try:
         done = place.changed(attempt.changes)
+        if attempt.resealed:
+            place.resealed()
         said = f"{attempt}\n{'; '.join(done)}"
         kind = "read"
         try:

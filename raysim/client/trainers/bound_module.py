@@ -175,7 +175,9 @@ class BoundModule:
                 losses = self._task.losses(outputs, y)
             else:
                 losses, outputs = self.watched.losses(x, y, at)
-            made = torch.autograd.grad(losses.mean(), self._parameters, materialize_grads=True)
+            found = torch.autograd.grad(losses.mean(), self._parameters, allow_unused=True)
+        # torch's own zeros (materialize_grads) ask for gradients in torch 2.5.
+        made = [torch.zeros_like(value) if one is None else one for one, value in zip(found, self._values, strict=True)]
         if self._plain:
             torch._foreach_add_(self._written, made, alpha=alpha)
         else:

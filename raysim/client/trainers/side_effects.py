@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import random
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import is_dataclass
 from enum import Enum
+from functools import partial
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType, NoneType, SimpleNamespace
 from typing import Any
 from weakref import ReferenceType
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -38,6 +41,60 @@ def held(module: nn.Module) -> Any:
     """The same of the module alone, for whoever sees what is written to its tensors: these are compared by which one
     it is, and objects of classes written in Python by what they hold."""
     return _Look(by_versions=False, into_objects=True).state(vars(module))
+
+
+def remembered(modules: Iterable[nn.Module]) -> Callable[[], None]:
+    """Return a function that puts back what each module holds now, but for the content of tensors.
+
+    Lists, tables, sets, generators, closures and objects of classes written in Python are put back inside too. An
+    iterator cannot be, nor what lies outside of the modules.
+    """
+    memory = _Memory()
+    for module in modules:
+        memory.keep(vars(module))
+    return memory.put_back
+
+
+class _Memory:
+    """Keeps what values hold."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], object]] = []
+        self._kept: set[int] = set()
+
+    def put_back(self) -> None:
+        for undo in self._undo:
+            undo()
+
+    def keep(self, value: Any) -> None:
+        """Keep what the value holds, and what is in that."""
+        if isinstance(value, (*PLAIN, *SAME, Tensor)) or id(value) in self._kept:
+            return
+        self._kept.add(id(value))
+        inside: list[Any] = []
+        if isinstance(value, random.Random):
+            self._undo.append(partial(value.setstate, value.getstate()))
+        elif isinstance(value, np.random.Generator):
+            self._undo.append(partial(setattr, value.bit_generator, "state", value.bit_generator.state))
+        elif isinstance(value, dict | set):
+            copied = value.copy()
+            self._undo += [value.clear, partial(value.update, copied)]
+            inside = list(value.values()) if isinstance(value, dict) else []
+        elif isinstance(value, list):
+            self._undo.append(partial(value.__setitem__, slice(None), inside := list(value)))
+        elif isinstance(value, tuple):
+            inside = list(value)
+        elif isinstance(value, FunctionType):
+            for cell in value.__closure__ or ():
+                with suppress(ValueError):
+                    self._undo.append(partial(setattr, cell, "cell_contents", cell.cell_contents))
+                    inside.append(cell.cell_contents)
+        elif isinstance(value, MethodType | BuiltinFunctionType):
+            inside = [value.__self__]
+        elif isinstance(value, RECORDS) or is_dataclass(value) or _is_open(value):
+            inside = [getattr(value, "__dict__", None)]
+        for one in inside:
+            self.keep(one)
 
 
 _WRITTEN_IN_PYTHON = 1 << 9

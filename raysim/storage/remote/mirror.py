@@ -194,7 +194,8 @@ class Mirror:
         # First locally: even if this process ends now, the version is known to be this machine's.
         self._keep(record)
         file = self._home / f".{INDEX}.there"
-        sealed.write(file, index.model_dump_json().encode())
+        # Whatever lies there, a link for one, is replaced and not written through.
+        atomic.write(file, lambda aside: sealed.write(aside, index.model_dump_json().encode()))
         self._remote.put(file, INDEX)
         return record
 

@@ -230,9 +230,10 @@ def _undone(state: Sequence[Tensor]) -> Iterator[Callable[[], None]]:
 @contextmanager
 def _unchanged(module: nn.Module) -> Iterator[Callable[[], None]]:
     """Yield a function that refuses a forward that changed what the module holds, or drew from another generator than
-    torch's: it raises NotRecorded."""
+    torch's: it raises NotRecorded. In the end the module holds what it held."""
     others = [child for child in module.modules() if not isinstance(child, AddressedDropout)]
     before = [side_effects.held(child) for child in others]
+    put_back = side_effects.remembered(others)
     with python_draws() as drew:
 
         def check() -> None:
@@ -241,4 +242,8 @@ def _unchanged(module: nn.Module) -> Iterator[Callable[[], None]]:
             if [side_effects.held(child) for child in others] != before:
                 raise NotRecorded("changes what the module holds, or may: not all of that can be looked into")
 
-        yield check
+        try:
+            yield check
+        finally:
+            # A step that is refused is trained by autograd, as if nobody had tried.
+            put_back()

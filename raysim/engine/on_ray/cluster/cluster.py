@@ -166,26 +166,25 @@ def _check(workers: int, cpus_each: float, gpus_each: float, total: dict[str, fl
             )
 
 
-def wait_for_pools(references: list[ray.ObjectRef[Whereabouts]], placement: Placement) -> list[Whereabouts]:
-    """Wait until every pool has started; returns where each one runs.
+def wait_for_pools(references: list[ray.ObjectRef[Whereabouts]], placement: Placement) -> None:
+    """Wait until each of these pools has started, or has died; all others have started.
 
     Raises:
         ResourceError: others hold the necessary resources for longer than WAIT_FOR_RESOURCES_S.
     """
     deadline = time.monotonic() + WAIT_FOR_RESOURCES_S
-    ready: list[ray.ObjectRef[Whereabouts]] = []
     waiting = references
     while waiting and (left_s := deadline - time.monotonic()) > 0:
-        ready, waiting = ray.wait(references, num_returns=len(references), timeout=min(left_s, own_ray.POLL_S))
+        _, waiting = ray.wait(references, num_returns=len(references), timeout=min(left_s, own_ray.POLL_S))
         own_ray.check()
     if waiting:
         free = ray.available_resources()
         raise ResourceError(
-            f"{len(ready)} of {placement.workers} workers started within {WAIT_FOR_RESOURCES_S:g} s: each needs "
+            f"{placement.workers - len(waiting)} of {placement.workers} workers started within "
+            f"{WAIT_FOR_RESOURCES_S:g} s: each needs "
             f"{placement.cpus:g} CPU and {placement.gpus:g} GPU, and Ray has {free.get('CPU', 0):g} CPU and "
             f"{free.get('GPU', 0):g} GPU free. Other jobs on the cluster may hold the rest."
         )
-    return ray.get(ready)
 
 
 def no_worker() -> str:

@@ -16,6 +16,7 @@ from ray import exceptions
 
 from raysim.cohort.tree import TreeFold
 from raysim.engine import wire
+from raysim.engine.failure import BUDGETS
 from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped
 from raysim.engine.on_ray.cluster import own_ray
 from raysim.engine.on_ray.cluster.cluster import (
@@ -28,13 +29,13 @@ from raysim.engine.on_ray.cluster.cluster import (
 )
 from raysim.engine.on_ray.cluster.data_on_nodes import SentRuns, send_plan
 from raysim.engine.on_ray.cluster.raised import cause_of, own_error, raise_again
-from raysim.engine.on_ray.cluster.whereabouts import listed
+from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, listed
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.client_pool import ClientPool, Order, Packed, Reply
 from raysim.engine.on_ray.executor.rules import change
 from raysim.engine.on_ray.executor.table import Call, DispatchTable, Facts, Gather, JobState, Results, Start, Work
 from raysim.engine.plan.plan import Plan
-from raysim.errors import RaysimError, ResourceError
+from raysim.errors import RaysimError, ResourceError, WorkerLostError
 from raysim.run_folder.timeline import Span
 
 log = logging.getLogger("raysim")
@@ -140,15 +141,15 @@ class OnRay:
         self._done: dict[int, Outcome | Exception] = {}
         self._tickets = itertools.count(1)
         self.stop = threading.Event()
+        self._places: dict[int, Whereabouts] = {}
+        """Where each worker runs that has started."""
         self._on(events.CapacityAdded(placement.workers))
-        starting = list(self._calls)
         try:
-            places = wait_for_pools(starting, placement)
+            self._wait_for_all()
         except BaseException:
             self.close()
             raise
-        self._count(starting)
-        self.started = listed(places, self._table.nodes)
+        self.started = listed([self._places[worker] for worker in self._table.workers], self._table.nodes)
 
     def submit(self, job: Job) -> int:
         """Put the broadcast where every node can map it, and assign the workers their first units."""
@@ -192,6 +193,21 @@ class OnRay:
         self._calls.clear()
         for worker in list(self._actors):
             self._carry_out(events.End(worker))
+
+    def _wait_for_all(self) -> None:
+        """Wait until every worker has started. Those that die meanwhile are replaced, as often as others are."""
+        most = BUDGETS["worker_lost"]
+        for _ in range(1 + most):
+            starting = list(self._calls)
+            wait_for_pools(starting, self._placement)
+            self._count(starting)
+            if not self._calls:
+                return
+            log.warning("%d worker(s) died while they started; others take their place", len(self._calls))
+        raise WorkerLostError(
+            f"workers died while they started, and so did those in their place, {most} times: memory may be short, or "
+            f"a library may crash when it is imported; the reason is in Ray's logs"
+        )
 
     def _serve(self) -> None:
         """Wait for a reply, or for the polling interval, and carry out the commands that follow."""
@@ -250,6 +266,8 @@ class OnRay:
                 return events.UnitsDone(number, seconds, handed, reply.out_of_memory), reply
             case tuple():
                 return events.Gathered(number), reply
+        assert isinstance(call, Start)
+        self._places[call.worker] = reply
         return events.Ready(number, reply.node), None
 
     def _carry_out(self, command: events.Command, reply: Any = None) -> None:

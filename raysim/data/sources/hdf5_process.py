@@ -1,0 +1,100 @@
+"""Reads an HDF5 file in a process of its own: on forged bytes the HDF5 library can loop without end, or crash.
+
+It is run as a script, and imports nothing of raysim, so that it starts at once: FILE CPU_S BYTES [COLUMN ...]. To its
+standard output it writes a line of JSON for each client, followed by its columns' bytes; then an empty object. A line
+of an error has the key "refused" if a client lacks a column, otherwise "expected" and "error".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def main(path: str, cpu_s: int, memory_bytes: int, columns: list[str]) -> None:
+    """Send the clients with these columns; without columns their names."""
+    _limit(resource.RLIMIT_CORE, 0)
+    expected = "a whole HDF5 file"
+    try:
+        import h5py  # optional
+
+        _limit(resource.RLIMIT_AS, memory_bytes)
+        _limit(resource.RLIMIT_CPU, int(time.process_time()) + cpu_s)
+        with h5py.File(path, "r") as file:
+            expected = "the groups and columns of TensorFlow Federated"
+            if "examples" not in file:
+                _send({"refused": f": expected the group 'examples', found {list(file)}"})
+                return
+            examples = _own(file, "examples")
+            for client in examples:
+                if not _sent(examples, client, columns):
+                    return
+                # Each client has the same time: a file may have any number of them.
+                _limit(resource.RLIMIT_CPU, int(time.process_time()) + cpu_s)
+        _send({})
+    except BrokenPipeError:
+        return
+    except Exception as error:
+        _send({"expected": expected, "error": str(error) or type(error).__name__})
+
+
+def _sent(examples: Any, client: str, columns: list[str]) -> bool:
+    """Send a client; return whether it has all columns."""
+    if not columns:
+        _send({"client": client})
+        return True
+    group = _own(examples, client)
+    if any(name not in group for name in columns):
+        _send({"refused": f", client {client!r}: expected columns {columns}, found {list(group)}"})
+        return False
+    forms: list[dict[str, Any]] = []
+    contents: list[bytes | memoryview] = []
+    for name in columns:
+        values = np.asarray(_own(group, name))
+        if values.dtype == object:
+            texts = [text.encode() if isinstance(text, str) else text for text in values.ravel()]
+            if not all(isinstance(text, bytes) for text in texts):
+                raise ValueError(f"{name!r} holds neither numbers nor texts")
+            forms.append({"texts": [len(text) for text in texts], "shape": values.shape})
+            contents.append(b"".join(texts))
+        else:
+            forms.append({"dtype": values.dtype.str, "shape": values.shape})
+            contents.append(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+    _send({"client": client, "columns": forms}, contents)
+    return True
+
+
+def _own(group: Any, name: str) -> Any:
+    """Return a group's member; a forged file can name other files as members, and as the place of their bytes."""
+    import h5py  # optional
+
+    found = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+    if found is None or (isinstance(found, h5py.Dataset) and (found.external or found.is_virtual)):
+        raise ValueError(f"{name!r} leads elsewhere")
+    return found
+
+
+def _send(head: dict[str, Any], contents: Sequence[bytes | memoryview] = ()) -> None:
+    for content in (json.dumps(head).encode() + b"\n", *contents):
+        with memoryview(content) as view:
+            done = 0
+            while done < len(view):
+                # A call writes 2 GiB at most.
+                done += os.write(sys.stdout.fileno(), view[done:])
+
+
+def _limit(kind: int, value: int) -> None:
+    """Set a limit of this process, below the one that it was started with."""
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

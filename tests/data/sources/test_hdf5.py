@@ -1,0 +1,99 @@
+"""HDF5 files are read in a process of its own, so that nothing in them can hold this one up, or end it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from raysim.data.sources import hdf5
+from raysim.data.sources.published import SourceFile
+from raysim.errors import DataError
+from tests.support import tff_files
+
+h5py = pytest.importorskip("h5py")
+
+
+def read(path: Path, *columns: str) -> list[hdf5.ClientColumns]:
+    return list(hdf5.clients(SourceFile(path), columns))
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    columns = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "t": np.array([b"ab", b""], object)}
+    return tff_files.hdf5(tmp_path / "good.h5", {"a": columns, "b\n": columns})
+
+
+def test_columns_arrive_as_they_are(good: Path) -> None:
+    assert hdf5.ids(SourceFile(good)) == ["a", "b\n"]
+    found = read(good, "x", "t")
+    assert [each.client for each in found] == ["a", "b\n"]
+    for each in found:
+        assert each.columns["x"].dtype == np.float32
+        assert each.columns["x"].tolist() == [[0, 1, 2], [3, 4, 5]]
+        assert each.columns["t"].tolist() == [b"ab", b""]
+        each.columns["x"] += 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("while True: pass", "worked on a client of it for 1 s without an end"),
+        ("import os; os.kill(os.getpid(), 11)", "crashed on it .SIGSEGV."),
+        ("import os; os._exit(3)", "crashed on it .exit code 3."),
+    ],
+)
+def test_a_library_that_fails_is_an_error(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, said: str
+) -> None:
+    (tmp_path / "library").mkdir()
+    (tmp_path / "library" / "h5py.py").write_text(f"def File(*_):\n    {fault}\n")
+    monkeypatch.syspath_prepend(tmp_path / "library")
+    monkeypatch.setattr(hdf5, "CPU_S", 1)
+    with pytest.raises(DataError, match=rf"good\.h5: .*the HDF5 library {said}"):
+        read(good, "x")
+
+
+def test_a_column_without_end_does_not_take_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hdf5, "MEMORY_BYTES", 1 << 30)
+    with h5py.File(tmp_path / "large.h5", "w") as file:
+        file.create_dataset("examples/a/x", shape=(1 << 31,), dtype="u1", chunks=(1 << 20,))
+    with pytest.raises(DataError, match=r"large\.h5: expected the groups and columns"):
+        read(tmp_path / "large.h5", "x")
+
+
+def test_a_file_names_no_other_file(good: Path, tmp_path: Path) -> None:
+    """A member, or the bytes of a column, may be said to lie in any file of this machine."""
+    (tmp_path / "secret").write_bytes(bytes(8))
+    with h5py.File(tmp_path / "links.h5", "w") as file:
+        file["examples/client"] = h5py.ExternalLink(str(good), "examples/a")
+    with h5py.File(tmp_path / "bytes.h5", "w") as file:
+        file.create_dataset("examples/a/x", shape=(8,), dtype="u1", external=[(str(tmp_path / "secret"), 0, 8)])
+    with h5py.File(tmp_path / "virtual.h5", "w") as file:
+        layout = h5py.VirtualLayout(shape=(2, 3), dtype="f4")
+        layout[:] = h5py.VirtualSource(str(good), "examples/a/x", shape=(2, 3))
+        file.create_virtual_dataset("examples/a/x", layout)
+    for name in ("links", "bytes", "virtual"):
+        with pytest.raises(DataError, match=rf"{name}\.h5: .* leads elsewhere"):
+            read(tmp_path / f"{name}.h5", "x")
+
+
+def test_what_is_neither_number_nor_text_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "odd.h5", "w") as file:
+        lists = file.create_dataset("examples/a/x", (2,), dtype=h5py.vlen_dtype("i4"))
+        lists[0] = [1, 2]
+    with pytest.raises(DataError, match=r"odd\.h5: .*'x' holds neither numbers nor texts"):
+        read(tmp_path / "odd.h5", "x")
+
+
+def test_a_reader_that_stops_early_leaves_no_process(good: Path) -> None:
+    before = set(psutil.Process().children())
+    with closing(hdf5.clients(SourceFile(good), ["x"])) as begun:
+        next(begun)
+        (reader,) = set(psutil.Process().children()) - before
+        # As one that the library holds up: it does not end by itself.
+        reader.suspend()
+    assert not reader.is_running()
