@@ -60,6 +60,7 @@ PURPOSES = {
     "systems.time.slowdown": "-1 or round, client",
     "systems.time.upload_bytes_per_s": "-1 or round, client",
     "test/examples": "class: which client gets which test example",
+    "test/partition": "nothing: the seed of a partition of test clients",
     "test/priority": "class: which clients come first",
     "transform": "round, client, place in the list: what a transform draws",
     "work": "-1 or round, client: local steps or epochs",
