@@ -97,8 +97,7 @@ PRINTED: dict[str, list[tuple[str, Mapping[str, Any]]]] = {
     "large_cohort/cifar100": [
         ("2.1, tables 3 and 4, A.3", {**CHARLES, "server.optimizer.lr": 0.01}),
         ("tables 2 and 5", {"client.optimizer.lr": 0.1, "client.batch_size": 20}),
-        ("A.1", {"data.clients": 500, "data.crop": 24, "data.standardise": True, "model.groups": 2}),
-        ("A.1", {"data.test_clients": 100}),
+        ("A.1", {"data.name": "fed_cifar100", "data.crop": 24, "data.standardise": True, "model.groups": 2}),
         ("2.1 and A.4", {**CHARLES_SEARCH, "tuning.holdout": 0.2}),
     ],
     "large_cohort/emnist": [

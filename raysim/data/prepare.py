@@ -25,6 +25,7 @@ from raysim.data.sources import (
     digits,
     emnist,
     emnist_idx,
+    fed_cifar100,
     gld,
     leaf,
     mnist,
@@ -57,6 +58,7 @@ _SOURCES: Mapping[type[Partitioned], Callable[[Any, int], Source]] = MappingProx
 _POPULATIONS: Mapping[type[Populated], Callable[[Any], Population]] = MappingProxyType(
     {
         emnist.Emnist: emnist.open_source,
+        fed_cifar100.FedCifar100: fed_cifar100.open_source,
         shakespeare.Shakespeare: shakespeare.open_source,
         stackoverflow.Stackoverflow: stackoverflow.open_source,
         leaf.Leaf: leaf.open_source,

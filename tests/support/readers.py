@@ -287,6 +287,7 @@ READERS: dict[str, Reader] = {
     "tiny shakespeare": _source("shakespeare", _write_poem, form="tiny"),
     "stack overflow": _source("stackoverflow", _tiny("stackoverflow"), vocabulary=50),
     "ag news": _source("ag_news", _tiny("ag_news"), clients=2),
+    "cifar100 hdf5": _source("fed_cifar100", _tiny("fed_cifar100")),
     "landmarks": _source("gld", _tiny("gld"), size=8),
 }
 """By name, in the order in which they are tried."""

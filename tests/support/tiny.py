@@ -52,6 +52,16 @@ def _cifar100(folder: Path) -> None:
     packed(folder / "cifar-100-binary.tar.gz", both)
 
 
+def _fed_cifar100(folder: Path) -> None:
+    from tests.support.tff_files import hdf5
+
+    fine = np.arange(4)[:, None]
+    images = _cifar(4).reshape(4, 32, 32, 3).astype(np.uint8)
+    rows = {"image": images, "label": 20 * fine, "coarse_label": fine}
+    for side in ("train", "test"):
+        hdf5(folder / f"fed_cifar100_{side}.h5", {str(client): rows for client in range(4)})
+
+
 def _emnist(folder: Path) -> None:
     examples = [{"pixels": image(7 * label).reshape(-1).tolist(), "label": [label]} for label in range(6)]
     of_all = dict.fromkeys(WRITERS, examples)
@@ -112,6 +122,7 @@ _FOLDERS: dict[str, tuple[str, Callable[[Path], None]]] = {
     ),
     "cifar10": ("cifar10", _cifar10),
     "cifar100": ("cifar100", _cifar100),
+    "fed_cifar100": ("fed_cifar100", _fed_cifar100),
     "shakespeare": ("shakespeare", _shakespeare),
     "stackoverflow": ("stackoverflow", _stackoverflow),
     "ag_news": ("ag_news_csv", _ag_news),

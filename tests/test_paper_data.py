@@ -1,0 +1,34 @@
+"""Commands of the papers' page that change the data run on small files in the form of the published ones."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import small_round
+from tests.support.paper_commands import commands
+
+LINEAR = 'model={name="linear"}'
+"""tests/test_configs.py runs the model."""
+
+
+def rows(label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *smaller: str) -> list[dict[str, Any]]:
+    """Run a round of the command's last point; returns the rows by client."""
+    (command,) = (command for command in commands() if command.label == label)
+    result = small_round.run(command.points[-1].changed(list(smaller)), tmp_path, monkeypatch)
+    (row,) = result.rounds.to_pylist()
+    assert math.isfinite(row["loss"])
+    assert 0 <= row["eval/test/accuracy"] <= 1
+    found: list[dict[str, Any]] = result.clients.to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(("label", "count"), [("L2", 4), ("L42", 100)])
+def test_the_test_clients_of_cifar100_are_others_than_those_that_train(
+    label: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested = rows(label, tmp_path, monkeypatch, LINEAR)
+    assert {row["client"] for row in tested} == {f"test-{number}" for number in range(count)}
