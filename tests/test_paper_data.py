@@ -32,3 +32,9 @@ def test_the_test_clients_of_cifar100_are_others_than_those_that_train(
 ) -> None:
     tested = rows(label, tmp_path, monkeypatch, LINEAR)
     assert {row["client"] for row in tested} == {f"test-{number}" for number in range(count)}
+
+
+def test_photographers_give_their_photographs_to_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (command,) = (command for command in commands() if command.label == "W29")
+    assert [point.data.mix for point in command.points] == [0.0, 0.25, 0.5, 0.75, 1.0]  # type: ignore[union-attr]
+    assert rows("W29", tmp_path, monkeypatch, LINEAR)
