@@ -38,3 +38,10 @@ def test_photographers_give_their_photographs_to_all(tmp_path: Path, monkeypatch
     (command,) = (command for command in commands() if command.label == "W29")
     assert [point.data.mix for point in command.points] == [0.0, 0.25, 0.5, 0.75, 1.0]  # type: ignore[union-attr]
     assert rows("W29", tmp_path, monkeypatch, LINEAR)
+
+
+@pytest.mark.parametrize("label", ["W25", "W26"])
+def test_so_many_test_examples_are_scored(label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = ['model={name="lstm_word",embedding=4,hidden=4}', "data.vocabulary=50", "evaluation.examples=5"]
+    scored = rows(label, tmp_path, monkeypatch, *small)
+    assert sum(row["examples"] for row in scored) == 5

@@ -147,7 +147,11 @@ PRINTED: dict[str, list[tuple[str, Mapping[str, Any]]]] = {
         ("figure 2", {"rounds": 2000}),
         ("figure 16", {"client.optimizer.lr": 0.01, "server.optimizer.lr": 1.0}),
     ],
-    "field_guide/stackoverflow_time": [("B.1, B.2", TRANSFORMER), ("equation 10", ROUND_TIME)],
+    "field_guide/stackoverflow_time": [
+        ("B.1, B.2", TRANSFORMER),
+        ("equation 10", ROUND_TIME),
+        ("figures 21 and 22", {"evaluation.clients": "all", "evaluation.examples": 10_000}),
+    ],
     # Yang et al. (2023)
     "fedglad/mnist_fedavg": [
         ("tables 5, 16 and 18", {**YANG_MNIST, "server.optimizer.name": "sgd", "server.optimizer.lr": 1.0}),
