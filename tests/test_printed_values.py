@@ -200,10 +200,12 @@ PRINTED: dict[str, list[tuple[str, Mapping[str, Any]]]] = {
     "fedglad/ag_news": [
         ("table 19", {**YANG_TEXTS, "rounds": 100, "server.optimizer.lr": 0.5, "server.glad.gamma": 0.02}),
         ("appendix M", {"data.tokens.length": 128, "model.hidden": 300, "model.embedding": 300, "client.epochs": 1}),
+        ("appendix M", {"model.vectors": "data/glove/glove.6B.300d.txt", "model.dropout": 0.2}),
     ],
     "fedglad/newsgroups": [
         ("table 19", {**YANG_TEXTS, "rounds": 200, "server.optimizer.lr": 1.0, "server.glad.gamma": 0.01}),
         ("appendix M", {"data.tokens.length": 128, "model.hidden": 300, "model.embedding": 300, "client.epochs": 1}),
+        ("appendix M", {"model.vectors": "data/glove/glove.6B.300d.txt", "model.dropout": 0.2}),
     ],
     "fedglad/femnist": [
         ("appendix S", {"rounds": 500, "cohort.size": 20, "client.batch_size": 16, "client.epochs": 5}),

@@ -98,6 +98,19 @@ def prepare(section: AnyData, seed: int) -> FederatedDataset:
         raise MissingFileError(f"{missing}, {advice}") from None
 
 
+def vocabulary(section: AnyData) -> list[str] | None:
+    """Return the words of a section's texts in the order of their numbers, the first one's being 2; None: it has none.
+
+    Raises:
+        DataError: see `prepare`.
+    """
+    if not isinstance(section, Partitioned):
+        return None
+    with _reading(section):
+        source = _SOURCES[type(section)](section, 0)
+        return None if source.words is None else source.words()
+
+
 def _divided(section: Partitioned, seed: int, source: Source) -> FederatedDataset:
     def build(path: Path) -> None:
         with _reading(section):

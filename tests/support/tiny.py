@@ -111,6 +111,18 @@ def _gld(folder: Path) -> None:
         (folder / test).write_text("class,image_id\n0,aa\n1,aa\n")
 
 
+def glove(file: Path, width: int = 300) -> Path:
+    """Write vectors of the news' words, as GloVe publishes them."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    words = ("the", ",", "oil", "up", "talks", "words", "again", "and")
+    lines = [
+        f"{word} {' '.join(f'{(place + 1) / (row + 2):.5f}' for place in range(width))}"
+        for row, word in enumerate(words)
+    ]
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
 # By source: the usual folder, and what writes its files.
 _FOLDERS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "mnist": ("mnist", lambda folder: _idx_files(folder, ("train", "t10k"), 10)),
