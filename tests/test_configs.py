@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 import raysim
-from raysim.cohort.replay import Replay
 from raysim.experiment import sweep
-from tests.support import tiny
+from tests.support import small_round
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "configs").rglob("*.toml"))
@@ -27,26 +26,12 @@ COMMANDS = sorted(
     }
 )
 
-# Few clients, few of them in a round, and a local step each: what a file says of model, data and method stays.
-SMALL = ("rounds=1", "engine.workers=0", "client.max_local_steps=1")
-
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT / "configs")))
 def test_a_round_of_the_file(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    exp = raysim.load(file, SMALL)
-    assert exp.data is not None
-    tiny.write(tmp_path, exp.data.name)
-    monkeypatch.setenv("RAYSIM_DATA", str(tmp_path))
-    # Replayed cohorts name clients, which must be there.
-    replays = isinstance(exp.cohort.sampler, Replay)
-    # As many that a client is left for validation, if some are held out.
-    divided = getattr(exp.data, "clients", None) is not None and not replays
-    few = [f"data.clients={12 if exp.data.holdout else 4}"] if divided else []
-    few += ["data.size=32"] if exp.data.name == "gld" else []
-    few += ["cohort.size=3"]
-    result = raysim.run(exp.changed(few), path=tmp_path / "run")
+    result = small_round.run(raysim.load(file), tmp_path, monkeypatch)
     (row,) = result.rounds.to_pylist()
-    assert row["clients"] + row["rejected"] == 3
+    assert row["clients"] + row["rejected"] == small_round.COHORT
     assert math.isfinite(row["loss"])
     assert 0 <= row["eval/test/accuracy"] <= 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -33,7 +34,8 @@ class Sizes:
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=30))
 def test_the_stream_holds_every_example_once_in_order(sizes: list[int]) -> None:
-    units = scores.plan("test", Sizes(sizes), np.arange(len(sizes)))  # type: ignore[arg-type]
+    everything = scores.sample_examples(Sizes(sizes), np.arange(len(sizes)), "all", seed=0)  # type: ignore[arg-type]
+    units = scores.plan("test", everything)
     seen = [(p, i) for _, segments in units for p, start, stop in segments for i in (start, stop - 1)]
     assert seen == sorted(seen)
     lengths = [sum(stop - start for _, start, stop in segments) for _, segments in units]
@@ -80,6 +82,52 @@ def test_a_sample_of_clients_is_seeded_and_without_repeats() -> None:
     assert scores.sample_clients(split, 990, seed=1).tolist() == sorted(  # type: ignore[arg-type]
         set(scores.sample_clients(split, 990, seed=1).tolist())  # type: ignore[arg-type]
     )
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=20), most=st.integers(1, 500), seed=st.integers(0, 2**32)
+)
+def test_a_sample_of_examples_is_of_these_clients_and_without_repeats(sizes: list[int], most: int, seed: int) -> None:
+    split, positions = Sizes([3, *sizes]), np.arange(1, len(sizes) + 1)
+    segments = scores.sample_examples(split, positions, most, seed)  # type: ignore[arg-type]
+    rows = [(p, row) for p, start, stop in segments for row in range(start, stop)]
+    assert rows == sorted(set(rows))
+    assert len(rows) == min(most, sum(sizes))
+    assert all(p >= 1 and row < [3, *sizes][p] for p, row in rows)
+    # No segment goes on where the one before ended.
+    assert all((p, stop) != (q, start) for (p, _, stop), (q, start, _) in pairwise(segments))
+
+
+def test_every_example_is_as_likely_to_be_in_a_sample() -> None:
+    sizes = [1, 9, 30]
+    counts = np.zeros(40)
+    for seed in range(2000):
+        for p, start, stop in scores.sample_examples(Sizes(sizes), np.arange(3), 10, seed):  # type: ignore[arg-type]
+            counts[sum(sizes[:p]) + start : sum(sizes[:p]) + stop] += 1
+    # Each is in a quarter of 2000 samples, with a standard deviation of 19.
+    assert np.abs(counts - 500).max() < 5 * 19
+
+
+def test_the_same_examples_are_scored_in_every_round(experiment: Make) -> None:
+    tests = make_clients([50, 1, 40], seed=3, prefix="t")
+    data = raysim.FederatedDataset.from_clients(train=make_clients([9]), test=tests)
+    still = experiment(
+        rounds=3,
+        model=None,
+        client={"optimizer": {"name": "sgd", "lr": 0.0}},
+        cohort={"size": 1},
+        evaluation={"examples": 20, "every": 1},
+        engine={"workers": 0, "dtype": "float64"},
+    )
+    rounds = list(raysim.rounds(still, dataset=data, model=lambda: nn.Linear(5, 3)))
+    (losses,) = {row.metrics["eval/test/loss"] for row in rounds}
+    w, b = rounds[-1].params["weight"].numpy(), rounds[-1].params["bias"].numpy()
+    split = data.split("test")
+    sampled = scores.sample_examples(split, np.arange(3), 20, still.seed)
+    x, y = (np.concatenate([split.client(p)[side][start:stop] for p, start, stop in sampled]) for side in (0, 1))
+    assert len(y) == 20
+    expected = nn.functional.cross_entropy(torch.from_numpy(x @ w.T + b), torch.from_numpy(y)).item()
+    assert losses == pytest.approx(expected, rel=1e-12)
 
 
 def test_dropout_is_off_in_evaluation_and_batch_norm_uses_its_averages(experiment: Make) -> None:

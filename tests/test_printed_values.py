@@ -97,7 +97,7 @@ PRINTED: dict[str, list[tuple[str, Mapping[str, Any]]]] = {
     "large_cohort/cifar100": [
         ("2.1, tables 3 and 4, A.3", {**CHARLES, "server.optimizer.lr": 0.01}),
         ("tables 2 and 5", {"client.optimizer.lr": 0.1, "client.batch_size": 20}),
-        ("A.1", {"data.clients": 500, "data.crop": 24, "data.standardise": True, "model.groups": 2}),
+        ("A.1", {"data.name": "fed_cifar100", "data.crop": 24, "data.standardise": True, "model.groups": 2}),
         ("2.1 and A.4", {**CHARLES_SEARCH, "tuning.holdout": 0.2}),
     ],
     "large_cohort/emnist": [
@@ -147,7 +147,11 @@ PRINTED: dict[str, list[tuple[str, Mapping[str, Any]]]] = {
         ("figure 2", {"rounds": 2000}),
         ("figure 16", {"client.optimizer.lr": 0.01, "server.optimizer.lr": 1.0}),
     ],
-    "field_guide/stackoverflow_time": [("B.1, B.2", TRANSFORMER), ("equation 10", ROUND_TIME)],
+    "field_guide/stackoverflow_time": [
+        ("B.1, B.2", TRANSFORMER),
+        ("equation 10", ROUND_TIME),
+        ("figures 21 and 22", {"evaluation.clients": "all", "evaluation.examples": 10_000}),
+    ],
     # Yang et al. (2023)
     "fedglad/mnist_fedavg": [
         ("tables 5, 16 and 18", {**YANG_MNIST, "server.optimizer.name": "sgd", "server.optimizer.lr": 1.0}),
@@ -196,10 +200,12 @@ PRINTED: dict[str, list[tuple[str, Mapping[str, Any]]]] = {
     "fedglad/ag_news": [
         ("table 19", {**YANG_TEXTS, "rounds": 100, "server.optimizer.lr": 0.5, "server.glad.gamma": 0.02}),
         ("appendix M", {"data.tokens.length": 128, "model.hidden": 300, "model.embedding": 300, "client.epochs": 1}),
+        ("appendix M", {"model.vectors": "data/glove/glove.6B.300d.txt", "model.dropout": 0.2}),
     ],
     "fedglad/newsgroups": [
         ("table 19", {**YANG_TEXTS, "rounds": 200, "server.optimizer.lr": 1.0, "server.glad.gamma": 0.01}),
         ("appendix M", {"data.tokens.length": 128, "model.hidden": 300, "model.embedding": 300, "client.epochs": 1}),
+        ("appendix M", {"model.vectors": "data/glove/glove.6B.300d.txt", "model.dropout": 0.2}),
     ],
     "fedglad/femnist": [
         ("appendix S", {"rounds": 500, "cohort.size": 20, "client.batch_size": 16, "client.epochs": 5}),

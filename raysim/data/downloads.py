@@ -14,13 +14,25 @@ from raysim.data.section import (
     Emnist,
     EmnistIdx,
     FashionMnist,
+    FedCifar100,
     Gld,
     Mnist,
     Newsgroups,
     Shakespeare,
     Stackoverflow,
 )
-from raysim.data.sources import ag_news, cifar, emnist, emnist_idx, gld, mnist, newsgroups, shakespeare, stackoverflow
+from raysim.data.sources import (
+    ag_news,
+    cifar,
+    emnist,
+    emnist_idx,
+    fed_cifar100,
+    gld,
+    mnist,
+    newsgroups,
+    shakespeare,
+    stackoverflow,
+)
 from raysim.data.sources.cifar_files import CIFAR10, CIFAR100
 from raysim.data.sources.packed import Packed
 from raysim.data.sources.published import Published
@@ -72,6 +84,9 @@ def offered(section: AnyData) -> list[Offered]:
             return [_into(section.root, "cifar10", CIFAR10.binary)]
         case Cifar100():
             return [_into(section.root, "cifar100", CIFAR100.binary)]
+        case FedCifar100():
+            wanted = Packed(fed_cifar100.ARCHIVE, _names(fed_cifar100.HDF5), fed_cifar100.CHECKSUM)
+            return [_into(section.root, "fed_cifar100", wanted)]
         case Emnist(form="tff"):
             stem = "fed_emnist_digitsonly" if section.digits else "fed_emnist"
             return [

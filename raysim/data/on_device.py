@@ -181,8 +181,9 @@ class Examples:
         if resident is not None:
             return resident.gather(segments)
         split = self.dataset.split(name)
-        clients = [(split.client(position), start, stop) for position, start, stop in segments]
-        x, y = (joined([client[side][start:stop] for client, start, stop in clients]) for side in (0, 1))
+        # Once each: a generated client is computed, and a sample of its examples is many segments.
+        clients = {position: split.client(position) for position in dict.fromkeys(p for p, _, _ in segments)}
+        x, y = (joined([clients[p][side][start:stop] for p, start, stop in segments]) for side in (0, 1))
         return x, y
 
     def _whole(self, name: str) -> Resident | None:

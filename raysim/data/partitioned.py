@@ -16,7 +16,8 @@ from raysim.data.partitions.iid import Iid
 from raysim.data.partitions.natural import Natural
 from raysim.data.partitions.partition import Partition, divide
 from raysim.data.partitions.shuffled import Shuffled, mix
-from raysim.seeds import Int64s
+from raysim.errors import ExperimentError
+from raysim.seeds import Int64s, key
 
 Assignment = dict[str, list[tuple[str, Int64s]]]
 
@@ -31,11 +32,12 @@ class Partitioned(Section):
     )
     holdout: ClientsShare = 0.0
     holdout_examples: ExamplesShare = 0.0
-    test_clients: Literal["partition", "pooled"] = Key(
+    test_clients: Literal["partition", "pooled"] | Count = Key(
         "partition",
         description=(
             '"partition": the same clients get the test examples, each class in proportion to their training '
-            'examples of it, before anything is held out; "pooled": one client named "test" has them all.'
+            'examples of it, before anything is held out; "pooled": one client named "test" has them all; a number: '
+            "as many other clients, who do not train, have them by a partition of the same kind."
         ),
     )
     seed: Seed | None = Key(None, description="Seed of every draw above. Absent: the experiment's.")
@@ -73,8 +75,18 @@ def assign(
         pairs = [hold_out_examples(part, section.holdout_examples, k, seed) for k, part in enumerate(parts)]
         for name, side in (("train", 0), ("validation", 1)):
             assignment[name] = [(client_id, pair[side]) for client_id, pair in zip(ids, pairs, strict=True)]
-    if section.test_clients == "pooled":
-        assignment["test"] = [("test", np.arange(len(test_labels), dtype=np.int64))]
-    else:
-        assignment["test"] = list(zip(ids, deal_test(parts, train_labels, test_labels, seed), strict=True))
+    match section.test_clients:
+        case "pooled":
+            assignment["test"] = [("test", np.arange(len(test_labels), dtype=np.int64))]
+        case "partition":
+            assignment["test"] = list(zip(ids, deal_test(parts, train_labels, test_labels, seed), strict=True))
+        case others:
+            if others > len(test_labels):
+                raise ExperimentError(
+                    f"data.test_clients must be in 1..{len(test_labels)}, the number of test examples, but is {others}"
+                )
+            # A seed of their own: with the same one, test client k would prefer the classes of training client k.
+            own = key(seed, "test/partition")
+            tested = mix(divide(section.partition, test_labels, others, own, coarse_of=coarse_of), section.mix, own)
+            assignment["test"] = [(f"test-{client}", part) for client, part in enumerate(tested)]
     return assignment

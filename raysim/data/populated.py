@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -14,7 +14,7 @@ from raysim.config.section import Section
 from raysim.config.values import Count, Seed
 from raysim.data.dealing import deal_test
 from raysim.data.holdout import ClientsShare, ExamplesShare, Holdout, check_holdout, hold_out_examples
-from raysim.data.partitions.natural import Natural
+from raysim.data.partitions.natural import Natural, natural
 from raysim.data.partitions.partition import LABEL_FREE, Partition, divide
 from raysim.data.partitions.shuffled import Shuffled, mix
 from raysim.data.source import ClientRows, Population
@@ -47,7 +47,10 @@ class Populated(Section):
         0.0,
         ge=0,
         le=1,
-        description="From 0 (the partition) to 1 (its sizes, examples at random); not for a natural partition.",
+        description=(
+            "From 0 (the partition) to 1 (its sizes, with training examples drawn at random). Natural clients keep "
+            "their ids and test examples, and are mixed in memory."
+        ),
     )
     holdout: ClientsShare = 0.0
     holdout_examples: ExamplesShare = 0.0
@@ -63,17 +66,15 @@ class Populated(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        natural = isinstance(self.partition, Natural)
+        is_natural = isinstance(self.partition, Natural)
         own_sizes = isinstance(self.partition, Shuffled) and isinstance(self.partition.sizes_of, Natural)
-        if self.clients is None and not natural and not own_sizes:
+        if self.clients is None and not is_natural and not own_sizes:
             raise ValueError(f"partition {self.partition.name!r} needs clients = their number")
         if self.clients is not None and own_sizes:
             raise ValueError(
                 "partition 'shuffled' with the sizes of 'natural' has the source's clients: remove clients"
             )
-        if natural and self.mix:
-            raise ValueError(f"mix = {self.mix} needs a partition in memory: write it as partition shuffled or iid")
-        if natural and self.test_clients == "partition":
+        if is_natural and self.test_clients == "partition":
             raise ValueError(
                 "test_clients = 'partition' deals test examples by a partition; natural clients keep their own"
             )
@@ -104,18 +105,27 @@ def _naturally(section: Populated, population: Population, seed: int) -> Iterato
     check_holdout(len(taken), section.holdout, 0.0)
     holdout = Holdout(len(taken), section.holdout, seed)
     validating = set(holdout.validation().tolist()) if section.holdout else set()
+    stream = _chosen(section, population, taken.keys())
+    for rows in _mixed(stream, section.mix, seed) if section.mix else stream:
+        if rows.split == "train":
+            place = taken[rows.client]
+            yield from _held_out(rows, place, place in validating, section, seed)
+        else:
+            yield rows
+
+
+def _chosen(section: Populated, population: Population, taken: Collection[str]) -> Iterator[ClientRows]:
+    """Yield the rows of those who take part, training clients whole; DataError if none of these is left."""
     trained: set[str] = set()
     left_out: set[str] = set()
     for rows in _whole_clients(population.stream()):
         if rows.split == "train":
-            place = taken.get(rows.client)
-            if place is None or len(rows.y) < section.min_examples:
+            if rows.client not in taken or len(rows.y) < section.min_examples:
                 left_out.add(rows.client)
                 continue
             trained.add(rows.client)
             kept = slice(None, section.max_examples)
-            whole = ClientRows("train", rows.client, rows.x[kept], rows.y[kept])
-            yield from _held_out(whole, place, place in validating, section, seed)
+            yield rows._replace(x=rows.x[kept], y=rows.y[kept])
         elif rows.split == "test" and section.test_clients == "pooled":
             yield rows._replace(client="test")
         elif rows.client not in left_out:
@@ -123,9 +133,29 @@ def _naturally(section: Populated, population: Population, seed: int) -> Iterato
             yield rows
     if not trained:
         raise DataError(
-            f"at least one training client must be left, but none of {len(ids):,} has min_examples = "
-            f"{section.min_examples} examples"
+            f"at least one training client must be left, but none of {len(population.train_ids()):,} has min_examples "
+            f"= {section.min_examples} examples"
         )
+
+
+def _mixed(stream: Iterator[ClientRows], share: float, seed: int) -> Iterator[ClientRows]:
+    """Yield the stream, training clients having given a share of their examples to all; these wait in memory."""
+    waiting: list[ClientRows] = []
+    for rows in stream:
+        if rows.split == "train":
+            waiting.append(rows)
+            continue
+        yield from _exchanged(waiting, share, seed)
+        waiting = []
+        yield rows
+    yield from _exchanged(waiting, share, seed)
+
+
+def _exchanged(clients: list[ClientRows], share: float, seed: int) -> Iterator[ClientRows]:
+    if clients:
+        pool = _pooled(clients)
+        for client, part in zip(clients, mix(natural(pool.keys), share, seed), strict=True):
+            yield client._replace(x=pool.rows.x[part], y=pool.rows.y[part])
 
 
 def _held_out(whole: ClientRows, place: int, validates: bool, section: Populated, seed: int) -> Iterator[ClientRows]:

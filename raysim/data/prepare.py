@@ -25,6 +25,7 @@ from raysim.data.sources import (
     digits,
     emnist,
     emnist_idx,
+    fed_cifar100,
     gld,
     leaf,
     mnist,
@@ -57,6 +58,7 @@ _SOURCES: Mapping[type[Partitioned], Callable[[Any, int], Source]] = MappingProx
 _POPULATIONS: Mapping[type[Populated], Callable[[Any], Population]] = MappingProxyType(
     {
         emnist.Emnist: emnist.open_source,
+        fed_cifar100.FedCifar100: fed_cifar100.open_source,
         shakespeare.Shakespeare: shakespeare.open_source,
         stackoverflow.Stackoverflow: stackoverflow.open_source,
         leaf.Leaf: leaf.open_source,
@@ -94,6 +96,19 @@ def prepare(section: AnyData, seed: int) -> FederatedDataset:
             raise
         advice = "or let `raysim data prepare` fetch what is missing, with --download"
         raise MissingFileError(f"{missing}, {advice}") from None
+
+
+def vocabulary(section: AnyData) -> list[str] | None:
+    """Return the words of a section's texts in the order of their numbers, the first one's being 2; None: it has none.
+
+    Raises:
+        DataError: see `prepare`.
+    """
+    if not isinstance(section, Partitioned):
+        return None
+    with _reading(section):
+        source = _SOURCES[type(section)](section, 0)
+        return None if source.words is None else source.words()
 
 
 def _divided(section: Partitioned, seed: int, source: Source) -> FederatedDataset:

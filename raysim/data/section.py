@@ -12,6 +12,7 @@ from raysim.data.sources.cifar import Cifar10, Cifar100
 from raysim.data.sources.digits import Digits
 from raysim.data.sources.emnist import Emnist
 from raysim.data.sources.emnist_idx import EmnistIdx
+from raysim.data.sources.fed_cifar100 import FedCifar100
 from raysim.data.sources.gld import Gld
 from raysim.data.sources.leaf import Leaf
 from raysim.data.sources.mnist import FashionMnist, Mnist
@@ -32,6 +33,7 @@ __all__ = [
     "Emnist",
     "EmnistIdx",
     "FashionMnist",
+    "FedCifar100",
     "Gld",
     "Leaf",
     "Mnist",
@@ -52,6 +54,7 @@ AnyData = (
     | EmnistIdx
     | Cifar10
     | Cifar100
+    | FedCifar100
     | Shakespeare
     | Stackoverflow
     | AgNews

@@ -34,10 +34,14 @@ class SourceExamples:
 
 
 class Source(NamedTuple):
-    """Labelled examples, not read yet: `address` is JSON-able and determines the content; `load` reads and checks."""
+    """Labelled examples, not read yet: `address` is JSON-able and determines the content; `load` reads and checks.
+
+    `words` reads the vocabulary of texts, in the order of the words' numbers; None: the source has none.
+    """
 
     address: dict[str, Any]
     load: Callable[[], SourceExamples]
+    words: Callable[[], list[str]] | None = None
 
 
 class ClientRows(NamedTuple):

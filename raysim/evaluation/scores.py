@@ -89,15 +89,33 @@ def sample_clients(split: Split, most: int | Literal["all"], seed: int) -> npt.N
     return np.sort(seeds.sample(seeds.key(seed, "evaluation"), len(split), most))
 
 
-def plan(split_name: str, split: Split, positions: npt.NDArray[np.int64]) -> tuple[Unit, ...]:
-    """Cut the stream of examples into units of EXAMPLES_PER_UNIT; clients without examples are left out."""
+def sample_examples(
+    split: Split, positions: npt.NDArray[np.int64], most: int | Literal["all"], seed: int
+) -> list[Segment]:
+    """Return the examples to evaluate of these clients: all, or `most` of them, the same in every round, in order."""
+    sizes = split.sizes(positions)
+    ends = np.cumsum(sizes)
+    if not len(ends) or most == "all" or most >= ends[-1]:
+        return [(p, 0, size) for p, size in zip(positions.tolist(), sizes.tolist(), strict=True) if size]
+    rows = np.sort(seeds.sample(seeds.key(seed, "evaluation/examples"), int(ends[-1]), most))
+    place = np.searchsorted(ends, rows, side="right")
+    # Neighbouring rows of a client are one segment.
+    starts = np.flatnonzero(np.r_[True, (np.diff(rows) > 1) | (np.diff(place) > 0)])
+    first, last = rows[starts], rows[np.r_[starts[1:], len(rows)] - 1]
+    place = place[starts]
+    before = (ends - sizes)[place]
+    columns = (positions[place], first - before, last - before + 1)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def plan(split_name: str, segments: Sequence[Segment]) -> tuple[Unit, ...]:
+    """Cut the stream of examples into units of EXAMPLES_PER_UNIT."""
     units: list[Unit] = []
     current: list[Segment] = []
     room = EXAMPLES_PER_UNIT
-    for position, size in zip(positions.tolist(), split.sizes(positions).tolist(), strict=True):
-        start = 0
-        while start < size:
-            stop = min(size, start + room)
+    for position, start, end in segments:
+        while start < end:
+            stop = min(end, start + room)
             current.append((position, start, stop))
             room -= stop - start
             start = stop

@@ -54,6 +54,13 @@ class EvaluationSection(Section):
     clients: Count | Literal["all"] = Field(
         10_000, description='Clients scored per split at most, a sample drawn by the seed; or "all".'
     )
+    examples: Count | Literal["all"] = Field(
+        "all",
+        description=(
+            "Examples of these clients scored per split at most, a sample drawn by the seed, the same in every round. "
+            "Fine-tuning scores all."
+        ),
+    )
     percentiles: tuple[Percentile, ...] = Field(
         (5, 25, 50, 75, 95),
         min_length=1,

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field
+from torch import Tensor
 
 from raysim.models import (
     bilstm,
@@ -62,6 +63,12 @@ _MAKERS: Mapping[type[ModelChoice], Callable[[Any, tuple[int, ...], int], Any]] 
 )
 
 
-def factory(section: ModelSection, x_shape: tuple[int, ...], outputs: int) -> ModuleFactory:
-    """Return a picklable function that makes the module for inputs (batch, *x_shape) and that many outputs."""
-    return partial(_MAKERS[type(section)], section, x_shape, outputs)
+def factory(
+    section: ModelSection, x_shape: tuple[int, ...], outputs: int, vectors: Tensor | None = None
+) -> ModuleFactory:
+    """Return a picklable function that makes the module for inputs (batch, *x_shape) and that many outputs.
+
+    `vectors`: of the words, for a model that has a file of them.
+    """
+    made = partial(_MAKERS[type(section)], section, x_shape, outputs)
+    return made if vectors is None else partial(made, vectors=vectors)

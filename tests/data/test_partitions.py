@@ -271,6 +271,41 @@ def test_pooled_test_examples_are_one_client() -> None:
     assert assigned(test_clients="pooled")["test"] == {"test": list(range(40))}
 
 
+def test_other_clients_have_the_test_examples_by_the_same_partition() -> None:
+    labels, tested = np.repeat(np.arange(100), 50), np.repeat(np.arange(100), 10)
+    section = Partitioned.model_validate({"clients": 50, "partition": {"name": "pachinko"}, "test_clients": 10})
+    coarse_of = np.arange(100) % 20
+    split = assign(section, labels, tested, 0, coarse_of)
+    assert [client for client, _ in split["test"]] == [f"test-{number}" for number in range(10)]
+    parts = [part for _, part in split["test"]]
+    assert is_partition(parts, 1000)
+    assert {len(part) for part in parts} == {100}
+    # Pachinko's first client prefers few of the twenty coarse labels; the one who trains prefers others.
+    preferred = [
+        {int(coarse) for coarse in np.argsort(-np.bincount(coarse_of[own], minlength=20))[:2]}
+        for own in (labels[split["train"][0][1]], tested[parts[0]])
+    ]
+    counts = np.bincount(coarse_of[tested[parts[0]]], minlength=20)
+    assert counts[sorted(preferred[1])].sum() > 50
+    assert preferred[0] != preferred[1]
+    # They are there in addition: nothing of the training clients changes.
+    pooled = assign(section.model_copy(update={"test_clients": "pooled"}), labels, tested, 0, coarse_of)
+    assert all((a == b).all() for (_, a), (_, b) in zip(split["train"], pooled["train"], strict=True))
+
+
+def test_other_clients_for_test_are_mixed_as_those_that_train() -> None:
+    classes = [
+        np.mean([len({x % 4 for x in part}) for part in assigned(test_clients=10, mix=share)["test"].values()])
+        for share in (0.0, 1.0)
+    ]
+    assert classes[0] < classes[1], "mixed clients have more classes"
+
+
+def test_there_are_at_most_as_many_test_clients_as_test_examples() -> None:
+    with pytest.raises(ExperimentError, match=r"data.test_clients must be in 1..40, .* but is 41"):
+        assigned(test_clients=41)
+
+
 @given(num_clients=st.integers(2, 100), share=st.floats(0.01, 0.99), seed=st.integers(0, 99))
 def test_a_holdout_divides_the_clients(num_clients: int, share: float, seed: int) -> None:
     holdout = Holdout(num_clients, share, seed)

@@ -129,6 +129,37 @@ def test_the_sizes_of_the_sources_clients_without_their_skew() -> None:
     assert [len(x) for x in split(rows, "train").values()] == list(SIZES.values())
 
 
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_natural_clients_give_a_share_of_their_examples_to_all(share: float) -> None:
+    alone = {client: set(x) for client, x in split(made(), "train").items()}
+    kept = []
+    for seed in range(40):
+        rows = made(seed, mix=share)
+        train = split(rows, "train")
+        assert {client: len(x) for client, x in train.items()} == SIZES
+        assert sorted(x for part in train.values() for x in part) == list(range(17))
+        assert split(rows, "test") == split(made(), "test")
+        kept.append(len(alone["dan"] & set(train["dan"])))
+    # Of dan's 8 examples 8 (1 - share) stay; of the others come back as many as dan gives of what all give, of 17.
+    given = {0.5: (4, 10), 1.0: (8, 17)}[share]  # floor(n / 2 + 1/2) of 5, 1, 3 and 8 are 3, 1, 2 and 4
+    expected = 8 - given[0] + given[0] ** 2 / given[1]
+    assert abs(np.mean(kept) - expected) < 0.7  # about four standard errors of 40 draws
+    assert made(mix=0.0) == made()
+
+
+def test_mixed_clients_are_chosen_cut_and_held_out_as_those_that_are_not() -> None:
+    keys: dict[str, Any] = {"min_examples": 3, "max_examples": 4, "holdout": 0.34}
+    plain, mixed = made(**keys), made(**keys, mix=1.0)
+    assert {place: len(x) for place, x in mixed.items()} == {place: len(x) for place, x in plain.items()}
+    examples = [sorted(x for (name, _), part in of.items() if name != "test" for x in part) for of in (plain, mixed)]
+    assert examples[0] == examples[1]
+    assert plain != mixed
+
+
+def test_examples_without_a_label_can_be_mixed() -> None:
+    assert len(split(made(source=population(Field((4,), "int64")), mix=0.5), "train")) == 4
+
+
 def test_examples_without_a_single_label_are_not_divided_by_it() -> None:
     texts = population(Field((4,), "int64"))
     assert len(split(made(source=texts, partition={"name": "iid"}, clients=3), "train")) == 3
@@ -140,7 +171,6 @@ def test_examples_without_a_single_label_are_not_divided_by_it() -> None:
     ("keys", "problem"),
     [
         ({"partition": {"name": "iid"}}, "partition 'iid' needs clients"),
-        ({"mix": 0.5}, "needs a partition in memory"),
         ({"test_clients": "partition"}, "natural clients keep their own"),
         ({"holdout": 0.1, "holdout_examples": 0.1}, "cannot both be set"),
         ({"partition": {"name": "shuffled", "sizes_of": {"name": "natural"}}, "clients": 3}, "remove clients"),

@@ -109,6 +109,21 @@ def test_a_text_ends_where_its_padding_begins() -> None:
     torch.testing.assert_close(module(texts)[0], fc(longest))
 
 
+def test_the_last_output_of_a_text_is_that_before_its_padding() -> None:
+    keys = {"name": "bilstm", "vocabulary": 9, "embedding": 4, "hidden": 3, "pooling": "last", "dropout": 0.2}
+    _, module = made(keys, (5,), 2)
+    module.eval()
+    texts = torch.tensor([[3, 4, 0, 0, 0], [5, 6, 7, 8, 1], [0, 0, 0, 0, 0]])
+    lstm, embedding, fc = (module.get_submodule(name) for name in ("lstm", "embedding", "fc"))
+    places = lstm(embedding(texts))[0]
+    torch.testing.assert_close(module(texts), fc(torch.stack([places[0, 1], places[1, 4], places[2, 0]])))
+    # Dropout is on the outputs of a text, so about a fifth of these are zero.
+    module.train()
+    dropped = torch.cat([module.get_submodule("drop")(torch.ones(1, 6)) for _ in range(500)])
+    assert 0.15 < (dropped == 0).float().mean() < 0.25
+    assert module.get_submodule("drop")(torch.ones(1)) in (0, 1 / 0.8)
+
+
 def test_response_normalisation_is_tensorflows() -> None:
     """x / (1 + .001 / 9 * sum of squares over the 4 channels on either side) ^ .75."""
     _, module = made({"name": "cnn_tutorial"}, COLOUR, 10)

@@ -19,7 +19,7 @@ import raysim
 from raysim.api.sweeps import stored_sweep
 from raysim.data.prepare import prepare
 from raysim.data.section import Data
-from raysim.data.sources import array_pickle, idx
+from raysim.data.sources import array_pickle, glove, idx
 from raysim.data.sources.published import Published
 from raysim.loggers.logger import store_id
 from raysim.models.model import Weights
@@ -259,6 +259,10 @@ def _write_poem(path: Path) -> None:
     (path / "input.txt").write_text(_POEM)
 
 
+def _write_vectors(path: Path) -> None:
+    tiny.glove(path / "glove.txt", width=5)
+
+
 _POEM = "HAMLET:\nTo be or not to be.\nThat is it.\n\nOPHELIA:\nMy lord.\nI know.\n\nHAMLET:\nWords.\n"
 
 READERS: dict[str, Reader] = {
@@ -287,6 +291,11 @@ READERS: dict[str, Reader] = {
     "tiny shakespeare": _source("shakespeare", _write_poem, form="tiny"),
     "stack overflow": _source("stackoverflow", _tiny("stackoverflow"), vocabulary=50),
     "ag news": _source("ag_news", _tiny("ag_news"), clients=2),
+    "cifar100 hdf5": _source("fed_cifar100", _tiny("fed_cifar100")),
+    "word vectors": Reader(
+        _write_vectors,
+        lambda path: glove.read(str(path / "glove.txt"), ["oil", "the"], 5),
+    ),
     "landmarks": _source("gld", _tiny("gld"), size=8),
 }
 """By name, in the order in which they are tried."""

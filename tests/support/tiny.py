@@ -52,6 +52,16 @@ def _cifar100(folder: Path) -> None:
     packed(folder / "cifar-100-binary.tar.gz", both)
 
 
+def _fed_cifar100(folder: Path) -> None:
+    from tests.support.tff_files import hdf5
+
+    fine = np.arange(4)[:, None]
+    images = _cifar(4).reshape(4, 32, 32, 3).astype(np.uint8)
+    rows = {"image": images, "label": 20 * fine, "coarse_label": fine}
+    for side in ("train", "test"):
+        hdf5(folder / f"fed_cifar100_{side}.h5", {str(client): rows for client in range(4)})
+
+
 def _emnist(folder: Path) -> None:
     examples = [{"pixels": image(7 * label).reshape(-1).tolist(), "label": [label]} for label in range(6)]
     of_all = dict.fromkeys(WRITERS, examples)
@@ -101,6 +111,18 @@ def _gld(folder: Path) -> None:
         (folder / test).write_text("class,image_id\n0,aa\n1,aa\n")
 
 
+def glove(file: Path, width: int = 300) -> Path:
+    """Write vectors of the news' words, as GloVe publishes them."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    words = ("the", ",", "oil", "up", "talks", "words", "again", "and")
+    lines = [
+        f"{word} {' '.join(f'{(place + 1) / (row + 2):.5f}' for place in range(width))}"
+        for row, word in enumerate(words)
+    ]
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
 # By source: the usual folder, and what writes its files.
 _FOLDERS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "mnist": ("mnist", lambda folder: _idx_files(folder, ("train", "t10k"), 10)),
@@ -112,6 +134,7 @@ _FOLDERS: dict[str, tuple[str, Callable[[Path], None]]] = {
     ),
     "cifar10": ("cifar10", _cifar10),
     "cifar100": ("cifar100", _cifar100),
+    "fed_cifar100": ("fed_cifar100", _fed_cifar100),
     "shakespeare": ("shakespeare", _shakespeare),
     "stackoverflow": ("stackoverflow", _stackoverflow),
     "ag_news": ("ag_news_csv", _ag_news),

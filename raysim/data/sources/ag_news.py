@@ -82,8 +82,7 @@ def open_source(section: AgNews) -> Source:
         test_texts, test_y = read(test)
         return Texts(_CLASSES, train_texts, train_y, test_texts, test_y)
 
-    address = {"name": "ag_news", "files": [train.digest, test.digest], **texts.address(section.tokens)}
-    return Source(address, lambda: texts.tokenise(load(), section.tokens))
+    return texts.source("ag_news", [train.digest, test.digest], load, section.tokens)
 
 
 def read(file: SourceFile) -> tuple[list[str], Int64s]:

@@ -139,22 +139,27 @@ def _examples(
     column: int,
     coarse_of: Int64s | None,
 ) -> SourceExamples:
-    side = section.crop or SIDE
-
-    def form(x: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8] | npt.NDArray[np.float32]:
-        cropped = central_crop(x, side)
-        return standardised(cropped) if section.standardise else cropped
-
-    shape = (3, side, side)
     return SourceExamples(
-        x=Field(shape, "float32") if section.standardise else Field(shape, "uint8", scale=1 / 255),
+        x=stored_field(section.crop, section.standardise),
         num_classes=num_classes,
-        train_x=form(train.x),
+        train_x=stored(train.x, section.crop, section.standardise),
         train_y=train.labels[:, column],
-        test_x=form(test.x),
+        test_x=stored(test.x, section.crop, section.standardise),
         test_y=test.labels[:, column],
         coarse_of=coarse_of,
     )
+
+
+def stored_field(crop: int | None, standardise: bool) -> Field:
+    """Return the field of images as `stored` returns them."""
+    shape = (3, crop or SIDE, crop or SIDE)
+    return Field(shape, "float32") if standardise else Field(shape, "uint8", scale=1 / 255)
+
+
+def stored(x: npt.NDArray[np.uint8], crop: int | None, standardise: bool) -> npt.NDArray[np.uint8 | np.float32]:
+    """Return images (n, 3, 32, 32) as they are stored: the middle of `crop` pixels, scaled if they are standardised."""
+    cropped = central_crop(x, crop or SIDE)
+    return standardised(cropped) if standardise else cropped
 
 
 def central_crop(x: npt.NDArray[np.uint8], side: int) -> npt.NDArray[np.uint8]:

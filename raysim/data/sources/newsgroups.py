@@ -48,8 +48,9 @@ class Newsgroups(Partitioned):
 def open_source(section: Newsgroups) -> Source:
     """Find the archive; DataError naming it if it is missing."""
     file = ARCHIVE.find(locate(section.root, "20news-bydate", (ARCHIVE,)))
-    address = {"name": "newsgroups", "files": [file.digest], **texts.address(section.tokens)}
-    return Source(address, lambda: texts.tokenise(read(file, section.headers, section.quotes), section.tokens))
+    return texts.source(
+        "newsgroups", [file.digest], lambda: read(file, section.headers, section.quotes), section.tokens
+    )
 
 
 def read(file: SourceFile, headers: bool = True, quotes: bool = True) -> Texts:

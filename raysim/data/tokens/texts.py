@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from pydantic import Field as Key
 
 from raysim.data.field import Field
-from raysim.data.source import SourceExamples
+from raysim.data.source import Source, SourceExamples
 from raysim.data.tokens import pretrained, words
 from raysim.data.tokens.pretrained import Pretrained
 from raysim.data.tokens.words import Words
@@ -29,9 +30,16 @@ class Texts:
     test_y: Int64s
 
 
-def address(section: Words | Pretrained) -> dict[str, Any]:
-    """Return the facts beyond the section's keys that determine the tokens."""
-    return {"tokeniser": pretrained.address(section)} if isinstance(section, Pretrained) else {}
+def source(name: str, digests: list[str], read: Callable[[], Texts], section: Words | Pretrained) -> Source:
+    """Return the source of texts that `read` returns, from files with these digests."""
+    address: dict[str, Any] = {"name": name, "files": digests}
+    if isinstance(section, Pretrained):
+        return Source({**address, "tokeniser": pretrained.address(section)}, lambda: tokenise(read(), section))
+    return Source(
+        address,
+        lambda: tokenise(read(), section),
+        lambda: list(words.most_frequent(read().train, section.vocabulary)),
+    )
 
 
 def tokenise(texts: Texts, section: Words | Pretrained) -> SourceExamples:

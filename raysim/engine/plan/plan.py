@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,6 +57,10 @@ class Plan:
         meant = f"{choice.trainer} {choice.usual} {choice.most} {choice.least_chunks} {choice.overhead}"
         if choice.call:
             meant += f" {choice.call}"
+        if self.experiment.model is not None:
+            # Vectors of words come from a file, and stay as they are.
+            for tensor in self.model.constants.values():
+                meant += f" {hashlib.blake2b(tensor.numpy().tobytes(), digest_size=16).hexdigest()}"
         return self.experiment.fingerprint(f"{self.dataset.fingerprint} {meant}")
 
     def algorithm(self) -> Algorithm:

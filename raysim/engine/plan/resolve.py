@@ -26,13 +26,9 @@ from raysim.config.user_call import watched_call
 from raysim.data.dataset import FederatedDataset
 from raysim.data.field import label_counts
 from raysim.data.pooled import pooled
-from raysim.data.section import AnyData
-from raysim.data.sources.ag_news import AgNews
-from raysim.data.sources.newsgroups import Newsgroups
-from raysim.data.tokens.words import FIRST, Words
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
-from raysim.engine.plan import amounts, first_examples, first_module, first_objective, own_parts
+from raysim.engine.plan import amounts, first_examples, first_module, first_objective, own_parts, text_model
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError
@@ -41,7 +37,6 @@ from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
 from raysim.models import holdable, size
 from raysim.models import section as models
-from raysim.models.bilstm import Bilstm
 from raysim.models.model import Model, Weights, create, replace_params
 from raysim.models.task import Task, task_for
 from raysim.server.aggregators import own as rules
@@ -78,9 +73,9 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         if experiment.model is None:
             raise ExperimentError("The experiment has no [model] section, so model= must be passed.")
         x_shape = augment.seen_shape(experiment.client.augment, dataset.x.shape)
-        section = _fitted(experiment.model, data)
+        section = text_model.fitted(experiment.model, data)
         size.check(section, x_shape, outputs, _DTYPES[experiment.engine.dtype])
-        model = models.factory(section, x_shape, outputs)
+        model = models.factory(section, x_shape, outputs, text_model.vectors(section, data))
         seed = experiment.model.seed if experiment.model.seed is not None else seed
     made, values = create(model, seed, _DTYPES[experiment.engine.dtype])
     params = parts.get("params")
@@ -110,29 +105,6 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         personalised.plan(tuning.split, scored, dataset.train, chosen.tolist())
     first_examples.check(plan, own_loss=loss is not None)
     return plan
-
-
-def _fitted(model: models.ModelSection, data: AnyData | None) -> models.ModelSection:
-    """Set a text model's "auto" vocabulary to the number of tokens of the data.
-
-    Args:
-        model: of any family.
-        data: the section of the data; None: a script passes the dataset.
-
-    Raises:
-        ExperimentError: the model's vocabulary is smaller.
-    """
-    if not (isinstance(model, Bilstm) and isinstance(data, AgNews | Newsgroups) and isinstance(data.tokens, Words)):
-        return model
-    needed = data.tokens.numbers
-    if model.vocabulary == "auto":
-        return model.model_copy(update={"vocabulary": needed})
-    if model.vocabulary < needed:
-        raise ExperimentError(
-            f"model.vocabulary >= data.tokens.vocabulary + {FIRST} = {needed} must hold, as padding and unknown words "
-            f"have numbers too, but got {model.vocabulary}: leave it out to take it from the data."
-        )
-    return model
 
 
 def _check_rule(plan: Plan) -> None:

@@ -38,13 +38,13 @@ class Units(NamedTuple):
 
 
 def plan_units(plan: Plan) -> Units:
-    """Plan the units of the run's evaluations: the same clients each time. Splits without examples are left out."""
-    section = plan.experiment.evaluation
+    """Plan the units of the run's evaluations: the same examples each time. Splits without examples are left out."""
+    section, seed = plan.experiment.evaluation, plan.experiment.seed
     units = {}
     for name in evaluated_splits(plan):
         split = plan.dataset.split(name)
-        chosen = evaluate.sample_clients(split, section.clients, plan.experiment.seed)
-        if work := evaluate.plan(name, split, chosen):
+        chosen = evaluate.sample_clients(split, section.clients, seed)
+        if work := evaluate.plan(name, evaluate.sample_examples(split, chosen, section.examples, seed)):
             units[name] = work
         else:
             log.warning("the split %r has no examples, so it is not evaluated", name)

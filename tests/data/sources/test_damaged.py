@@ -26,6 +26,7 @@ ARCHIVES: list[tuple[str, dict[str, Any], str]] = [
 ]
 OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("emnist", {}, "emnist/emnist_all.sqlite"),
+    ("fed_cifar100", {}, "fed_cifar100/fed_cifar100_train.h5"),
     ("stackoverflow", {}, "stackoverflow/stackoverflow.sqlite"),
     ("stackoverflow", {}, "stackoverflow/stackoverflow.word_count"),
     ("shakespeare", {}, "shakespeare/pg100.txt"),

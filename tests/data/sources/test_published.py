@@ -197,6 +197,7 @@ OFFERED: list[tuple[dict[str, Any], dict[str, set[str]]]] = [
         {"mnist": {f"{side}-{kind}-ubyte.gz" for side in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")}},
     ),
     ({"name": "emnist"}, {"emnist": {"fed_emnist_train.h5", "fed_emnist_test.h5"}}),
+    ({"name": "fed_cifar100"}, {"fed_cifar100": {"fed_cifar100_train.h5", "fed_cifar100_test.h5"}}),
     ({"name": "shakespeare"}, {"shakespeare": {"t8.shakespeare.txt"}}),
     ({"name": "shakespeare", "form": "tff"}, {"shakespeare": {"shakespeare_train.h5", "shakespeare_test.h5"}}),
     ({"name": "shakespeare", "form": "tiny"}, {"tinyshakespeare": {"input.txt"}}),

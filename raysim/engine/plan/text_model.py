@@ -1,0 +1,65 @@
+"""Fits a model of texts to the words of the data: how many there are, and their pretrained vectors."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from raysim.data.prepare import vocabulary
+from raysim.data.section import AnyData
+from raysim.data.sources import glove
+from raysim.data.sources.ag_news import AgNews
+from raysim.data.sources.newsgroups import Newsgroups
+from raysim.data.tokens.words import FIRST, Words
+from raysim.errors import ExperimentError
+from raysim.models.bilstm import Bilstm
+from raysim.models.section import ModelSection
+
+
+def fitted(model: ModelSection, data: AnyData | None) -> ModelSection:
+    """Set a text model's "auto" vocabulary to the number of tokens of the data.
+
+    Args:
+        model: of any family.
+        data: the section of the data; None: a script passes the dataset.
+
+    Raises:
+        ExperimentError: the model's vocabulary is smaller.
+    """
+    if not (isinstance(model, Bilstm) and isinstance(data, AgNews | Newsgroups) and isinstance(data.tokens, Words)):
+        return model
+    needed = data.tokens.numbers
+    if model.vocabulary == "auto":
+        return model.model_copy(update={"vocabulary": needed})
+    if model.vocabulary < needed:
+        raise ExperimentError(
+            f"model.vocabulary >= data.tokens.vocabulary + {FIRST} = {needed} must hold, as padding and unknown words "
+            f"have numbers too, but got {model.vocabulary}: leave it out to take it from the data."
+        )
+    return model
+
+
+def vectors(model: ModelSection, data: AnyData | None) -> Tensor | None:
+    """Return the vectors of the data's words, (vocabulary, embedding), if the model names a file of them.
+
+    Args:
+        model: `fitted`.
+        data: the section of the data; None: a script passes the dataset.
+
+    Raises:
+        ExperimentError: the words of the data are not known.
+        DataError: see `glove.read`.
+    """
+    if not isinstance(model, Bilstm) or model.vectors is None:
+        return None
+    words = None if data is None else vocabulary(data)
+    if words is None:
+        raise ExperimentError(
+            "model.vectors needs data whose words raysim numbers: ag_news or newsgroups with data.tokens.name = "
+            "'words'."
+        )
+    assert isinstance(model.vocabulary, int)
+    rows = torch.zeros(model.vocabulary, model.embedding)
+    found = torch.from_numpy(glove.read(model.vectors, words, model.embedding))
+    rows[: len(found)] = found
+    return rows

@@ -1,0 +1,34 @@
+"""Runs a round of a paper's experiment on small files in the form of the published ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import raysim
+from raysim.cohort.replay import Replay
+from tests.support import tiny
+
+COHORT = 3
+
+# Few clients, few of them in a round, and a local step each: what a file says of model, data and method stays.
+SMALL = ("rounds=1", "engine.workers=0", "client.max_local_steps=1")
+
+
+def run(exp: raysim.Experiment, root: Path, monkeypatch: pytest.MonkeyPatch) -> raysim.Result:
+    """Write the experiment's files below `root`, and run one round of it there."""
+    assert exp.data is not None
+    tiny.write(root, exp.data.name)
+    monkeypatch.setenv("RAYSIM_DATA", str(root))
+    # Replayed cohorts name clients, which must be there.
+    replays = isinstance(exp.cohort.sampler, Replay)
+    # As many that a client is left for validation, if some are held out.
+    divided = getattr(exp.data, "clients", None) is not None and not replays
+    few = [f"data.clients={12 if exp.data.holdout else 4}"] if divided else []
+    few += ["data.size=32"] if exp.data.name == "gld" else []
+    few += [f"cohort.size={COHORT}"]
+    if getattr(exp.model, "vectors", None) is not None:
+        few += [f"model.vectors={json.dumps(str(tiny.glove(root / 'glove' / 'glove.6B.300d.txt')))}"]
+    return raysim.run(exp.changed([*SMALL, *few]), path=root / "run")
