@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -32,7 +32,7 @@ class BoundModule:
         precision: dtype of products, by torch.autocast where it is not that of `like`.
         plain: whether what is made is added to the weights, times alpha; otherwise it is written into `gradient`.
         objective: stands in for the task's losses.
-        recorded_batch: examples of a batch whose step is recorded; None: all steps are by autograd.
+        recorded_batches: sizes of full batches, whose steps are recorded; none: all steps are by autograd.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class BoundModule:
         precision: torch.dtype,
         plain: bool,
         objective: LocalObjective | None = None,
-        recorded_batch: int | None = None,
+        recorded_batches: Collection[int] = (),
     ) -> None:
         self.weights = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
         self._dtype, self._device = like.params.dtype, like.params.device
@@ -62,7 +62,7 @@ class BoundModule:
         self._parameters = [named[name] for name in trained]
         self._written = list(model.params.views(self.gradient).values())
         self._values = list(trained.values())
-        self._recorded_batch = recorded_batch
+        self._recorded_batches = recorded_batches
         self._records_all = len(like.params) <= MOST_SHAPES
         self._recordings: dict[int, Recorded | None] = {}
         """By the number of a batch's examples; None: it cannot be recorded."""
@@ -83,14 +83,14 @@ class BoundModule:
 
     def record(self, x: Sequence[Tensor], y: Sequence[Tensor]) -> bool:
         """Record the steps of batches whose length is new, and say whether those of all are recorded."""
-        full = self._recorded_batch
-        if full is None:
+        if not self._recorded_batches:
             return False
         all_recorded = True
         for batch, targets in {len(targets): (batch, targets) for batch, targets in zip(x, y, strict=True)}.values():
             length = len(targets)
             if length not in self._recordings:
-                wanted = length == full or (length < full and self._records_all)
+                is_short = length < max(self._recorded_batches)
+                wanted = length in self._recorded_batches or (is_short and self._records_all)
                 self._recordings[length] = self._recorded(batch, targets) if wanted else None
             all_recorded &= self._recordings[length] is not None
         return all_recorded
