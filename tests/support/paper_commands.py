@@ -21,8 +21,8 @@ class Command(NamedTuple):
     """A command in a block of the page.
 
     label: M1, M2, ...; None for what is in no paper. file: of the experiment, without its suffix. name: of the folder
-    it writes. points: what it runs. reads: the folders, in `runs`, from which a command that runs nothing makes
-    pictures.
+    it writes, "" for none. points: what it runs. reads: the folders, in `runs`, from which a command that runs nothing
+    makes pictures.
     """
 
     label: str | None
@@ -85,7 +85,7 @@ def _command(label: str | None, text: str) -> Command:
     if asked.centralized:
         exp = raysim.centralized(exp)
     points = tuple(point.experiment for point in sweep.points(exp, sweep.parse(asked.sweep))) if asked.sweep else (exp,)
-    name = f"{exp.name}-tuning" if asked.kind == "tune" else exp.name
+    name = {"run": exp.name, "tune": f"{exp.name}-tuning", "check": ""}[asked.kind]
     return Command(label, text, asked.kind, asked.file.removeprefix("configs/").removesuffix(".toml"), name, points)
 
 
