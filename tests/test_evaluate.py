@@ -13,10 +13,16 @@ from hypothesis import strategies as st
 from torch import nn
 
 import raysim
+from raysim.config.section import Section
 from raysim.evaluation import scores
+from raysim.experiment import metric_columns
 from tests.support.small_data import make_clients
 
 Make = Callable[..., raysim.Experiment]
+
+
+class Named(Section):
+    name: str
 
 
 class Sizes:
@@ -71,6 +77,22 @@ def test_rows_and_pool_are_the_definition(experiment: Make) -> None:
     assert m["eval/test/loss"] == pytest.approx(np.concatenate(list(losses.values())).mean(), rel=1e-12)
     by_client = sorted(a.mean() for a in accuracies.values())
     assert [m["eval/test/p0"], m["eval/test/p50"], m["eval/test/p100"]] == pytest.approx(by_client)
+    mean = sum(by_client) / 3
+    assert m["eval/test/mean_client_accuracy"] == pytest.approx(mean)
+    assert m["eval/test/client_accuracy_variance"] == pytest.approx(sum((a - mean) ** 2 for a in by_client) / 3)
+    assert m["eval/test/client_accuracy_range"] == pytest.approx(by_client[2] - by_client[0])
+
+
+def test_a_client_without_an_accuracy_is_in_no_spread_and_no_metric_takes_its_names() -> None:
+    spread = scores.over_clients(np.array([np.nan, 0.25, 0.75]), [0])
+    assert spread == {
+        "mean_client_accuracy": 0.5,
+        "client_accuracy_variance": 0.0625,
+        "client_accuracy_range": 0.5,
+        "p0": 0.25,
+    }
+    for name in spread:
+        assert any("other columns are" in refused for refused in metric_columns.refusals([Named(name=name)])), name
 
 
 def test_a_sample_of_clients_is_seeded_and_without_repeats() -> None:

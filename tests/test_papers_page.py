@@ -72,8 +72,14 @@ def test_every_row_has_a_state_and_commands_that_are_there(paper: str) -> None:
 
 
 def test_no_two_commands_write_into_one_folder() -> None:
-    counts = Counter(command.name for command in commands())
+    counts = Counter(command.name for command in commands() if command.name)
     assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_pictures_are_of_folders_that_other_commands_write() -> None:
+    written = {command.name for command in commands() if not command.reads}
+    assert {name for command in commands() for name in command.reads} <= written
+    assert any(command.reads for command in commands())
 
 
 # Rates

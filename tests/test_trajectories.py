@@ -110,14 +110,15 @@ class Server:
 
         figures["gsi"] = index(list(self.x))
         figures |= {f"gsi/{k}": index([k]) for k in self.x}
-        f = self.factors(index)
+        f = self.factors(index, figures)
         if self.glad:
             figures |= {f"glad_factor/{k}": f[k] for k in self.x}
         self.step(g, f)
+        figures["params_norm"] = np.sqrt(square(self.x))
         self.t += 1
         return figures
 
-    def factors(self, index: Callable[[list[str]], float]) -> dict[str, float]:
+    def factors(self, index: Callable[[list[str]], float], figures: dict[str, float | None]) -> dict[str, float]:
         if not self.glad:
             return dict.fromkeys(self.x, 1.0)
         unit = {"group": {k: k for k in LAYER}, "layer": LAYER, "universal": dict.fromkeys(LAYER, "")}[
@@ -128,6 +129,7 @@ class Server:
             now = index([k for k in unit if unit[k] == u])
             before = self.baseline.setdefault(u, now)
             ratio, gamma = now / before, self.glad["gamma"]
+            figures |= {f"gsi_baseline/{u}".rstrip("/"): before, f"gsi_unbounded/{u}".rstrip("/"): ratio}
             f[u] = ratio if gamma == "inf" else min(max(ratio, 1 - gamma * self.t), 1 + gamma * self.t)
             self.baseline[u] = self.glad["beta"] * before + (1 - self.glad["beta"]) * now if self.t else now
         return {k: f[unit[k]] for k in self.x}

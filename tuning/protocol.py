@@ -1,7 +1,7 @@
 """Defines the protocol of a study: the experiments of its trials, and the final experiment on the test split.
 
-A study divides the training clients into training and validation clients, and evaluates only the latter. At the end
-the best configuration is trained on all of them, and evaluated on the test split.
+A study divides the training clients into training and validation clients, and looks at evaluations of the latter only.
+At the end the best configuration is trained on all of them, and evaluated on the test split.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ def divided(experiment: Experiment, tuning: TuningSection, dataset: FederatedDat
 
 
 def measured(experiment: Experiment, tuning: TuningSection, dataset: FederatedDataset | None) -> Experiment:
-    """Return the experiment that every trial of the study changes: evaluated on validation clients only.
+    """Return the experiment that every trial of the study changes: evaluated on validation clients.
+
+    With `record_test` it is evaluated on test, too: for other choices than the study's.
 
     Raises:
         ExperimentError: the objective is not defined on the data, or holding out leaves no client on one side.
     """
-    changes: dict[str, Any] = {"evaluation.split": "validation", "evaluation.fine_tuning": None, "trials": 1}
+    splits = ["validation", "test"] if tuning.record_test else "validation"
+    changes: dict[str, Any] = {"evaluation.split": splits, "evaluation.fine_tuning": None, "trials": 1}
     wanted = tuning.objective.percentile
     if wanted is not None and wanted not in experiment.evaluation.percentiles:
         changes["evaluation.percentiles"] = [*experiment.evaluation.percentiles, wanted]
@@ -51,6 +54,8 @@ def measured(experiment: Experiment, tuning: TuningSection, dataset: FederatedDa
             f"tuning.objective: {tuning.objective.name} needs classes, but the targets of these data are real numbers: "
             f"take loss or train_loss."
         )
+    if tuning.record_test and whole.test is None:
+        raise ExperimentError("tuning.record_test records evaluations on the test split, but these data have none.")
     changed = experiment.model_copy(update={"tuning": None}).changed(changes)
     if dataset is None:
         # Checked here because the clients are known: before the first trial, not in it.

@@ -66,6 +66,14 @@ class TuningSection(Section):
         description="Number of best configurations trained on all training clients and scored on the test split.",
     )
 
+    record_test: bool = Field(
+        False,
+        description=(
+            "Evaluate every trial on the test split, too. The study does not look at it; `raysim best` can choose by "
+            "it."
+        ),
+    )
+
     def parsed_space(self) -> Space:
         """Return the parsed space."""
         return space.parse(self.space)

@@ -1,4 +1,4 @@
-"""Defines the commands that read recorded runs: `raysim report`, `raysim compare` and `raysim replay`."""
+"""Defines the commands that read recorded runs: `raysim report`, `compare`, `best` and `replay`."""
 
 from __future__ import annotations
 
@@ -57,6 +57,35 @@ def compare(
         say(f"note: {note}")
     tables = [comparison.compare(groups, metric, test) for metric in metrics or comparison.default_metrics(groups)]
     typer.echo("\n\n".join(comparison_table.written(table, form) for table in tables))
+
+
+def best(
+    folders: Folders,
+    by: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME",
+            help="A recorded score: accuracy and loss are of training; eval/validation/accuracy, eval/test/loss, ...",
+        ),
+    ],
+    after: Annotated[
+        list[int] | None, typer.Option(min=1, metavar="N", help="Rounds after which to choose. [default: all]")
+    ] = None,
+    shown: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What is drawn. [default: eval/test/accuracy, else the score]")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where pictures and their CSV go.")] = Path("best"),
+) -> None:
+    """Choose the best and the second best method of each folder by a score, and draw them.
+
+    A folder holds a study or a sweep. Options --by and --after can be repeated: there is a picture for each pair.
+    """
+    from raysim.report import best_build
+
+    made = best_build.build(folders, by, after or [None], shown, out)
+    for note in made.notes:
+        say(f"note: {note}")
+    typer.echo("\n".join(made.lines))
 
 
 def replay(

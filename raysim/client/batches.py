@@ -2,8 +2,8 @@
 
 Each epoch is a fresh permutation, addressed by (seed, round, client, epoch), cut into slices of B, the short last slice
 kept: E epochs are E * ceil(n / B) local steps. With `local_steps = K` epochs repeat and are cut after exactly K steps.
-`ClientSection.local_steps_at` returns their number. `fill_last_batch` and `drop_last` are other ends of an epoch
-(`ClientSection.epoch_at`).
+`RoundWork.steps` returns their number. `fill_last_batch` and `drop_last` are other ends of an epoch
+(`RoundWork.epoch`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def draw(
     section: ClientSection, sizes: Sequence[int], seed: int, round_index: int, clients: Sequence[int]
 ) -> list[Batches]:
     """Return the batches of a chunk's clients (positions, with their n >= 1 examples); they are independent."""
-    taus = section.local_steps_at(np.array(sizes), seed, round_index, np.array(clients)).tolist()
-    lengths, steps, met = (part.tolist() for part in section.epoch_at(np.array(sizes)))
+    work = section.work_at(round_index)
+    taus = work.steps(np.array(sizes), seed, round_index, np.array(clients)).tolist()
+    lengths, steps, met = (part.tolist() for part in work.epoch(np.array(sizes)))
     # Number of epochs, the last one perhaps cut.
     epochs = [math.ceil(tau / an_epoch) for tau, an_epoch in zip(taus, steps, strict=True)]
     orders: list[list[Int64s]] = [[] for _ in sizes]

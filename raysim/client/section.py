@@ -5,10 +5,10 @@ Also fine-tuning: k local steps of a client on its training examples, from the e
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from raysim.client.augmentations.augment import Augmentation
@@ -17,10 +17,9 @@ from raysim.client.objective import ObjectiveSection
 from raysim.client.optimizers.choice import OptimizerSection
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.transform import TransformSections
-from raysim.client.work import Amount, Change, drawn
+from raysim.client.work import Amount, BatchSize, Change, RoundWork
 from raysim.config.section import Section, with_default_name
 from raysim.config.values import Factor, Name, Positive, Steps
-from raysim.seeds import Int64s
 
 
 class ClientSection(Section):
@@ -41,16 +40,14 @@ class ClientSection(Section):
     lr_decay: float = Field(
         1.0, gt=0, le=1, description="Factor by which the client learning rate is multiplied after every round."
     )
-    batch_size: Steps | Literal["full"] = Field(
-        20, description='Examples of a local step; "full": all of the client\'s.'
-    )
+    batch_size: BatchSize = Field(20, description='Examples of a local step; "full": all of the client\'s.')
     epochs: Amount | None = Field(
         None, description="Passes over the client's examples. Absent, without `local_steps`: 1."
     )
     local_steps: Amount | None = Field(None, description="Number of local steps, in place of epochs.")
     max_local_steps: Steps | None = Field(None, description="Local steps of a client at most. Absent: no bound.")
     schedule: tuple[Change, ...] = Field(
-        (), max_length=1_000, description="Other epochs or local steps from given rounds on."
+        (), max_length=1_000, description="Other epochs, local steps or batch sizes from given rounds on."
     )
     shuffle: bool = Field(True, description="Examples come in a new order in every epoch; otherwise as stored.")
     fill_last_batch: bool = Field(
@@ -104,37 +101,23 @@ class ClientSection(Section):
         """lr * decay^t, t = number of finished rounds."""
         return float(self.optimizer.lr * self.lr_decay**round_index)
 
-    def local_steps_at(self, sizes: Int64s, seed: int, round_index: int, positions: Int64s) -> Int64s:
-        """Return tau of the clients at these positions, by their numbers of examples and the finished rounds."""
-        epochs, steps = self.epochs, self.local_steps
-        for change in self.schedule:
-            if change.round <= round_index:
-                epochs, steps = change.epochs, change.local_steps
-        if steps is not None:
-            tau = drawn(steps, seed, round_index, positions)
-        else:
-            tau = drawn(1 if epochs is None else epochs, seed, round_index, positions) * self.epoch_at(sizes)[1]
-        return tau if self.max_local_steps is None else np.minimum(tau, self.max_local_steps)
+    def work_at(self, round_index: int) -> RoundWork:
+        """Return the work after so many finished rounds, which the schedule changes."""
+        work = RoundWork(
+            epochs=1 if self.epochs is None else self.epochs,
+            local_steps=self.local_steps,
+            batch_size=self.batch_size,
+            most_steps=self.max_local_steps,
+            fill_last_batch=self.fill_last_batch,
+            drop_last=self.drop_last,
+        )
+        return reduce(RoundWork.changed, (change for change in self.schedule if change.round <= round_index), work)
 
-    def epoch_at(self, sizes: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-        """Return how clients with so many examples divide an epoch: the batch, the local steps, the examples met.
-
-        The last batch is short, unless `fill_last_batch` tops it up or `drop_last` leaves it out.
-
-        >>> section = ClientSection(batch_size=4, drop_last=True)
-        >>> [part.tolist() for part in section.epoch_at(np.array([3, 8, 9]))]
-        [[4, 4, 4], [1, 2, 2], [3, 8, 8]]
-        """
-        batch: Int64s = sizes if self.batch_size == "full" else np.full_like(sizes, self.batch_size)
-        steps: Int64s = np.maximum(1, sizes // batch) if self.drop_last else -(-sizes // batch)
-        return batch, steps, steps * batch if self.fill_last_batch else np.minimum(sizes, steps * batch)
-
-    def examples_at(self, sizes: Int64s, steps: Int64s) -> Int64s:
-        """Return how many examples clients of these sizes process in so many local steps, repeated ones repeatedly."""
-        batch, steps_an_epoch, an_epoch = self.epoch_at(sizes)
-        epochs, others = steps // steps_an_epoch, steps % steps_an_epoch
-        processed: Int64s = epochs * an_epoch + np.minimum(an_epoch, others * batch)
-        return processed
+    @property
+    def batch_sizes(self) -> frozenset[int]:
+        """The sizes of full batches over the rounds; none of "full", where each client has its own."""
+        sizes = (self.batch_size, *(change.batch_size for change in self.schedule))
+        return frozenset(size for size in sizes if isinstance(size, int))
 
     @property
     def is_plain_sgd(self) -> bool:
@@ -154,5 +137,10 @@ class FineTuning(Section):
 
 def fine_tuned(client: ClientSection, tuning: FineTuning) -> ClientSection:
     """The local training that fine-tunes."""
-    work = {"epochs": None, "local_steps": tuning.steps, "max_local_steps": None, "schedule": ()}
+    batches = tuple(
+        change.model_copy(update={"epochs": None, "local_steps": None})
+        for change in client.schedule
+        if change.batch_size is not None
+    )
+    work = {"epochs": None, "local_steps": tuning.steps, "max_local_steps": None, "schedule": batches}
     return client.model_copy(update={**work, "correction": None})

@@ -1,8 +1,8 @@
 """Evaluates a model: one stream of full batches over the clients of a split, and one row per client.
 
-The pooled figures are sums over the rows; percentiles are over clients, unweighted, linearly interpolated
-(docs/algorithms.md section 5). The unit of work is a fixed slice of the stream, so the bits do not depend on the
-workers.
+The pooled figures are sums over the rows; mean, variance, range and percentiles of accuracy are over clients,
+unweighted, percentiles linearly interpolated (docs/algorithms.md section 5). The unit of work is a fixed slice of the
+stream, so the bits do not depend on the workers.
 """
 
 from __future__ import annotations
@@ -195,12 +195,29 @@ def _segment_sums(batches: Sequence[Tensor], counts: npt.NDArray[np.int64]) -> n
 
 
 def summarise(scores: ClientScores, name: str, percentiles: Sequence[float]) -> dict[str, float]:
-    """Return the metrics of an evaluation (`name` is "eval/test", for instance): loss, accuracy, percentiles."""
+    """Return the metrics of an evaluation (`name` is "eval/test", for instance): loss, accuracy, and its spread."""
     examples = int(scores.examples.sum())
     metrics = {f"{name}/loss": float(scores.loss.sum()) / examples}
     if not np.isnan(scores.correct).any() and scores.counted.any():
         metrics[f"{name}/accuracy"] = float(scores.correct.sum()) / float(scores.counted.sum())
-        accuracies = scores.accuracies()
-        values = np.percentile(accuracies[~np.isnan(accuracies)], list(percentiles))
-        metrics |= {f"{name}/p{p:g}": float(v) for p, v in zip(percentiles, values, strict=True)}
+        spread = over_clients(scores.accuracies(), percentiles)
+        metrics |= {f"{name}/{column}": value for column, value in spread.items()}
     return metrics
+
+
+def over_clients(accuracies: npt.NDArray[np.float64], percentiles: Sequence[float]) -> dict[str, float]:
+    """Return how the clients' accuracies are spread; a client counts once, one without an accuracy (NaN) does not.
+
+    Source: Wang et al. (2021), section 4.2.6. The variance is the population's.
+
+    >>> over_clients(np.array([0.0, 0.5, 1.0, 1.0]), [50])
+    {'mean_client_accuracy': 0.625, 'client_accuracy_variance': 0.171875, 'client_accuracy_range': 1.0, 'p50': 0.75}
+    """
+    own = accuracies[~np.isnan(accuracies)]
+    values = np.percentile(own, list(percentiles)).tolist()
+    return {
+        "mean_client_accuracy": float(own.mean()),
+        "client_accuracy_variance": float(own.var()),
+        "client_accuracy_range": float(np.ptp(own)),
+        **{f"p{p:g}": value for p, value in zip(percentiles, values, strict=True)},
+    }

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from raysim.config.section import Section
 
-TAKEN = frozenset({"accuracy", "before", "client", "examples", "loss", "round", "split", "trial"})
+_OVER_CLIENTS = frozenset({"mean_client_accuracy", "client_accuracy_variance", "client_accuracy_range"})
+TAKEN = frozenset({"accuracy", "before", "client", "examples", "loss", "round", "split", "trial"}) | _OVER_CLIENTS
 """Names of other columns, beside percentiles and figures after fine-tuning."""
 
 _FORM = re.compile(r"[A-Za-z][A-Za-z0-9_@-]*")

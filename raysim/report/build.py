@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow.csv as csv
-
 from raysim.errors import RunFolderError
 from raysim.report.gallery.gallery import kinds
-from raysim.report.gallery.render import render
 from raysim.report.groups import Group, grouped
 from raysim.report.page import GENERATOR, Picture, page
+from raysim.report.picture_files import FORMATS, save
 from raysim.report.runs import read_all
 from raysim.storage import atomic, disk
 from raysim.storage.inside import inside
 from raysim.storage.remote.uri import uri_of
 
 PAGE, PICTURES = "index.html", "figures"
-FORMATS = ("png", "svg", "csv")
 
 
 class Built(NamedTuple):
@@ -52,14 +49,7 @@ def build(folders: Sequence[Path], out: Path, target: float | None = None) -> Bu
     sections: dict[str, list[Picture]] = {}
     for kind, figures in by_kind:
         for figure in figures:
-            drawn = render(figure)
-            png, svg, data = (inside(pictures, f"{figure.name}.{kind}", out, RunFolderError) for kind in FORMATS)
-            with disk.writing(png, len(drawn.png)):
-                png.write_bytes(drawn.png)
-            with disk.writing(svg, len(drawn.svg)):
-                svg.write_text(drawn.svg, encoding="utf-8")
-            with disk.writing(data):
-                csv.write_csv(figure.data, data)
+            drawn = save(figure, pictures, out)
             sections.setdefault(kind.section, []).append(Picture(figure, drawn.svg))
     absent = [f"{kind.title} ({kind.needs})" for kind, figures in by_kind if not figures]
     text = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES)

@@ -99,7 +99,7 @@ def percentiles(names: Iterable[str], split: str) -> dict[float, str]:
 
 def is_share(column: str) -> bool:
     """Return whether a column holds fractions of 1, which are written in percent."""
-    return column.endswith(("accuracy", "_fraction")) or _PERCENTILE.fullmatch(column) is not None
+    return column.endswith(("accuracy", "_fraction", "accuracy_range")) or _PERCENTILE.fullmatch(column) is not None
 
 
 def spoken(column: str) -> str:

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from raysim.algorithm.federated import Algorithm
+from raysim.algorithm.operations import operations
+from raysim.client.corrections import make as corrections
+from raysim.client.optimizers import choice as optimizers
 from raysim.config.section import Section
 from raysim.data.dataset import Split
 from raysim.engine.plan.plan import Plan, evaluated_splits
@@ -100,10 +104,28 @@ def _round(plan: Plan) -> Iterator[Line]:
         yield "kept updates", f"{kept} a round, in shards in the object store: {_why_kept(plan)} looks at every update"
     if (probe := server.diagnostics.probe) is not None:
         yield "probe", f"all {figures.counted(len(train), 'client')}, every {figures.counted(probe, 'round')}"
+    yield from _operations(plan, algorithm)
     costs = transfers(plan, algorithm.traffic, selected.asked, len(selected.positions))
     down, up = costs["bytes_down"], costs["bytes_up"]
     total = figures.size((down + up) * experiment.rounds)
     yield "transfer", f"{figures.size(down)} down and {figures.size(up)} up a round; {total} in all, were clients real"
+
+
+def _operations(plan: Plan, algorithm: Algorithm) -> Iterator[Line]:
+    """Yield a round's costs in the letters of Varno et al. (2022), tables 3 to 5; docs/algorithms.md explains them."""
+    client, params = plan.experiment.client, plan.initial.params
+    correction = corrections.make(client.correction)
+    optimizer = optimizers.make(client.optimizer)
+    found = operations(correction, optimizer, client.is_plain_sgd, plan.model.params, params)
+    yield "computes", f"a client {found.of_client}, the server {found.of_server} a round"
+    kept = [_models(count) for count in (algorithm.state_vectors, len(correction.server.init(params)))]
+    yield "stores", f"a client {kept[0]}, the server {kept[1]} beside the model"
+    down, up = (_models(1 + count) for count in algorithm.traffic)
+    yield "sends", f"{down} to a client, {up} back"
+
+
+def _models(count: int) -> str:
+    return "n" if count == 1 else f"{count} n" if count else "nothing"
 
 
 def _why_kept(plan: Plan) -> str:

@@ -33,8 +33,8 @@ class Diagnostics(Section):
         None,
         description=(
             "Rounds between probes, the first included: all training clients are trained from the round's model, "
-            "for the true similarity index of all (`probe/gsi`) and nothing else (Yang et al. 2023, App. O). It "
-            "costs N / M rounds. Absent: none."
+            "for the true similarity index of all (`probe/gsi`), their mean norm (`mean_norm_all_clients`) and "
+            "nothing else (Yang et al. 2023, App. C and O). It costs N / M rounds. Absent: none."
         ),
     )
 

@@ -41,20 +41,32 @@ class Glad(Section):
 
 
 class Factors(NamedTuple):
-    """`groups`: f per parameter group. `bounded`: share of the scope's units whose ratio met a bound."""
+    """`groups`: f per parameter group. Per unit of the scope: `baselines`, B before its update, and `ratios`, GSI / B
+    before its bounds; None where not defined. `bounded`: share of the units whose ratio met a bound."""
 
     groups: tuple[float, ...]
+    baselines: tuple[float | None, ...]
+    ratios: tuple[float | None, ...]
     bounded: float
     state: State
 
 
-def units(scope: Scope, names: Sequence[str]) -> list[int]:
-    """The unit of each group, numbered in order of appearance: "fc1.weight" and "fc1.bias" share the layer "fc1"."""
-    keys = {
+def unit_names(scope: Scope, names: Sequence[str]) -> list[str]:
+    """The unit of each group: "fc1.weight" and "fc1.bias" share the layer "fc1"; the whole model has no name.
+
+    >>> unit_names("layer", ["fc1.weight", "fc1.bias", "fc2.weight"])
+    ['fc1', 'fc1', 'fc2']
+    """
+    return {
         "group": list(names),
         "layer": [name.rpartition(".")[0] for name in names],
         "universal": [""] * len(names),
     }[scope]
+
+
+def units(scope: Scope, names: Sequence[str]) -> list[int]:
+    """The unit of each group, numbered in order of appearance."""
+    keys = unit_names(scope, names)
     number = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     return [number[key] for key in keys]
 
@@ -68,6 +80,13 @@ def bounded(ratio: float, gamma: float | str, t: int) -> float:
     if isinstance(gamma, str):
         return ratio
     return min(max(ratio, 1 - gamma * t), 1 + gamma * t)
+
+
+def unmeasured(unit_of: Sequence[int], state: State) -> Factors:
+    """The factors of a round with fewer than two clients, which measures no agreement."""
+    count = max(unit_of) + 1
+    baselines = tuple(state["baselines"].tolist()) if state else (None,) * count
+    return Factors((1.0,) * len(unit_of), baselines, (None,) * count, 0.0, state)
 
 
 def factors(
@@ -99,6 +118,8 @@ def factors(
     after = [section.beta * b + (1 - section.beta) * g for b, g in zip(before, now, strict=True)] if state else now
     return Factors(
         groups=tuple(chosen[unit] for unit in unit_of),
+        baselines=tuple(before),
+        ratios=tuple(ratios),
         bounded=sum(f != ratio for f, ratio in zip(chosen, ratios, strict=True)) / count,
         state={"baselines": torch.tensor(after, dtype=torch.float64)},
     )

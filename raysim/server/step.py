@@ -125,13 +125,11 @@ def make(
         if sums.clients == 0:
             # No update arrived, or every one was rejected: the model stays, and the round's row has clients = 0.
             metrics |= undefined(state, sums)
-            if settle is not None:
-                metrics["params_norm"] = None
             if sums.seen:
                 metrics |= _scores(sums)
             return replace(state, round=t + 1), metrics
         after, said = closed(state, sums, lr, aggregate, settle)
-        if not _is_finite(after.weights.params):
+        if not _is_finite(after.weights.params, said["params_norm"]):
             where = _not_finite(layout, after.weights.params)
             raise NotFiniteError(f"{where} not finite after the step of {who} with the learning rate {lr:g}")
         return after, metrics | said
@@ -166,7 +164,7 @@ def make(
         params, half = stepped.params, state.correction
         if settle is not None:
             params, half = settle(state, sums, params, descent.fg)
-            metrics["params_norm"] = math.sqrt(squared_norm(params))
+        metrics["params_norm"] = math.sqrt(squared_norm(params))
         opened, said = _entered(state.ledger, sums, label_population, metrics)
         metrics |= said
         after = ServerState(
@@ -208,9 +206,10 @@ def _scores(sums: Sums) -> Metrics:
     return scores
 
 
-def _is_finite(params: Tensor) -> bool:
-    # One pass without a mask of the model's size; a NaN is both ends.
-    return all(math.isfinite(float(end)) for end in torch.aminmax(params))
+def _is_finite(params: Tensor, norm: float | None) -> bool:
+    # A finite norm has only finite numbers; a norm that overflows may have, too. A NaN is both ends.
+    finite = norm is not None and math.isfinite(norm)
+    return finite or all(math.isfinite(float(end)) for end in torch.aminmax(params))
 
 
 def _not_finite(layout: Layout, params: Tensor) -> str:
@@ -232,11 +231,14 @@ def _glad(
     if section is None:
         return None, state.glad, {}
     if clients < 2:
-        made = glad.Factors((1.0,) * len(layout.names), 0.0, state.glad)
+        made = glad.unmeasured(unit_of, state.glad)
     else:
         made = glad.factors(section, unit_of, *agreed, state.glad, state.round)
     metrics: Metrics = {f"glad_factor/{name}": f for name, f in zip(layout.names, made.groups, strict=True)}
     metrics["glad_bounded_fraction"] = made.bounded
+    ends = [f"/{unit}" if unit else "" for unit in dict.fromkeys(glad.unit_names(section.scope, layout.names))]
+    metrics |= {f"gsi_baseline{end}": baseline for end, baseline in zip(ends, made.baselines, strict=True)}
+    metrics |= {f"gsi_unbounded{end}": ratio for end, ratio in zip(ends, made.ratios, strict=True)}
     return None if set(made.groups) == {1.0} else made.groups, made.state, metrics
 
 

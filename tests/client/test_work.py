@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import raysim
-from raysim.client.section import ClientSection
+from raysim.client.batches import draw
+from raysim.client.section import ClientSection, FineTuning, fine_tuned
 from raysim.client.work import stays
 from tests.support.small_data import make_clients
 
@@ -22,7 +23,7 @@ ZERO = {"weight": np.zeros((1, 1))}
 
 def taus(round_index: int = 0, seed: int = 0, size: int = 10, **keys: Any) -> Any:
     section = ClientSection.model_validate({"batch_size": 4, **keys})
-    return section.local_steps_at(np.full(len(EVERYONE), size), seed, round_index, EVERYONE)
+    return section.work_at(round_index).steps(np.full(len(EVERYONE), size), seed, round_index, EVERYONE)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,58 @@ def test_work_drawn_for_the_run_stays() -> None:
 def test_a_schedule_changes_the_work_at_its_rounds() -> None:
     schedule = [{"round": 2, "epochs": 2}, {"round": 4, "local_steps": 1}]
     assert [int(taus(t, epochs=5, schedule=schedule)[0]) for t in range(6)] == [15, 15, 6, 6, 1, 1]
+
+
+def test_a_change_leaves_the_rest_as_it_was() -> None:
+    schedule: list[dict[str, Any]] = [{"round": 1, "batch_size": 5}, {"round": 2, "local_steps": 7}]
+    schedule += [{"round": 3, "epochs": 3}, {"round": 4, "batch_size": "full"}, {"round": 5, "batch_size": 9}]
+    # Ten examples: 2 x 3 batches, 2 x 2, seven, 3 x 2, 3 x 1, 3 x 2.
+    assert [int(taus(t, epochs=2, schedule=schedule)[0]) for t in range(6)] == [6, 4, 7, 6, 3, 6]
+    assert ClientSection.model_validate({"batch_size": 4, "schedule": schedule}).batch_sizes == {4, 5, 9}
+
+
+@pytest.mark.parametrize("batch_size", [3, "full"])
+def test_batches_of_a_schedule_are_those_of_their_size(batch_size: int | str) -> None:
+    keys = {"epochs": 2, "fill_last_batch": True}
+    later = ClientSection.model_validate(
+        {**keys, "batch_size": 4, "schedule": [{"round": 1, "batch_size": batch_size}]}
+    )
+    sizes, clients = [5, 8, 1], [0, 1, 2]
+    for round_index, own in ((0, 4), (1, batch_size), (2, batch_size)):
+        plain = ClientSection.model_validate({**keys, "batch_size": own})
+        for got, wanted in zip(
+            *(draw(section, sizes, 0, round_index, clients) for section in (later, plain)), strict=True
+        ):
+            assert (got.bounds, got.order.tolist()) == (wanted.bounds, wanted.order.tolist())
+
+
+def test_a_schedule_of_batches_holds_for_fine_tuning_too() -> None:
+    schedule = [{"round": 1, "epochs": 3}, {"round": 2, "batch_size": 9, "epochs": 4}]
+    tuned = fine_tuned(ClientSection.model_validate({"schedule": schedule}), FineTuning(steps=5))
+    assert [(tuned.work_at(t).batch_size, tuned.work_at(t).local_steps) for t in range(3)] == [(20, 5), (20, 5), (9, 5)]
+
+
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "fused", "stacked", "vmap"])
+def test_a_run_whose_batches_grow_is_that_run(trainer: str, experiment: Make) -> None:
+    """By hand: full-batch gradient descent from the second round on, on a client with two examples."""
+    x, y = np.array([[1.0], [3.0]]), np.array([2.0, 0.0])
+    data = raysim.FederatedDataset.from_clients(train={"a": (x, y)})
+    client = {
+        "optimizer": {"lr": 0.1},
+        "batch_size": 1,
+        "shuffle": False,
+        "schedule": [{"round": 1, "batch_size": 2}],
+    }
+    engine = {"workers": 0, "dtype": "float64", "trainer": trainer}
+    exp = experiment(rounds=2, model=None, client=client, cohort={"size": 1}, engine=engine)
+    done = raysim.rounds(exp, dataset=data, model=lambda: nn.Linear(1, 1, bias=False), params=ZERO)
+    # The loss of an example is (w x - y)^2.
+    w = 0.0
+    for a, b in ((1.0, 2.0), (3.0, 0.0)):
+        w -= 0.1 * 2 * a * (w * a - b)
+    first = w
+    w -= 0.1 * ((w - 2) * 1 + (3 * w - 0) * 3)
+    assert [float(r.params["weight"]) for r in done] == pytest.approx([first, w])
 
 
 def test_a_run_follows_its_schedule(experiment: Make) -> None:
@@ -112,7 +165,8 @@ def test_who_leaves_is_in_no_sum_and_remembers_nothing(experiment: Make) -> None
     [
         ({"epochs": {"low": 5, "high": 2}}, r"low <= high must hold, but got \(low=5, high=2\)"),
         ({"local_steps": 2, "epochs": 1}, "either epochs or local_steps"),
-        ({"schedule": [{"round": 3}]}, "either epochs or local_steps must say"),
+        ({"schedule": [{"round": 3}]}, "epochs, local_steps or batch_size must say what changes from round 3 on"),
+        ({"schedule": [{"round": 3, "epochs": 1, "local_steps": 2}]}, "either epochs or local_steps measures"),
         ({"schedule": [{"round": 3, "epochs": 1}, {"round": 3, "epochs": 2}]}, "the rounds of schedule must rise"),
         ({"mid_round_dropout": 1.0}, "client.mid_round_dropout must be"),
         ({"max_local_steps": 0}, "client.max_local_steps must be"),

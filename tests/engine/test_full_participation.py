@@ -22,7 +22,10 @@ def test_with_all_clients_in_the_cohort_it_is_the_rounds_own(
         probed = {name.removeprefix("probe/"): v for name, v in finished.metrics.items() if name.startswith("probe/")}
         if finished.index % 2:
             assert probed == {}
+            assert "mean_norm_all_clients" not in finished.metrics
         else:
+            of_cohort = finished.metrics["mean_update_norm"]
+            assert finished.metrics["mean_norm_all_clients"] == pytest.approx(of_cohort, rel=1e-5)
             assert probed["clients"] == 20
             assert "gsi/fc1.weight" in probed
             # Chunks differ from the cohort's, because the members come in another order: equal up to rounding.
@@ -35,14 +38,16 @@ def test_it_is_the_index_of_every_client_by_definition(experiment: Make, dataset
     plain = experiment(server={}, rounds=1)
     start = {name: value.numpy() for name, value in _initial(plain, dataset).items()}
     sizes = dataset.train.sizes()
-    total, spread = 0.0, 0.0
+    total, spread, norms = 0.0, 0.0, []
     for position, n in enumerate(sizes.tolist()):
         alone = plain.changed([f'cohort={{ sampler = {{ name = "replay", cohorts = [["c{position}"]] }} }}'])
         after = next(iter(raysim.rounds(alone, dataset=dataset, params=start))).params
         delta = np.concatenate([(after[k].numpy() - start[k]).ravel() for k in start]).astype(np.float64)
         total, spread = total + n * delta, spread + n * float(delta @ delta)
+        norms.append(float(np.linalg.norm(delta)))
     mean = total / sizes.sum()
     assert first.metrics["probe/gsi"] == pytest.approx((spread / sizes.sum() / (mean @ mean)) ** 0.5, rel=1e-5)
+    assert first.metrics["mean_norm_all_clients"] == pytest.approx(np.mean(norms), rel=1e-5)
 
 
 def _initial(experiment: raysim.Experiment, dataset: raysim.FederatedDataset) -> dict[str, torch.Tensor]:

@@ -117,6 +117,8 @@ def test_a_single_client_has_factor_1_and_leaves_the_baseline(
     factor = next(name for name in rows[0] if name.startswith("glad_factor/"))
     assert [row[factor] for row in rows] == [1, 1, 1, 1]
     assert [row["gsi"] for row in rows[1:3]] == [1, 1]
+    assert [row["gsi_baseline"] for row in rows] == [pytest.approx(rows[0]["gsi"])] * 4
+    assert [row["gsi_unbounded"] for row in rows] == [1, None, None, 1]
     assert sum("FedGLAD compares clients" in record.message for record in caplog.records) == 1
 
 

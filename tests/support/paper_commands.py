@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +20,9 @@ PAGE = ROOT / "docs" / "papers.md"
 class Command(NamedTuple):
     """A command in a block of the page.
 
-    label: M1, M2, ...; None for what is in no paper. name: of the folder it writes. points: what it runs.
+    label: M1, M2, ...; None for what is in no paper. file: of the experiment, without its suffix. name: of the folder
+    it writes, "" for none. points: what it runs. reads: the folders, in `runs`, from which a command that runs nothing
+    makes pictures.
     """
 
     label: str | None
@@ -29,6 +31,7 @@ class Command(NamedTuple):
     file: str
     name: str
     points: tuple[raysim.Experiment, ...]
+    reads: tuple[str, ...] = ()
 
 
 def spread(text: str) -> list[str]:
@@ -68,6 +71,9 @@ def commands() -> tuple[Command, ...]:
 
 
 def _command(label: str | None, text: str) -> Command:
+    kind, *words = shlex.split(text)[1:]
+    if kind == "best":
+        return _picture(label, text, kind, words)
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("kind")
     parser.add_argument("file")
@@ -79,5 +85,21 @@ def _command(label: str | None, text: str) -> Command:
     if asked.centralized:
         exp = raysim.centralized(exp)
     points = tuple(point.experiment for point in sweep.points(exp, sweep.parse(asked.sweep))) if asked.sweep else (exp,)
-    name = f"{exp.name}-tuning" if asked.kind == "tune" else exp.name
+    name = {"run": exp.name, "tune": f"{exp.name}-tuning", "check": ""}[asked.kind]
     return Command(label, text, asked.kind, asked.file.removeprefix("configs/").removesuffix(".toml"), name, points)
+
+
+def _picture(label: str | None, text: str, kind: str, words: Sequence[str]) -> Command:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("folders", nargs="+", type=_folder)
+    for option in ("--by", "--after", "--shown"):
+        parser.add_argument(option, action="append", default=[])
+    parser.add_argument("--out", required=True, type=_folder)
+    asked = parser.parse_args(words)
+    return Command(label, text, kind, "", asked.out, (), tuple(asked.folders))
+
+
+def _folder(path: str) -> str:
+    folder, _, name = path.partition("/")
+    assert folder == "runs", path
+    return name

@@ -51,6 +51,14 @@ def test_a_rounds_time_is_that_of_its_slowest_client(experiment: Make, dataset: 
         assert r.metrics["simulated_time_s"] == 6 * most
 
 
+def test_larger_batches_later_on_take_longer(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    later = {**CLIENT, "batch_size": 3, "local_steps": 1, "schedule": [{"round": 2, "batch_size": "full"}]}
+    exp = experiment(systems={"time": {"name": "straggler", "alpha": 2.0, "lambda": 0.0}}, client=later)
+    for r in raysim.rounds(exp, dataset=dataset):
+        most = max(int(dataset.train.sizes()[dataset.train.position_of(c)]) for c in r.cohort)
+        assert r.metrics["simulated_time_s"] == 2 * (3 if r.index < 2 else most)
+
+
 def test_a_round_takes_what_the_equation_says(experiment: Make, dataset: raysim.FederatedDataset) -> None:
     exp = experiment(systems={"time": ROUND_TIME}, engine={"workers": 0, "dtype": "float64"})
     for r in raysim.rounds(exp, dataset=dataset):
@@ -255,15 +263,18 @@ def test_what_is_wrong_is_named(sections: dict[str, Any], message: str, experime
         {"local_steps": 7, "drop_last": True},
         {"epochs": 3, "drop_last": True},
         {"epochs": {"low": 1, "high": 4}, "fill_last_batch": True},
+        {"epochs": 2, "schedule": [{"round": 2, "batch_size": 3}]},
+        {"epochs": 2, "schedule": [{"round": 1, "batch_size": "full"}]},
     ],
     ids=str,
 )
 def test_examples_at_counts_what_batches_hold(keys: dict[str, Any]) -> None:
     section = ClientSection.model_validate({"batch_size": 4, **keys})
+    work = section.work_at(2)
     sizes, positions = np.arange(1, 14), np.arange(13)
-    steps = section.local_steps_at(sizes, 0, 2, positions)
+    steps = work.steps(sizes, 0, 2, positions)
     held = [len(b.order) for b in batches.draw(section, sizes.tolist(), 0, 2, positions.tolist())]
-    assert section.examples_at(sizes, steps).tolist() == held
+    assert work.examples(sizes, steps).tolist() == held
 
 
 def test_the_section_comes_back_from_its_record() -> None:

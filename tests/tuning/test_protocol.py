@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 import raysim
+from tests.support.small_data import make_clients
 from tuning import protocol, section_of
 
 Make = Callable[..., raysim.Experiment]
@@ -27,6 +28,14 @@ def test_a_fifth_of_the_training_clients_validate(experiment: Make) -> None:
     made = raysim.dataset_of(measured)
     assert made.validation is not None
     assert (len(made.train), len(made.validation)) == (16, 4)
+
+
+def test_the_test_split_is_recorded_if_that_is_asked_for(experiment: Make) -> None:
+    asked = experiment(data=DIGITS, tuning={**KEYS, "record_test": True})
+    assert of(asked).evaluation.split == ("validation", "test")
+    without = raysim.FederatedDataset.from_clients(train=make_clients([9] * 10))
+    with pytest.raises(raysim.ExperimentError, match=r"tuning\.record_test .* the test split, .* have none"):
+        protocol.measured(asked, section_of(asked), without)
 
 
 @pytest.mark.parametrize("held", [{"holdout": 0.5}, {"holdout_examples": 0.25}])

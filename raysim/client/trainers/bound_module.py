@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -33,7 +33,7 @@ class BoundModule:
         precision: dtype of products, by torch.autocast where it is not that of `like`.
         plain: whether what is made is added to the weights, times alpha; otherwise it is written into `gradient`.
         objective: stands in for the task's losses.
-        recorded_batch: examples of a batch whose step is recorded; None: all steps are by autograd.
+        recorded_batches: sizes of full batches, whose steps are recorded; none: all steps are by autograd.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class BoundModule:
         precision: torch.dtype,
         plain: bool,
         objective: LocalObjective | None = None,
-        recorded_batch: int | None = None,
+        recorded_batches: Collection[int] = (),
     ) -> None:
         self.weights = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
         self._dtype, self._device = like.params.dtype, like.params.device
@@ -63,7 +63,7 @@ class BoundModule:
         self._parameters = [named[name] for name in trained]
         self._written = list(model.params.views(self.gradient).values())
         self._values = list(trained.values())
-        self._recorded_batch = recorded_batch
+        self._recorded_batches = recorded_batches
         self._records_all = len(like.params) <= MOST_SHAPES
         self._recordings: dict[int, Replay | None] = {}
         """By the number of a batch's examples; None: it cannot be recorded."""
@@ -84,11 +84,11 @@ class BoundModule:
 
     def record(self, x: Sequence[Tensor], y: Sequence[Tensor], lengths: Sequence[int]) -> bool:
         """Record the steps of batches of so many examples, where those are new; return whether all are recorded."""
-        full = self._recorded_batch
-        if full is None:
+        full = self._recorded_batches
+        if not full:
             return False
         for length in set(lengths) - self._recordings.keys():
-            wanted = length == full or (length < full and self._records_all)
+            wanted = length in full or (length < max(full) and self._records_all)
             first = lengths.index(length)
             self._recordings[length] = self._recorded(x[first], y[first]) if wanted else None
         return all(self._recordings[length] is not None for length in set(lengths))

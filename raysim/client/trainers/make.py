@@ -58,7 +58,7 @@ def make(
     rule = rule_for(section, sums_gradients, product_makes_step=choice.trainer != "vmap", layout=model.params)
     products = _products(precision, like)
     if choice.trainer in ("one_by_one", "recorded"):
-        full = section.batch_size if choice.trainer == "recorded" and section.batch_size != "full" else None
+        full = section.batch_sizes if choice.trainer == "recorded" else frozenset()
         return OneByOne(model, like, task, rule, products, objective, full)
     if choice.trainer == "vmap":
         return Vmap(model, like, task, rule, products)

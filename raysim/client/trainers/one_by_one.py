@@ -7,7 +7,7 @@ operators are called again without autograd, and products make plain SGD's step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -33,7 +33,7 @@ class OneByOne:
         rule: what is done to a gradient, and the optimizer.
         precision: dtype of products, by torch.autocast where it is not that of `like`.
         objective: stands in for the task's losses.
-        recorded_batch: examples of a full batch, where local steps are recorded; None: they are not.
+        recorded_batches: sizes of full batches, where local steps are recorded; none: they are not.
     """
 
     trains_together = False
@@ -46,14 +46,14 @@ class OneByOne:
         rule: StepRule,
         precision: torch.dtype,
         objective: LocalObjective | None = None,
-        recorded_batch: int | None = None,
+        recorded_batches: Collection[int] = (),
     ) -> None:
         self._task = task
         self._rule = rule
         self._model, self._objective = model, objective
 
         def bound(plain: bool) -> BoundModule:
-            return BoundModule(model, like, task, precision, plain, objective, recorded_batch)
+            return BoundModule(model, like, task, precision, plain, objective, recorded_batches)
 
         self._own = bound(rule.plain)
         self._anchor = bound(plain=False) if rule.anchored else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -126,14 +125,13 @@ class Plan:
     def local_steps(self, cohort: npt.NDArray[np.int64], round_index: int) -> npt.NDArray[np.int64]:
         """Return the number of local steps tau of each of these clients in a round."""
         e = self.experiment
-        return e.client.local_steps_at(self.dataset.train.sizes(cohort), e.seed, round_index, cohort)
+        return e.client.work_at(round_index).steps(self.dataset.train.sizes(cohort), e.seed, round_index, cohort)
 
     def chunks(self, cohort: npt.NDArray[np.int64], round_index: int) -> tuple[tuple[chunks.Chunk, ...], list[int]]:
         """Return the cohort's chunks, and the cost of each one, in examples to train on."""
-        client = self.experiment.client
         sizes = self.dataset.train.sizes(cohort)
         steps = self.local_steps(cohort, round_index)
-        work = steps * np.minimum(sizes, _batch(client.batch_size)).astype(np.int64)
+        work = steps * np.minimum(sizes, self.experiment.client.work_at(round_index).epoch(sizes)[0])
         choice, num = self.choice, len(cohort)
         if not choice.together:
             num_chunks = choice.num_chunks(num)
@@ -150,10 +148,6 @@ class Plan:
             choice.overhead * most + sum(work_of[member] for member in chunk)
             for most, chunk in zip(longest, planned, strict=True)
         ]
-
-
-def _batch(batch_size: int | str) -> float:
-    return math.inf if isinstance(batch_size, str) else batch_size
 
 
 def evaluated_splits(plan: Plan) -> tuple[str, ...]:

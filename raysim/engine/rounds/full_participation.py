@@ -1,7 +1,7 @@
-"""Computes the full-participation probe: the similarity index of all training clients' updates from a round's model.
+"""Computes the full-participation probe: index and norm of all training clients' updates from a round's model.
 
-Source: Yang et al. (2023), App. O. Clients make the same draws as in the cohort, so members of the cohort send the same
-updates. Only figures are kept: no model, state or level depends on the probe.
+Source: Yang et al. (2023), App. C (figure 8) and O. Clients make the same draws as in the cohort, so members of the
+cohort send the same updates. Only figures are kept: no model, state or level depends on the probe.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ def submit(plan: Plan, algorithm: Algorithm, executor: Executor, state: ServerSt
 
 
 def read(plan: Plan, sums: Sums) -> Metrics:
-    """Return `probe/clients`, `probe/gsi` and `probe/gsi/<group>`; no index if every update was rejected."""
+    """Return `probe/clients`, `mean_norm_all_clients`, `probe/gsi` and `probe/gsi/<group>`; the first alone if every
+    update was rejected."""
     metrics: Metrics = {"probe/clients": sums.clients}
     if sums.clients:
+        metrics["mean_norm_all_clients"] = sums.norm / sums.clients
         metrics |= similarity(plan.model.params, agreement(plan.model.params, sums), prefix="probe/")
     return metrics

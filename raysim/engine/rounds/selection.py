@@ -62,7 +62,8 @@ def select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: int
 def _load(plan: Plan, algorithm: Algorithm, asked: Positions, round_index: int) -> Load:
     """Return the load of these clients: a phase of full gradients is one more pass over a client's examples."""
     sizes = plan.dataset.train.sizes(asked)
-    examples = plan.experiment.client.examples_at(sizes, plan.local_steps(asked, round_index))
+    work = plan.experiment.client.work_at(round_index)
+    examples = work.examples(sizes, plan.local_steps(asked, round_index))
     examples = examples + (len(algorithm.phases) - 1) * sizes
     one = transfers(plan, algorithm.traffic, 1)
     return Load(examples, one["bytes_down"], one["bytes_up"])

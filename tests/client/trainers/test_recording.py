@@ -403,13 +403,13 @@ def test_a_module_that_fails_while_it_is_recorded_trains_by_autograd(monkeypatch
 
 def test_a_recording_writes_neither_to_its_batch_nor_to_frozen_weights() -> None:
     model, weights = create(FIXED["a frozen weight written to"], 0, torch.float64)
-    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batches=(4,))
     bound.load(weights)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     assert not bound.record([x], [y], [len(y)])
     assert float(bound.module.mean) == 1  # type: ignore[arg-type]
     model, weights = create(lambda: Written(lambda self, x: self.b(self.a(x.mul_(0.9)))), 0, torch.float64)
-    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batches=(4,))
     bound.load(weights)
     before = x.clone()
     assert bound.record([x], [y], [len(y)])
@@ -434,7 +434,7 @@ def test_a_recording_is_tried_with_the_rule_of_the_run(work: dict[str, Any], is_
 
 def test_recording_leaves_weights_buffers_and_generators_as_they_are() -> None:
     model, weights = create(MODULES["batch norm"], 0, torch.float64)
-    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batches=(4,))
     bound.load(weights)
     before, numpy, python = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[index]
     x, y = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator()), torch.tensor([0, 1, 2, 3])
@@ -448,7 +448,7 @@ def test_recording_leaves_weights_buffers_and_generators_as_they_are() -> None:
 
 def test_a_product_makes_the_step_of_its_weight_after_the_weight_was_read() -> None:
     model, weights = create(MODULES["skip and norm"], 0, torch.float64)
-    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
+    bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batches=(4,))
     bound.load(weights)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     assert bound.record([x], [y], [len(y)])
@@ -467,7 +467,8 @@ def test_a_loss_of_ones_own_is_recorded_with_its_values() -> None:
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     own = Task(loss, None)
     got, wanted = (
-        BoundModule(model, weights, own, torch.float64, plain=True, recorded_batch=recorded) for recorded in (4, None)
+        BoundModule(model, weights, own, torch.float64, plain=True, recorded_batches=recorded)
+        for recorded in ((4,), ())
     )
     for bound in (got, wanted):
         bound.load(weights)
@@ -518,7 +519,7 @@ class Pooled(nn.Module):
 )
 def test_pooling_works_channels_last_with_the_same_numbers(channels: int, pool: Any, copies: int) -> None:
     model, weights = create(lambda: Pooled(channels, pool), 0, torch.float64)
-    got = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batch=4)
+    got = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batches=(4,))
     wanted = BoundModule(model, weights, TASK, torch.float64, plain=True)
     x, y = torch.randn(4, 256, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
     for bound in (got, wanted):

@@ -1,0 +1,86 @@
+"""Builds what `raysim best` shows: a table of the choices, and a picture for each score and number of rounds."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from raysim.errors import RunFolderError
+from raysim.report import figures
+from raysim.report.best import Chosen, Scored, choose, methods, until
+from raysim.report.figures import is_share, spoken
+from raysim.report.gallery import best_methods
+from raysim.report.picture_files import save
+from raysim.storage import disk
+
+TEST = "eval/test/accuracy"
+
+
+class BestMethods(NamedTuple):
+    """Lines for the terminal, the paths of the pictures among them, and warnings."""
+
+    lines: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def build(
+    folders: Sequence[Path], by: Sequence[str], after: Sequence[int | None], shown: str | None, out: Path
+) -> BestMethods:
+    """Choose in every folder by each score after each number of rounds (None: all), and write pictures into `out`.
+
+    shown: the column that is drawn; None: the test accuracy where all best methods have it, else the score.
+
+    Raises:
+        RunFolderError: a folder has no readable run, has not recorded a score, or has finished fewer rounds; no run
+            has recorded `shown`.
+    """
+    found, unread = zip(*map(methods, folders), strict=True)
+    if shown is not None and not any(shown in each.columns for each in found):
+        raise RunFolderError(f"{shown!r} cannot be shown: no run of {', '.join(each.folder for each in found)} has it.")
+    every = [[choose(each, column, rounds) for each in found] for column, rounds in itertools.product(by, after)]
+    notes = list(dict.fromkeys(note for of_folder in unread for note in of_folder))
+    with disk.writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    lines: list[str] = []
+    for choices in every:
+        lines += [line for chosen in choices for line in _lines(chosen)]
+        notes += [note for chosen in choices for note in _notes(chosen)]
+        column = shown or _drawn_column(choices)
+        picture = best_methods.figure(choices, column)
+        if picture is None:
+            notes.append(f"No best method has {column!r}, so there is no picture.")
+        else:
+            save(picture, out, out)
+            lines.append(f"{out / picture.name}.png")
+    return BestMethods(tuple(lines), tuple(dict.fromkeys(notes)))
+
+
+def _drawn_column(choices: Sequence[Chosen]) -> str:
+    has_test = all(until(chosen.best.group, TEST, chosen.after) is not None for chosen in choices)
+    return TEST if has_test else choices[0].by
+
+
+def _lines(chosen: Chosen) -> Iterator[str]:
+    write = figures.share if is_share(chosen.by) else figures.loss
+    yield f"{chosen.folder}, by {spoken(chosen.by)} after {figures.counted(chosen.after, 'round')}"
+    for place, scored in (("best", chosen.best), ("second best", chosen.second)):
+        if scored is not None:
+            named = best_methods.settings(scored) or scored.group.label
+            yield f"  {place:<11}  {write(scored.score)}  {named}{_test(chosen, scored)}"
+
+
+def _test(chosen: Chosen, scored: Scored) -> str:
+    test = until(scored.group, TEST, chosen.after) if chosen.by != TEST else None
+    return "" if test is None else f"  (test accuracy {figures.share(float(test.mean[-1]))})"
+
+
+def _notes(chosen: Chosen) -> Iterator[str]:
+    if chosen.second is None:
+        yield f"{chosen.folder} has one method only with {chosen.by!r}: there is no second best."
+    if chosen.left_out:
+        yield (
+            f"{chosen.folder}: {figures.counted(chosen.left_out, 'method')} without {chosen.by!r} after "
+            f"{figures.counted(chosen.after, 'round')} not considered."
+        )
