@@ -44,7 +44,7 @@ class FakeCard(FakeTensorMode):
         func: Any,
         types: Sequence[type],
         args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] = {},  # noqa: B006
+        kwargs: Mapping[str, Any] = {},
     ) -> Any:
         """As FakeTensorMode."""
         if func.overloadpacket is torch.ops.aten.to:
@@ -57,6 +57,9 @@ class FakeCard(FakeTensorMode):
         if func in _READS:
             self.waits["read"] += any(_on_card(one) for one in args)
             return True if func is torch.ops.aten.equal.default else _one(args[0].dtype)
+        if func is torch.ops.aten.nonzero.default and not _on_card(args[0]):
+            # Of how many there are nothing is known: one.
+            func, args, kwargs = torch.ops.aten.zeros.default, ((1, args[0].dim()),), {"dtype": torch.int64}
         if func is torch.ops.aten._to_copy.default and to is not None:
             self._copied(args[0], to.type == "cuda")
         if func is torch.ops.aten.copy_.default:
@@ -79,7 +82,9 @@ def _one(dtype: torch.dtype) -> bool | int | float:
     return True if dtype == torch.bool else 1.0 if dtype.is_floating_point else 1
 
 
-def _read(tensor: Tensor) -> Any:
+def _read(tensor: Tensor, *, force: bool = False) -> Any:
+    if force:
+        tensor = tensor.detach().cpu()
     if _on_card(tensor):
         raise TypeError("can't convert a tensor of the card to NumPy: copy it to the host first")
     return np.ones(tensor.shape, dtype=str(tensor.dtype).removeprefix("torch."))
@@ -92,8 +97,8 @@ def fake_card() -> Iterator[FakeCard]:
 
     def known_to_python(cls: Any, data: Any, require_grad: bool = False, **options: Any) -> Any:
         # Autograd's engine would start a thread for the card, which a torch for CPUs cannot: to C++ it lies on "meta".
-        if cls is FakeTensor:
-            options.pop("dispatch_device", None)
+        if cls is FakeTensor and options["device_for_backend_keys"].type == "cuda":
+            options["dispatch_device"] = False
         return made(cls, data, require_grad, **options)
 
     with ExitStack() as replaced:
