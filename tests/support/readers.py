@@ -21,6 +21,7 @@ from raysim.data.prepare import prepare
 from raysim.data.section import Data
 from raysim.data.sources import array_pickle, idx
 from raysim.data.sources.published import Published
+from raysim.engine.rounds import first_use
 from raysim.loggers.logger import store_id
 from raysim.models.model import Weights
 from raysim.report import runs
@@ -288,6 +289,10 @@ READERS: dict[str, Reader] = {
     "stack overflow": _source("stackoverflow", _tiny("stackoverflow"), vocabulary=50),
     "ag news": _source("ag_news", _tiny("ag_news"), clients=2),
     "landmarks": _source("gld", _tiny("gld"), size=8),
+    "trainer on a card": Reader(
+        lambda path: first_use.keep({"trainer": "fused", "chunk_size": 4}, path / "trainer.json"),
+        lambda path: first_use.kept(path / "trainer.json"),
+    ),
 }
 """By name, in the order in which they are tried."""
 
