@@ -23,6 +23,7 @@ IN_PYTHON = [
     "name",
     [
         "bench",
+        "bench-card",
         "bench-cluster",
         "bench-data",
         "bench-engine",
@@ -54,6 +55,55 @@ def test_the_benchmark_of_data_reads_what_was_prepared(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 2 + 2
+
+
+COMMON = """
+import numpy as np
+W = {name: dict(M=3, B=2, E=1, lr=0.1, pool=6) for name in ("own", "broken")}
+def sizes(name): return [5] * W[name]["pool"]
+def cohort(name, r): return list(range(W[name]["M"]))
+def all_data(name):
+    draw = np.random.default_rng(0)
+    return [(draw.standard_normal((n, 4)), draw.integers(0, 3, n)) for n in sizes(name)]
+"""
+MODELS = """
+from torch import nn
+def make(name):
+    assert name == "own", "it is broken"
+    return nn.Sequential(nn.Linear(4, 5), nn.GELU(), nn.Linear(5, 3))
+"""
+
+
+def test_the_benchmark_of_cards_writes_a_page_without_one(tmp_path: Path) -> None:
+    scripts, peer = tmp_path / "scripts", tmp_path / "peers" / "pfl" / "bin" / "python"
+    scripts.mkdir()
+    peer.parent.mkdir(parents=True)
+    peer.symlink_to(sys.executable)
+    (scripts / "common.py").write_text(COMMON)
+    (scripts / "models_torch.py").write_text(MODELS)
+    (scripts / "pfl_bench.py").write_text("import sys\nprint('{\"s_per_round\": 0.25}' if 'own' in sys.argv else '')")
+    out = tmp_path / "page.md"
+    command = [str(SCRIPTS / "bench-card"), "--peer-scripts", str(scripts), "--peers", str(tmp_path / "peers")]
+    command += ["--device", "cpu", "--workloads", "own,broken", "--bits-of", "own", "--pools", "0", "--rounds", "1"]
+    command += ["--clients", "2", "--examples", "4", "--out", str(out)]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    page = out.read_text()
+    assert page == done.stdout
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
+    # One trainer can have it; the CPU is as far from itself as it should be.
+    assert ["own", "recorded", "all", "the same bits", ""] in rows
+    assert [row[-1] for row in rows if row[:3] == ["own", "recorded", "in this process"]] == ["0"]
+    assert {(row[1], row[2]) for row in rows if row[0] == "own" and len(row) == 6} == {
+        ("auto", "float32"),
+        ("pfl", "float32"),
+        *((trainer, precision) for trainer in ("recorded", "one_by_one", "vmap") for precision in ("float32", "bf16")),
+    }
+    missing = page.partition("## Not run")[2]
+    assert "own stacked float32: engine.trainer = 'stacked' cannot be used" in missing
+    assert "broken recorded float32: model= could not make a module: AssertionError('it is broken')" in missing
+    assert "broken pfl: " in missing
+    assert "Anything on a card" in missing
 
 
 @pytest.mark.parametrize("script", IN_PYTHON, ids=lambda script: script.name)

@@ -107,7 +107,7 @@ def test_a_name_that_stands_twice_is_found_unless_it_is_a_layers() -> None:
 
 # Modules
 
-MODULES_ABOVE = {"raysim/__init__.py", "raysim/__main__.py", "raysim/errors.py", "raysim/seeds.py"}
+MODULES_ABOVE = {"raysim/card.py", "raysim/__init__.py", "raysim/__main__.py", "raysim/errors.py", "raysim/seeds.py"}
 """All modules directly below raysim/: everything else has a room."""
 
 
@@ -154,3 +154,25 @@ def test_a_module_begins_with_one_sentence() -> None:
 )
 def test_another_beginning_is_found(text: str, is_found: bool) -> None:
     assert bool(badly_begun({"raysim/a.py": text})) is is_found
+
+
+# What only one module asks for
+
+
+def test_only_one_module_calls_torch_cuda() -> None:
+    """Tests without a card stand in for that one (`tests/support/fake_card.py`)."""
+    callers = {file for file, text in sources("raysim", "tuning", "manual").items() if asks_for_cuda(text)}
+    assert callers == {"raysim/card.py"}
+
+
+def asks_for_cuda(text: str) -> bool:
+    nodes = list(ast.walk(ast.parse(text)))
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {f"{node.module}" for node in nodes if isinstance(node, ast.ImportFrom)}
+    called = {ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute)}
+    return any(name == "torch.cuda" or name.startswith("torch.cuda.") for name in imported | called)
+
+
+@pytest.mark.parametrize("line", ["torch.cuda.synchronize()", "import torch.cuda", "from torch.cuda import Stream"])
+def test_a_call_of_torch_cuda_is_found(line: str) -> None:
+    assert asks_for_cuda(line)

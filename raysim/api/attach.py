@@ -12,6 +12,7 @@ from raysim.api.run import Result
 from raysim.engine import wire
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.resolve import log_beginning, resolve
+from raysim.engine.rounds.first_use import settled
 from raysim.engine.rounds.under_way import UnderWay, Watcher, run_name
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment.experiment import Experiment
@@ -56,9 +57,10 @@ def launch(
             "engine.workers is 0, which runs in this process, and such a run ends with it: name a number of workers, "
             'or "auto".'
         )
-    plan = resolve(experiment, **parts)
+    where = read_only_copy(folder_of(experiment, path))
+    plan = settled(resolve(experiment, **parts), where if resume else None)
     # The driver uploads to a URI, because this process may have ended by then.
-    opening = opening_of(plan, read_only_copy(folder_of(experiment, path)), resume, overwrite, profile)
+    opening = opening_of(plan, where, resume, overwrite, profile)
     if is_whole(plan, opening):
         raise RunFolderError(f"{opening.path} holds all {experiment.rounds} rounds: there is nothing to start.")
     log_beginning(plan)

@@ -27,6 +27,7 @@ from raysim.engine.many.shared import SharedExecutor, SharedInProcess
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
+from raysim.engine.rounds.first_use import settled
 from raysim.engine.rounds.loop import checkpoint_due
 from raysim.engine.rounds.opening import Opening, opened
 from raysim.engine.worker.lockstep import lockstep_key
@@ -158,7 +159,7 @@ class Runs:
             raise RunFolderError(f"Every run needs a folder of its own, but several were given {twice[0]}.")
         checked = []
         for experiment, path in runs:
-            plan = self._plan(experiment, Path(path))
+            plan = settled(self._plan(experiment, Path(path)), Path(path) if resume else None)
             checked.append((plan, opening_of(plan, Path(path), resume, overwrite, profile)))
         return [self._add(run) for run in [self._open(plan, opening) for plan, opening in checked]]
 

@@ -18,6 +18,7 @@ from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import log_beginning, resolve
 from raysim.engine.rounds.finished import Finished
+from raysim.engine.rounds.first_use import settled
 from raysim.engine.rounds.opening import Opening
 from raysim.engine.rounds.replay import ClientUpdate, replay_client, replay_round
 from raysim.engine.rounds.terminable import terminable
@@ -121,6 +122,7 @@ def run(
     check(loggers)
     plan = resolve(with_executor(experiment, executor), **parts)
     with local_copy(folder_of(experiment, path)) as where:
+        plan = settled(plan, where if resume else None)
         opening = opening_of(plan, where, resume, overwrite, profile)
         return _carry_out(plan, opening, begins(plan.experiment.engine, executor, address), address, progress, loggers)
 
@@ -154,7 +156,7 @@ def resume(
         check(loggers)
         if rounds is not None:
             experiment = experiment.changed([f"rounds={rounds}"])
-        plan = resolve(with_executor(experiment, executor), **parts)
+        plan = settled(resolve(with_executor(experiment, executor), **parts), where)
         place = begins(plan.experiment.engine, executor, address)
         return _carry_out(plan, opening_of(plan, where, resume=True), place, address, progress, loggers)
 
@@ -181,7 +183,7 @@ def replay(
     where = read_only_copy(path)
     experiment = records.stored_experiment(where)
     check_one(experiment, where)
-    plan = resolve(with_executor(experiment, "local"), **parts)
+    plan = settled(resolve(with_executor(experiment, "local"), **parts), where)
     check_same(plan, where)
     if client is not None:
         return replay_client(plan, where, round, client)
@@ -204,7 +206,7 @@ def rounds(
     is returned, Ray's resources at the first round. Leaving the loop early stops the run.
     """
     check_one(experiment)
-    plan = resolve(with_executor(experiment, executor), **parts)
+    plan = settled(resolve(with_executor(experiment, executor), **parts))
     with ExitStack() as checked:
         opening = None if path is None else opening_of(plan, checked.enter_context(local_copy(path)), False, overwrite)
         until_left = checked.pop_all()

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from raysim import card
 from raysim.cohort.tree import fold
 from raysim.engine import failure
 from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped, on_host
@@ -104,7 +105,7 @@ def with_retries(work: Callable[[], Result], worker: str, what: str) -> tuple[Re
             if not decision.retry:
                 raise failure.given_up("out_of_memory", decision) from error
         # Here the error is deleted, and with it the tensors of its frames.
-        torch.cuda.empty_cache()
+        card.release_memory()
     raise AssertionError
 
 

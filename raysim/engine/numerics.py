@@ -9,13 +9,14 @@ from pathlib import Path
 
 import torch
 
+from raysim import card
 from raysim.client.trainers.choose import Precision
 from raysim.errors import ResourceError
 
 
 def choose_device(gpus_per_worker: float | str) -> torch.device:
     """Return the card if the experiment allows one and the machine has one, else the CPU."""
-    return torch.device("cuda" if gpus_per_worker != 0 and torch.cuda.is_available() else "cpu")
+    return torch.device("cuda" if gpus_per_worker != 0 and card.is_there() else "cpu")
 
 
 def take_share(gpus: float) -> float:
@@ -25,16 +26,16 @@ def take_share(gpus: float) -> float:
         gpus: the share that Ray assigned; 0 is no card.
     """
     share = gpus if 0 < gpus < 1 else 1.0
-    if share < 1 and torch.cuda.is_available():
+    if share < 1 and card.is_there():
         # Ray's fraction only counts workers; without a limit one of them could take the whole card.
-        torch.cuda.set_per_process_memory_fraction(share)
+        card.limit_memory(share)
     return share
 
 
 def has_bf16(device: torch.device) -> bool:
     """Whether the device has bfloat16 products; a processor without them computes the same numbers slowly."""
     if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+        return card.has_bf16()
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -67,8 +67,15 @@ def remove(path: Path) -> None:
     shutil.rmtree(path)
 
 
-def write_experiment(path: Path, experiment: Experiment, fingerprint: str, data: str | None = None) -> None:
-    """Write experiment.json, at the start of a run or of its continuation; `data` is the dataset's fingerprint.
+def write_experiment(
+    path: Path,
+    experiment: Experiment,
+    fingerprint: str,
+    data: str | None = None,
+    trained_by: Mapping[str, Any] | None = None,
+) -> None:
+    """Write experiment.json, at the start of a run or of its continuation; `data` is the dataset's fingerprint, and
+    `trained_by` the trainer that the run keeps.
 
     The section `tuning` is left out: a run does not use it, and a study's storage may contain a password.
     """
@@ -76,6 +83,7 @@ def write_experiment(path: Path, experiment: Experiment, fingerprint: str, data:
         "experiment": json.loads(experiment.model_copy(update={"tuning": None}).to_json()),
         "fingerprint": fingerprint,
         "data_fingerprint": data,
+        "trained_by": trained_by,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
     write_json(record, path / RECORD)
@@ -121,6 +129,16 @@ def stored_data_fingerprint(path: Path) -> str | None:
     """Read the fingerprint of the dataset of a folder's run; None if the folder does not have it."""
     found = _stored(path).get("data_fingerprint")
     return None if found is None else str(found)
+
+
+def stored_trained_by(path: Path) -> Mapping[str, Any] | None:
+    """Read the trainer of a folder's run; None if there is no folder yet, or it does not say."""
+    return _stored(path).get("trained_by") if (path / RECORD).exists() else None
+
+
+def version() -> str:
+    """Return the version of raysim."""
+    return _version("raysim")
 
 
 def other_version(path: Path) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -61,7 +62,12 @@ class RunFolder:
 
     @staticmethod
     def create(
-        path: Path, experiment: Experiment, fingerprint: str, overwrite: bool = False, data: str | None = None
+        path: Path,
+        experiment: Experiment,
+        fingerprint: str,
+        overwrite: bool = False,
+        data: str | None = None,
+        trained_by: Mapping[str, Any] | None = None,
     ) -> None:
         """Create a new folder; see `check_free` for the errors, `records.write_experiment` for the content.
 
@@ -74,7 +80,7 @@ class RunFolder:
             for name in FOLDERS:
                 (path / name).mkdir(parents=True)
         try:
-            records.write_experiment(path, experiment, fingerprint, data)
+            records.write_experiment(path, experiment, fingerprint, data, trained_by)
         except DiskError:
             # Without it, the folder would be in the way of the next attempt.
             _clear(path)

@@ -21,6 +21,7 @@ from raysim.data.prepare import prepare
 from raysim.data.section import Data
 from raysim.data.sources import array_pickle, glove, idx
 from raysim.data.sources.published import Published
+from raysim.engine.rounds import first_use
 from raysim.loggers.logger import store_id
 from raysim.models.model import Weights
 from raysim.report import runs
@@ -297,6 +298,10 @@ READERS: dict[str, Reader] = {
         lambda path: glove.read(str(path / "glove.txt"), ["oil", "the"], 5),
     ),
     "landmarks": _source("gld", _tiny("gld"), size=8),
+    "trainer on a card": Reader(
+        lambda path: first_use.keep({"trainer": "fused", "chunk_size": 4}, path / "trainer.json"),
+        lambda path: first_use.kept(path / "trainer.json"),
+    ),
 }
 """By name, in the order in which they are tried."""
 

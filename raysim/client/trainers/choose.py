@@ -99,6 +99,11 @@ class TrainerChoice:
         """Whether the experiment gives the chunk size, which no chunk exceeds."""
         return self.least_chunks == 1
 
+    @property
+    def record(self) -> dict[str, object]:
+        """What a run's folder says of it."""
+        return {"trainer": self.trainer, "chunk_size": self.usual if self.is_given else "auto"}
+
     def chunk_size(self, cohort_size: int) -> int:
         """K of a round whose chunks are of one size."""
         if self.is_given:

@@ -15,6 +15,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from raysim import card
+
 log = logging.getLogger("raysim")
 
 WORTH_IT = 4
@@ -57,20 +59,11 @@ Recorder = Callable[[Callable[[], Tensor], Sequence[Tensor]], Played]
 def on_card(work: Callable[[], Tensor], written: Sequence[Tensor]) -> Played:
     """A CUDA graph."""
     before = [tensor.clone() for tensor in written]
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
     try:
-        with torch.cuda.stream(aside):
-            # Libraries allocate their workspaces when they are first called, which a recording must not.
-            work()
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            output = work()
+        return Played(*card.recorded(work))
     finally:
         for tensor, value in zip(written, before, strict=True):
             tensor.copy_(value)
-    return Played(graph.replay, output)
 
 
 class Recordings:

@@ -13,6 +13,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from raysim import card
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers.bound_module import BoundModule
@@ -102,7 +103,7 @@ class OneByOne:
         for step, (batch, wanted, keys) in enumerate(zip(x, y, own.keys_of(client), strict=True)):
             if anchor is not None:
                 # The same draws for both: the generators are put back to where they were.
-                with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+                with card.same_draws(device):
                     anchor.differentiate(batch, wanted, keys, 1.0, self._at(client, step, received))
             at = self._at(client, step, received)
             scores.keep(*own.differentiate(batch, wanted, keys, alpha, at))
@@ -136,12 +137,5 @@ def _start_generators(key: int, device: torch.device) -> None:
     Not torch.manual_seed: while no card is in use that keeps a formatted stack trace of every call, three times over,
     which took longer than a small client's local step.
     """
-    for generator in _generators(device):
+    for generator in card.generators(device):
         generator.manual_seed(key >> 1)
-
-
-def _generators(device: torch.device) -> tuple[torch.Generator, ...]:
-    if device.type != "cuda":
-        return (torch.default_generator,)
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return (torch.default_generator, torch.cuda.default_generators[index])

@@ -34,6 +34,7 @@ class Vmap:
 
     def __init__(self, model: Model, like: Weights, task: Task, rule: StepRule, precision: torch.dtype) -> None:
         self._precision = None if precision == like.params.dtype else precision
+        self._device = like.params.device
         own = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
         self._module = bind(model, own, like.params.device).train()
         self._model = model
@@ -42,7 +43,7 @@ class Vmap:
         self._gradients = vmap(grad(self._loss, has_aux=True))
 
     def _loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.autocast(x.device.type, self._precision, enabled=self._precision is not None):
+        with torch.autocast(self._device.type, self._precision, enabled=self._precision is not None):
             outputs = functional_call(self._module, params, (x,))
         outputs = outputs.to(shares.dtype)
         return (self._task.losses(outputs, y) * shares).sum(), outputs

@@ -25,7 +25,7 @@ from raysim.engine.plan.resolve import training_conditions
 from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
-from raysim.errors import ModelError, ResourceError
+from raysim.errors import ClientError, ModelError, RaysimError, ResourceError
 from raysim.server.sums import Sums, on_cpu
 
 TRAINERS: tuple[TrainerName, ...] = get_args(TrainerName)
@@ -50,7 +50,12 @@ class Timing:
 
 
 def calibrate(
-    plan: Plan, workers: int, repeats: int = 5, budget_s: float = 1.0, tell: Callable[[str], None] = lambda said: None
+    plan: Plan,
+    workers: int,
+    repeats: int = 5,
+    budget_s: float = 1.0,
+    tell: Callable[[str], None] = lambda said: None,
+    sizes: Sequence[int] = SIZES,
 ) -> list[Timing]:
     """Time every trainer that the module allows on the first round's clients, in turn; fastest first.
 
@@ -60,14 +65,19 @@ def calibrate(
         repeats: passes over all trainers, so that a machine that slows down slows all.
         budget_s: seconds of a trainer in a pass, after which the rest of the round is extrapolated.
         tell: receives a message for each trainer that is left out, with the reason.
+        sizes: numbers of clients in a stack that are measured, beside the table's.
+
+    Raises:
+        ResourceError, ClientError: every trainer fails.
     """
     device = choose_device(plan.experiment.engine.gpus_per_worker)
     cohorts = plan.cohorts()
     cohort = np.unique(cohorts.sample(cohorts.init(), 0))
     engine = plan.experiment.engine
     with fixed(engine.threads, device, engine.precision):
-        choices = list(_candidates(plan, len(cohort), device.type, tell))
+        choices = list(_candidates(plan, len(cohort), device.type, tell, sizes))
         memory = ExampleMemory()
+        failed: RaysimError | None = None
         seconds: dict[TrainerChoice, list[float]] = {}
         # The first pass warms up, and finds the trainers that fit into memory.
         for repeat in range(repeats + 1):
@@ -78,10 +88,15 @@ def calibrate(
                     choices.remove(choice)
                     tell(f"{choice.trainer} with chunk_size = {_size(choice)}: out of memory")
                     continue
+                except ClientError as error:
+                    choices.remove(choice)
+                    failed = error
+                    tell(f"{choice.trainer} with chunk_size = {_size(choice)}: {error}")
+                    continue
                 if repeat:
                     seconds.setdefault(choice, []).append(took_s)
     if not choices:
-        raise ResourceError("No trainer fits into the memory of this device: take a smaller model or batch.")
+        raise failed or ResourceError("No trainer fits into the memory of this device: take a smaller model or batch.")
     timings = [Timing(choice.trainer, _size(choice), tuple(seconds[choice])) for choice in choices]
     return sorted(timings, key=lambda timing: timing.median_s)
 
@@ -95,7 +110,9 @@ def estimate(chunk_s: Sequence[float], workers: int) -> float:
     return max(free_at)
 
 
-def _candidates(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None]) -> Iterator[TrainerChoice]:
+def _candidates(
+    plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[str], None], sizes: Sequence[int]
+) -> Iterator[TrainerChoice]:
     module = plan.model.module()
     tried = partial(recording_obstacle, plan.experiment, plan.dataset, plan.model, plan.initial, plan.minimised.task)
     given = replace(training_conditions(plan.experiment, device_kind), chunk_size="auto")
@@ -113,7 +130,7 @@ def _candidates(plan: Plan, cohort_size: int, device_kind: str, tell: Callable[[
             yield choice if choice.call else TrainerChoice.given(trainer, choice.chunk_size(cohort_size))
             continue
         yield choice
-        for size in SIZES:
+        for size in sizes:
             if size < 2 * cohort_size:
                 yield TrainerChoice.given(trainer, min(size, cohort_size), choice.overhead)
 

@@ -53,12 +53,12 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
     Raises:
         RunFolderError: another process writes to the folder; or it exists already, or is not a run's folder.
     """
-    path, experiment = opening.path, plan.experiment
+    path, experiment, data = opening.path, plan.experiment, plan.dataset.fingerprint
     with lock.locked(path, run):
         if opening.done is None:
-            RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, plan.dataset.fingerprint)
+            RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, data, plan.choice.record)
         else:
-            records.write_experiment(path, experiment, plan.fingerprint, plan.dataset.fingerprint)
+            records.write_experiment(path, experiment, plan.fingerprint, data, plan.choice.record)
         folder, state = RunFolder.reopen(path, experiment, opening.profile)
         if state is not None:
             check_fits(state, plan.initial, path)

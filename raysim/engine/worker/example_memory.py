@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from raysim import card
 from raysim.data.on_device import Examples
 from raysim.engine.plan.plan import Plan, evaluated_splits
 
@@ -70,11 +71,9 @@ class ExampleMemory:
             )
 
     def _room_bytes(self, device: torch.device) -> float:
-        free, total = torch.cuda.mem_get_info(device)
-        allocated = torch.cuda.memory_allocated(device)
+        free, total, allocated, reserved = card.memory(device)
         # Memory that torch has reserved but not allocated is free too.
-        unused = torch.cuda.memory_reserved(device) - allocated
-        return min(free + unused, self._share * total - allocated)
+        return min(free + reserved - allocated, self._share * total - allocated)
 
 
 def stored_bytes(plan: Plan, name: str) -> int:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from raysim import card
 from raysim.algorithm.phase import Broadcast, ClientStates, LocalContext
 from raysim.client import local_training
 from raysim.client.augmentations import augment
@@ -94,8 +95,8 @@ class Pool:
         """
 
         def work() -> Any:
-            # Modules draw from torch's generator: it is restored, so the script's draws do not change.
-            with torch.random.fork_rng(devices=[]):
+            # Modules draw from torch's generators: these are restored, so the script's draws do not change.
+            with card.same_draws(self._device):
                 if kind == "train":
                     assert isinstance(broadcast, Broadcast)
                     if kept is not None:
@@ -155,7 +156,7 @@ class Pool:
             if "_examples" not in vars(self) or not self._examples.let_go():
                 raise
             log.warning("%s: examples leave the device, and are sent chunk by chunk: %s", self._worker, error)
-        torch.cuda.empty_cache()
+        card.release_memory()
         return work()
 
     def _make_trainer(self) -> Trainer:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from raysim import card
 from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers import side_effects
 from raysim.client.trainers.loss_gradient import LossGradient
@@ -210,21 +211,18 @@ def _near(got: Tensor, wanted: Tensor) -> bool:
 def _undone(state: Sequence[Tensor]) -> Iterator[Callable[[], None]]:
     """Put back what the block writes to the vectors and draws from torch, at its end and when asked to."""
     before = [one.detach().clone() for one in state]
-    devices = sorted({one.device.index or 0 for one in state if one.is_cuda})
-    generators = torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in devices]
+    with card.same_draws(state[0].device) as draws_put_back:
 
-    @torch.no_grad()
-    def put_back() -> None:
-        for one, old in zip(state, before, strict=True):
-            one.copy_(old)
-        torch.set_rng_state(generators[0])
-        for device, generator in zip(devices, generators[1], strict=True):
-            torch.cuda.set_rng_state(generator, device)
+        @torch.no_grad()
+        def put_back() -> None:
+            for one, old in zip(state, before, strict=True):
+                one.copy_(old)
+            draws_put_back()
 
-    try:
-        yield put_back
-    finally:
-        put_back()
+        try:
+            yield put_back
+        finally:
+            put_back()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import ray
 import torch
 from torch import Tensor
 
+from raysim import card
 from raysim.cohort.tree import Node, TreeFold
 from raysim.engine import numerics, wire
 from raysim.engine.job import COMBINE, Kind, Shard, on_host
@@ -138,7 +139,7 @@ class ClientPool:
             except torch.OutOfMemoryError:
                 for tree in self._held.values():
                     tree.change(on_host)
-                torch.cuda.empty_cache()
+                card.release_memory()
                 return Reply(tuple(done), out_of_memory=True)
             self._held.setdefault(key, TreeFold(order.num_units, COMBINE[order.kind])).put_leaf(value, index)
             if rows is not None:

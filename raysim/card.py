@@ -1,0 +1,96 @@
+"""Asks torch for what a NVIDIA card has beside its operators: memory, generators, recordings of kernels.
+
+No other file calls torch.cuda, so a test without a card has one place to stand in for (`tests/support/fake_card.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Memory(NamedTuple):
+    """Bytes of a card: free for any process, in all, and of this process's tensors; `reserved` are these and what torch
+    keeps for further ones."""
+
+    free: int
+    total: int
+    allocated: int
+    reserved: int
+
+
+def is_there() -> bool:
+    """Whether this process may use a card."""
+    return torch.cuda.is_available()
+
+
+def has_bf16() -> bool:
+    """Whether the card has bfloat16 products."""
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def name() -> str:
+    """What the card is called."""
+    return torch.cuda.get_device_name()
+
+
+def wait() -> None:
+    """Wait until the card has done all that it was asked to."""
+    torch.cuda.synchronize()
+
+
+def memory(device: torch.device) -> Memory:
+    """Return the card's memory."""
+    free, total = torch.cuda.mem_get_info(device)
+    return Memory(free, total, torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device))
+
+
+def release_memory() -> None:
+    """Give back what torch keeps for further tensors; nothing happens without a card."""
+    torch.cuda.empty_cache()
+
+
+def limit_memory(share: float) -> None:
+    """Let this process take no more than a share of the card's memory."""
+    torch.cuda.set_per_process_memory_fraction(share)
+
+
+def generators(device: torch.device) -> tuple[torch.Generator, ...]:
+    """Return the generators that a module on the device may draw from, on any machine."""
+    if device.type != "cuda":
+        return (torch.default_generator,)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return (torch.default_generator, torch.cuda.default_generators[index])
+
+
+@contextmanager
+def same_draws(device: torch.device) -> Iterator[Callable[[], None]]:
+    """Put the generators of `generators` back to where they are, at the end of the block and when asked to."""
+    before = [(generator, generator.get_state()) for generator in generators(device)]
+
+    def put_back() -> None:
+        for generator, state in before:
+            generator.set_state(state)
+
+    try:
+        yield put_back
+    finally:
+        put_back()
+
+
+def recorded(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+    """Record a CUDA graph of the kernels that `work` launches; return what launches them again, and its result."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        # Libraries allocate their workspaces when they are first called, which a recording must not.
+        work()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = work()
+    return graph.replay, output

@@ -1,0 +1,150 @@
+"""Settles which trainer "auto" is on a card: measured at the first use there, kept in the cache, recorded by the run.
+
+On a CPU "auto" is a table that was learned from measurements (`choose.py`). No such table fits all cards, and the
+trainers differ there by more. Trainer and chunk size fix the bits, so the choice is made once for a run, by the process
+that plans it, and never depends on the number of workers. A run that goes on takes what its folder says. Another run
+takes what the cache says for the same model, local step, card and versions of torch and raysim.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from raysim import card
+from raysim.client.trainers.choose import choose
+from raysim.engine.numerics import choose_device
+from raysim.engine.plan.plan import Plan
+from raysim.engine.plan.resolve import training_conditions
+from raysim.engine.rounds.calibrate import TRAINERS, best, calibrate
+from raysim.errors import DiskError, RaysimError, RunFolderError
+from raysim.run_folder import records
+from raysim.storage import atomic, reading
+from raysim.storage.cache import cache_root
+
+log = logging.getLogger("raysim")
+
+SIZES = (16, 64, 256)
+"""Numbers of clients in a stack that are measured, beside the table's."""
+
+BUDGET_S = 0.3
+"""Seconds of a trainer in a pass: with two passes after one that warms up, the first use takes some ten seconds."""
+
+
+def settled(plan: Plan, folder: Path | None = None) -> Plan:
+    """Return the plan with the trainer that it keeps; elsewhere than on a card, or with a given one, as it is.
+
+    Args:
+        plan: by the table.
+        folder: of a run that goes on; None where a run begins.
+    """
+    engine = plan.experiment.engine
+    is_open = engine.trainer == "auto" and not engine.cuda_graphs and plan.minimised.obstacle is None
+    if not is_open or choose_device(engine.gpus_per_worker).type != "cuda":
+        return plan
+    if folder is not None and (recorded := records.stored_trained_by(folder)) is not None:
+        with reading.parsing(folder, "the trainer of a run in experiment.json", RunFolderError):
+            return _trained_by(plan, checked(recorded), "the run began with it")
+    file = cache_root() / "trainers" / f"{_key(plan)}.json"
+    found = kept(file)
+    if found is None:
+        try:
+            keep(_measured(plan), file)
+        except RaysimError as error:
+            # Not what was measured: it would be something else the next time.
+            log.warning("which trainer is fastest on this card was not measured, or cannot be kept: %s", error)
+            return plan
+        # Another process may have been quicker.
+        found = kept(file)
+    return (
+        plan if found is None else _trained_by(plan, found, f"it was the fastest when it was measured on {card.name()}")
+    )
+
+
+def _measured(plan: Plan) -> dict[str, Any]:
+    log.info("measuring which trainer is fastest on %s, once for this model", card.name())
+    # One worker, however many there will be: the choice must not depend on them.
+    timings = calibrate(plan, workers=1, repeats=2, budget_s=BUDGET_S, sizes=SIZES)
+    card.release_memory()
+    fastest = best(timings)
+    seconds = {f"{one.trainer} {one.chunk_size}": round(one.median_s, 6) for one in timings}
+    return {"trainer": fastest.trainer, "chunk_size": fastest.chunk_size, "seconds": seconds}
+
+
+def _trained_by(plan: Plan, found: dict[str, Any], why: str) -> Plan:
+    engine, task, obstacle = plan.experiment.engine, plan.minimised.task, plan.minimised.obstacle
+    size = found["chunk_size"] if engine.chunk_size == "auto" else engine.chunk_size
+    given = replace(training_conditions(plan.experiment, "cuda"), trainer=found["trainer"], chunk_size=size)
+    chosen = choose(given, plan.model.module(), task, obstacle)
+    return replace(plan, choice=replace(chosen, why=why))
+
+
+def _key(plan: Plan) -> str:
+    """Digest of what the fastest trainer depends on."""
+    given, task = training_conditions(plan.experiment, "cuda"), plan.minimised.task
+    of = {
+        "shapes": dict(zip(plan.model.params.names, plan.model.params.shapes, strict=True)),
+        "module": [type(child).__qualname__ for child in plan.model.module().modules()],
+        "example": plan.dataset.x.shape,
+        "loss": getattr(task.losses, "__qualname__", type(task.losses).__qualname__),
+        "local step": [given.precision, given.dtype, given.batch_size, given.plain],
+        "on": [card.name(), torch.__version__, records.version()],
+    }
+    return hashlib.blake2b(json.dumps(of, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def kept(file: Path) -> dict[str, Any] | None:
+    """What the file says; None where there is none, or a damaged one."""
+    if not file.exists():
+        return None
+    try:
+        found = reading.json_object(file, RunFolderError)
+        with reading.parsing(file, "a trainer and a chunk size", RunFolderError):
+            return checked(found)
+    except RunFolderError as error:
+        log.warning("%s It is measured again.", error)
+        file.unlink(missing_ok=True)
+        return None
+
+
+def checked(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trainer and a chunk size; else raise ValueError.
+
+    >>> checked({"trainer": "fused", "chunk_size": 4, "seconds": {}})
+    {'trainer': 'fused', 'chunk_size': 4}
+    """
+    trainer, size = found["trainer"], found["chunk_size"]
+    if trainer not in TRAINERS:
+        raise ValueError(f"there is no trainer {trainer!r}")
+    if size != "auto" and (type(size) is not int or size < 1):
+        raise ValueError(f"chunk_size is {size!r}")
+    return {"trainer": trainer, "chunk_size": size}
+
+
+def keep(measured: dict[str, Any], file: Path) -> None:
+    """Write the file unless there is one: the first that is written counts for all.
+
+    Raises:
+        DiskError: it cannot be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = atomic.beside(file)
+        beside.write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
+        try:
+            file.hardlink_to(beside)
+        except FileExistsError:
+            pass
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise DiskError(
+            f"{file.parent} cannot be written: {error}. Set RAYSIM_CACHE to a folder of your own."
+        ) from None
