@@ -40,7 +40,13 @@ log = logging.getLogger("raysim")
 
 RECORD, ROUNDS = "experiment.json", "rounds.parquet"
 
-_RECORDED = {"experiment": (dict,), "fingerprint": (str,), "data_fingerprint": (str, type(None)), "versions": (dict,)}
+_RECORDED = {
+    "experiment": (dict,),
+    "fingerprint": (str,),
+    "data_fingerprint": (str, type(None)),
+    "training_clients": (int, type(None)),
+    "versions": (dict,),
+}
 """The entries of experiment.json."""
 
 EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/")
@@ -67,15 +73,19 @@ def remove(path: Path) -> None:
     shutil.rmtree(path)
 
 
-def write_experiment(path: Path, experiment: Experiment, fingerprint: str, data: str | None = None) -> None:
-    """Write experiment.json, at the start of a run or of its continuation; `data` is the dataset's fingerprint.
+def write_experiment(
+    path: Path, experiment: Experiment, fingerprint: str, data: str | None = None, clients: int | None = None
+) -> None:
+    """Write experiment.json, at the start of a run or of its continuation.
 
-    The section `tuning` is left out: a run does not use it, and a study's storage may contain a password.
+    `data` is the dataset's fingerprint, `clients` its number of training clients; None where no data were opened. The
+    section `tuning` is left out: a run does not use it, and a study's storage may contain a password.
     """
     record = {
         "experiment": json.loads(experiment.model_copy(update={"tuning": None}).to_json()),
         "fingerprint": fingerprint,
         "data_fingerprint": data,
+        "training_clients": clients,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
     write_json(record, path / "experiment.json")
@@ -121,6 +131,12 @@ def stored_data_fingerprint(path: Path) -> str | None:
     """Read the fingerprint of the dataset of a folder's run; None if the folder does not have it."""
     found = _stored(path).get("data_fingerprint")
     return None if found is None else str(found)
+
+
+def stored_training_clients(path: Path) -> int | None:
+    """Read the number of training clients of a folder's run; None if the folder does not have it."""
+    found = _stored(path).get("training_clients")
+    return None if found is None or found < 1 else int(found)
 
 
 def other_version(path: Path) -> str:

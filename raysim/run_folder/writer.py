@@ -61,7 +61,12 @@ class RunFolder:
 
     @staticmethod
     def create(
-        path: Path, experiment: Experiment, fingerprint: str, overwrite: bool = False, data: str | None = None
+        path: Path,
+        experiment: Experiment,
+        fingerprint: str,
+        overwrite: bool = False,
+        data: str | None = None,
+        clients: int | None = None,
     ) -> None:
         """Create a new folder; see `check_free` for the errors, `records.write_experiment` for the content.
 
@@ -74,7 +79,7 @@ class RunFolder:
             for name in FOLDERS:
                 (path / name).mkdir(parents=True)
         try:
-            records.write_experiment(path, experiment, fingerprint, data)
+            records.write_experiment(path, experiment, fingerprint, data, clients)
         except DiskError:
             # Without it, the folder would be in the way of the next attempt.
             _clear(path)

@@ -31,11 +31,12 @@ def write(
     rows: Iterable[Mapping[str, Any]],
     clients: Mapping[str, float] | None = None,
     data_fingerprint: str | None = "digits",
+    training_clients: int | None = None,
     **sections: Any,
 ) -> Path:
     """Record a run with these rows; `round` is counted. `clients`: accuracy by test client after the last round."""
     counted = [{"round": index, **row} for index, row in enumerate(rows)]
-    RunFolder.create(path, experiment(**sections), "fingerprint", data=data_fingerprint)
+    RunFolder.create(path, experiment(**sections), "fingerprint", data=data_fingerprint, clients=training_clients)
     records.write_table(table(counted), path / "rounds.parquet")
     if clients is not None:
         scored = [

@@ -53,12 +53,13 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
     Raises:
         RunFolderError: another process writes to the folder; or it exists already, or is not a run's folder.
     """
-    path, experiment = opening.path, plan.experiment
+    path, experiment, dataset = opening.path, plan.experiment, plan.dataset
+    of_data = dataset.fingerprint, len(dataset.train)
     with lock.locked(path, run):
         if opening.done is None:
-            RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, plan.dataset.fingerprint)
+            RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, *of_data)
         else:
-            records.write_experiment(path, experiment, plan.fingerprint, plan.dataset.fingerprint)
+            records.write_experiment(path, experiment, plan.fingerprint, *of_data)
         folder, state = RunFolder.reopen(path, experiment, opening.profile)
         if state is not None:
             check_fits(state, plan.initial, path)

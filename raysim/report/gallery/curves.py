@@ -63,11 +63,13 @@ class GroupCurve(NamedTuple):
     y: Series
 
 
-def lines(groups: Sequence[Group], column: str, against: Against = ROUNDS) -> list[GroupCurve]:
-    """Return the curves of the groups that have both figures, thinned."""
+def lines(
+    groups: Sequence[Group], column: str, against: Against = ROUNDS, best_so_far: bool = False
+) -> list[GroupCurve]:
+    """Return the curves of the groups that have both figures, thinned; `best_so_far`: see `over_trials`."""
     found = []
     for group in groups:
-        y = group.series(column)
+        y = group.series(column, best_so_far=best_so_far)
         if y is None:
             continue
         if against.column is None:

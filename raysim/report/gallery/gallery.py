@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from raysim.report.gallery import (
     client_distribution,
     client_gain,
     client_percentiles,
-    cohort_accuracy,
+    final_accuracy,
     glad_factors,
     gradient_norm,
     heat_maps,
     label_similarity,
     learning_curves,
+    rounds_heat_maps,
+    rounds_table,
     rounds_to_target,
+    time_ratio,
     time_to_target,
     train_test,
     worker_timeline,
@@ -22,30 +26,59 @@ from raysim.report.gallery import (
 from raysim.report.gallery.curves import by_round
 from raysim.report.gallery.figure import Kind
 
-LEARNING, COHORTS, SETTINGS = "Learning", "Cohort size", "Settings"
+LEARNING, TARGETS, COHORTS, SETTINGS = "Learning", "Targets", "Cohort size", "Settings"
 CLIENTS, UPDATES, ENGINE = "Clients", "Updates", "Time and workers"
 
 
-def kinds(target: float | None = None) -> list[Kind]:
-    """Return the kinds; `target`: the accuracy of rounds to target, None for a share of the best."""
+def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
+    """Return the kinds.
+
+    Args:
+        targets: the accuracies of rounds to target, none for a share of the best.
+        monotone: learning curves show the best value so far.
+    """
     sizes = "runs that differ in cohort.size"
     return [
-        Kind(LEARNING, "Learning curves", "a finished round", learning_curves.make),
+        Kind(LEARNING, "Learning curves", "a finished round", partial(learning_curves.make, monotone=monotone)),
         Kind(LEARNING, "Train against test accuracy", "an evaluation of the test split", train_test.make),
         Kind(
-            COHORTS,
-            "Rounds to target and speed-up",
-            f"{sizes} and evaluate accuracy",
-            partial(rounds_to_target.make, aim=target),
+            TARGETS,
+            "Table of rounds to target",
+            "several methods that evaluate accuracy",
+            partial(rounds_table.make, targets=targets),
         ),
         Kind(
-            COHORTS,
+            TARGETS,
+            "Rounds to target and speed-up",
+            "runs that differ in one number, such as cohort.size, and evaluate accuracy",
+            partial(rounds_to_target.make, targets=targets),
+        ),
+        Kind(
+            TARGETS,
+            "Heat maps of rounds to target",
+            "runs that differ in two keys and evaluate accuracy",
+            partial(rounds_heat_maps.make, targets=targets),
+        ),
+        Kind(
+            TARGETS,
             "Simulated time to target",
             f"{sizes}, have [systems] and evaluate accuracy",
-            partial(time_to_target.make, aim=target),
+            partial(time_to_target.make, targets=targets),
         ),
-        Kind(COHORTS, "Accuracy against cohort size", sizes, cohort_accuracy.make),
+        Kind(
+            TARGETS,
+            "Simulated time against target",
+            f"{sizes}, have [systems] and evaluate accuracy",
+            time_ratio.make,
+        ),
+        Kind(COHORTS, "Accuracy against cohort size", sizes, final_accuracy.by_cohort_size),
         Kind(COHORTS, "Pseudo-gradient norm against cohort size", sizes, gradient_norm.make),
+        Kind(
+            SETTINGS,
+            "Accuracy against a key",
+            "runs that differ in a number other than cohort.size",
+            final_accuracy.by_other_keys,
+        ),
         Kind(SETTINGS, "Heat maps", "runs that differ in two keys", heat_maps.make),
         Kind(CLIENTS, "Client percentiles", "several evaluated clients", client_percentiles.make),
         Kind(CLIENTS, "Client distribution", "several evaluated clients", client_distribution.make),

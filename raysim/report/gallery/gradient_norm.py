@@ -27,9 +27,11 @@ COLUMN = "pseudo_gradient_norm"
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
     """Yield one figure if groups differ in the cohort's size."""
-    found = lanes.lanes(groups)
+    along = lanes.lanes(groups)
+    if along is None:
+        return
     rows = []
-    for lane in found:
+    for lane in along.lanes:
         first: tuple[float, float] | None = None
         for size, group in zip(lane.sizes, lane.groups, strict=True):
             series = group.series(COLUMN)
@@ -44,14 +46,14 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     data = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
     def draw(axes: Axes) -> None:
-        for lane in found:
+        for lane in along.lanes:
             points = [row[1:] for row in rows if row[0] == lane.label]
             if not points:
                 continue
             sizes, norms, predicted = zip(*points, strict=True)
             ticks.dashed(axes, sizes, predicted)
             lanes.draw(axes, lane, sizes, norms)
-        lanes.frame(axes, found)
+        along.frame(axes)
         axes.set_yscale("log")
         ticks.plain_logarithm(axes)
         axes.set_ylabel(spoken(COLUMN))

@@ -1,4 +1,7 @@
-"""Draws training and test accuracy, and the gap between them."""
+"""Draws training and test accuracy by round and at the end, and the gap between them.
+
+Sources: Charles et al. (2021), figure 1; Varno et al. (2022), figure 5.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import pyarrow.compute as pc
 
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import curves
-from raysim.report.gallery.figure import Figure
+from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.groups import Group, listed
 from raysim.report.looks import GREY, SERIES
 from raysim.report.series import over_trials
@@ -21,22 +24,31 @@ from raysim.report.series import over_trials
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TEST, TRAIN, COHORT = "eval/test/accuracy", "eval/train/accuracy", "accuracy"
+TEST, TRAIN = "eval/test/accuracy", "eval/train/accuracy"
 GAP = "train minus test accuracy"
 
 
+def training_column(groups: Sequence[Group], of: str = TEST) -> str:
+    """Return the column of training that stands beside a column such as TEST: an evaluation's, else the cohort's."""
+    metric = of.rpartition("/")[2]
+    evaluated = TRAIN.replace("accuracy", metric)
+    names = {name for group in groups for run in group.runs for name in run.rounds.column_names}
+    return evaluated if evaluated in names else metric
+
+
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """Yield both figures if the test split was evaluated."""
+    """Yield the figures if the test split was evaluated."""
     names = {name for group in groups for run in group.runs for name in run.rounds.column_names}
     if TEST not in names:
         return
-    train = TRAIN if TRAIN in names else COHORT
+    train = training_column(groups)
     which = (
         "Training accuracy is that of the training clients' evaluation."
         if train == TRAIN
         else "Training accuracy is measured during the cohort's local training; evaluation.split = ['test', 'train'] "
         "would evaluate training clients."
     )
+    yield from _by_round(groups, train, which)
     rows = []
     for group in groups:
         finals = [_final(run.rounds, train) for run in group.runs]
@@ -60,6 +72,29 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     gaps = [line for group in groups if (line := _gap(group, train, len(groups))) is not None]
     if gaps:
         yield curves.figure("train-test-gap", "Train minus test accuracy", f"Mean over trials. {which}", gaps, GAP)
+
+
+def _by_round(groups: Sequence[Group], train: str, which: str) -> Iterator[Figure]:
+    """Yield the curves of both in panels side by side, on one axis of accuracy."""
+    found = {column: curves.lines(groups, column) for column in (train, TEST)}
+    if not all(found.values()):
+        return
+    tables = [
+        curves.table(lines).append_column("of", pa.array([column] * sum(len(line.x) for line in lines)))
+        for column, lines in found.items()
+    ]
+    yield Figure(
+        "train-and-test-by-rounds",
+        "Training beside test accuracy, against rounds",
+        f"Mean over trials, with one standard deviation either way. {which}",
+        pa.concat_tables(tables),
+        tuple(Panel(title, partial(_curves, found[of], of)) for title, of in (("training", train), ("test", TEST))),
+    )
+
+
+def _curves(found: Sequence[curves.GroupCurve], column: str, axes: Axes) -> None:
+    curves.draw(axes, found, column)
+    axes.set_ylabel("accuracy")
 
 
 def _final(rounds: pa.Table, train: str) -> tuple[float, float] | None:
