@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class _Point(NamedTuple):
+class _Final(NamedTuple):
     lane: Lane
     size: float
     part: float | None
@@ -72,12 +72,12 @@ def by_other_keys(groups: Sequence[Group]) -> Iterator[Figure]:
             )
 
 
-def _points(along: Along, groups: Sequence[Group]) -> list[_Point]:
+def _points(along: Along, groups: Sequence[Group]) -> list[_Final]:
     """Return the points of training, then those of the evaluation; one of both may be missing."""
     column = headline(groups)
     training = training_column(groups, column)
     return [
-        _Point(lane, size, _part(group, size), one, finals)
+        _Final(lane, size, _part(group, size), one, finals)
         for one in dict.fromkeys((training, column))
         for lane in along.lanes
         for size, group in zip(lane.sizes, lane.groups, strict=True)
@@ -93,11 +93,11 @@ def _part(group: Group, size: float) -> float | None:
     return size / first.training_clients
 
 
-def _columns(points: Sequence[_Point]) -> list[str]:
+def _columns(points: Sequence[_Final]) -> list[str]:
     return list(dict.fromkeys(point.column for point in points))
 
 
-def _spoken(points: Sequence[_Point]) -> str:
+def _spoken(points: Sequence[_Final]) -> str:
     return " and ".join(map(spoken_of, _columns(points))).capitalize()
 
 
@@ -106,7 +106,7 @@ def spoken_of(column: str) -> str:
     return spoken(column) if "/" in column else f"training {column}"
 
 
-def _table(along: Along, points: Sequence[_Point]) -> pa.Table:
+def _table(along: Along, points: Sequence[_Final]) -> pa.Table:
     return pa.table(
         {
             "group": [point.lane.label for point in points],
@@ -122,14 +122,14 @@ def _table(along: Along, points: Sequence[_Point]) -> pa.Table:
     )
 
 
-def _panels(along: Along, points: Sequence[_Point], parts: Mapping[float, str] | None = None) -> tuple[Panel, ...]:
+def _panels(along: Along, points: Sequence[_Final], parts: Mapping[float, str] | None = None) -> tuple[Panel, ...]:
     return tuple(
         Panel(spoken_of(column), partial(_draw, along, [p for p in points if p.column == column], parts))
         for column in _columns(points)
     )
 
 
-def _draw(along: Along, points: Sequence[_Point], parts: Mapping[float, str] | None, axes: Axes) -> None:
+def _draw(along: Along, points: Sequence[_Final], parts: Mapping[float, str] | None, axes: Axes) -> None:
     for lane in along.lanes:
         shown = [p for p in points if p.lane is lane and (parts is None or p.part is not None)]
         if shown:

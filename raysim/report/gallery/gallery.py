@@ -9,6 +9,7 @@ from raysim.report.gallery import (
     client_distribution,
     client_gain,
     client_percentiles,
+    failures,
     final_accuracy,
     glad_factors,
     gradient_norm,
@@ -18,9 +19,11 @@ from raysim.report.gallery import (
     rounds_heat_maps,
     rounds_table,
     rounds_to_target,
+    similarity_index,
     time_ratio,
     time_to_target,
     train_test,
+    update_norm,
     worker_timeline,
 )
 from raysim.report.gallery.curves import by_round
@@ -72,7 +75,9 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
             time_ratio.make,
         ),
         Kind(COHORTS, "Accuracy against cohort size", sizes, final_accuracy.by_cohort_size),
+        Kind(COHORTS, "Catastrophic failures against cohort size", f"{sizes} and train", failures.make),
         Kind(COHORTS, "Pseudo-gradient norm against cohort size", sizes, gradient_norm.make),
+        Kind(COHORTS, "Pseudo-gradient norm, recorded and predicted", sizes, gradient_norm.predicted),
         Kind(
             SETTINGS,
             "Accuracy against a key",
@@ -89,6 +94,7 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
             "Pseudo-gradient norm",
             "The norm of the clients' weighted mean update, before the server's optimizer.",
         ),
+        by_round(UPDATES, "params_norm", "Norm of the model", "Of all parameters, after the round."),
         by_round(
             UPDATES,
             "mean_cosine_similarity",
@@ -105,7 +111,22 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
             "Gradients' similarity index",
             "Of the whole model; 1 where all updates agree, larger the less they do.",
         ),
+        Kind(UPDATES, "Similarity index of parameter groups", "gsi/...", similarity_index.by_parameters),
+        by_round(
+            UPDATES,
+            "probe/gsi",
+            "Similarity index of all clients",
+            "Of the whole model, from the updates of all training clients, in the rounds that were probed.",
+        ),
+        Kind(
+            UPDATES,
+            "Similarity index, its baseline, and that of all clients",
+            "server.glad or server.diagnostics.probe",
+            similarity_index.beside_true,
+        ),
         Kind(UPDATES, "FedGLAD's factors", "server.glad", glad_factors.make),
+        Kind(UPDATES, "FedGLAD's ratio before its bounds", "server.glad", glad_factors.before_bounds),
+        Kind(UPDATES, "Norm of all clients' updates", "server.diagnostics.probe", update_norm.make),
         Kind(UPDATES, "Similarity index against label similarity", "server.diagnostics.labels", label_similarity.make),
         by_round(
             ENGINE, "idle_fraction", "Idle share of workers", "The share of the workers' time in which they waited."

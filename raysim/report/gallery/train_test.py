@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import curves
-from raysim.report.gallery.figure import Figure, Panel
+from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group, listed
 from raysim.report.looks import GREY, SERIES
 from raysim.report.series import over_trials
@@ -76,25 +76,15 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
 
 def _by_round(groups: Sequence[Group], train: str, which: str) -> Iterator[Figure]:
     """Yield the curves of both in panels side by side, on one axis of accuracy."""
-    found = {column: curves.lines(groups, column) for column in (train, TEST)}
-    if not all(found.values()):
-        return
-    tables = [
-        curves.table(lines).append_column("of", pa.array([column] * sum(len(line.x) for line in lines)))
-        for column, lines in found.items()
-    ]
-    yield Figure(
-        "train-and-test-by-rounds",
-        "Training beside test accuracy, against rounds",
-        f"Mean over trials, with one standard deviation either way. {which}",
-        pa.concat_tables(tables),
-        tuple(Panel(title, partial(_curves, found[of], of)) for title, of in (("training", train), ("test", TEST))),
-    )
-
-
-def _curves(found: Sequence[curves.GroupCurve], column: str, axes: Axes) -> None:
-    curves.draw(axes, found, column)
-    axes.set_ylabel("accuracy")
+    found = {title: (column, curves.lines(groups, column)) for title, column in (("training", train), ("test", TEST))}
+    if all(lines for _, lines in found.values()):
+        yield curves.beside(
+            "train-and-test-by-rounds",
+            "Training beside test accuracy, against rounds",
+            f"Mean over trials, with one standard deviation either way. {which}",
+            "accuracy",
+            found,
+        )
 
 
 def _final(rounds: pa.Table, train: str) -> tuple[float, float] | None:
