@@ -112,7 +112,7 @@ def test_a_page(
 ) -> None:
     list(raysim.rounds(experiment(rounds=2), dataset=dataset, path=tmp_path / "run"))
     # All figures take long.
-    monkeypatch.setattr(build, "kinds", lambda target: gallery.kinds(target)[:1])
+    monkeypatch.setattr(build, "kinds", lambda *asked: gallery.kinds(*asked)[:1])
     name = "index.html"
     if kind == "figure":
         build.build([tmp_path / "run"], tmp_path / "page")

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import raysim
+from raysim.cli import app
 from raysim.client.corrections.prox import Prox
 from raysim.models.distilbert import Distilbert
-from tests.support.paper_commands import Command, commands, groups, sections, spread
+from raysim.report.gallery.figure import Figure
+from raysim.report.gallery.gallery import kinds
+from tests.support import tiny, tiny_points
+from tests.support.drawn import drawn
+from tests.support.paper_commands import PAGE, ROOT, Command, commands, groups, sections, spread
 
 ITEMS: dict[str, dict[str, Collection[int]]] = {
     "McMahan et al. (2017)": {"table": range(1, 5), "figure": range(1, 11)},
@@ -80,6 +90,107 @@ def test_pictures_are_of_folders_that_other_commands_write() -> None:
     written = {command.name for command in commands() if not command.reads}
     assert {name for command in commands() for name in command.reads} <= written
     assert any(command.reads for command in commands())
+
+
+# Pictures
+
+
+ROUNDS, COHORT = "finished rounds", "clients in a round"
+AXES: dict[str, list[tuple[str, str]]] = {
+    "cohort-share": 2 * [("share of training clients", "accuracy")],
+    "cohort-size": 2 * [(COHORT, "accuracy")],
+    "client-gain-train": [("share of clients, those that lose first", "gain in accuracy")],
+    "eval-test-accuracy-by-rounds": [(ROUNDS, "test accuracy")],
+    "failed-trials": [(COHORT, "trials that failed")],
+    "final-by-client.correction.mu": 2 * [("client.correction.mu", "accuracy")],
+    "glad-factors-1": [(ROUNDS, "factor")],
+    "gsi-baseline-1": 2 * [(ROUNDS, "similarity index")],
+    "gsi-by-parameters-1": [(ROUNDS, "similarity index")],
+    "heat-map-client.local_steps-cohort.size": [("cohort.size", "client.local_steps")],
+    "params_norm": [(ROUNDS, "params norm")],
+    "pseudo-gradient-norm-by-cohort-size": [(COHORT, "pseudo gradient norm")],
+    "pseudo-gradient-norm-predicted-1": 2 * [(ROUNDS, "pseudo gradient norm")],
+    "pseudo_gradient_norm": [(ROUNDS, "pseudo gradient norm")],
+    "rounds-heat-map-client.batch_size-client.epochs": [("client.epochs", "client.batch_size")],
+    "rounds-heat-map-client.batch_size-cohort.size": [("cohort.size", "client.batch_size")],
+    "rounds-heat-map-client.local_steps-cohort.size": [("cohort.size", "client.local_steps")],
+    "rounds-to-target": [(COHORT, "rounds")],
+    # A table has no axes.
+    "rounds-to-target-table": [("", "")],
+    "time-ratio": 2 * [("target accuracy", "time over that of M = 2")],
+    "train-and-test-by-rounds": 2 * [(ROUNDS, "accuracy")],
+    "train-test-gap": [(ROUNDS, "train minus test accuracy")],
+    "update-norm-of-all-clients": 2 * [(ROUNDS, "mean norm of updates")],
+}
+"""Pictures that rows name -> the axes (x, y) of each panel."""
+
+
+def pictures(text: str) -> list[str]:
+    """Return the names in a text that are pictures': they have hyphens, or are known."""
+    return [name for name in re.findall(r"`([a-z][\w.-]*)`", text) if "-" in name or name in AXES]
+
+
+NAMED = [
+    (spread(row[1])[0], name) for section in sections().values() for row in rows(section) for name in pictures(row[2])
+]
+"""The first command of a row, and a picture that the row names."""
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Figure]]:
+    """Runs a few points of a command on tiny files, once for all of its pictures, which it returns by name."""
+    by_label = {command.label: command for command in commands()}
+    found: dict[str, dict[str, Figure]] = {}
+
+    def of(label: str) -> dict[str, Figure]:
+        if label not in found:
+            folder = tmp_path_factory.mktemp(label)
+            tiny_points.files(folder, by_label[label])
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setenv("RAYSIM_DATA", str(folder))
+                ran = tiny_points.run(by_label[label], folder)
+            found[label] = {figure.name: figure for kind in kinds() for figure in kind.make(ran)}
+        return found[label]
+
+    return of
+
+
+@pytest.mark.parametrize(("label", "name"), sorted(set(NAMED)))
+def test_a_rows_command_makes_the_pictures_that_it_names(
+    label: str, name: str, reports: Callable[[str], dict[str, Figure]]
+) -> None:
+    panels = drawn(reports(label)[name])
+    assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in panels] == AXES[name]
+    assert all(axes.lines or axes.collections for axes in panels)
+
+
+def test_options_of_reports_are_the_command_lines() -> None:
+    options = {param.name: param.opts for param in typer.main.get_command(app).commands["report"].params}  # type: ignore[attr-defined]
+    known = {option for names in options.values() for option in names}
+    asked = [row[2] for section in sections().values() for row in rows(section)]
+    named = {option for text in asked for option in re.findall(r"`(--(?:target|monotone)[^`]*)`", text)}
+    assert named
+    assert {word for text in named for word in text.split() if word.startswith("--")} <= known
+
+
+def test_histograms_of_the_field_guides_clients_have_four_panels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (text,) = re.findall(r"`(raysim data inspect [^`]+)`", PAGE.read_text(encoding="utf-8"))
+    _, *asked, picture = shlex.split(text)
+    tiny.write(tmp_path, "gld")
+    monkeypatch.setenv("RAYSIM_DATA", str(tmp_path))
+    found: list[Any] = []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, path: found.extend(figure.axes))
+    asked[asked.index("--histograms") - 1] = str(ROOT / asked[asked.index("--histograms") - 1])
+    ran = CliRunner().invoke(app, [*asked, str(tmp_path / picture), "--set", "data.size=32"])
+    assert ran.exit_code == 0, ran.output
+    assert [(axes.get_xlabel(), axes.get_ylabel()) for axes in found] == [
+        ("examples of a client", "train clients"),
+        ("labels of a client", "train clients"),
+        ("examples of a label, train clients", "labels"),
+        ("examples of a label, test clients", "labels"),
+    ]
 
 
 # Rates

@@ -25,17 +25,24 @@ def inspect(
     picture: Annotated[
         Path | None, typer.Option("--picture", metavar="PNG", help="Also draw labels by client, of --split.")
     ] = None,
-    split: Annotated[str, typer.Option(help="The split that --picture shows.")] = "train",
+    histograms: Annotated[
+        Path | None,
+        typer.Option("--histograms", metavar="PNG", help="Also draw histograms of clients' sizes and labels."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="The split that --picture and --histograms show.")] = "train",
 ) -> None:
     """Describe a dataset: clients, examples, sizes, labels."""
     from raysim.data.describe import describe
-    from raysim.report import label_picture
+    from raysim.report import client_histograms, label_picture
 
     dataset = _dataset(source, changes)
     typer.echo(describe(dataset))
     if picture is not None:
         label_picture.draw(dataset, split, picture)
         typer.echo(f"\npicture      {picture}")
+    if histograms is not None:
+        client_histograms.draw(dataset, split, histograms)
+        typer.echo(f"\nhistograms   {histograms}")
 
 
 def prepare(

@@ -21,10 +21,15 @@ def report(
         Path | None,
         typer.Option(metavar="DIR", help="Where the report goes. [default: DIR/report; report, for several]"),
     ] = None,
-    target: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="The accuracy of rounds to target. [default: 95 % of the best]"),
+    targets: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--target", min=0, max=1, help="An accuracy of rounds to target; repeatable. [default: 95 % of the best]"
+        ),
     ] = None,
+    monotone: Annotated[
+        bool, typer.Option("--monotone", help="Learning curves show the best value so far (McMahan et al. 2017).")
+    ] = False,
 ) -> None:
     """Make a page with pictures of runs, and each picture as PNG, SVG and CSV.
 
@@ -32,7 +37,7 @@ def report(
     """
     from raysim.report import build
 
-    made = build.build(folders, out or build.default_folder(folders), target)
+    made = build.build(folders, out or build.default_folder(folders), targets or (), monotone)
     for note in made.notes:
         say(f"note: {note}")
     typer.echo(f"{made.page}, {made.figures} figures")

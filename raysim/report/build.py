@@ -27,20 +27,21 @@ class Built(NamedTuple):
     notes: tuple[str, ...]
 
 
-def build(folders: Sequence[Path], out: Path, target: float | None = None) -> Built:
+def build(folders: Sequence[Path], out: Path, targets: Sequence[float] = (), monotone: bool = False) -> Built:
     """Write `out`/index.html and `out`/figures/; an older report there is replaced, other files stay.
 
     Args:
         folders: of runs, trials or sweeps, or folders that contain them.
         out: the report's folder.
-        target: the accuracy, from 0 to 1, of rounds to target; None for a share of the best.
+        targets: the accuracies, from 0 to 1, of rounds to target; none for a share of the best.
+        monotone: learning curves show the best value so far.
 
     Raises:
         RunFolderError: a folder is missing, or contains no readable run.
     """
     runs, unread = read_all(folders)
     groups, careful = grouped(runs)
-    by_kind = [(kind, list(kind.make(groups))) for kind in kinds(target)]
+    by_kind = [(kind, list(kind.make(groups))) for kind in kinds(targets, monotone)]
     pictures = inside(out, PICTURES, out, RunFolderError)
     with disk.writing(pictures):
         pictures.mkdir(parents=True, exist_ok=True)

@@ -38,9 +38,9 @@ class Group:
         """The label if the group is named in pictures, else None."""
         return self.label if self.look.is_named else None
 
-    def series(self, column: str, cumulated: bool = False) -> Series | None:
-        """Return mean and deviation of a column by round; None if no trial has it."""
-        return over_trials([run.rounds for run in self.runs], column, cumulated)
+    def series(self, column: str, cumulated: bool = False, best_so_far: bool = False) -> Series | None:
+        """Return mean and deviation of a column by round, see `over_trials`; None if no trial has it."""
+        return over_trials([run.rounds for run in self.runs], column, cumulated, best_so_far)
 
     def finals(self, column: str) -> list[float]:
         """Return the newest value of each trial that has one."""

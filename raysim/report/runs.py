@@ -31,7 +31,8 @@ class Run:
     """The present record of one run.
 
     rounds: a row per finished round. clients: a row per client of the newest evaluation. data_fingerprint: of its
-    dataset, None if an older raysim did not record it. notes: sentences that a reader must know.
+    dataset, None if an older raysim did not record it. notes: sentences that a reader must know. training_clients: of
+    its dataset, None likewise.
     """
 
     path: Path
@@ -41,6 +42,7 @@ class Run:
     rounds: pa.Table
     clients: pa.Table
     notes: tuple[str, ...] = ()
+    training_clients: int | None = None
 
     @property
     def seeds(self) -> tuple[int, int, int, int]:
@@ -129,6 +131,7 @@ def read(path: Path) -> Run:
         rounds,
         clients,
         tuple(notes),
+        records.stored_training_clients(path),
     )
 
 

@@ -31,16 +31,22 @@ class Series(NamedTuple):
         return Series(self.rounds[rows], self.mean[rows], self.deviation[rows], self.trials[rows])
 
 
-def over_trials(trials: Sequence[pa.Table], column: str, cumulated: bool = False) -> Series | None:
+def over_trials(
+    trials: Sequence[pa.Table], column: str, cumulated: bool = False, best_so_far: bool = False
+) -> Series | None:
     """Return the column's series; None if no trial has a value.
 
     Args:
         trials: the rounds of each trial, as `Result.rounds`.
         column: of numbers; null if a figure is undefined.
         cumulated: first cumulate each trial's values; undefined values count 0.
+        best_so_far: first replace each trial's values by the best until then: the least loss, else the largest value.
     """
     parts = [_finite(rounds, column, cumulated) for rounds in trials if column in rounds.column_names]
     parts = [part for part in parts if len(part[0])]
+    if best_so_far:
+        best = np.minimum if column.endswith("loss") else np.maximum
+        parts = [(rounds, best.accumulate(values)) for rounds, values in parts]
     if not parts:
         return None
     after = np.unique(np.concatenate([rounds for rounds, _ in parts]))

@@ -40,7 +40,13 @@ log = logging.getLogger("raysim")
 
 RECORD, ROUNDS = "experiment.json", "rounds.parquet"
 
-_RECORDED = {"experiment": (dict,), "fingerprint": (str,), "data_fingerprint": (str, type(None)), "versions": (dict,)}
+_RECORDED = {
+    "experiment": (dict,),
+    "fingerprint": (str,),
+    "data_fingerprint": (str, type(None)),
+    "training_clients": (int, type(None)),
+    "versions": (dict,),
+}
 """The entries of experiment.json."""
 
 EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/")
@@ -72,17 +78,20 @@ def write_experiment(
     experiment: Experiment,
     fingerprint: str,
     data: str | None = None,
+    clients: int | None = None,
     trained_by: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write experiment.json, at the start of a run or of its continuation; `data` is the dataset's fingerprint, and
-    `trained_by` the trainer that the run keeps.
+    """Write experiment.json, at the start of a run or of its continuation.
 
-    The section `tuning` is left out: a run does not use it, and a study's storage may contain a password.
+    `data` is the dataset's fingerprint, `clients` its number of training clients; None where no data were opened.
+    `trained_by` is the trainer that the run keeps. The section `tuning` is left out: a run does not use it, and a
+    study's storage may contain a password.
     """
     record = {
         "experiment": json.loads(experiment.model_copy(update={"tuning": None}).to_json()),
         "fingerprint": fingerprint,
         "data_fingerprint": data,
+        "training_clients": clients,
         "trained_by": trained_by,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
@@ -139,6 +148,12 @@ def stored_trained_by(path: Path) -> Mapping[str, Any] | None:
 def version() -> str:
     """Return the version of raysim."""
     return _version("raysim")
+
+
+def stored_training_clients(path: Path) -> int | None:
+    """Read the number of training clients of a folder's run; None if the folder does not have it."""
+    found = _stored(path).get("training_clients")
+    return None if found is None or found < 1 else int(found)
 
 
 def other_version(path: Path) -> str:

@@ -67,6 +67,7 @@ class RunFolder:
         fingerprint: str,
         overwrite: bool = False,
         data: str | None = None,
+        clients: int | None = None,
         trained_by: Mapping[str, Any] | None = None,
     ) -> None:
         """Create a new folder; see `check_free` for the errors, `records.write_experiment` for the content.
@@ -80,7 +81,7 @@ class RunFolder:
             for name in FOLDERS:
                 (path / name).mkdir(parents=True)
         try:
-            records.write_experiment(path, experiment, fingerprint, data, trained_by)
+            records.write_experiment(path, experiment, fingerprint, data, clients, trained_by)
         except DiskError:
             # Without it, the folder would be in the way of the next attempt.
             _clear(path)

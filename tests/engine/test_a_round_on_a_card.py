@@ -145,7 +145,7 @@ def test_an_evaluation_waits_once_a_unit(
 ) -> None:
     monkeypatch.setattr(scores, "BATCH_SIZE", 2)
     plan = planned(experiment(engine={"workers": 0, "examples": where}, cohort={"size": 3}), data, monkeypatch)
-    units = scores.plan("train", data.train, np.arange(5))
+    units = scores.plan("train", [(position, 0, size) for position, size in enumerate((5, 4, 6, 3, 7))])
     state = plan.initial_state()
     with fake_card() as on_card:
         executor = InProcess(plan)

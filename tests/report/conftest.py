@@ -26,6 +26,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
             folder / f"cohort.size={size},lr={rate}" / f"trial-{seed}",
             [row(index, size, rate, seed) for index in range(ROUNDS)],
             clients={f"c{i}": min(1.0, 0.4 + 0.01 * size + 0.05 * i) for i in range(8)},
+            training_clients=64,
             rounds=ROUNDS,
             seed=seed,
             cohort={"size": size},
@@ -54,13 +55,16 @@ def row(index: int, size: int, rate: float, seed: int) -> dict[str, Any]:
         "loss": 2.0 - accuracy,
         "accuracy": accuracy,
         "examples_so_far": 10 * size * (index + 1),
+        "catastrophic_failure": 0.0,
         "pseudo_gradient_norm": 2 / math.sqrt(size),
+        "params_norm": 3.0 + 0.1 * index,
+        "mean_update_norm": 1.0,
+        "mean_norm_all_clients": 1.1,
         "mean_cosine_similarity": 0.1,
         "clip_level": 1.0 + 0.1 * index,
         "clipped_fraction": 0.5,
         "gsi": 1.5 + 0.1 * index,
-        "glad_factor/weight": 1 + 0.01 * index,
-        "glad_factor/bias": 1 - 0.01 * index,
+        **(indices(index) if (size, rate) == (SIZES[0], RATES[0]) else {}),
         "label_similarity": 0.9 - 0.01 * index,
         "bytes_down": 3000 * size,
         "bytes_up": 1000 * size,
@@ -73,3 +77,10 @@ def row(index: int, size: int, rate: float, seed: int) -> dict[str, Any]:
         "eval/train/loss": 1.9 - accuracy,
         **{f"eval/test/p{p}": accuracy * p / 100 for p in (5, 25, 50, 75, 95)},
     }
+
+
+def indices(index: int) -> dict[str, float]:
+    """Figures by parameter group; of one method only, because each has pictures of its own."""
+    columns = ("gsi", "probe/gsi", "gsi_baseline", "gsi_unbounded")
+    same = {f"{column}/{name}": 1.2 for column in columns for name in ("weight", "bias")}
+    return {**same, "probe/gsi": 1.3, "glad_factor/weight": 1 + 0.01 * index, "glad_factor/bias": 1 - 0.01 * index}

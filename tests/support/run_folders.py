@@ -31,15 +31,24 @@ def write(
     rows: Iterable[Mapping[str, Any]],
     clients: Mapping[str, float] | None = None,
     data_fingerprint: str | None = "digits",
+    training_clients: int | None = None,
+    clients_of: str = "test",
     **sections: Any,
 ) -> Path:
-    """Record a run with these rows; `round` is counted. `clients`: accuracy by test client after the last round."""
+    """Record a run with these rows; `round` is counted. `clients`: accuracy by client of a split, after the last."""
     counted = [{"round": index, **row} for index, row in enumerate(rows)]
-    RunFolder.create(path, experiment(**sections), "fingerprint", data=data_fingerprint)
+    RunFolder.create(path, experiment(**sections), "fingerprint", data=data_fingerprint, clients=training_clients)
     records.write_table(table(counted), path / "rounds.parquet")
     if clients is not None:
         scored = [
-            {"round": len(counted) - 1, "split": "test", "client": name, "examples": 4, "loss": 1.0, "accuracy": value}
+            {
+                "round": len(counted) - 1,
+                "split": clients_of,
+                "client": name,
+                "examples": 4,
+                "loss": 1.0,
+                "accuracy": value,
+            }
             for name, value in clients.items()
         ]
         scores = table(scored).cast(CLIENT_SCHEMA.empty_table().select(list(scored[0])).schema)

@@ -53,12 +53,13 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
     Raises:
         RunFolderError: another process writes to the folder; or it exists already, or is not a run's folder.
     """
-    path, experiment, data = opening.path, plan.experiment, plan.dataset.fingerprint
+    path, experiment, dataset = opening.path, plan.experiment, plan.dataset
+    recorded = dataset.fingerprint, len(dataset.train), plan.choice.record
     with lock.locked(path, run):
         if opening.done is None:
-            RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, data, plan.choice.record)
+            RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, *recorded)
         else:
-            records.write_experiment(path, experiment, plan.fingerprint, data, plan.choice.record)
+            records.write_experiment(path, experiment, plan.fingerprint, *recorded)
         folder, state = RunFolder.reopen(path, experiment, opening.profile)
         if state is not None:
             check_fits(state, plan.initial, path)

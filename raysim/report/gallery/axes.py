@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LONG_NAME, ROW_TICKS = 28, 4
+TICK_LETTERS = 40
+"""With more letters in all, the texts below an axis are turned."""
 LOGARITHMIC_ABOVE = 100.0
 """Positive values that span a larger factor go on a logarithmic axis."""
 
@@ -44,14 +46,16 @@ def counts(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(EngFormatter())
 
 
-def sizes(axes: Axes, values: Sequence[float]) -> None:
-    """Make the x axis logarithmic, with a tick at each of a few sizes."""
+def places(axes: Axes, named: Mapping[float, str], is_logarithmic: bool = True) -> None:
+    """Give the x axis a tick at each of a few places, with its text."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(values))
+    if is_logarithmic:
+        axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(list(named)))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticklabels([f"{value:g}" for value in values])
+    crowded = sum(map(len, named.values())) > TICK_LETTERS
+    axes.set_xticklabels(list(named.values()), rotation=45 if crowded else 0)
 
 
 def fitting_scale(axes: Axes, values: Floats) -> None:

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+def splits(groups: Sequence[Group]) -> list[str]:
+    """Return the splits with recorded clients, in order of appearance."""
+    found = (split for group in groups for run in group.runs for split in pc.unique(run.clients["split"]).to_pylist())
+    return list(dict.fromkeys(found))
+
+
 def scored(clients: pa.Table, split: str) -> pa.Table:
     """Return the rows of a split's clients whose accuracy is known."""
     return clients.filter(pc.and_(pc.equal(clients["split"], split), pc.is_finite(clients["accuracy"])))
@@ -41,10 +47,7 @@ class _Curve(NamedTuple):
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
     """Yield a figure for every split with recorded client accuracies."""
-    splits = dict.fromkeys(
-        split for group in groups for run in group.runs for split in pc.unique(run.clients["split"]).to_pylist()
-    )
-    for split in splits:
+    for split in splits(groups):
         drawn = [curve for group in groups if len((curve := _curve(group, split, len(groups))).accuracies) > 1]
         if not drawn:
             continue

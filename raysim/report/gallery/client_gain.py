@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from raysim.report import figures
-from raysim.report.gallery.client_distribution import scored, steps
+from raysim.report.gallery.client_distribution import scored, splits, steps
 from raysim.report.gallery.curves import kept
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
@@ -23,7 +23,8 @@ from raysim.report.series import Floats
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SPLIT = "test"
+
+WHOSE = {"train": "own training examples"}
 
 
 class _Gain(NamedTuple):
@@ -34,11 +35,14 @@ class _Gain(NamedTuple):
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """Yield one figure if trials of several groups share seeds and evaluated the same clients."""
-    if not groups:
-        return
+    """Yield a figure for every split of which trials of several groups share seeds and evaluated the same clients."""
+    for split in splits(groups):
+        yield from _figure(groups, split)
+
+
+def _figure(groups: Sequence[Group], split: str) -> Iterator[Figure]:
     first, *others = groups
-    found = [_Gain(group, gains) for group in others if len(gains := _gains(first, group))]
+    found = [_Gain(group, gains) for group in others if len(gains := _gains(first, group, split)) > 1]
     if not found:
         return
     rows = [(gain.group, gain.gains[kept(len(gain.gains))]) for gain in found]
@@ -56,29 +60,29 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
         if gain.group.look.is_named
     )
     yield Figure(
-        "client-gain",
-        f"What {SPLIT} clients gain over {first.label}",
-        f"Difference in a client's accuracy, newest evaluations, trials paired by seed; clients in rising order. "
-        f"{gain_shares}.",
+        f"client-gain-{split}",
+        f"What {split} clients gain over {first.label}",
+        f"Difference in the accuracy on a client's {WHOSE.get(split, 'examples')}, newest evaluations, trials paired "
+        f"by seed; clients in rising order. {gain_shares}.",
         data,
         partial(_draw, found),
     )
 
 
-def _gains(first: Group, other: Group) -> Floats:
+def _gains(first: Group, other: Group, split: str) -> Floats:
     """Return the rising differences over the clients that both runs of a pair of trials evaluated."""
     reference = {run.seeds: run for run in first.runs}
     parts = []
     for run in other.runs:
         if run.seeds not in reference:
             continue
-        before, after = _accuracies(reference[run.seeds].clients), _accuracies(run.clients)
+        before, after = _accuracies(reference[run.seeds].clients, split), _accuracies(run.clients, split)
         parts.append(np.array([after[client] - before[client] for client in after if client in before]))
     return np.sort(np.concatenate(parts)) if parts else np.zeros(0)
 
 
-def _accuracies(clients: pa.Table) -> dict[str, float]:
-    rows = scored(clients, SPLIT)
+def _accuracies(clients: pa.Table, split: str) -> dict[str, float]:
+    rows = scored(clients, split)
     return dict(zip(rows["client"].to_pylist(), rows["accuracy"].to_pylist(), strict=True))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from raysim.report.figures import is_share, spoken
 from raysim.report.gallery import axes as ticks
-from raysim.report.gallery.figure import Figure, Kind
+from raysim.report.gallery.figure import Figure, Kind, Panel
 from raysim.report.groups import Group
 from raysim.report.series import Floats, Ints, Series, thinned
 
@@ -63,11 +63,13 @@ class GroupCurve(NamedTuple):
     y: Series
 
 
-def lines(groups: Sequence[Group], column: str, against: Against = ROUNDS) -> list[GroupCurve]:
-    """Return the curves of the groups that have both figures, thinned."""
+def lines(
+    groups: Sequence[Group], column: str, against: Against = ROUNDS, best_so_far: bool = False
+) -> list[GroupCurve]:
+    """Return the curves of the groups that have both figures, thinned; `best_so_far`: see `over_trials`."""
     found = []
     for group in groups:
-        y = group.series(column)
+        y = group.series(column, best_so_far=best_so_far)
         if y is None:
             continue
         if against.column is None:
@@ -134,6 +136,23 @@ def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against 
         ticks.fitting_scale(axes, np.concatenate([line.y.mean for line in found]))
     if against in (EXAMPLES, BYTES):
         ticks.counts(axes)
+
+
+def beside(
+    name: str, title: str, caption: str, label: str, found: Mapping[str, tuple[str, Sequence[GroupCurve]]]
+) -> Figure:
+    """Return a figure of several columns in panels on one axis, `label`: a panel's title -> (column, its lines)."""
+    tables = [
+        table(lines).append_column("of", pa.array([column] * sum(len(line.x) for line in lines), pa.string()))
+        for column, lines in found.values()
+    ]
+    panels = tuple(Panel(heading, partial(_panel, column, label, lines)) for heading, (column, lines) in found.items())
+    return Figure(name, title, caption, pa.concat_tables(tables), panels)
+
+
+def _panel(column: str, label: str, found: Sequence[GroupCurve], axes: Axes) -> None:
+    draw(axes, found, column)
+    axes.set_ylabel(label)
 
 
 def by_round(section: str, column: str, title: str, caption: str) -> Kind:

@@ -17,20 +17,33 @@ HEIGHT_IN = 2.9
 """Of the axes and their labels, in inches; a legend below comes on top."""
 
 
+class Panel(NamedTuple):
+    """A part of a figure with axes of its own; `title` stands above them."""
+
+    title: str
+    draw: Callable[[Axes], None]
+
+
 @dataclass(frozen=True)
 class Figure:
     """name: of its files, without suffix. caption: one or two sentences about the content and how to read it.
 
     data: one row per drawn point, with the column `group` first. draw: draws on empty axes; artists with a label enter
-    the legend. height_in: of the picture without its legend.
+    the legend. Panels stand two in a row, share the y axis, and have one legend; a name in several is in it once.
+    height_in: of the picture, or of a row of panels, without the legend.
     """
 
     name: str
     title: str
     caption: str
     data: pa.Table
-    draw: Callable[[Axes], None]
+    draw: Callable[[Axes], None] | tuple[Panel, ...]
     height_in: float = HEIGHT_IN
+
+    @property
+    def panels(self) -> tuple[Panel, ...]:
+        """The panels; a figure without panels is one that has no title."""
+        return self.draw if isinstance(self.draw, tuple) else (Panel("", self.draw),)
 
 
 class Kind(NamedTuple):

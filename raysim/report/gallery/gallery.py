@@ -2,50 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from raysim.report.gallery import (
     client_distribution,
     client_gain,
     client_percentiles,
-    cohort_accuracy,
+    failures,
+    final_accuracy,
     glad_factors,
     gradient_norm,
     heat_maps,
     label_similarity,
     learning_curves,
+    rounds_heat_maps,
+    rounds_table,
     rounds_to_target,
+    similarity_index,
+    time_ratio,
     time_to_target,
     train_test,
+    update_norm,
     worker_timeline,
 )
 from raysim.report.gallery.curves import by_round
 from raysim.report.gallery.figure import Kind
 
-LEARNING, COHORTS, SETTINGS = "Learning", "Cohort size", "Settings"
+LEARNING, TARGETS, COHORTS, SETTINGS = "Learning", "Targets", "Cohort size", "Settings"
 CLIENTS, UPDATES, ENGINE = "Clients", "Updates", "Time and workers"
 
 
-def kinds(target: float | None = None) -> list[Kind]:
-    """Return the kinds; `target`: the accuracy of rounds to target, None for a share of the best."""
+def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
+    """Return the kinds.
+
+    Args:
+        targets: the accuracies of rounds to target, none for a share of the best.
+        monotone: learning curves show the best value so far.
+    """
     sizes = "runs that differ in cohort.size"
     return [
-        Kind(LEARNING, "Learning curves", "a finished round", learning_curves.make),
+        Kind(LEARNING, "Learning curves", "a finished round", partial(learning_curves.make, monotone=monotone)),
         Kind(LEARNING, "Train against test accuracy", "an evaluation of the test split", train_test.make),
         Kind(
-            COHORTS,
-            "Rounds to target and speed-up",
-            f"{sizes} and evaluate accuracy",
-            partial(rounds_to_target.make, aim=target),
+            TARGETS,
+            "Table of rounds to target",
+            "several methods that evaluate accuracy",
+            partial(rounds_table.make, targets=targets),
         ),
         Kind(
-            COHORTS,
+            TARGETS,
+            "Rounds to target and speed-up",
+            "runs that differ in one number, such as cohort.size, and evaluate accuracy",
+            partial(rounds_to_target.make, targets=targets),
+        ),
+        Kind(
+            TARGETS,
+            "Heat maps of rounds to target",
+            "runs that differ in two keys and evaluate accuracy",
+            partial(rounds_heat_maps.make, targets=targets),
+        ),
+        Kind(
+            TARGETS,
             "Simulated time to target",
             f"{sizes}, have [systems] and evaluate accuracy",
-            partial(time_to_target.make, aim=target),
+            partial(time_to_target.make, targets=targets),
         ),
-        Kind(COHORTS, "Accuracy against cohort size", sizes, cohort_accuracy.make),
+        Kind(
+            TARGETS,
+            "Simulated time against target",
+            f"{sizes}, have [systems] and evaluate accuracy",
+            time_ratio.make,
+        ),
+        Kind(COHORTS, "Accuracy against cohort size", sizes, final_accuracy.by_cohort_size),
+        Kind(COHORTS, "Catastrophic failures against cohort size", f"{sizes} and train", failures.make),
         Kind(COHORTS, "Pseudo-gradient norm against cohort size", sizes, gradient_norm.make),
+        Kind(COHORTS, "Pseudo-gradient norm, recorded and predicted", sizes, gradient_norm.predicted),
+        Kind(
+            SETTINGS,
+            "Accuracy against a key",
+            "runs that differ in a number other than cohort.size",
+            final_accuracy.by_other_keys,
+        ),
         Kind(SETTINGS, "Heat maps", "runs that differ in two keys", heat_maps.make),
         Kind(CLIENTS, "Client percentiles", "several evaluated clients", client_percentiles.make),
         Kind(CLIENTS, "Client distribution", "several evaluated clients", client_distribution.make),
@@ -56,6 +94,7 @@ def kinds(target: float | None = None) -> list[Kind]:
             "Pseudo-gradient norm",
             "The norm of the clients' weighted mean update, before the server's optimizer.",
         ),
+        by_round(UPDATES, "params_norm", "Norm of the model", "Of all parameters, after the round."),
         by_round(
             UPDATES,
             "mean_cosine_similarity",
@@ -72,7 +111,22 @@ def kinds(target: float | None = None) -> list[Kind]:
             "Gradients' similarity index",
             "Of the whole model; 1 where all updates agree, larger the less they do.",
         ),
+        Kind(UPDATES, "Similarity index of parameter groups", "gsi/...", similarity_index.by_parameters),
+        by_round(
+            UPDATES,
+            "probe/gsi",
+            "Similarity index of all clients",
+            "Of the whole model, from the updates of all training clients, in the rounds that were probed.",
+        ),
+        Kind(
+            UPDATES,
+            "Similarity index, its baseline, and that of all clients",
+            "server.glad or server.diagnostics.probe",
+            similarity_index.beside_true,
+        ),
         Kind(UPDATES, "FedGLAD's factors", "server.glad", glad_factors.make),
+        Kind(UPDATES, "FedGLAD's ratio before its bounds", "server.glad", glad_factors.before_bounds),
+        Kind(UPDATES, "Norm of all clients' updates", "server.diagnostics.probe", update_norm.make),
         Kind(UPDATES, "Similarity index against label similarity", "server.diagnostics.labels", label_similarity.make),
         by_round(
             ENGINE, "idle_fraction", "Idle share of workers", "The share of the workers' time in which they waited."

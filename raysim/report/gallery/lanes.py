@@ -1,9 +1,9 @@
-"""Orders groups that differ in a numeric key into lanes, for figures against the cohort size."""
+"""Orders groups that differ in one key into lanes, for figures with the values of that key on the x axis."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raysim.report.gallery import axes as ticks
 from raysim.report.groups import Group, written
@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COHORT_SIZE = "cohort.size"
+SPOKEN = {COHORT_SIZE: "clients in a round"}
+"""What an axis calls a key; other keys have their own names there."""
 
 
 class Lane(NamedTuple):
-    """Groups that differ in this key only: `sizes` are its values, rising, one per group."""
+    """Groups that differ in this key only, one per value, in the values' order.
+
+    `sizes`: the values' places on the x axis. For a key whose values are all positive these are the values.
+    """
 
     label: str
     look: CurveStyle
@@ -24,45 +29,110 @@ class Lane(NamedTuple):
     groups: tuple[Group, ...]
 
 
-def lanes(groups: Sequence[Group], key: str = COHORT_SIZE) -> list[Lane]:
-    """Return a lane for each combination of the other keys that has two or more values of `key`."""
-    found: dict[tuple[tuple[str, str], ...], list[Group]] = {}
+class Along(NamedTuple):
+    """The lanes along a key. `ticks`: a place on the x axis -> the value that is written there."""
+
+    key: str
+    ticks: dict[float, str]
+    is_logarithmic: bool
+    lanes: tuple[Lane, ...]
+
+    @property
+    def label(self) -> str:
+        """The key, as the x axis names it."""
+        return SPOKEN.get(self.key, self.key)
+
+    @property
+    def suffix(self) -> str:
+        """The end of a figure's name: nothing for the size of the cohort."""
+        return "" if self.key == COHORT_SIZE else f"-by-{self.key}"
+
+    def frame(self, axes: Axes) -> None:
+        """Set up the x axis: a tick at every value of the lanes, also where nothing is drawn."""
+        for place in self.ticks:
+            axes.axvline(place, linewidth=0)
+        ticks.places(axes, self.ticks, self.is_logarithmic)
+        axes.set_xlabel(self.label)
+
+
+def values(groups: Sequence[Group], key: str) -> dict[str, Any]:
+    """Return a key's values by their text: numbers first, rising; then texts such as "full", as they appear."""
+    found = {written(group.keys[key]): group.keys[key] for group in groups if key in group.keys}
+    numbers = [name for name, value in found.items() if _is_number(value)]
+    texts = [name for name in found if name not in numbers]
+    return {name: found[name] for name in (*sorted(numbers, key=lambda name: float(found[name])), *texts)}
+
+
+def lanes(groups: Sequence[Group], key: str = COHORT_SIZE) -> Along | None:
+    """Return a lane for each combination of the other keys that has two or more values of `key`.
+
+    None if there is none, or the key's values have no order: fewer than two of them are numbers. A text stands after
+    the largest number, so a batch that is "full" is the largest.
+    """
+    found = values(groups, key)
+    if sum(map(_is_number, found.values())) < 2:
+        return None
+    is_logarithmic = all(_is_number(value) and value > 0 for value in found.values())
+    places = {name: float(found[name]) if is_logarithmic else float(i) for i, name in enumerate(found)}
+    rows: dict[tuple[tuple[str, str], ...], dict[float, Group]] = {}
     for group in groups:
-        if isinstance(group.keys.get(key), int | float):
+        if key in group.keys:
             others = tuple((name, written(value)) for name, value in group.keys.items() if name != key)
-            found.setdefault(others, []).append(group)
-    rows = {others: sorted(row, key=lambda group: group.keys[key]) for others, row in found.items() if len(row) > 1}
-    drawn = looks(-float(i) for i in range(len(rows)))
-    return [
+            rows.setdefault(others, {})[places[written(group.keys[key])]] = group
+    long = {others: dict(sorted(row.items())) for others, row in rows.items() if len(row) > 1}
+    if not long:
+        return None
+    drawn = looks(-float(i) for i in range(len(long)))
+    made = tuple(
         Lane(
-            ", ".join(f"{name} = {value}" for name, value in others) or row[0].runs[0].experiment.name,
+            ", ".join(f"{name} = {value}" for name, value in others)
+            or next(iter(row.values())).runs[0].experiment.name,
             look,
-            tuple(float(group.keys[key]) for group in row),
             tuple(row),
+            tuple(row.values()),
         )
-        for (others, row), look in zip(rows.items(), drawn, strict=True)
-    ]
+        for (others, row), look in zip(long.items(), drawn, strict=True)
+    )
+    shown = {place for lane in made for place in lane.sizes}
+    return Along(key, {place: name for name, place in places.items() if place in shown}, is_logarithmic, made)
+
+
+def every(groups: Sequence[Group]) -> list[Along]:
+    """Return the lanes along each key that has some: the size of the cohort first."""
+    keys = dict.fromkeys(key for group in groups for key in group.keys)
+    ordered = sorted(keys, key=lambda key: key != COHORT_SIZE)
+    return [along for key in ordered if (along := lanes(groups, key)) is not None]
 
 
 def draw(
     axes: Axes, lane: Lane, sizes: Sequence[float], values: Sequence[float], deviations: Sequence[float | None] = ()
 ) -> None:
     """Draw a lane's line, a mark at each size, with bars of one deviation if there are deviations."""
+    line(axes, lane.label if lane.look.is_named else None, lane.look, sizes, values, deviations)
+
+
+def line(
+    axes: Axes,
+    label: str | None,
+    look: CurveStyle,
+    sizes: Sequence[float],
+    values: Sequence[float],
+    deviations: Sequence[float | None] = (),
+) -> None:
+    """Draw a line with a mark at each size; see `draw`."""
     axes.errorbar(
         sizes,
         values,
         yerr=[deviation or 0.0 for deviation in deviations] or None,
-        color=lane.look.colour,
-        linestyle=lane.look.dash,
-        linewidth=lane.look.width,
+        color=look.colour,
+        linestyle=look.dash,
+        linewidth=look.width,
         marker="o",
         markersize=4,
         capsize=2.5,
-        label=lane.label if lane.look.is_named else None,
+        label=label,
     )
 
 
-def frame(axes: Axes, shown: Sequence[Lane]) -> None:
-    """Set up the x axis of figures against cohort size: a tick at every size of the lanes."""
-    ticks.sizes(axes, sorted({size for lane in shown for size in lane.sizes}))
-    axes.set_xlabel("clients in a round")
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,4 +1,8 @@
-"""Draws accuracy and loss of every evaluation against rounds, examples, bytes, simulated time and wall time."""
+"""Draws accuracy and loss of every evaluation against rounds, examples, bytes, simulated time and wall time.
+
+Made monotone, a trial's curve is the best value so far, with straight lines between evaluations. Source: McMahan et al.
+(2017), section 3, whose figures 2, 5, 7 and 10 are drawn so.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ _WHAT = {"eval": "", "eval_average": " of the clients' mean model", "eval_tuned"
 _AXES = (curves.ROUNDS, curves.EXAMPLES, curves.BYTES, curves.SIMULATED_TIME, curves.WALL_TIME)
 
 
-def make(groups: Sequence[Group]) -> Iterator[Figure]:
+def make(groups: Sequence[Group], monotone: bool = False) -> Iterator[Figure]:
     """Yield the curves of evaluations, or of local training if nothing was evaluated."""
     names = dict.fromkeys(name for group in groups for run in group.runs for name in run.rounds.column_names)
     evaluations = [match for name in names if (match := _EVALUATION.fullmatch(name))]
@@ -23,17 +27,20 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
         what = f"{match[2].capitalize()} {match[3]}{_WHAT[match[1]]}"
         # Only the broadcast model's score is shown against all axes.
         for against in _AXES if match[1] == "eval" else _AXES[:1]:
-            yield from _figure(groups, match[0], what, against)
+            yield from _figure(groups, match[0], what, against, monotone)
     for column in ("accuracy", "loss") if not evaluations else ():
         for against in _AXES:
-            yield from _figure(groups, column, f"Training {column} (nothing was evaluated)", against)
+            yield from _figure(groups, column, f"Training {column} (nothing was evaluated)", against, monotone)
 
 
-def _figure(groups: Sequence[Group], column: str, what: str, against: curves.Against) -> Iterator[Figure]:
-    found = curves.lines(groups, column, against)
+def _figure(
+    groups: Sequence[Group], column: str, what: str, against: curves.Against, monotone: bool
+) -> Iterator[Figure]:
+    found = curves.lines(groups, column, against, monotone)
     if found:
         name = f"{column}-by-{against.name}".replace("/", "-")
-        yield curves.figure(name, f"{what} against {_plain(against)}", _caption(found, against), found, column, against)
+        title = f"{'Best ' + what.lower() + ' so far' if monotone else what} against {_plain(against)}"
+        yield curves.figure(name, title, _caption(found, against), found, column, against)
 
 
 def _plain(against: curves.Against) -> str:

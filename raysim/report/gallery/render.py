@@ -11,10 +11,12 @@ from raysim.report.gallery.figure import Figure
 from raysim.report.looks import DARK, FAINT, INK, PAPER, variable
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure as Canvas
 
 WIDTH_IN = 5.0
 """Narrow: letters stay readable on a phone, where the picture shrinks to a third of a screen's width."""
+PANELS_ACROSS = 2
 PNG_DPI, SVG_DPI = 180, 72
 LEGEND_ROW_IN = 0.19
 _COUNTED_ID = re.compile(
@@ -77,14 +79,29 @@ def render(figure: Figure) -> Drawn:
 def _canvas(figure: Figure) -> Canvas:
     from matplotlib.figure import Figure as Canvas
 
-    canvas = Canvas(figsize=(WIDTH_IN, figure.height_in), dpi=PNG_DPI, layout="constrained")
-    axes = canvas.add_subplot()
-    figure.draw(axes)
-    handles, labels = axes.get_legend_handles_labels()
-    if len(labels) > 1:
-        columns = 1 if max(map(len, labels)) > LONG_LABEL else 2
-        canvas.set_figheight(figure.height_in + LEGEND_ROW_IN * -(-len(labels) // columns))
-        canvas.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5)
+    panels = figure.panels
+    across = min(len(panels), PANELS_ACROSS)
+    down = -(-len(panels) // across)
+    height_in = figure.height_in * down
+    canvas = Canvas(figsize=(WIDTH_IN, height_in), dpi=PNG_DPI, layout="constrained")
+    cells = canvas.subplots(down, across, sharey=True, squeeze=False).ravel()
+    named: dict[str, Artist] = {}
+    for place, axes in enumerate(cells):
+        if place >= len(panels):
+            axes.set_visible(False)
+            continue
+        panels[place].draw(axes)
+        axes.set_title(panels[place].title.replace(", ", ",\n"), fontsize=8.5)
+        if place % across:
+            axes.set_ylabel("")
+        handles, labels = axes.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+    if len(named) > 1:
+        columns = 1 if max(map(len, named)) > LONG_LABEL else 2
+        canvas.set_figheight(height_in + LEGEND_ROW_IN * -(-len(named) // columns))
+        canvas.legend(
+            named.values(), named.keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5
+        )
     return canvas
 
 

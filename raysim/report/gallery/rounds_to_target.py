@@ -1,81 +1,123 @@
-"""Draws rounds to a target accuracy against cohort size, and the speed-up beside a linear one."""
+"""Draws rounds to target accuracies along each key, and the speed-up of larger cohorts beside a linear one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from raysim.report import figures
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import lanes, target
-from raysim.report.gallery.figure import Figure
-from raysim.report.gallery.target import Target, TargetPoint
+from raysim.report.gallery.figure import Figure, Panel
+from raysim.report.gallery.lanes import COHORT_SIZE, Lane
+from raysim.report.gallery.target import Target
 from raysim.report.groups import Group
+from raysim.report.looks import CurveStyle, looks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DESCRIBED_LANES = 3
 """Number of methods whose speed-up the caption states."""
+MOST_PANELS = 6
 
 
-def make(groups: Sequence[Group], aim: float | None) -> Iterator[Figure]:
-    """Yield two figures if groups differ in the cohort's size and accuracies were evaluated.
+def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
+    """Yield a figure for every key with lanes if accuracies were evaluated; of the cohort's size also the speed-up.
 
     Args:
         groups: of the report.
-        aim: an accuracy from 0 to 1; None takes a share of the best.
+        targets: accuracies from 0 to 1; none: a share of the best.
     """
-    found = target.find(groups, aim, target.by_rounds)
-    if found is None:
+    aims = target.aims(groups, targets)
+    if aims is None:
         return
-    data = found.table("rounds", "speed_up", lambda first, mean: first / mean)
-    yield Figure(
-        "rounds-to-target",
-        "Rounds to the target accuracy against cohort size",
-        f"{found.caption} Dashed: as many times fewer rounds as there are more clients.",
-        data,
-        lambda axes: _draw(axes, found, is_speed_up=False),
-    )
-    yield Figure(
-        "speed-up",
-        "Speed-up by larger cohorts",
-        f"{found.caption} {_verdict(found)} Dashed: a linear speed-up.",
-        data,
-        lambda axes: _draw(axes, found, is_speed_up=True),
-    )
-
-
-def _speed_up(point: TargetPoint) -> float:
-    assert point.mean is not None
-    assert point.first is not None
-    return point.first / point.mean
+    for along in lanes.every(groups):
+        found = target.find(along, aims, target.by_rounds)
+        if not found:
+            continue
+        data = pa.concat_tables([one.table("rounds", "speed_up", lambda first, mean: first / mean) for one in found])
+        missed = "".join(one.missed for one in found)
+        is_cohort = along.key == COHORT_SIZE
+        one_ideal = is_cohort and len(found) == 1
+        ideal = " Dashed: as many times fewer rounds as there are more clients." if one_ideal else ""
+        yield Figure(
+            f"rounds-to-target{along.suffix}",
+            f"Rounds to target accuracy against {'cohort size' if is_cohort else along.key}",
+            f"{aims.caption}{missed}{ideal}",
+            data,
+            _drawing(found, is_speed_up=False),
+        )
+        if is_cohort:
+            yield Figure(
+                "speed-up",
+                "Speed-up by larger cohorts",
+                f"{aims.caption}{missed} {_verdict(found[0])} Dashed: a linear speed-up.",
+                data,
+                _drawing(found, is_speed_up=True),
+            )
 
 
 def _verdict(found: Target) -> str:
     """Return the speed-up of each lane's largest cohort, as text."""
     sentences = []
-    for lane in found.lanes[:DESCRIBED_LANES]:
-        ends = [point for point in found.met if point.lane is lane]
-        if len(ends) > 1:
-            first, last = ends[0], ends[-1]
+    for lane in found.along.lanes[:DESCRIBED_LANES]:
+        if len(ends := found.met(lane)) > 1:
+            (first, _, _), (last, mean, slowest) = ends[0], ends[-1]
             sentences.append(
                 f"{lane.label}: {last.size / first.size:.3g} times the clients ({first.size:g} to {last.size:g}) are a "
-                f"speed-up of {_speed_up(last):.2g}."
+                f"speed-up of {slowest / mean:.2g}."
             )
     return " ".join(sentences)
 
 
-def _draw(axes: Axes, found: Target, is_speed_up: bool) -> None:
-    for lane in found.lanes:
-        points = [point for point in found.met if point.lane is lane]
-        sizes = [point.size for point in points]
-        values = [_speed_up(point) if is_speed_up else point.mean or 0.0 for point in points]
-        if not points:
-            continue
-        ideal = [size / sizes[0] if is_speed_up else values[0] * sizes[0] / size for size in sizes]
+def _drawing(found: Sequence[Target], is_speed_up: bool) -> partial[None] | tuple[Panel, ...]:
+    """One target: a line per lane. Several, as Charles et al. (2021), figures 20 to 24: a panel per lane."""
+    if len(found) == 1:
+        return partial(_lanes, found[0], is_speed_up)
+    shown = [lane for lane in found[0].along.lanes if any(one.met(lane) for one in found)][:MOST_PANELS]
+    return tuple(Panel(lane.label, partial(_targets, found, lane, is_speed_up)) for lane in shown)
+
+
+def _lanes(found: Target, is_speed_up: bool, axes: Axes) -> None:
+    for lane in found.along.lanes:
+        _line(axes, found, lane, is_speed_up, lane.label if lane.look.is_named else None, lane.look)
+    _frame(axes, found, is_speed_up)
+
+
+def _targets(found: Sequence[Target], lane: Lane, is_speed_up: bool, axes: Axes) -> None:
+    for one, look in zip(found, looks(one.target for one in found), strict=True):
+        # Of several targets the ideal numbers of rounds would be as many lines again; the speed-ups share one.
+        _line(axes, one, lane, is_speed_up, f"to {figures.share(one.target)}", look, has_ideal=is_speed_up)
+    _frame(axes, found[0], is_speed_up)
+
+
+def _line(
+    axes: Axes,
+    found: Target,
+    lane: Lane,
+    is_speed_up: bool,
+    label: str | None,
+    look: CurveStyle,
+    has_ideal: bool = True,
+) -> None:
+    met = found.met(lane)
+    if not met:
+        return
+    sizes = [point.size for point, _, _ in met]
+    amounts = [first / mean if is_speed_up else mean for _, mean, first in met]
+    if has_ideal and found.along.key == COHORT_SIZE:
+        ideal = [size / sizes[0] if is_speed_up else amounts[0] * sizes[0] / size for size in sizes]
         ticks.dashed(axes, sizes, ideal)
-        lanes.draw(axes, lane, sizes, values, () if is_speed_up else [point.deviation for point in points])
-    lanes.frame(axes, found.lanes)
+    spread = [] if is_speed_up else [point.reach.deviation for point, _, _ in met]
+    lanes.line(axes, label, look, sizes, amounts, spread)
+
+
+def _frame(axes: Axes, found: Target, is_speed_up: bool) -> None:
+    found.along.frame(axes)
     axes.set_yscale("log")
     axes.set_ylabel("speed-up over the smallest" if is_speed_up else "rounds")
     ticks.plain_logarithm(axes)

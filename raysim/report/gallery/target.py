@@ -1,18 +1,17 @@
-"""Finds a target accuracy and the cost to reach it, by cohort size, for rounds and times to target."""
+"""Finds the cost to reach target accuracies, group by group and lane by lane, for rounds and times to target."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from raysim.report import figures
-from raysim.report.gallery import lanes
-from raysim.report.gallery.lanes import Lane
-from raysim.report.groups import Group, headline
+from raysim.report.gallery.lanes import COHORT_SIZE, Along, Lane, values
+from raysim.report.groups import Group, headline, written
 from raysim.report.runs import Run
 from raysim.report.series import Floats, crossing, over_trials
 
@@ -27,70 +26,126 @@ class Spent(NamedTuple):
     accuracies: Floats
 
 
-class TargetPoint(NamedTuple):
+Cost = Callable[[Run, str], Spent | None]
+"""(run, column) -> the cost at the column's evaluations; None if it is not known."""
+
+
+class Reach(NamedTuple):
     """`mean` and `deviation` over the trials that reached the target, `reached` of `trials`; None if none did.
 
-    `first`: the mean of the lane's smallest cohort that reached it.
+    `rounds`: the most that a trial ran.
     """
 
-    lane: Lane
-    size: float
     mean: float | None
     deviation: float | None
     reached: int
     trials: int
+    rounds: int
+
+    @property
+    def missed(self) -> str:
+        """What is said of a target that no trial reached."""
+        return f"not in {self.rounds:,}"
+
+
+class Aims(NamedTuple):
+    """The targets, rising; `by` says where they come from."""
+
+    column: str
+    targets: tuple[float, ...]
+    by: str
+
+    @property
+    def caption(self) -> str:
+        """The targets, as a sentence."""
+        named = ", ".join(map(figures.share, self.targets))
+        return f"The target{'s are' if len(self.targets) > 1 else ' is'} {named} ({self.by})."
+
+
+class TargetPoint(NamedTuple):
+    """A group of a lane. `first`: the mean of the lane's smallest value that reached the target."""
+
+    lane: Lane
+    size: float
+    reach: Reach
     first: float | None
 
 
 class Target(NamedTuple):
-    """`caption`: states the target and the groups that did not reach it."""
+    """The points of lanes along a key, and the target that they aim at."""
 
-    lanes: Sequence[Lane]
+    target: float
+    along: Along
     points: Sequence[TargetPoint]
-    caption: str
+
+    def met(self, lane: Lane) -> list[tuple[TargetPoint, float, float]]:
+        """The lane's points that reached the target, each with its mean and with the lane's first."""
+        return [
+            (point, point.reach.mean, point.first)
+            for point in self.points
+            if point.lane is lane and point.reach.mean is not None and point.first is not None
+        ]
 
     @property
-    def met(self) -> list[TargetPoint]:
-        """The points that reached the target."""
-        return [point for point in self.points if point.mean is not None]
+    def missed(self) -> str:
+        """A sentence on those that did not reach it, or nothing."""
+        names = ", ".join(
+            f"{point.lane.label} with {self.along.ticks[point.size]} ({point.reach.missed} rounds)"
+            for point in self.points
+            if point.reach.mean is None
+        )
+        return f" Not reached by: {names}." if names else ""
 
     def table(self, amount: str, ratio: str, of: Callable[[float, float], float]) -> pa.Table:
         """Return one row per point: `amount` is the mean, `ratio` is of(first, mean)."""
         ratios = [
-            None if point.mean is None or point.first is None else of(point.first, point.mean) for point in self.points
+            None if point.reach.mean is None or point.first is None else of(point.first, point.reach.mean)
+            for point in self.points
         ]
+        sizes = [point.size if self.along.is_logarithmic else self.along.ticks[point.size] for point in self.points]
         return pa.table(
             {
                 "group": [point.lane.label for point in self.points],
-                "cohort_size": [point.size for point in self.points],
-                amount: pa.array([point.mean for point in self.points], pa.float64()),
-                "std": pa.array([point.deviation for point in self.points], pa.float64()),
-                "reached": [point.reached for point in self.points],
-                "trials": [point.trials for point in self.points],
+                self.along.key.replace(".", "_"): sizes,
+                "target": [self.target] * len(self.points),
+                amount: pa.array([point.reach.mean for point in self.points], pa.float64()),
+                "std": pa.array([point.reach.deviation for point in self.points], pa.float64()),
+                "reached": [point.reach.reached for point in self.points],
+                "trials": [point.reach.trials for point in self.points],
                 ratio: pa.array(ratios, pa.float64()),
             }
         )
 
 
-def find(groups: Sequence[Group], target: float | None, spent: Callable[[Run, str], Spent | None]) -> Target | None:
-    """Return the target and its points; None if groups do not differ in the cohort's size, or none reached it.
-
-    Args:
-        groups: of the report.
-        target: an accuracy from 0 to 1; None takes DEFAULT_SHARE of the best.
-        spent: returns the cost of a run at its evaluations of a column; None if it is not known.
-    """
-    column, found = headline(groups), lanes.lanes(groups)
-    finals = [values for lane in found for group in lane.groups if (values := group.finals(column))]
+def aims(groups: Sequence[Group], targets: Sequence[float]) -> Aims | None:
+    """Return the targets, or DEFAULT_SHARE of the best where there are none; None if no accuracy was evaluated."""
+    column = headline(groups)
+    finals = [statistics.fmean(found) for group in groups if (found := group.finals(column))]
     if not finals or not column.endswith("accuracy"):
         return None
-    aim = DEFAULT_SHARE * max(map(statistics.fmean, finals)) if target is None else target
-    points = [point for lane in found for point in _points(lane, column, aim, spent)]
-    by = "given" if target is not None else f"{figures.share(DEFAULT_SHARE)} of the best; --target takes another"
-    missed = ", ".join(f"{point.lane.label} with {point.size:g}" for point in points if point.mean is None)
-    caption = f"The target is {figures.share(aim)} ({by})." + (f" Not reached by: {missed}." if missed else "")
-    found_target = Target(found, points, caption)
-    return found_target if found_target.met else None
+    if targets:
+        return Aims(column, tuple(sorted(set(targets))), "given")
+    by = f"{figures.share(DEFAULT_SHARE)} of the best; --target takes another"
+    return Aims(column, (DEFAULT_SHARE * max(finals),), by)
+
+
+def reach(group: Group, column: str, target: float, spent: Cost) -> Reach:
+    """Return the cost at which a group's trials reach the target."""
+    known = [found for run in group.runs if (found := spent(run, column)) is not None]
+    crossings = [crossing(one.spent, one.accuracies, target) for one in known]
+    reached = [value for value in crossings if value is not None]
+    mean = statistics.fmean(reached) if reached else None
+    deviation = statistics.stdev(reached) if len(reached) > 1 else None
+    return Reach(mean, deviation, len(reached), len(group.runs), max(run.rounds.num_rows for run in group.runs))
+
+
+def find(along: Along, found: Aims, spent: Cost) -> list[Target]:
+    """Return the targets that a group of these lanes reached, each with its points."""
+    made = [
+        Target(target, along, [point for lane in along.lanes for point in _points(lane, found.column, target, spent)])
+        for target in found.targets
+    ]
+    return [one for one in made if any(point.reach.mean is not None for point in one.points)]
 
 
 def by_rounds(run: Run, column: str) -> Spent | None:
@@ -107,14 +162,37 @@ def by_simulated_time(run: Run, column: str) -> Spent | None:
     return Spent(time.mean[np.searchsorted(time.rounds, series.rounds)], series.mean)
 
 
-def _points(lane: Lane, column: str, target: float, spent: Callable[[Run, str], Spent | None]) -> Iterator[TargetPoint]:
+LEAST_WORK = {"client.epochs": 0, "client.local_steps": 0, "client.batch_size": -1}
+"""Keys of a client's work -> the place, among the key's values in order, of the one that is least work."""
+
+
+def base(groups: Sequence[Group]) -> dict[str, str]:
+    """Return the keys and values that a group takes to be the one that its speed-up is over; others it keeps.
+
+    That is the smallest cohort (McMahan et al. 2017, table 1). If cohorts do not differ it is the least work of a
+    client, FedSGD (tables 2 and 4); if that does not differ either, the smallest of all numbers.
+    """
+    keys = dict.fromkeys(key for group in groups for key in group.keys)
+    ordered = {key: list(found) for key in keys if len(found := values(groups, key)) > 1}
+    if COHORT_SIZE in ordered:
+        return {COHORT_SIZE: ordered[COHORT_SIZE][0]}
+    work = {key: ordered[key][place] for key, place in LEAST_WORK.items() if key in ordered}
+    is_number = {key: isinstance(values(groups, key)[found[0]], int | float) for key, found in ordered.items()}
+    return work or {key: found[0] for key, found in ordered.items() if is_number[key]}
+
+
+def base_of(groups: Sequence[Group], group: Group, at: Mapping[str, str]) -> Group | None:
+    """Return the group with this one's keys, but for those of the base; None if it is not there."""
+    wanted = {key: at.get(key, written(value)) for key, value in group.keys.items()}
+    return next(
+        (other for other in groups if {key: written(value) for key, value in other.keys.items()} == wanted), None
+    )
+
+
+def _points(lane: Lane, column: str, target: float, spent: Cost) -> Iterator[TargetPoint]:
     """Yield the lane's points, by rising size."""
     first: float | None = None
     for size, group in zip(lane.sizes, lane.groups, strict=True):
-        known = [found for run in group.runs if (found := spent(run, column)) is not None]
-        crossings = [crossing(one.spent, one.accuracies, target) for one in known]
-        reached = [value for value in crossings if value is not None]
-        mean = statistics.fmean(reached) if reached else None
-        deviation = statistics.stdev(reached) if len(reached) > 1 else None
-        first = mean if first is None else first
-        yield TargetPoint(lane, size, mean, deviation, len(reached), len(group.runs), first)
+        found = reach(group, column, target, spent)
+        first = found.mean if first is None else first
+        yield TargetPoint(lane, size, found, first)

@@ -1,13 +1,12 @@
-"""Draws simulated time to a target accuracy against cohort size, relative to the smallest cohort's.
-
-Source: Charles et al. (2021), appendix B.5, figures 25 to 28, whose smallest cohort is M = 10.
-"""
+"""Draws simulated time to target accuracies against cohort size, relative to the smallest cohort's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from raysim.report import figures
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery import lanes, target
 from raysim.report.gallery.figure import Figure
@@ -18,35 +17,36 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def make(groups: Sequence[Group], aim: float | None) -> Iterator[Figure]:
-    """Yield one figure if groups with simulated time differ in the cohort's size, and accuracies were evaluated.
+def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
+    """Yield a figure per target if groups with simulated time differ in the cohort's size, and have accuracies.
 
     Args:
         groups: of the report.
-        aim: an accuracy from 0 to 1; None takes a share of the best.
+        targets: accuracies from 0 to 1; none: a share of the best.
     """
-    found = target.find(groups, aim, target.by_simulated_time)
-    if found is None:
+    aims, along = target.aims(groups, targets), lanes.lanes(groups)
+    if aims is None or along is None:
         return
-    yield Figure(
-        "time-to-target",
-        "Simulated time to the target accuracy, relative to the smallest cohort",
-        f"{found.caption} Below 1 a larger cohort arrives before the smallest; above 1 waiting for its slowest clients "
-        f"costs more time than its fewer rounds save.",
-        found.table("seconds", "relative", lambda first, mean: mean / first),
-        lambda axes: _draw(axes, found),
-    )
+    for found in target.find(along, aims, target.by_simulated_time):
+        several = len(aims.targets) > 1
+        yield Figure(
+            "time-to-target" + (f"-{found.target:g}" if several else ""),
+            f"Simulated time to {figures.share(found.target)}, relative to the smallest cohort",
+            f"{'' if several else aims.caption + ' '}Below 1 a larger cohort arrives before the smallest; above 1 "
+            f"waiting for its slowest clients costs more time than its fewer rounds save.{found.missed}",
+            found.table("seconds", "relative", lambda first, mean: mean / first),
+            partial(_draw, found),
+        )
 
 
-def _draw(axes: Axes, found: Target) -> None:
-    for lane in found.lanes:
-        points = [point for point in found.met if point.lane is lane]
-        times = [(point.mean or 0.0) / (point.first or 1.0) for point in points]
-        spread = [None if point.deviation is None else point.deviation / (point.first or 1.0) for point in points]
-        if points:
-            lanes.draw(axes, lane, [point.size for point in points], times, spread)
-    sizes = [size for lane in found.lanes for size in lane.sizes]
-    ticks.dashed(axes, [min(sizes), max(sizes)], [1.0, 1.0])
-    lanes.frame(axes, found.lanes)
+def _draw(found: Target, axes: Axes) -> None:
+    for lane in found.along.lanes:
+        if met := found.met(lane):
+            spread = [None if (std := point.reach.deviation) is None else std / first for point, _, first in met]
+            lanes.draw(
+                axes, lane, [point.size for point, _, _ in met], [mean / first for _, mean, first in met], spread
+            )
+    ticks.dashed(axes, [min(found.along.ticks), max(found.along.ticks)], [1.0, 1.0])
+    found.along.frame(axes)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("time over that of the smallest")

@@ -1,4 +1,7 @@
-"""Draws training and test accuracy, and the gap between them."""
+"""Draws training and test accuracy by round and at the end, and the gap between them.
+
+Sources: Charles et al. (2021), figure 1; Varno et al. (2022), figure 5.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +24,31 @@ from raysim.report.series import over_trials
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TEST, TRAIN, COHORT = "eval/test/accuracy", "eval/train/accuracy", "accuracy"
+TEST, TRAIN = "eval/test/accuracy", "eval/train/accuracy"
 GAP = "train minus test accuracy"
 
 
+def training_column(groups: Sequence[Group], of: str = TEST) -> str:
+    """Return the column of training that stands beside a column such as TEST: an evaluation's, else the cohort's."""
+    metric = of.rpartition("/")[2]
+    evaluated = TRAIN.replace("accuracy", metric)
+    names = {name for group in groups for run in group.runs for name in run.rounds.column_names}
+    return evaluated if evaluated in names else metric
+
+
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
-    """Yield both figures if the test split was evaluated."""
+    """Yield the figures if the test split was evaluated."""
     names = {name for group in groups for run in group.runs for name in run.rounds.column_names}
     if TEST not in names:
         return
-    train = TRAIN if TRAIN in names else COHORT
+    train = training_column(groups)
     which = (
         "Training accuracy is that of the training clients' evaluation."
         if train == TRAIN
         else "Training accuracy is measured during the cohort's local training; evaluation.split = ['test', 'train'] "
         "would evaluate training clients."
     )
+    yield from _by_round(groups, train, which)
     rows = []
     for group in groups:
         finals = [_final(run.rounds, train) for run in group.runs]
@@ -60,6 +72,19 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     gaps = [line for group in groups if (line := _gap(group, train, len(groups))) is not None]
     if gaps:
         yield curves.figure("train-test-gap", "Train minus test accuracy", f"Mean over trials. {which}", gaps, GAP)
+
+
+def _by_round(groups: Sequence[Group], train: str, which: str) -> Iterator[Figure]:
+    """Yield the curves of both in panels side by side, on one axis of accuracy."""
+    found = {title: (column, curves.lines(groups, column)) for title, column in (("training", train), ("test", TEST))}
+    if all(lines for _, lines in found.values()):
+        yield curves.beside(
+            "train-and-test-by-rounds",
+            "Training beside test accuracy, against rounds",
+            f"Mean over trials, with one standard deviation either way. {which}",
+            "accuracy",
+            found,
+        )
 
 
 def _final(rounds: pa.Table, train: str) -> tuple[float, float] | None:

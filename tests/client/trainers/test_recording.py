@@ -311,7 +311,7 @@ def test_a_forward_that_is_not_recorded_leaves_what_its_module_holds() -> None:
 
     model, weights = create(factory, 0, torch.float64)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
-    assert recording_obstacle(model, weights, TASK, "float32", x, y) is not None
+    assert recording_obstacle(model, weights, TASK, ClientSection(), "float32", x, y) is not None
     found = made[-1]
     assert (found.calls, found.seen, found.schedule.at, hasattr(found, "made")) == (0, [7, 8], 0, False)
     assert found.table == {"b": set()}

@@ -12,8 +12,8 @@ import pytest
 
 from raysim.report.gallery import (
     client_gain,
-    cohort_accuracy,
     curves,
+    final_accuracy,
     glad_factors,
     gradient_norm,
     heat_maps,
@@ -24,11 +24,11 @@ from raysim.report.gallery import (
     train_test,
     worker_timeline,
 )
-from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.gallery import kinds
 from raysim.report.groups import Group, grouped
 from raysim.report.runs import read_all
 from raysim.report.series import crossing
+from tests.support.drawn import drawn, ticks
 from tests.support.run_folders import accuracies, write
 
 
@@ -107,11 +107,11 @@ def test_the_target_is_crossed_where_the_running_maximum_is(values: list[float],
 
 def test_speed_up_is_over_the_smallest_cohort_and_who_misses_is_named(tmp_path: Path) -> None:
     rows = {4: accuracies(0.1, 0.2, 0.3, 0.5), 8: accuracies(0.1, 0.5, 0.5, 0.5), 9: accuracies(0.1, 0.1, 0.1, 0.2)}
-    rounds, speed_up = rounds_to_target.make(by_size(tmp_path, rows), 0.5)
+    rounds, speed_up = rounds_to_target.make(by_size(tmp_path, rows), [0.5])
     assert [row["rounds"] for row in rounds.data.to_pylist()] == [4.0, 2.0, None]
     assert [row["speed_up"] for row in speed_up.data.to_pylist()] == [1.0, 2.0, None]
     assert "made: 2 times the clients (4 to 8) are a speed-up of 2." in speed_up.caption
-    assert "Not reached by: made with 9." in speed_up.caption
+    assert "Not reached by: made with 9 (not in 4 rounds)." in speed_up.caption
 
 
 def test_time_to_target_is_relative_to_the_smallest_cohort(tmp_path: Path) -> None:
@@ -119,11 +119,11 @@ def test_time_to_target_is_relative_to_the_smallest_cohort(tmp_path: Path) -> No
     # Four rounds of 10 s, and two of 30 s.
     for size, takes_s in ((4, 10.0), (8, 30.0), (9, 5.0)):
         rows[size] = [{**row, "simulated_time_s": takes_s} for row in rows[size]]
-    (figure,) = time_to_target.make(by_size(tmp_path, rows), 0.5)
+    (figure,) = time_to_target.make(by_size(tmp_path, rows), [0.5])
     assert [row["seconds"] for row in figure.data.to_pylist()] == [40.0, 60.0, None]
     assert [row["relative"] for row in figure.data.to_pylist()] == [1.0, 1.5, None]
-    assert "Not reached by: made with 9." in figure.caption
-    assert not list(time_to_target.make(by_size(tmp_path / "none", {4: accuracies(0.5), 8: accuracies(0.5)}), 0.5))
+    assert "Not reached by: made with 9 (not in 4 rounds)." in figure.caption
+    assert not list(time_to_target.make(by_size(tmp_path / "none", {4: accuracies(0.5), 8: accuracies(0.5)}), [0.5]))
 
 
 def test_bytes_are_those_in_both_directions_so_far(sweep: Path) -> None:
@@ -134,7 +134,7 @@ def test_bytes_are_those_in_both_directions_so_far(sweep: Path) -> None:
 
 def test_without_a_target_it_is_a_share_of_the_best(tmp_path: Path) -> None:
     rows = {4: accuracies(0.1, 0.4), 8: accuracies(0.1, 0.8)}
-    rounds, _ = rounds_to_target.make(by_size(tmp_path, rows), None)
+    rounds, _ = rounds_to_target.make(by_size(tmp_path, rows), ())
     assert "The target is 76.0 %" in rounds.caption
 
 
@@ -146,15 +146,29 @@ def test_the_norms_prediction_falls_with_the_root_of_the_cohort(sweep: Path) -> 
 
 
 def test_final_accuracy_against_cohort_size_is_a_line_per_method(sweep: Path) -> None:
-    (figure,) = cohort_accuracy.make(of(sweep))
-    points = [(row["group"], row["cohort_size"], row["trials"]) for row in figure.data.to_pylist()]
-    assert points == [(f"client.optimizer.lr = {rate}", size, 2) for rate in (0.1, 0.2) for size in (4.0, 16.0)]
+    figure, shares = final_accuracy.by_cohort_size(of(sweep))
+    points = [(row["of"], row["group"], row["cohort_size"], row["trials"]) for row in figure.data.to_pylist()]
+    assert points == [
+        (f"eval/{split}/accuracy", f"client.optimizer.lr = {rate}", size, 2)
+        for split in ("train", "test")
+        for rate in (0.1, 0.2)
+        for size in (4.0, 16.0)
+    ]
+    # Of 64 training clients.
+    assert [axes.get_xticks().tolist() for axes in drawn(shares)] == [[4 / 64, 16 / 64]] * 2
+    assert ticks(drawn(shares)[0]) == ["6.2 %", "25.0 %"]
+    assert [axes.get_title() for axes in drawn(figure)] == ["train accuracy", "test accuracy"]
 
 
 def test_train_and_test_accuracy_are_of_the_same_round(tmp_path: Path) -> None:
     rows = [{"eval/test/accuracy": 0.5, "eval/train/accuracy": 0.7}, {"eval/test/accuracy": 0.9}]
     write(tmp_path / "run", rows)
-    pair, gap = train_test.make(of(tmp_path))
+    curve, pair, gap = train_test.make(of(tmp_path))
+    assert curve.data.select(["of", "round", "mean"]).to_pylist() == [
+        {"of": "eval/train/accuracy", "round": 1, "mean": 0.7},
+        {"of": "eval/test/accuracy", "round": 1, "mean": 0.5},
+        {"of": "eval/test/accuracy", "round": 2, "mean": 0.9},
+    ]
     assert pair.data.select(["train", "test"]).to_pylist() == [{"train": 0.7, "test": 0.5}]
     assert gap.data["mean"].to_pylist() == [pytest.approx(0.2)]
 
@@ -215,17 +229,9 @@ def test_the_timeline_shows_the_last_rounds_and_survives_a_cut_off_file(sweep: P
     assert [len(figures) for figures in [list(worker_timeline.make(of(tmp_path)))]] == [1]
 
 
-def drawn(figure: Figure) -> Any:
-    from matplotlib.figure import Figure as Canvas
-
-    axes = Canvas().add_subplot()
-    figure.draw(axes)
-    return axes
-
-
 def test_curves_carry_their_labels_bands_and_percent(sweep: Path) -> None:
     figure = next(learning_curves.make(of(sweep)))
-    axes = drawn(figure)
+    (axes,) = drawn(figure)
     assert [line.get_label() for line in axes.get_lines()] == [group.label for group in of(sweep)]
     assert len(axes.collections) == 4, "a band each"
     assert axes.yaxis.get_major_formatter()(0.5, 0) == "50 %"
@@ -233,4 +239,4 @@ def test_curves_carry_their_labels_bands_and_percent(sweep: Path) -> None:
 
 def test_losses_over_many_decades_are_on_a_logarithmic_axis(tmp_path: Path) -> None:
     write(tmp_path / "run", [{"eval/test/loss": 1.0}, {"eval/test/loss": 1e6}])
-    assert drawn(next(learning_curves.make(of(tmp_path)))).get_yscale() == "log"
+    assert drawn(next(learning_curves.make(of(tmp_path))))[0].get_yscale() == "log"

@@ -1,0 +1,185 @@
+"""Rounds and times to targets, along any key: tables, lines and heat maps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raysim.report.gallery import (
+    lanes,
+    learning_curves,
+    rounds_heat_maps,
+    rounds_table,
+    rounds_to_target,
+    target,
+    time_ratio,
+)
+from raysim.report.groups import Group, grouped
+from raysim.report.runs import read_all
+from tests.support.drawn import drawn, texts, ticks
+from tests.support.run_folders import accuracies, write
+
+REACHED_AFTER = {(1, 10): 4, (1, "full"): 8, (5, 10): 2, (5, "full"): None}
+"""Rounds to an accuracy of 0.9, of ten, by epochs and batch size."""
+
+
+def groups(folder: Path) -> list[Group]:
+    return grouped(read_all([folder])[0])[0]
+
+
+def rising(after: int | None, rounds: int = 10) -> list[dict[str, float]]:
+    """Rows that go straight up to 0.9 in this round, or stay at 0.3."""
+    return accuracies(*(0.3 if after is None else min(0.9, 0.9 * t / after) for t in range(1, rounds + 1)))
+
+
+def by_work(folder: Path, after: Mapping[tuple[int, Any], int | None], **sections: Any) -> list[Group]:
+    for (epochs, batch), reached in after.items():
+        client = {"epochs": epochs, "batch_size": batch, "optimizer": {"name": "sgd", "lr": 0.1}}
+        write(folder / f"{epochs}-{batch}", rising(reached), client=client, rounds=10, **sections)
+    return groups(folder)
+
+
+def test_the_table_has_rounds_and_the_speed_up_over_fedsgd(tmp_path: Path) -> None:
+    (figure,) = rounds_table.make(by_work(tmp_path, REACHED_AFTER), [0.9, 0.45])
+    cells = [(row["client.epochs"], row["client.batch_size"]) for row in figure.data.to_pylist()]
+    assert cells == [(e, b) for e, b in (("1", "10"), ("1", "full"), ("5", "10"), ("5", "full")) for _ in range(2)]
+    assert figure.data["rounds"].to_pylist() == pytest.approx([2, 4, 4, 8, 1, 2, None, None])
+    # FedSGD, one epoch of one batch, is the base: it has no speed-up over itself.
+    assert figure.data["speed_up"].to_pylist() == pytest.approx([2, 2, None, None, 4, 4, None, None])
+    assert "the speed-up over client.epochs = 1, client.batch_size = full" in figure.caption
+    (axes,) = drawn(figure)
+    assert {"client.\nepochs", "client.\nbatch_size", "rounds to\n45.0 %", "rounds to\n90.0 %"} <= set(texts(axes))
+    assert "1 (4.0x)" in texts(axes)
+    assert texts(axes).count("not in 10") == 2
+
+
+def test_a_target_that_some_trials_reach_says_how_many(tmp_path: Path) -> None:
+    for seed, size in itertools.product((0, 1), (5, 10)):
+        write(tmp_path / f"{size}-{seed}", rising(4 if seed else None), seed=seed, cohort={"size": size}, rounds=10)
+    (figure,) = rounds_table.make(groups(tmp_path), [0.9])
+    assert "4, 1 of 2 (1.0x)" in texts(drawn(figure)[0])
+    assert figure.data["rounds_run"].to_pylist() == [10, 10]
+
+
+@pytest.mark.parametrize(
+    ("swept", "expected"),
+    [
+        # Cohorts are compared with the smallest, at the same work; work with FedSGD; rates with the smallest.
+        ({"cohort": [{"size": 20}, {"size": 5}], "client": [{"epochs": 1}, {"epochs": 5}]}, {"cohort.size": "5"}),
+        ({"client": [{"batch_size": 50}, {"batch_size": 10}]}, {"client.batch_size": "50"}),
+        ({"client": [{"local_steps": 4}, {"local_steps": 2}]}, {"client.local_steps": "2"}),
+        ({"server": [{"optimizer": {"name": "sgd", "lr": lr}} for lr in (0.3, 0.1)]}, {"server.optimizer.lr": "0.1"}),
+        ({"server": [{"optimizer": {"name": name}} for name in ("sgd", "momentum")]}, {}),
+    ],
+)
+def test_the_base_of_a_speed_up(swept: dict[str, list[Any]], expected: dict[str, str], tmp_path: Path) -> None:
+    for number, sections in enumerate(itertools.product(*swept.values())):
+        made = dict(zip(swept, sections, strict=True))
+        made.setdefault("client", {})
+        made["client"] = {"optimizer": {"name": "sgd", "lr": 0.1}, **made["client"]}
+        write(tmp_path / f"{number}", rising(4), rounds=10, **made)
+    assert target.base(groups(tmp_path)) == expected
+
+
+def test_lanes_run_along_any_key_whose_values_have_an_order(tmp_path: Path) -> None:
+    found = by_work(tmp_path, dict.fromkeys(itertools.product((1, 5), ("full", 50, 10)), 4))
+    by_key = {along.key: along for along in lanes.every(found)}
+    assert set(by_key) == {"client.epochs", "client.batch_size"}
+    batches = by_key["client.batch_size"]
+    assert list(batches.ticks.values()) == ["10", "50", "full"], "a full batch is the largest"
+    assert not batches.is_logarithmic
+    assert [lane.label for lane in batches.lanes] == ["client.epochs = 1", "client.epochs = 5"]
+    assert by_key["client.epochs"].ticks == {1.0: "1", 5.0: "5"}
+    assert by_key["client.epochs"].is_logarithmic
+    assert lanes.lanes(by_work(tmp_path / "two", {(1, "full"): 4, (1, 10): 4}), "client.batch_size") is None
+
+
+def test_lines_along_a_key_are_of_those_that_arrive(tmp_path: Path) -> None:
+    found = by_work(tmp_path, {**REACHED_AFTER, (1, 50): 6, (5, 50): 3})
+    figures = {figure.name: figure for figure in rounds_to_target.make(found, [0.9])}
+    assert set(figures) == {"rounds-to-target-by-client.epochs", "rounds-to-target-by-client.batch_size"}
+    figure = figures["rounds-to-target-by-client.batch_size"]
+    (axes,) = drawn(figure)
+    assert axes.get_xlabel() == "client.batch_size"
+    assert ticks(axes) == ["10", "50", "full"]
+    assert "Not reached by: client.epochs = 5 with full (not in 10 rounds)." in figure.caption
+    points = [line.get_ydata().tolist() for line in axes.get_lines() if line.get_marker() == "o"]
+    assert points == [pytest.approx([4, 6, 8]), pytest.approx([2, 3])]
+
+
+def test_several_targets_are_lines_of_a_panel_each_method(tmp_path: Path) -> None:
+    for size, rate in itertools.product((5, 10), (0.1, 0.2)):
+        client = {"optimizer": {"name": "sgd", "lr": rate}}
+        write(tmp_path / f"{size}-{rate}", rising(40 // size), cohort={"size": size}, client=client, rounds=10)
+    figures = {figure.name: figure for figure in rounds_to_target.make(groups(tmp_path), [0.9, 0.45])}
+    panels = drawn(figures["rounds-to-target"])
+    assert [axes.get_title() for axes in panels] == ["client.optimizer.lr = 0.1", "client.optimizer.lr = 0.2"]
+    for axes in panels:
+        assert axes.get_legend_handles_labels()[1] == ["to 45.0 %", "to 90.0 %"]
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("clients in a round", "rounds")
+    assert set(figures["rounds-to-target"].data["target"].to_pylist()) == {0.45, 0.9}
+
+
+def test_the_heat_map_has_rounds_and_says_who_misses(tmp_path: Path) -> None:
+    (figure,) = rounds_heat_maps.make(by_work(tmp_path, REACHED_AFTER), [0.9])
+    (axes,) = drawn(figure)
+    assert {axes.get_xlabel(), axes.get_ylabel()} == {"client.epochs", "client.batch_size"}
+    assert sorted(texts(axes)) == ["2\n(4.0x)", "4\n(2.0x)", "8", "not in\n10"]
+    assert "speed-up over" in figure.caption
+    assert sorted(figure.data["rounds"].to_pylist(), key=str) == [2.0, 4.0, 8.0, None]
+
+
+def test_a_heat_map_takes_the_fewest_rounds_over_other_keys(tmp_path: Path) -> None:
+    for (epochs, batch), after in {(1, 10): 4, (1, "full"): 8, (5, 10): 2, (5, "full"): 6}.items():
+        for rate, slower in ((0.1, 2), (0.2, 0)):
+            client = {"epochs": epochs, "batch_size": batch, "optimizer": {"name": "sgd", "lr": rate}}
+            write(tmp_path / f"{epochs}-{batch}-{rate}", rising(after + slower), client=client, rounds=10)
+    figures = {figure.name: figure for figure in rounds_heat_maps.make(groups(tmp_path), [0.9])}
+    figure = next(f for name, f in figures.items() if "lr" not in name)
+    assert sorted(figure.data["rounds"].to_pylist()) == [2.0, 4.0, 6.0, 8.0]
+    assert "the best over them" in figure.caption
+
+
+def test_time_ratios_are_by_target_and_a_panel_per_lambda(tmp_path: Path) -> None:
+    for size, takes_s, scale in ((5, 10.0, 1.0), (10, 15.0, 2.0)):
+        for slow in (1.0, 10.0):
+            rows = [{**row, "simulated_time_s": takes_s * slow} for row in rising(int(8 / scale), 8)]
+            time = {"name": "straggler", "alpha": 1.0, "lambda": slow}
+            write(tmp_path / f"{size}-{slow}", rows, cohort={"size": size}, systems={"time": time}, rounds=8)
+    (figure,) = time_ratio.make(groups(tmp_path))
+    panels = drawn(figure)
+    assert [axes.get_title() for axes in panels] == ["systems.time.lambda = 1", "systems.time.lambda = 10"]
+    for axes in panels:
+        assert axes.get_legend_handles_labels()[1] == ["M = 10"]
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("target accuracy", "time over that of M = 5")
+    # Half of the rounds, each of 1.5 times the length: 0.75. Both lines are straight beyond the first evaluations.
+    late = [row["relative"] for row in figure.data.to_pylist() if row["target"] > 0.3]
+    assert late
+    assert late == pytest.approx([0.75] * len(late))
+
+
+def test_a_time_ratio_ends_where_a_trial_does_not_arrive(tmp_path: Path) -> None:
+    for size, high in ((5, 0.4), (10, 0.8)):
+        rows = [{"eval/test/accuracy": high * t / 4, "simulated_time_s": 10.0} for t in range(1, 5)]
+        write(tmp_path / f"{size}", rows, cohort={"size": size}, rounds=4)
+    (figure,) = time_ratio.make(groups(tmp_path))
+    assert max(figure.data["target"].to_pylist()) == pytest.approx(0.4)
+
+
+def test_monotone_curves_are_each_trials_best_so_far(tmp_path: Path) -> None:
+    for seed, values in ((0, (0.2, 0.6, 0.4)), (1, (0.4, 0.2, 0.8))):
+        rows = [{**row, "eval/test/loss": 1 - row["eval/test/accuracy"]} for row in accuracies(*values)]
+        write(tmp_path / f"{seed}", rows, seed=seed, rounds=3)
+    made = {figure.name: figure for figure in learning_curves.make(groups(tmp_path), monotone=True)}
+    accuracy = made["eval-test-accuracy-by-rounds"]
+    # Of the best so far, not the best of the mean: (0.2, 0.6, 0.6) and (0.4, 0.4, 0.8).
+    assert accuracy.data["mean"].to_pylist() == pytest.approx([0.3, 0.5, 0.7])
+    assert accuracy.title == "Best test accuracy so far against rounds"
+    assert made["eval-test-loss-by-rounds"].data["mean"].to_pylist() == pytest.approx([0.7, 0.5, 0.3])
+    plain = next(learning_curves.make(groups(tmp_path)))
+    assert np.allclose(plain.data["mean"].to_pylist(), [0.3, 0.4, 0.6])
