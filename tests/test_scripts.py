@@ -40,6 +40,16 @@ def test_a_benchmark_says_how_it_is_called(name: str) -> None:
     assert done.stdout.startswith("usage: ")
 
 
+def test_without_raysim_the_benchmark_says_what_to_activate(tmp_path: Path) -> None:
+    # Without site-packages, as an interpreter that is not the environment's.
+    command = [sys.executable, "-I", "-S", str(SCRIPTS / "bench"), "--peer-scripts", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "has no raysim" in done.stderr
+    assert "source scripts/environment" in done.stderr
+
+
 def test_the_servers_benchmark_steps_every_optimizer() -> None:
     command = [sys.executable, str(SCRIPTS / "bench-server"), "--params", "1000", "--repeats", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raysim.engine.failure import BUDGETS
-from raysim.engine.on_ray.executor.table import DispatchTable, Gather, JobState, Start, Unit, Work
+from raysim.engine.on_ray.executor.table import Call, DispatchTable, Gather, JobState, Start, Unit, Work
 
 
 def check(table: DispatchTable) -> None:
@@ -11,6 +11,9 @@ def check(table: DispatchTable) -> None:
     for job in table.jobs.values():
         _check_units(table, job)
         assert all(count <= BUDGETS[cause] for (cause, _), count in job.failures.items())
+    assert _by_worker(table) == {worker: calls for worker, calls in table.of_worker.items() if calls}
+    placed = {(node, number) for node, numbers in table.on_node.items() for number in numbers}
+    assert placed == {(worker.node, number) for number, worker in table.workers.items() if worker.node}
     for number, call in table.calls.items():
         assert number < table.num_calls
         assert call.worker is None or call.worker in table.workers
@@ -49,8 +52,23 @@ def _check_units(table: DispatchTable, job: JobState) -> None:
         assert (unit.worker is not None) == (unit.state in ("called", "held"))
         assert (unit.node in table.nodes) == (unit.state == "on_node")
         assert unit.state != "on_node" or job.facts.results == "gathered"
-    gathered = [one for call in table.awaited(job.ticket) if isinstance(call, Gather) for one in call.handed]
+    gathers = [call for call in table.calls.values() if isinstance(call, Gather) and call.ticket == job.ticket]
+    gathered = [one for call in gathers for one in call.handed]
     assert len(gathered) == len(set(gathered))
+    there = {(unit.node, unit.call) for unit in job.units.values() if unit.state == "on_node"}
+    landed = [(node, number) for node, numbers in job.landed.items() for number in numbers]
+    assert sorted(landed) == sorted((node, number) for node, number in there if number not in gathered)
+    last = {worker: table.last_hand_over(worker, job.ticket) for worker in table.workers}
+    kept = [unit for unit in job.units.values() if unit.worker is not None and unit.call > last[unit.worker]]
+    # Of two calls, the reply to the later one may say first that the results of the earlier one are not handed over.
+    assert {unit.worker for unit in kept if unit.state == "held"} <= set(job.owing) <= {unit.worker for unit in kept}
+
+
+def _by_worker(table: DispatchTable) -> dict[int | None, dict[int, Call]]:
+    found: dict[int | None, dict[int, Call]] = {}
+    for number, call in table.calls.items():
+        found.setdefault(call.worker, {})[number] = call
+    return found
 
 
 def handed_over_later(unit: Unit, call: int) -> bool:

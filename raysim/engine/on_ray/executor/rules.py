@@ -38,6 +38,10 @@ millisecond that the driver needs is little beside such units. Segments, and uni
 WORTH_A_CALL_S = 0.01
 """Short units share a call until they are expected to take this long: a call itself costs about a millisecond."""
 
+DRIVER_S = 0.0005
+"""What a call costs the driver, Ray's part included. Units share a call until they take a worker as long as the driver
+needs for a call to every worker: then it can feed them all."""
+
 HOLD_S = 2.0
 """A worker hands over its results after this much work, so that losing it costs no more than that."""
 
@@ -67,7 +71,7 @@ class Turn:
         """Send a call; returns its number."""
         number = self.table.num_calls
         self.table.num_calls += 1
-        self.table.calls[number] = call
+        self.table.put(number, call)
         self.commands.append(events.Send(number, call, broadcast))
         return number
 
@@ -88,13 +92,11 @@ def change(table: DispatchTable, event: events.Event, now_s: float) -> list[even
             schedule = Schedule(facts.costs, table.by_node(table.available()))
             turn.table.jobs[ticket] = JobState(ticket, facts, schedule, dict.fromkeys(range(num), WAITING))
         case events.Ready(number, node):
-            start = turn.table.calls.pop(number)
+            start = turn.table.remove(number)
             assert isinstance(start, Start)
-            table.workers[start.worker].node = node
-            if node not in turn.table.nodes:
-                turn.table.nodes += (node,)
+            table.place(start.worker, node)
         case events.Gathered(number, lost):
-            gather = turn.table.calls.pop(number)
+            gather = turn.table.remove(number)
             assert isinstance(gather, Gather)
             if gather.ticket in turn.table.jobs:
                 _count_gathered(turn, turn.table.jobs[gather.ticket], gather, lost)
@@ -117,14 +119,14 @@ def change(table: DispatchTable, event: events.Event, now_s: float) -> list[even
 def next_for(job: JobState, worker: int, table: DispatchTable) -> tuple[int, ...]:
     """Take units for one more call of the worker from the job's schedule: one unit, or several short ones."""
     taken: list[int] = []
-    expected_s = 0.0
-    while not taken or expected_s < WORTH_A_CALL_S:
+    expected_s, worth_s = 0.0, max(WORTH_A_CALL_S, DRIVER_S * len(table.workers))
+    while not taken or expected_s < worth_s:
         # Only the first unit of a call may come from another worker's region: then this worker may be idle.
         unit = job.schedule.take(worker, math.inf if taken else least_to_take(job))
         if unit is None:
             break
         taken.append(unit)
-        expected_s += table.expected_s(job.facts.work, job.facts.costs[unit]) or WORTH_A_CALL_S
+        expected_s += table.expected_s(job.facts.work, job.facts.costs[unit]) or worth_s
     return tuple(taken)
 
 
@@ -152,7 +154,7 @@ def _dispatch(turn: Turn) -> None:
         while len(job.schedule) and _assign_a_call_each(turn, job, loads):
             pass
         if not len(job.schedule):
-            for worker in turn.table.without_hand_over(job):
+            for worker in sorted(job.owing):
                 _assign(turn, worker, job, (), hand_over=True)
             _gather(turn, job)
 
@@ -161,8 +163,9 @@ def _assign_a_call_each(turn: Turn, job: JobState, loads: dict[int, int]) -> boo
     """Send one more call to every worker that has units to take, and count it in `loads`; returns whether any had."""
     table, runs, depth = turn.table, set(job.facts.runs), most_calls(turn.table, job)
     # A worker that had the runs before has kept their data.
-    order = sorted(loads, key=lambda worker: -len(runs & table.workers[worker].runs))
-    taken = {worker: next_for(job, worker, table) for worker in order if loads[worker] < depth}
+    free = (worker for worker, load in loads.items() if load < depth)
+    order = sorted(free, key=lambda worker: -len(runs & table.workers[worker].runs))
+    taken = {worker: next_for(job, worker, table) for worker in order}
     for worker, units in taken.items():
         if units:
             _assign(turn, worker, job, units, hand_over=not len(job.schedule))
@@ -179,11 +182,15 @@ def _assign(
     apart = hand_over and job.facts.results == "gathered" and state.node != table.nodes[0]
     apart = apart and len(table.available_on(state.node)) > 1
     call = Work(worker, job.ticket, units, hand_over, apart, late_worker, job.facts.work, job.cost(units))
-    idle = not any(other.worker == worker and type(other) is Work and other.units for other in table.calls.values())
+    idle = not any(type(other) is Work and other.units for other in table.of_worker.get(worker, {}).values())
     new = bool(units) and call.key not in state.broadcasts
     number = turn.send(call, new)
     if late_worker is None:
         job.move(units, Unit("called", number, worker))
+        if hand_over:
+            job.owing.pop(worker, None)
+        else:
+            job.owing[worker] = None
     # A worker releases the broadcast at the hand-over; if more units follow after all, it is sent again.
     state.broadcasts = state.broadcasts - {call.key} if hand_over else state.broadcasts | {call.key}
     state.runs |= set(job.facts.runs)
@@ -195,14 +202,9 @@ def _assign(
 
 def _gather(turn: Turn, job: JobState) -> None:
     """When no more results of the job will be added on a node, add up the ones there and send them to the driver."""
-    if job.facts.results != "gathered":
-        return
     table = turn.table
-    busy = {table.workers[call.worker].node for call in table.awaited(job.ticket) if isinstance(call, Work)}
-    for node, handed in table.to_gather(job).items():
-        if node in busy:
-            continue
-        here = table.available_on(node)
+    for node in [node for node in job.landed if not table.awaits_work_of(node, job.ticket)]:
+        handed, here = job.landed.pop(node), table.available_on(node)
         if len(handed) > 1 and here:
             turn.send(Gather(min(here, key=here.__getitem__), job.ticket, node, tuple(handed)))
         else:
@@ -241,10 +243,12 @@ def _count_done(turn: Turn, event: events.UnitsDone, call: Work) -> None:
         # Not the units of the call: one of them may have run out of memory in an earlier call.
         where = Unit("on_node", number, node=worker.node) if call.apart else Unit("arrived", number)
         job.move(event.handed, where)
+        if call.apart and event.handed:
+            job.landed.setdefault(worker.node, []).append(number)
     else:
         job.move(held, Unit("held", number, call.worker))
         worker.held_s += took_s
-        if worker.held_s > HOLD_S and held and number > table.hand_overs(job.ticket).get(call.worker, -1):
+        if worker.held_s > HOLD_S and held and number > table.last_hand_over(call.worker, job.ticket):
             _assign(turn, call.worker, job, (), hand_over=True)
     _finish_if_complete(turn, job)
 
@@ -285,7 +289,7 @@ def _finish_if_complete(turn: Turn, job: JobState) -> None:
     """End a job if all its results have arrived."""
     # The results may be complete before the reply of the last call, which brings its times.
     table = turn.table
-    if len(job.schedule) or table.awaited(job.ticket):
+    if len(job.schedule) or table.awaits(job.ticket):
         return
     if all(unit.state == "arrived" for unit in job.units.values()):
         del table.jobs[job.ticket]
@@ -309,8 +313,7 @@ def _check_late_workers(turn: Turn) -> None:
     """Assign a slow worker's units to an idle worker too; end a worker that hangs."""
     table = turn.table
     for worker in list(table.workers):
-        calls = (call for call in table.calls.values() if isinstance(call, Work) and call.worker == worker)
-        first = next(calls, None)
+        first = _first_work(table, worker)
         if first is None:
             continue
         running_s = turn.now_s - table.workers[worker].since_s
@@ -359,10 +362,11 @@ def _end_race(turn: Turn, job: JobState, late: int) -> None:
 def _cancel(turn: Turn, worker: int, job: JobState) -> None:
     """Cancel the worker's calls of the job, copies excepted, and drop its results."""
     key = (job.ticket, None)
-    for number, call in turn.table.calls.items():
-        if isinstance(call, Work) and call.worker == worker and call.key == key:
-            turn.table.calls[number] = call._replace(cancelled=True)
+    for number, call in turn.table.of_worker.get(worker, {}).items():
+        if isinstance(call, Work) and call.key == key:
+            turn.table.put(number, call._replace(cancelled=True))
     turn.table.workers[worker].broadcasts -= {key}
+    job.owing.pop(worker, None)
     turn.commands.append(events.Drop(worker, key))
 
 
@@ -372,7 +376,7 @@ def _cancel_copies(turn: Turn, job: JobState, late: int | None = None) -> None:
         if not isinstance(call, Work) or call.ticket != job.ticket or call.late_worker is None:
             continue
         if late is None or call.late_worker == late:
-            turn.table.calls[number] = call._replace(cancelled=True)
+            turn.table.put(number, call._replace(cancelled=True))
 
 
 # Losses
@@ -391,18 +395,17 @@ def lose(turn: Turn, worker: int, cause: failure.Cause, how: str) -> None:
     lost = {ticket: job.of_worker(worker) for ticket, job in table.jobs.items()}
     # Units that wait behind the hanging call did not cause the hang: they keep their retry.
     blamed = _running(table, worker) if cause == "hung" else set()
-    ended = table.workers.pop(worker)
+    calls = list(table.of_worker.get(worker, {}).values())
+    ended = table.displace(worker)
     turn.commands.append(events.End(worker))
     if ended.node:
         table.last_alive_s = turn.now_s
-    for number, call in list(table.calls.items()):
-        if call.worker == worker:
-            del table.calls[number]
-            if isinstance(call, Gather) and call.ticket in lost:
-                lost[call.ticket] |= table.jobs[call.ticket].on_node(call.handed)
-            elif isinstance(call, Work) and call.late_worker is not None and not call.cancelled:
-                # Another worker may take the late worker's units.
-                table.jobs[call.ticket].raced -= {call.late_worker}
+    for call in calls:
+        if isinstance(call, Gather) and call.ticket in lost:
+            lost[call.ticket] |= table.jobs[call.ticket].on_node(call.handed)
+        elif isinstance(call, Work) and call.late_worker is not None and not call.cancelled:
+            # Another worker may take the late worker's units.
+            table.jobs[call.ticket].raced -= {call.late_worker}
     if cause == "worker_lost":
         # Its node may be lost too: the other workers there get no units until they reply.
         for other in table.available_on(ended.node):
@@ -415,9 +418,13 @@ def lose(turn: Turn, worker: int, cause: failure.Cause, how: str) -> None:
 
 def _running(table: DispatchTable, worker: int) -> set[tuple[int, int]]:
     """The tickets and units of the call that the worker carries out."""
-    calls = (call for call in table.calls.values() if isinstance(call, Work) and call.worker == worker)
-    first = next(calls, None)
+    first = _first_work(table, worker)
     return {(first.ticket, unit) for unit in first.units} if first else set()
+
+
+def _first_work(table: DispatchTable, worker: int) -> Work | None:
+    """The call that the worker carries out."""
+    return next((call for call in table.of_worker.get(worker, {}).values() if isinstance(call, Work)), None)
 
 
 def _retry_unfinished(turn: Turn, job: JobState, worker: int, again: Sequence[int]) -> None:
@@ -453,6 +460,7 @@ def _release(job: JobState, worker: int, units: Iterable[int]) -> None:
     """Change the job: any worker may take these units of the worker, and its region."""
     job.schedule.lose(worker, units)
     job.move(units, WAITING)
+    job.owing.pop(worker, None)
 
 
 def _count_failure(turn: Turn, job: JobState, cause: failure.Cause, units: set[int], what: str) -> None:
@@ -480,7 +488,7 @@ def _start(turn: Turn) -> None:
 
 def _ended(turn: Turn, number: int) -> Work:
     """Remove a call that has ended; its worker has begun the next one."""
-    call = turn.table.calls.pop(number)
+    call = turn.table.remove(number)
     assert isinstance(call, Work)
     turn.table.workers[call.worker].since_s = turn.now_s
     return call

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import chain
 
 from raysim.cohort.tree import middle
@@ -33,8 +34,12 @@ class Schedule:
             # The first worker to start takes them.
             self._regions[NO_WORKER] = deque(range(len(costs)))
             self._lost.add(NO_WORKER)
+        self._left: dict[int, float] = {}
+        self._fullest: list[tuple[float, int]] = []
+        """A heap of regions and what was left in them; an entry that is no longer true is passed over."""
         for worker, region in self._regions.items():
             self._regions[worker] = deque(sorted(region, key=lambda unit: -costs[unit]))
+            self._count(worker, sum(costs[unit] for unit in region))
 
     def _split(self, start: int, stop: int, workers: Sequence[int]) -> None:
         """Divide units [start, stop) among the workers: halves of the tree among halves of the workers, while their
@@ -63,19 +68,35 @@ class Schedule:
         A unit from another worker's region breaks up that worker's subtree, and more sums travel. Therefore the worker
         takes one only if a cost of at least `least` is left in that region. Any worker may take from a lost worker's.
         """
-        region = self._regions.setdefault(worker, deque())
+        region = self._regions.get(worker)
         if region:
-            self._num -= 1
-            return region.popleft()
-        others = [(self._left(number), number) for number, region in self._regions.items() if region]
-        cost, fullest = max(others, default=(0.0, worker))
-        if not others or (cost < least and fullest not in self._lost):
+            return self._taken(worker, region.popleft())
+        fullest = self._with_most_left()
+        if fullest is None or (fullest not in self._lost and self._left[fullest] < least):
             return None
-        self._num -= 1
-        return self._regions[fullest].pop()
+        return self._taken(fullest, self._regions[fullest].pop())
 
-    def _left(self, worker: int) -> float:
-        return math.inf if worker in self._lost else sum(self._costs[unit] for unit in self._regions[worker])
+    def _taken(self, worker: int, unit: int) -> int:
+        self._num -= 1
+        # Costs may be rounded: never less than nothing is left.
+        self._count(worker, max(0.0, self._left[worker] - self._costs[unit]))
+        return unit
+
+    def _count(self, worker: int, left: float) -> None:
+        self._left[worker] = left
+        if self._regions[worker]:
+            heappush(self._fullest, self._entry(worker))
+
+    def _entry(self, worker: int) -> tuple[float, int]:
+        return -math.inf if worker in self._lost else -self._left[worker], -worker
+
+    def _with_most_left(self) -> int | None:
+        while self._fullest:
+            worker = -self._fullest[0][1]
+            if self._regions[worker] and self._fullest[0] == self._entry(worker):
+                return worker
+            heappop(self._fullest)
+        return None
 
     def lose(self, worker: int, units: Iterable[int]) -> None:
         """Open a lost worker's region to all workers; put `units`, which it had, back into it."""
@@ -83,3 +104,4 @@ class Schedule:
         self._num += len(back)
         self._regions.setdefault(worker, deque()).extend(back)
         self._lost.add(worker)
+        self._count(worker, self._left.get(worker, 0.0) + sum(self._costs[unit] for unit in back))

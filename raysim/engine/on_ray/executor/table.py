@@ -137,7 +137,10 @@ class JobState:
     """A job in flight.
 
     failures: by cause and unit. retries: failures after which units ran again. raced: late workers whose units another
-    worker carries out too. done_cost, busy_s: cost and working seconds of the completed units.
+    worker carries out too. done_cost, busy_s: cost and working seconds of the completed units. owing: workers that have
+    units whose results no call in flight hands over. landed: by node, the calls whose results are there and are not yet
+    being gathered. The last two follow from units and calls; at every reply of a thousand workers there is no time to
+    look through all of them.
     """
 
     ticket: int
@@ -149,6 +152,8 @@ class JobState:
     raced: frozenset[int] = frozenset()
     done_cost: float = 0.0
     busy_s: float = 0.0
+    owing: dict[int, None] = field(default_factory=dict)
+    landed: dict[str, list[int]] = field(default_factory=dict)
 
     def cost(self, units: Iterable[int]) -> float:
         """The total cost of the units."""
@@ -173,68 +178,100 @@ class DispatchTable:
 
     nodes: identities in order of appearance, the driver's first. last_alive_s: the last time when a worker was known to
     be alive. calls: by number, in the order in which they were sent; a worker carries out its calls in that order.
-    seconds_per_cost: as last measured. num_workers, num_calls: numbers of workers and calls so far.
+    of_worker, on_node: the same calls by worker, and the workers by node. seconds_per_cost: as last measured.
+    num_workers, num_calls: numbers of workers and calls so far.
     """
 
     nodes: tuple[str, ...]
     last_alive_s: float
     workers: dict[int, Worker] = field(default_factory=dict)
     calls: dict[int, Call] = field(default_factory=dict)
+    of_worker: dict[int | None, dict[int, Call]] = field(default_factory=dict)
+    on_node: dict[str, list[int]] = field(default_factory=dict)
     jobs: dict[int, JobState] = field(default_factory=dict)
     seconds_per_cost: dict[WorkKind, float] = field(default_factory=dict)
     num_workers: int = 0
     num_calls: int = 0
+
+    def put(self, number: int, call: Call) -> None:
+        """Add a call, or change one."""
+        self.calls[number] = call
+        self.of_worker.setdefault(call.worker, {})[number] = call
+
+    def remove(self, number: int) -> Call:
+        """Remove a call, and return it."""
+        call = self.calls.pop(number)
+        del self.of_worker[call.worker][number]
+        return call
+
+    def place(self, worker: int, node: str) -> None:
+        """Note that a worker has started on a node, or that it is still there."""
+        if not self.workers[worker].node:
+            self.workers[worker].node = node
+            self.on_node.setdefault(node, []).append(worker)
+        if node not in self.nodes:
+            self.nodes += (node,)
+
+    def displace(self, worker: int) -> Worker:
+        """Remove a worker, with its calls, and return it."""
+        ended = self.workers.pop(worker)
+        if ended.node:
+            self.on_node[ended.node].remove(worker)
+        for number in self.of_worker.pop(worker, {}):
+            del self.calls[number]
+        return ended
 
     def available(self) -> dict[int, int]:
         """The workers to which units may be assigned, each with its number of calls with units.
 
         Workers that are starting, or that still carry out a cancelled call, are not available.
         """
-        loads = {number: 0 for number, one in self.workers.items() if one.node}
-        for call in self.calls.values():
-            if type(call) is Start or (type(call) is Work and call.cancelled):
-                loads.pop(call.worker, None)
-            elif type(call) is Work and call.units and call.worker in loads:
-                loads[call.worker] += 1
+        return self._available(self.workers)
+
+    def available_on(self, node: str) -> dict[int, int]:
+        """The available workers on the node."""
+        return self._available(sorted(self.on_node.get(node, ())))
+
+    def _available(self, workers: Iterable[int]) -> dict[int, int]:
+        loads: dict[int, int] = {}
+        for number in workers:
+            load = 0
+            for call in self.of_worker.get(number, {}).values():
+                if isinstance(call, Start) or (isinstance(call, Work) and call.cancelled):
+                    break
+                load += isinstance(call, Work) and bool(call.units)
+            else:
+                if self.workers[number].node:
+                    loads[number] = load
         return loads
 
     def by_node(self, workers: Iterable[int]) -> list[int]:
         """The workers in the order of their nodes."""
-        return sorted(workers, key=lambda number: (self.nodes.index(self.workers[number].node), number))
+        place = {node: index for index, node in enumerate(self.nodes)}
+        return sorted(workers, key=lambda number: (place[self.workers[number].node], number))
 
-    def available_on(self, node: str) -> dict[int, int]:
-        """The available workers on the node."""
-        return {number: load for number, load in self.available().items() if self.workers[number].node == node}
+    def awaits(self, ticket: int) -> bool:
+        """Whether the job waits for a reply to any call."""
+        return any(_awaited(call, ticket) for call in self.calls.values())
 
-    def awaited(self, ticket: int) -> list[Work | Gather]:
-        """The calls whose replies the job waits for."""
-        calls = (call for call in self.calls.values() if not isinstance(call, Start) and call.ticket == ticket)
-        return [call for call in calls if not (isinstance(call, Work) and call.cancelled)]
+    def awaits_work_of(self, node: str, ticket: int) -> bool:
+        """Whether a worker on the node still has a call of the job."""
+        calls = (call for worker in self.on_node[node] for call in self.of_worker.get(worker, {}).values())
+        return any(type(call) is Work and _awaited(call, ticket) for call in calls)
 
-    def hand_overs(self, ticket: int) -> dict[int | None, int]:
-        """By worker, the last call in flight that hands over the worker's results of the job."""
-        return {
-            call.worker: number
-            for number, call in self.calls.items()
-            if isinstance(call, Work) and call.hand_over and not call.cancelled and call.key == (ticket, None)
-        }
-
-    def without_hand_over(self, job: JobState) -> list[int]:
-        """The workers that have units of the job whose results no call in flight hands over."""
-        last = self.hand_overs(job.ticket)
-        having = {unit.worker for unit in job.units.values() if unit.call > last.get(unit.worker, -1)}
-        return [number for number in self.workers if number in having]
-
-    def to_gather(self, job: JobState) -> dict[str, list[int]]:
-        """By node, the calls whose results are there and are not yet being gathered."""
-        gathers = [call for call in self.awaited(job.ticket) if isinstance(call, Gather)]
-        coming = {number for gather in gathers for number in gather.handed}
-        found: dict[str, list[int]] = {}
-        for node, number in {(unit.node, unit.call): None for unit in job.units.values() if unit.state == "on_node"}:
-            if number not in coming:
-                found.setdefault(node, []).append(number)
-        return found
+    def last_hand_over(self, worker: int, ticket: int) -> int:
+        """The last call in flight that hands over the worker's results of the job; -1 if there is none."""
+        found = (
+            number
+            for number, call in self.of_worker.get(worker, {}).items()
+            if type(call) is Work and call.hand_over and not call.cancelled and call.key == (ticket, None)
+        )
+        return max(found, default=-1)
 
     def expected_s(self, work: WorkKind, cost: float) -> float | None:
         """The expected seconds for this cost; None if this kind of work has not been measured yet."""
         return cost * self.seconds_per_cost[work] if work in self.seconds_per_cost else None
+
+
+def _awaited(call: Call, ticket: int) -> bool:
+    return not isinstance(call, Start) and call.ticket == ticket and not (isinstance(call, Work) and call.cancelled)
