@@ -19,6 +19,7 @@ from raysim.engine.rounds.finished import Finished
 from raysim.engine.rounds.opening import Opening, opened
 from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.rounds.under_way import Watcher, run_name
+from raysim.errors import ExperimentError
 from raysim.experiment.experiment import EngineSection, Experiment
 from raysim.models.model import Weights
 from raysim.run_folder.writer import RunFolder
@@ -65,7 +66,9 @@ def run(
                 after(path, experiment)
         if not moves:
             return state.weights
-        opening = Opening(path, state.round, profile=opening.profile)
+        opening = _behind(opening, state)
+        if not _can_move(plan):
+            return run(plan, opening, "here", address, watcher, after)
     # Import Ray only if it is used: the in-process engine works without it.
     from raysim.engine.on_ray.driver import session
 
@@ -82,11 +85,33 @@ def steps(plan: Plan, opening: Opening | None, place: Begins, address: str | Non
                 state = yield from _here(plan, folder, before, place)
             if state.round == plan.experiment.rounds:
                 return
+            if not _can_move(plan):
+                again = nullcontext((None, state)) if opening is None else opened(plan, _behind(opening, state))
+                with again as (folder, before):
+                    yield from _here(plan, folder, before, "here")
+                return
             if opening is not None:
-                opening, state = Opening(opening.path, state.round, profile=opening.profile), None
+                opening, state = _behind(opening, state), None
         from raysim.engine.on_ray.driver import session
 
         yield from session.rounds(plan, opening, address, state)
+
+
+def _can_move(plan: Plan) -> bool:
+    """Whether workers can be sent all that the script has passed; else a warning says why not."""
+    from raysim.engine.on_ray.cluster import sendable
+
+    try:
+        sendable.check(plan)
+    except ExperimentError as error:
+        log.warning("workers would end the run sooner, but it stays in this process: %s", error)
+        return False
+    return True
+
+
+def _behind(opening: Opening, state: ServerState) -> Opening:
+    """Return how to go on from the state in the same folder."""
+    return Opening(opening.path, state.round, profile=opening.profile)
 
 
 def _here(

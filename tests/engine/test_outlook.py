@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,38 @@ def test_rounds_that_are_pulled_move_too(
     assert [one.index for one in moving] == list(range(ROUNDS))
     for one, other in zip(moving, staying, strict=True):
         assert torch.equal(one.weights.params, other.weights.params)
+
+
+@pytest.mark.usefixtures("moving")
+@pytest.mark.parametrize("pulled", [False, True], ids=["run", "rounds"])
+def test_what_cannot_be_sent_to_workers_stays_and_says_so(
+    tmp_path: Path,
+    experiment: Make,
+    dataset: raysim.FederatedDataset,
+    moved: list[int],
+    pulled: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lock = threading.Lock()
+
+    def model() -> torch.nn.Module:
+        with lock:
+            return torch.nn.Linear(5, 3)
+
+    sections = {"client": CLIENT, "rounds": ROUNDS, "model": None}
+    asked = [experiment(**sections, engine={"workers": workers, "chunk_size": 2}) for workers in (0, "auto")]
+    with caplog.at_level("WARNING", "raysim"):
+        if pulled:
+            last = [list(raysim.rounds(one, dataset=dataset, model=model))[-1].params for one in asked]
+        else:
+            paths = tmp_path / "stays", tmp_path / "may-move"
+            last = [
+                raysim.run(one, dataset=dataset, model=model, path=path).params
+                for one, path in zip(asked, paths, strict=True)
+            ]
+    assert not moved
+    assert "stays in this process: model= cannot be sent to workers" in caplog.text
+    assert all(torch.equal(value, last[1][name]) for name, value in last[0].items())
 
 
 @pytest.mark.usefixtures("ray_cluster")
