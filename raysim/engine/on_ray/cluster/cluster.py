@@ -139,7 +139,15 @@ class Growth:
 def _room(cpus_each: float, gpus_each: float) -> int:
     free = ray.available_resources()
     by_cpu = int(free.get("CPU", 0.0) / cpus_each + 1e-9)
-    return min(by_cpu, int(free.get("GPU", 0.0) / gpus_each + 1e-9)) if gpus_each else by_cpu
+    return min(by_cpu, on_cards(free.get("GPU", 0.0), gpus_each)) if gpus_each else by_cpu
+
+
+def on_cards(gpus: float, each: float) -> int:
+    """Return the number of workers for which so many cards have room: a share is never of two cards."""
+    if each > 1:
+        return int(gpus / each + 1e-9)
+    whole = int(gpus + 1e-9)
+    return whole * int(1 / each + 1e-9) + int((gpus - whole) / each + 1e-9)
 
 
 def actor_options(placement: Placement) -> dict[str, Any]:
@@ -157,12 +165,15 @@ def actor_options(placement: Placement) -> dict[str, Any]:
 def _check(workers: int, cpus_each: float, gpus_each: float, total: dict[str, float]) -> None:
     asked = f"{workers} workers x {cpus_each:g} CPU" + (f" and {gpus_each:g} GPU" if gpus_each else "")
     has = f"{total.get('CPU', 0):g} CPU and {total.get('GPU', 0):g} GPU in the whole cluster"
-    for name, each in (("CPU", cpus_each), ("GPU", gpus_each)):
-        if each * workers > total.get(name, 0.0) + 1e-9:
+    room = {"CPU": int(total.get("CPU", 0.0) / cpus_each + 1e-9)}
+    if gpus_each:
+        room["GPU"] = on_cards(total.get("GPU", 0.0), gpus_each)
+    for name, fit in room.items():
+        if workers > fit:
             raise ResourceError(
                 f"The experiment asks for {asked}, but Ray has {has}. Lower engine.workers or engine."
-                f"{name.lower()}s_per_worker (a fraction such as 0.5 is allowed), or join a larger cluster "
-                f"with --address."
+                f"{name.lower()}s_per_worker (a fraction such as 0.5 is allowed, but never of two cards), or join a "
+                f"larger cluster with --address."
             )
 
 
