@@ -45,3 +45,7 @@ def test_so_many_test_examples_are_scored(label: str, tmp_path: Path, monkeypatc
     small = ['model={name="lstm_word",embedding=4,hidden=4}', "data.vocabulary=50", "evaluation.examples=5"]
     scored = rows(label, tmp_path, monkeypatch, *small)
     assert sum(row["examples"] for row in scored) == 5
+
+
+def test_clients_can_be_drawn_without_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rows("W30", tmp_path, monkeypatch)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.data.sources import array_pickle, packed
+from raysim.data.sources.editions import instead
 from raysim.data.sources.published import Published, SourceFile
 from raysim.errors import DataError, MissingFileError
 from raysim.seeds import Int64s
@@ -115,8 +116,9 @@ class CifarFiles:
             raise MissingFileError(
                 f"{folder} must hold {', '.join((*train, *test))}, which data.train_files and data.test_files name"
             )
+        there = instead(folder, (distribution.binary.name,))
         raise MissingFileError(
-            f"{folder} must hold {distribution.binary.name}, {distribution.python.name} or "
+            f"{there}{folder} must hold {distribution.binary.name}, {distribution.python.name} or "
             f"{', '.join((*train, *test))}; published at {distribution.binary.address}: put one of them there"
         )
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from raysim.data.sources.editions import instead
 from raysim.data.sources.published import Published, SourceFile
 from raysim.errors import DataError, MissingFileError
 from raysim.seeds import Int64s
@@ -34,8 +35,9 @@ def find(folder: Path, side: str, published_at: str) -> list[SourceFile]:
         files = sorted(place.glob("*.json"))
         if files:
             return [SourceFile(file) for file in files]
+    there = instead(folder, ("data/train/*.json",))
     raise MissingFileError(
-        f"{folder / 'data' / side} and {folder / side} hold no json file; LEAF's scripts write them there "
+        f"{there}{folder / 'data' / side} and {folder / side} hold no json file; LEAF's scripts write them there "
         f"({published_at})"
     )
 

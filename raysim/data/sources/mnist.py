@@ -23,29 +23,36 @@ _CLASSES = 10
 _SIDE = 28
 
 
-def _published(address: str, *md5s: str) -> tuple[Published, ...]:
-    stems = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
-    return tuple(
-        Published(f"{stem}.gz", f"{address}/{stem}.gz", f"md5:{md5}", (stem,))
-        for stem, md5 in zip(stems, md5s, strict=True)
-    )
-
-
-FILES = {
-    "mnist": _published(
-        "https://ossci-datasets.s3.amazonaws.com/mnist",
+_STEMS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_ADDRESSES = {
+    "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist",
+    "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+}
+_MD5S = {
+    "mnist": (
         "f68b3c2dcbeaaa9fbdd348bbdeb94873",
         "d53e105ee54ea40749a09fcbcd1e9432",
         "9fb629c4189551a2d022fa330f9573f3",
         "ec29112dd5afa0611ce80d1b7f02629c",
     ),
-    "fashion_mnist": _published(
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+    "fashion_mnist": (
         "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
         "25c81989df183df01b3e8a0aad5dffbe",
         "bef4ecab320f06d8554ea6380940ec79",
         "bb300cfdad3c16e7a12a480ee83cd310",
     ),
+}
+
+
+def _published(name: str, stem: str, md5: str) -> Published:
+    address = f"{_ADDRESSES[name]}/{stem}.gz"
+    others = [(f"md5:{other}", f"data.name = {of!r}") for of, md5s in _MD5S.items() if of != name for other in md5s]
+    return Published(f"{stem}.gz", address, f"md5:{md5}", (stem,), not_meant=tuple(others))
+
+
+FILES = {
+    name: tuple(_published(name, stem, md5) for stem, md5 in zip(_STEMS, md5s, strict=True))
+    for name, md5s in _MD5S.items()
 }
 """By source: images and labels for training, then for test."""
 

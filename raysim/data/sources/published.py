@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from raysim.data.sources.editions import instead
 from raysim.errors import DataError, MissingFileError
 from raysim.storage import atomic
 from raysim.storage.reading import parsing, regular
@@ -37,6 +38,7 @@ class Published:
         checksum: "md5:<hex>" or "sha256:<hex>" as published; None: the publisher states none.
         others: other accepted names. Of these only `name`.gz is compared with checksum and size.
         size_bytes: as published; None: not known.
+        not_meant: known files of that name of other sources, which are refused: checksum, and the keys that read it.
     """
 
     name: str
@@ -44,14 +46,16 @@ class Published:
     checksum: str | None = None
     others: tuple[str, ...] = ()
     size_bytes: int | None = None
+    not_meant: tuple[tuple[str, str], ...] = ()
 
     def find(self, folder: Path) -> SourceFile:
         """Return the file in `folder`, as `here`; MissingFileError with its address if it is missing."""
         if (file := self.here(folder)) is not None:
             return file
         also = f" (nor is {' or '.join(self.others)})" if self.others else ""
+        there = instead(folder, (self.name, *self.others))
         raise MissingFileError(
-            f"{folder / self.name} is missing{also}: it is published at {self.address}; put it there"
+            f"{there}{folder / self.name} is missing{also}: it is published at {self.address}; put it there"
         )
 
     def here(self, folder: Path) -> SourceFile | None:
@@ -59,6 +63,9 @@ class Published:
 
         Content that differs from the published one is accepted with a warning: it may be a part on purpose, or another
         edition.
+
+        Raises:
+            DataError: it is the published file of another source.
         """
         for name in (self.name, *self.others):
             path = folder / name
@@ -119,6 +126,9 @@ class Published:
             hasher = hashlib.new(kind)
             for piece in _pieces(path, packed):
                 hasher.update(piece)
+            for other, keys in self.not_meant:
+                if other == f"{kind}:{hasher.hexdigest()}":
+                    raise DataError(f"{path} is read by {keys}: set that, or name another folder")
             if hasher.hexdigest() != expected:
                 return f"expected {kind} {expected}, found {hasher.hexdigest()}"
         return None

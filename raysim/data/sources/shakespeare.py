@@ -20,7 +20,7 @@ from raysim.data.sources.gutenberg import Role
 from raysim.data.sources.leaf_json import LeafUser
 from raysim.data.sources.published import Published, SourceFile
 from raysim.data.sources.root import locate
-from raysim.errors import DataError, MissingFileError
+from raysim.errors import DataError
 
 EDITION_1994 = Published(
     "t8.shakespeare.txt", "https://ocw.mit.edu/ans7870/6/6.006/s08/lecturenotes/files/t8.shakespeare.txt"
@@ -95,7 +95,7 @@ def open_source(section: Shakespeare) -> Population:
     length = section.length
     match section.form:
         case "mcmahan":
-            return _by_role(section, _works(locate(section.root, "shakespeare", (WORKS,))), gutenberg.roles)
+            return _by_role(section, WORKS.find(locate(section.root, "shakespeare", (WORKS,))), gutenberg.roles)
         case "tiny":
             tiny = TINY.find(locate(section.root, "tinyshakespeare", (TINY,)))
             return _by_role(section, tiny, gutenberg.tiny_roles)
@@ -105,15 +105,6 @@ def open_source(section: Shakespeare) -> Population:
             return _population(section, [train, test], lambda: hdf5.ids(train), lambda: _snippets(train, test, length))
         case "leaf":
             return _leaf(section, locate(section.root, "shakespeare", leaf_json.published(_LEAF)))
-
-
-def _works(folder: Path) -> SourceFile:
-    try:
-        return WORKS.find(folder)
-    except MissingFileError as missing:
-        if not (folder / TINY.name).is_file():
-            raise
-        raise MissingFileError(f"{TINY.name}, which is there, is what data.form = 'tiny' reads; {missing}") from None
 
 
 def _population(

@@ -215,7 +215,7 @@ def test_leafs_texts_hold_no_unknown_character(tmp_path: Path, x: str, y: str, p
 def test_tinyshakespeares_file_is_pointed_at(tmp_path: Path) -> None:
     (tmp_path / "input.txt").write_text("A:\nwords\n")
     with pytest.raises(
-        DataError, match=r"input\.txt, which is there, is what data\.form = 'tiny' reads; .*pg100\.txt is"
+        DataError, match=r"input\.txt, which is there, is read by .*data\.form = 'tiny'; .*pg100\.txt is"
     ):
         prepare(Shakespeare(root=str(tmp_path)), seed=0)
 
