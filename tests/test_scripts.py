@@ -25,6 +25,7 @@ IN_PYTHON = [
         "bench",
         "bench-cluster",
         "bench-data",
+        "bench-driver",
         "bench-engine",
         "bench-report",
         "bench-scaling",
