@@ -26,6 +26,7 @@ IN_PYTHON = [
         "bench-card",
         "bench-cluster",
         "bench-data",
+        "bench-driver",
         "bench-engine",
         "bench-report",
         "bench-scaling",

@@ -41,6 +41,12 @@ def test_the_region_of_a_lost_worker_is_anyones_however_little_it_is() -> None:
     assert [schedule.take(0, least=100), schedule.take(0, least=100)] == [0, 1]
 
 
+def test_the_region_of_a_lost_worker_comes_before_a_fuller_one() -> None:
+    schedule = Schedule([1, 1, 2], [0, 1, 2])
+    schedule.lose(1, [])
+    assert [schedule.take(0, least=100) for _ in range(3)] == [0, 1, None]
+
+
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=50), st.integers(1, 7), st.data())
 def test_every_unit_is_given_once(costs: list[float], workers: int, data: st.DataObject) -> None:
     schedule = Schedule(costs, list(range(workers)))
