@@ -147,7 +147,11 @@ def _populated(section: Populated, seed: int, population: Population) -> Federat
         x, y, provenance = population.x, population.y, _provenance(section, seed, population.address)
         with DatasetWriter(path, x, y, population.num_classes, provenance=provenance) as writer:
             for rows in populate(section, read, seed):
-                writer.write(rows.split, rows.client, rows.x, rows.y)
+                try:
+                    writer.write(rows.split, rows.client, rows.x, rows.y)
+                except DataError as error:
+                    # The writer knows clients and rows, but not whose they are.
+                    raise DataError(f"{folder}: {error}") from None
 
     return prepared(_address(section, seed, population.address), build)
 

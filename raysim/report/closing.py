@@ -13,7 +13,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.report import figures
 from raysim.report.figures import headlines, percentiles
 from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, part, summarise
-from raysim.storage.remote.folder import named
+from raysim.storage.remote.folder import named, resume_command
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -86,7 +86,7 @@ def _workers(columns: Columns) -> str:
 def _resume(experiment: Experiment, rounds: pa.Table, folder: str) -> str:
     """Return a command for the next step: the remaining rounds, or the same number again."""
     done = rounds.num_rows
-    return f"raysim resume {folder}" + (f" --rounds {2 * done}" if done >= experiment.rounds else "")
+    return resume_command(folder) + (f" --rounds {2 * done}" if done >= experiment.rounds else "")
 
 
 def _rounds(experiment: Experiment, rounds: pa.Table) -> str:
@@ -173,7 +173,7 @@ def lines_of_trials(experiment: Experiment, summary: pa.Table, path: Path) -> li
         *headlined(summary),
         ("folder", f"{named(path)} (trial-0 to trial-{count - 1}, each a run's folder; summary.parquet)"),
         *pictures(path),
-        ("next", f"raysim resume {named(path)} --trials {2 * count}"),
+        ("next", f"{resume_command(named(path))} --trials {2 * count}"),
     ]
 
 
@@ -211,7 +211,7 @@ def lines_of_sweep(experiment: Experiment, points: Sequence[tuple[str, pa.Table]
         *((label, _of_point(rounds)) for label, rounds in points),
         ("folder", f"{named(path)} (a folder for each point; sweep.parquet)"),
         *pictures(path),
-        ("next", f"raysim resume {named(path)} --rounds {2 * experiment.rounds}"),
+        ("next", f"{resume_command(named(path))} --rounds {2 * experiment.rounds}"),
     ]
 
 

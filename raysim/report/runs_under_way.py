@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from raysim.engine.rounds.under_way import UnderWay
 from raysim.report import figures
+from raysim.storage.remote.folder import resume_command
 
 HEADINGS = ("name", "round", "for", "host", "folder")
 
@@ -33,7 +34,7 @@ def ended(run: UnderWay) -> str:
         rounds = f"{run.experiment.rounds:,}"
         return f"{run.name} was done: all of its {rounds} rounds are in {run.folder} on {run.host}{behind}"
     after = f"after round {run.rounds:,}" if run.rounds else "before its first round was finished"
-    return f"stopped {run.name} {after}; go on, on {run.host}, with: raysim resume {run.folder}{behind}"
+    return f"stopped {run.name} {after}; go on, on {run.host}, with: {resume_command(run.folder)}{behind}"
 
 
 def _line(run: UnderWay, now_s: float) -> tuple[str, ...]:

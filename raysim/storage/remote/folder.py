@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import threading
 import time
 from collections.abc import Iterator
@@ -90,6 +91,19 @@ def named(path: Path) -> str:
     return mirror.uri if below == "." else f"{mirror.uri}/{below}"
 
 
+def resume_command(folder: str) -> str:
+    r"""Return the command that goes on with a folder, as a shell takes it: a name may hold what shells act on.
+
+    >>> print(resume_command("runs/a"), resume_command("-b $(c)"), resume_command("d\x1b"), sep="; ")
+    raysim resume runs/a; raysim resume './-b $(c)'; raysim resume $'d\x1b'
+    """
+    name = f"./{folder}" if folder.startswith("-") else folder
+    if name.isprintable():
+        return f"raysim resume {shlex.quote(name)}"
+    escaped = name.encode("unicode_escape").decode().replace("'", "\\'")
+    return f"raysim resume $'{escaped}'"
+
+
 @contextmanager
 def put_meanwhile(path: Path | None) -> Iterator[None]:
     """Upload the changes of a mirror's copy while the block writes to it.
@@ -164,5 +178,5 @@ def _behind(mirror: Mirror, error: RemoteError) -> str:
     names = mirror.behind()
     return (
         f"{mirror.uri} is behind by {len(names)} file(s) ({error}). Nothing is lost: the whole folder is {mirror.path} "
-        f"on this machine, and `raysim resume {mirror.uri}` here puts the rest."
+        f"on this machine, and `{resume_command(mirror.uri)}` here puts the rest."
     )

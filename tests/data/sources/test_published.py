@@ -23,7 +23,9 @@ from raysim.data.prepare import prepare
 from raysim.data.section import Data
 from raysim.data.sources.packed import Packed
 from raysim.data.sources.published import Published, SourceFile
+from raysim.data.sources.shakespeare import Shakespeare
 from raysim.errors import DataError, MissingFileError
+from tests.support import tiny
 
 ADAPTER: TypeAdapter[Any] = TypeAdapter(Data)
 CONTENT = b"twelve bytes"
@@ -287,3 +289,13 @@ def test_the_key_that_helps_is_named(tmp_path: Path) -> None:
     section["noisyag_root"] = "s3://bucket/folder"
     with pytest.raises(DataError, match=r"data\.noisyag_root must be a folder of this machine"):
         prepare(ADAPTER.validate_python(section), seed=0)
+
+
+def test_rows_that_cannot_be_written_are_said_with_the_folder_that_they_are_from(tmp_path: Path) -> None:
+    tiny.write(tmp_path, "shakespeare")
+    works = tmp_path / "shakespeare" / "pg100.txt"
+    plays, end, last = works.read_text(encoding="utf-8").partition("*** END")
+    works.write_text(plays + plays + end + last, encoding="utf-8")
+    with pytest.raises(DataError, match="returns to client") as caught:
+        prepare(Shakespeare(root=str(works.parent)), seed=0)
+    assert str(caught.value).startswith(f"{works.parent}: ")

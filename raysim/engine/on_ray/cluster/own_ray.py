@@ -118,7 +118,7 @@ def _advice() -> str:
         return "What its runs had checkpointed can be resumed: raysim resume DIR, or raysim tune once more for a study."
     if not (path / "experiment.json").exists():
         return "Nothing was recorded yet: start it again."
-    return f"What it had checkpointed can be resumed: raysim resume {folder.named(path)}"
+    return f"What it had checkpointed can be resumed: {folder.resume_command(folder.named(path))}"
 
 
 def _look(own: OwnRay, left: threading.Event) -> None:

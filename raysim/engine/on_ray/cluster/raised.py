@@ -11,6 +11,7 @@ from ray import exceptions
 
 from raysim.engine.on_ray.cluster import own_ray
 from raysim.errors import ExperimentError, RaysimError, WorkerLostError
+from raysim.storage.remote.folder import resume_command
 
 _NO_MODULE = re.compile(r"No module named '([^']+)'")
 
@@ -73,7 +74,7 @@ def answer(reference: Any, folder: str | None = None) -> Any:
         own_ray.check()
         if getattr(error, "actor_init_failed", False) and (unknown := unimportable(error)):
             raise unknown from None
-        advice = "" if folder is None else f". What it had checkpointed can be resumed: raysim resume {folder}"
+        advice = "" if folder is None else f". What it had checkpointed can be resumed: {resume_command(folder)}"
         raise WorkerLostError(f"the driver's process died ({error}){advice}") from None
 
 
