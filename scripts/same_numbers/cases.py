@@ -25,6 +25,7 @@ TRAINER = ("trainer", "form")
 UNUSED = {
     "ag_news.AgNews.train = noisyag": "needs the published files",
     "ag_news.AgNews.noisyag_root": "a path",
+    "bilstm.Bilstm.vectors": "a path",
     "cifar.Cifar10.train_files": "a path",
     "cifar.Cifar10.test_files": "a path",
     "distilbert.Distilbert.name = distilbert": "needs pretrained weights",
@@ -428,6 +429,7 @@ def _clients() -> dict[str, Case]:
             "evaluation.clients": 4,
             "evaluation.percentiles": [10, 50],
         },
+        "evaluation examples": {"evaluation.split": "train", "evaluation.clients": "all", "evaluation.examples": 7},
         "evaluation all": {"evaluation.split": "train", "evaluation.clients": "all"},
         "fine_tuning": {"evaluation.fine_tuning": {"steps": 3, "lr": 0.05}, "model": WIDE},
         "fine_tuning on test": {"evaluation.fine_tuning": {"steps": 2, "split": "test"}, "evaluation.every": 1},
@@ -545,6 +547,10 @@ def _models() -> dict[str, Case]:
         "lstm_word": ("texts", {"model": {"name": "lstm_word", "layers": 1, "projection": True, **lstm}}),
         "lstm_word plain": ("texts", {"model": {"name": "lstm_word", "layers": 2, "projection": False, **lstm}}),
         "bilstm": ("labelled texts", {"model": {"name": "bilstm", "vocabulary": 9, **lstm}}),
+        "bilstm last": (
+            "labelled texts",
+            {"model": {"name": "bilstm", "vocabulary": 9, "pooling": "last", "dropout": 0.2, **lstm}},
+        ),
         "transformer_word": ("texts", {"model": {**transformer, "dropout": 0.2}}),
     }
     made = {f"model {name}": Case(settings, data) for name, (data, settings) in models.items()}
@@ -663,6 +669,12 @@ def _sources() -> dict[str, Case]:
             {},
         ),
         "cifar100": ({"name": "cifar100", "labels": "coarse", "crop": 8, "standardise": True, "clients": 6}, {}),
+        "cifar100 test clients": (
+            {"name": "cifar100", "clients": 4, "partition": {"name": "pachinko"}, "test_clients": 5},
+            {},
+        ),
+        "fed_cifar100": ({"name": "fed_cifar100", "crop": 24, "standardise": True}, {}),
+        "fed_cifar100 coarse": ({"name": "fed_cifar100", "labels": "coarse", "mix": 0.5}, {}),
         "shakespeare": ({"name": "shakespeare", "form": "mcmahan", "min_lines": 3, "length": 9}, char),
         "shakespeare window": ({"name": "shakespeare", "example": "window", "min_lines": 3, "length": 9}, char),
         "shakespeare tff": ({"name": "shakespeare", "form": "tff", "length": 9}, char),

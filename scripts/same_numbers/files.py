@@ -17,6 +17,7 @@ SOURCES = (
     "emnist",
     "cifar10",
     "cifar100",
+    "fed_cifar100",
     "shakespeare",
     "stackoverflow",
     "ag_news",

@@ -63,7 +63,7 @@ def read(path: str, words: Sequence[str], width: int) -> npt.NDArray[np.float32]
     return rows
 
 
-def _vector(line: bytes, width: int, where: str, is_first: bool) -> list[float] | None:
+def _vector(line: bytes, width: int, where: str, is_first: bool) -> npt.NDArray[np.float32] | None:
     """Return the line's numbers; None if its word holds blanks, which the first one's does not."""
     word, *parts = line.decode("utf-8").rstrip("\r\n").split(" ")
     if len(parts) > width and not is_first:
@@ -73,7 +73,7 @@ def _vector(line: bytes, width: int, where: str, is_first: bool) -> list[float] 
             f"{where}: expected a word and {width} numbers (model.embedding), found {word[:40]!r} and {len(parts)} "
             f"numbers: the file is cut off, or its vectors have another width"
         )
-    vector = [float(part) for part in parts]
-    if not np.isfinite(np.array(vector, np.float32)).all():
+    vector = np.array([float(part) for part in parts], np.float32)
+    if not np.isfinite(vector).all():
         raise DataError(f"{where}: expected finite numbers, found others")
     return vector
