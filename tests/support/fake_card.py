@@ -17,7 +17,6 @@ from unittest import mock
 
 import numpy as np
 import torch
-import torch._dynamo  # What fake tensors import at their first use, which must not happen inside the block.
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
@@ -93,6 +92,9 @@ def _read(tensor: Tensor, *, force: bool = False) -> Any:
 @contextmanager
 def fake_card() -> Iterator[FakeCard]:
     """Let torch take "cuda" for a card; what raysim asks of one beside operators is answered by stand-ins."""
+    # What fake tensors import at their first use: it takes seconds, and cannot be imported inside the block.
+    import torch._dynamo
+
     made = torch.Tensor._make_subclass
 
     def known_to_python(cls: Any, data: Any, require_grad: bool = False, **options: Any) -> Any:
