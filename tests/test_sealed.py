@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysim.errors import DataError, RunFolderError
+from raysim.run_folder import records
 from raysim.storage import parquet, sealed, sealed_parquet
 
 TEXTS = st.lists(st.binary(max_size=20) | st.sampled_from([sealed.BLANK.encode(), sealed.MARK.encode()]), max_size=4)
@@ -103,3 +104,31 @@ def test_the_pages_of_a_table_have_checksums_for_other_programs(tmp_path: Path) 
         pq.read_table(file, page_checksum_verification=True)
     with pytest.raises(RunFolderError, match="CRC"):
         parquet.read(file, RunFolderError)
+
+
+def test_the_checksum_does_not_depend_on_the_pieces_it_is_computed_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = write(tmp_path / "whole", b"a" * 100 + sealed.BLANK.encode() + b"b" * 100)
+    monkeypatch.setattr(sealed, "_PIECE_BYTES", 7)
+    assert write(tmp_path / "pieces", content) == content
+    assert sealed.flaw(content) is None
+
+
+def test_a_record_without_end_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.json"
+    write(file, b"{" + sealed.BLANK.encode())
+    os.truncate(file, 1 << 40)
+    with pytest.raises(
+        RunFolderError, match=r"experiment\.json is damaged: expected at most 67,108,864 bytes, found 1,0"
+    ):
+        records.check_sealed(file)
+
+
+def test_a_mark_is_looked_for_near_the_files_end_only(tmp_path: Path) -> None:
+    for last in (False, True):
+        file = tmp_path / f"rows-{last}"
+        file.write_bytes(b"x")
+        os.truncate(file, 1 << 40)
+        with pytest.raises(DataError, match="has no checksum"):
+            sealed.check(file, DataError, "", last)

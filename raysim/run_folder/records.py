@@ -33,7 +33,7 @@ from raysim.run_folder.timeline import PREFIX
 from raysim.server import manifest
 from raysim.server.state import ServerState
 from raysim.storage import atomic, parquet, sealed, sealed_parquet
-from raysim.storage.reading import json_object, parsing, regular
+from raysim.storage.reading import MOST_BYTES, json_object, parsing, regular
 from raysim.storage.remote.folder import named
 
 log = logging.getLogger("raysim")
@@ -112,7 +112,8 @@ def check_sealed(file: Path, last: bool = False) -> None:
         RunFolderError: it is damaged, or has no checksum.
     """
     advice = "Restore it from a copy of the folder, or start afresh (--overwrite, overwrite=True)."
-    sealed.check(file, RunFolderError, advice, last)
+    # Tables, whose mark comes last, may have any size.
+    sealed.check(file, RunFolderError, advice, last, None if last else MOST_BYTES)
 
 
 def stored_experiment(path: Path) -> Experiment:

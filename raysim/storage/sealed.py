@@ -18,6 +18,11 @@ MARK = "raysim-crc32:"
 
 _ZEROS = b"00000000"
 
+_MARK_WITHIN = 128 << 20
+"""Bytes from a file's begin or end in which its mark is; safetensors' head has at most 100 MB."""
+
+_PIECE_BYTES = 64 << 20
+
 BLANK = f"{MARK}{_ZEROS.decode()}"
 """The text that the content of a file holds, once, before it is sealed."""
 
@@ -53,7 +58,7 @@ def flaw(content: bytes | mmap.mmap, last: bool = False) -> str | None:
     return f"is damaged: its content has the checksum {found.decode()}, but it says {expected.decode('latin-1')!r}"
 
 
-def check(path: Path, error: type[RaysimError], advice: str, last: bool = False) -> None:
+def check(path: Path, error: type[RaysimError], advice: str, last: bool = False, most_bytes: int | None = None) -> None:
     """Check a file against its checksum.
 
     Args:
@@ -61,15 +66,20 @@ def check(path: Path, error: type[RaysimError], advice: str, last: bool = False)
         error: the class of the error.
         advice: what to do about a damaged file, as a sentence.
         last: see `write`.
+        most_bytes: a larger file is not read; None: it may have any size.
 
     Raises:
-        RaysimError: of the class `error`: the file has other content than it was sealed with, or cannot be read.
+        RaysimError: of the class `error`: the file is larger, has other content than it was sealed with, or cannot be
+            read.
     """
     try:
         # A pipe would keep a reader waiting.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            if not os.fstat(file.fileno()).st_size:
+            size = os.fstat(file.fileno()).st_size
+            if not size:
                 why = flaw(b"", last)
+            elif most_bytes is not None and size > most_bytes:
+                why = f"is damaged: expected at most {most_bytes:,} bytes, found {size:,}"
             else:
                 with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                     why = flaw(content, last)
@@ -82,11 +92,18 @@ def check(path: Path, error: type[RaysimError], advice: str, last: bool = False)
 def _digits(content: bytes | mmap.mmap, last: bool) -> int | None:
     """Return the offset of the checksum's digits."""
     mark = MARK.encode()
-    at = content.rfind(mark) if last else content.find(mark)
+    at = content.rfind(mark, max(0, len(content) - _MARK_WITHIN)) if last else content.find(mark, 0, _MARK_WITHIN)
     start = at + len(mark)
     return None if at < 0 or start + len(_ZEROS) > len(content) else start
 
 
 def _checksum(view: memoryview, start: int) -> bytes:
-    before = zlib.crc32(_ZEROS, zlib.crc32(view[:start]))
-    return f"{zlib.crc32(view[start + len(_ZEROS) :], before):08x}".encode()
+    before = zlib.crc32(_ZEROS, _crc32(view[:start], 0))
+    return f"{_crc32(view[start + len(_ZEROS) :], before):08x}".encode()
+
+
+def _crc32(view: memoryview, before: int) -> int:
+    # In pieces: Ctrl-C waits for the end of a call, and a file from elsewhere may say that it has terabytes.
+    for start in range(0, len(view), _PIECE_BYTES):
+        before = zlib.crc32(view[start : start + _PIECE_BYTES], before)
+    return before
