@@ -89,6 +89,7 @@ def test_bits_types_and_shapes_count(one: Any, other: Any) -> None:
         ),
         ({"a": [1]}, {"a": [1, 1]}, "1 rows, and 2"),
         ({"a": [1], "b": [1]}, {"b": [1], "a": [1]}, "columns in another order"),
+        ({"a": [1]}, {"b": [1], "a": [2]}, "column a: 1 of 1 differ"),
     ],
 )
 def test_tables_differ(one: Any, other: Any, found: str) -> None:

@@ -1,4 +1,4 @@
-"""Defines the commands that read recorded runs: `raysim report`, `compare`, `best` and `replay`."""
+"""Defines the commands that read recorded runs: `raysim report`, `compare`, `best`, `interpolate` and `replay`."""
 
 from __future__ import annotations
 
@@ -91,6 +91,23 @@ def best(
     for note in made.notes:
         say(f"note: {note}")
     typer.echo("\n".join(made.lines))
+
+
+def interpolate(
+    first: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, or its URI: w.")],
+    second: Annotated[Path, typer.Argument(metavar="DIR", help="That of another run with such a model: w'.")],
+    split: Annotated[str, typer.Option(metavar="NAME", help="The split of the first run's data.")] = "train",
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where picture and CSV go.")] = Path("interpolation"),
+) -> None:
+    """Score the models theta w + (1 - theta) w', theta from -0.2 to 1.2, and draw their loss."""
+    from raysim.api import interpolation
+
+    rows = interpolation.interpolate(first, second, split=split, out=out).to_pylist()
+    best = min(rows, key=lambda row: row["loss"])
+    for row in rows:
+        if row["theta"] in (0.0, 1.0):
+            typer.echo(f"theta = {row['theta']:g}: {split} loss {row['loss']:.4g}")
+    typer.echo(f"least at theta = {best['theta']:.3g}: {split} loss {best['loss']:.4g}\n{out / 'interpolation.png'}")
 
 
 def replay(

@@ -411,6 +411,10 @@ def _clients() -> dict[str, Case]:
         "work drawn each round": {"client.epochs": {"low": 1, "high": 3, "per": "round"}},
         "work drawn each run": {"client.local_steps": {"low": 2, "high": 9, "per": "run"}},
         "work schedule": {"client.schedule": [{"round": 1, "epochs": 2}, {"round": 2, "local_steps": 1}]},
+        "work batch schedule": {
+            "client.schedule": [{"round": 1, "batch_size": 7}, {"round": 2, "batch_size": "full", "epochs": 2}],
+            "rounds": 4,
+        },
         "work full batch": {"client.batch_size": "full", "client.epochs": 2, "model": WIDE},
         "work lr_decay": {"client.lr_decay": 0.5},
         "work not shuffled": {"client.shuffle": False, "client.epochs": 2},

@@ -73,13 +73,11 @@ def said(one: Record, other: Record) -> str:
 
 
 def tables(one: pa.Table, other: pa.Table) -> str | None:
-    """The first difference of two tables, but for columns of time and placement."""
-    names = [name for name in one.column_names if not is_placement(name)]
-    if found := _names("columns", names, [name for name in other.column_names if not is_placement(name)]):
-        return found
+    """The first difference of two tables, but for columns of time and placement; of values before that of columns."""
+    names, others = ([name for name in each.column_names if not is_placement(name)] for each in (one, other))
     if len(one) != len(other):
         return f"{len(one)} rows, and {len(other)}"
-    for name in names:
+    for name in (name for name in names if name in others):
         a, b = one[name], other[name]
         if a.type != b.type:
             return f"column {name}: {a.type}, and {b.type}"
@@ -92,7 +90,7 @@ def tables(one: pa.Table, other: pa.Table) -> str | None:
             found = _values(a.to_pylist(), b.to_pylist())
         if found:
             return f"column {name}: {found}"
-    return None
+    return _names("columns", names, others)
 
 
 def arrays(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> str | None:

@@ -25,9 +25,8 @@ def test_help_names_every_command(raysim: Raysim) -> None:
     assert raysim("--help") == 0
     _, listed = raysim.out.split("Commands:\n")
     named = [line.split()[0] for line in listed.splitlines() if re.match("  [a-z]", line)]
-    assert sorted(named) == sorted(
-        ["attach", "check", "compare", "data", "parts", "replay", "report", "resume", "run", "stop", "tune"]
-    )
+    wanted = ["attach", "best", "check", "compare", "data", "interpolate", "parts"]
+    assert sorted(named) == [*wanted, "replay", "report", "resume", "run", "stop", "tune"]
 
 
 def test_version(raysim: Raysim) -> None:

@@ -72,7 +72,7 @@ def commands() -> tuple[Command, ...]:
 
 def _command(label: str | None, text: str) -> Command:
     kind, *words = shlex.split(text)[1:]
-    if kind == "best":
+    if kind in ("best", "interpolate"):
         return _picture(label, text, kind, words)
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("kind")

@@ -1,0 +1,39 @@
+"""Draws the loss on the line through two models: McMahan et al. (2017), figure 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.figure import Figure
+from raysim.report.looks import GREY, SERIES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def figure(rows: Sequence[Mapping[str, float]], names: tuple[str, str], split: str) -> Figure:
+    """Return the picture of rows with `theta` and `loss`; the model at theta = 1 is the first of the two names."""
+    first, second = names
+    return Figure(
+        "interpolation",
+        f"{split} loss between two models",
+        f"The model is theta w + (1 - theta) w', w from {first} and w' from {second}; the dashed line is the better of "
+        f"the two.",
+        pa.Table.from_pylist([{"group": f"{first} and {second}", **row} for row in rows]),
+        lambda axes: _draw(axes, rows, split),
+    )
+
+
+def _draw(axes: Axes, rows: Sequence[Mapping[str, float]], split: str) -> None:
+    thetas, losses = [row["theta"] for row in rows], [row["loss"] for row in rows]
+    axes.plot(thetas, losses, color=SERIES[0], linewidth=1.6)
+    if ends := [row["loss"] for row in rows if row["theta"] in (0.0, 1.0)]:
+        ticks.dashed(axes, [thetas[0], thetas[-1]], [min(ends)] * 2)
+    for end in (0.0, 1.0):
+        axes.axvline(end, color=GREY, linewidth=0.8)
+    axes.set_xlabel("theta")
+    axes.set_ylabel(f"{split} loss")

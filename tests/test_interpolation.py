@@ -1,0 +1,99 @@
+"""`raysim interpolate`: the loss between two models, as in figure 1 of McMahan et al. (2017)."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import raysim
+from raysim.api.interpolation import interpolate
+from raysim.cli.output import MISUSED
+from raysim.engine.rounds.interpolation import THETAS, between
+from raysim.models.model import Weights
+from tests.support.command import Raysim
+
+
+def made(**model: Any) -> raysim.Experiment:
+    """One round on digits, in this process."""
+    return raysim.Experiment.model_validate(
+        {
+            "name": "made",
+            "rounds": 1,
+            "data": {"name": "digits", "clients": 20, "test_clients": "pooled"},
+            "model": model,
+            "cohort": {"size": 2},
+            "engine": {"workers": 0, "dtype": "float64"},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs from two initial models, and one of a model of another kind."""
+    top = tmp_path_factory.mktemp("runs")
+    for seed in (0, 1):
+        raysim.run(made(name="linear", seed=seed), path=top / f"seed-{seed}")
+    raysim.run(made(name="mlp", hidden=[3]), path=top / "mlp")
+    return top
+
+
+def test_the_line_is_the_paper_s() -> None:
+    assert np.allclose(THETAS, np.linspace(-0.2, 1.2, 50))
+    w, other = (Weights(torch.tensor([n]), torch.tensor([10 * n]), torch.tensor([int(n)])) for n in (3.0, 5.0))
+    made = between(w, other, 0.75)
+    assert [made.params.item(), made.buffers.item(), made.counters.item()] == [3.5, 35.0, 3]
+    assert [between(w, other, theta) for theta in THETAS if theta in (0.0, 1.0)] == [
+        Weights(other.params, other.buffers, w.counters),
+        w,
+    ]
+
+
+def test_rows_are_the_losses_of_the_models_between(folder: Path) -> None:
+    rows = interpolate(folder / "seed-1", folder / "seed-0", split="test").to_pylist()
+    assert [row["theta"] for row in rows] == list(THETAS)
+    w, other = (raysim.resume(folder / f"seed-{seed}").params for seed in (1, 0))
+    test = raysim.dataset_of(made(name="linear")).test
+    assert test is not None
+    x, y = (torch.from_numpy(np.asarray(part)) for part in test.client(0))
+    for row in (rows[0], rows[7], rows[20], rows[42], rows[49]):
+        weight, bias = (row["theta"] * w[key] + (1 - row["theta"]) * other[key] for key in sorted(w, reverse=True))
+        outputs = x.double().flatten(1) / 16 @ weight.T + bias
+        assert row["loss"] == pytest.approx(nn.functional.cross_entropy(outputs, y).item(), rel=1e-9)
+        assert row["accuracy"] == pytest.approx((outputs.argmax(1) == y).double().mean().item())
+
+
+def test_what_has_no_line_between_is_refused(folder: Path, tmp_path: Path) -> None:
+    first = folder / "seed-0"
+    with pytest.raises(raysim.RunFolderError, match=r"mlp must have a model of the first run's kind, with \d+ params"):
+        interpolate(first, folder / "mlp")
+    with pytest.raises(raysim.DataError, match="no split 'validation'"):
+        interpolate(first, folder / "seed-1", split="validation")
+    begun = shutil.copytree(first, tmp_path / "begun")
+    for file in (begun / "checkpoints").iterdir():
+        file.unlink()
+    with pytest.raises(raysim.RunFolderError, match="begun has no checkpoint"):
+        interpolate(first, begun)
+
+
+def test_the_command_draws_the_loss(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    out = tmp_path / "between"
+    called = Raysim(folder)
+    assert called("interpolate", "seed-1", "seed-0", "--split", "test", "--out", str(out)) == 0
+    zero, one, least, picture = called.out.splitlines()
+    assert (zero.split(":")[0], one.split(":")[0]) == ("theta = 0", "theta = 1")
+    assert least.startswith("least at theta = ")
+    assert Path(picture).read_bytes().startswith(b"\x89PNG")
+    with (out / "interpolation.csv").open() as file:
+        points = {float(row["theta"]): row for row in csv.DictReader(file)}
+    assert sorted(points) == list(THETAS)
+    assert f"theta = 1: test loss {float(points[1.0]['loss']):.4g}" == one
+    assert points[1.0]["group"] == "seed-1 and seed-0"
+    assert called("interpolate", "seed-1", "nothing") == MISUSED
