@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.csv as csv
 from matplotlib import pyplot
 
 from raysim.report.build import Built, build, default_folder
+from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.gallery.gallery import kinds
 from raysim.report.gallery.render import render, themed
 from raysim.report.groups import grouped
@@ -106,6 +110,21 @@ def test_a_report_replaces_the_one_before_and_nothing_else(tmp_path: Path) -> No
 def test_where_a_report_goes_unless_it_is_said() -> None:
     assert default_folder([Path("runs/a")]) == Path("runs/a/report")
     assert default_folder([Path("runs/a"), Path("runs/b")]) == Path("report")
+
+
+def test_panels_share_an_axis_of_values_and_a_legend() -> None:
+    drawn: list[Any] = []
+
+    def draw(high: float, axes: Any) -> None:
+        for name in ("one", "two"):
+            axes.plot([0, 1], [0, high], label=f"line {name}")
+        drawn.append(axes)
+
+    panels = tuple(Panel(f"panel {high}", partial(draw, high)) for high in (1.0, 5.0, 2.0))
+    svg = render(Figure("f", "f", "f.", pa.table({}), panels)).svg
+    assert len({axes.get_ylim() for axes in drawn}) == 1
+    for text in ("line one", "line two", "panel 1.0", "panel 5.0", "panel 2.0"):
+        assert svg.count(f">{text}<") == 1
 
 
 def test_pictures_have_letters_and_colours_that_a_page_can_change(sweep: Path) -> None:

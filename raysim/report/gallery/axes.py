@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LONG_NAME, ROW_TICKS = 28, 4
-TICK_LETTERS = 40
+TICK_LETTERS = 20
 """With more letters in all, the texts below an axis are turned."""
 LOGARITHMIC_ABOVE = 100.0
 """Positive values that span a larger factor go on a logarithmic axis."""
@@ -55,7 +55,7 @@ def places(axes: Axes, named: Mapping[float, str], is_logarithmic: bool = True) 
     axes.xaxis.set_major_locator(FixedLocator(list(named)))
     axes.xaxis.set_minor_locator(NullLocator())
     crowded = sum(map(len, named.values())) > TICK_LETTERS
-    axes.set_xticklabels(list(named.values()), rotation=45 if crowded else 0)
+    axes.set_xticklabels(list(named.values()), rotation=45 if crowded else 0, fontsize=8 if crowded else 9)
 
 
 def fitting_scale(axes: Axes, values: Floats) -> None:

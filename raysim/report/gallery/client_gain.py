@@ -42,7 +42,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
 
 def _figure(groups: Sequence[Group], split: str) -> Iterator[Figure]:
     first, *others = groups
-    found = [_Gain(group, gains) for group in others if len(gains := _gains(first, group, split)) > 1]
+    found = [_Gain(group, gains) for group in others if len(gains := _gains(first, group, split))]
     if not found:
         return
     rows = [(gain.group, gain.gains[kept(len(gain.gains))]) for gain in found]
@@ -70,14 +70,19 @@ def _figure(groups: Sequence[Group], split: str) -> Iterator[Figure]:
 
 
 def _gains(first: Group, other: Group, split: str) -> Floats:
-    """Return the rising differences over the clients that both runs of a pair of trials evaluated."""
+    """Return the rising differences over the clients that both runs of a pair of trials evaluated.
+
+    A pair with one client only has none: such a client is the pooled split.
+    """
     reference = {run.seeds: run for run in first.runs}
     parts = []
     for run in other.runs:
         if run.seeds not in reference:
             continue
         before, after = _accuracies(reference[run.seeds].clients, split), _accuracies(run.clients, split)
-        parts.append(np.array([after[client] - before[client] for client in after if client in before]))
+        both = [client for client in after if client in before]
+        if len(both) > 1:
+            parts.append(np.array([after[client] - before[client] for client in both]))
     return np.sort(np.concatenate(parts)) if parts else np.zeros(0)
 
 

@@ -131,6 +131,9 @@ def test_the_heat_map_has_rounds_and_says_who_misses(tmp_path: Path) -> None:
     assert {axes.get_xlabel(), axes.get_ylabel()} == {"client.epochs", "client.batch_size"}
     assert sorted(texts(axes)) == ["2\n(4.0x)", "4\n(2.0x)", "8", "not in\n10"]
     assert "speed-up over" in figure.caption
+    reached, missed = axes.collections
+    assert np.ma.count(reached.get_array()) == 3
+    assert np.ma.count(missed.get_array()) == 1, "it is grey"
     assert sorted(figure.data["rounds"].to_pylist(), key=str) == [2.0, 4.0, 8.0, None]
 
 
@@ -163,12 +166,15 @@ def test_time_ratios_are_by_target_and_a_panel_per_lambda(tmp_path: Path) -> Non
     assert late == pytest.approx([0.75] * len(late))
 
 
-def test_a_time_ratio_ends_where_a_trial_does_not_arrive(tmp_path: Path) -> None:
-    for size, high in ((5, 0.4), (10, 0.8)):
-        rows = [{"eval/test/accuracy": high * t / 4, "simulated_time_s": 10.0} for t in range(1, 5)]
-        write(tmp_path / f"{size}", rows, cohort={"size": size}, rounds=4)
+def test_a_time_ratio_is_of_mean_times_and_ends_where_a_trial_does_not_arrive(tmp_path: Path) -> None:
+    for size, seed, high, takes_s in ((5, 0, 0.4, 10.0), (5, 1, 0.8, 40.0), (10, 0, 0.8, 10.0), (10, 1, 0.8, 10.0)):
+        rows = [{"eval/test/accuracy": high * t / 4, "simulated_time_s": takes_s} for t in range(1, 5)]
+        write(tmp_path / f"{size}-{seed}", rows, cohort={"size": size}, seed=seed, rounds=4)
     (figure,) = time_ratio.make(groups(tmp_path))
-    assert max(figure.data["target"].to_pylist()) == pytest.approx(0.4)
+    *_, last = figure.data.to_pylist()
+    # To 0.4 the trials of 5 clients take 40 s and 80 s, those of 10 take 20 s. Then the first trial arrives no more.
+    assert last["target"] == pytest.approx(0.4)
+    assert last["relative"] == pytest.approx(20 / 60)
 
 
 def test_monotone_curves_are_each_trials_best_so_far(tmp_path: Path) -> None:

@@ -113,5 +113,10 @@ def test_gains_on_clients_own_training_examples_have_a_picture(tmp_path: Path) -
         write(tmp_path / f"{gamma}", accuracies(0.5, 0.6), clients, clients_of="train", server=server)
     (figure,) = client_gain.make(groups(tmp_path))
     assert figure.name == "client-gain-train"
+    # A pooled split is one client, and no distribution.
+    for gamma, seed in ((0.0, 0), (0.0, 1), (0.02, 0), (0.02, 1)):
+        server = {"glad": {"gamma": gamma}}
+        write(tmp_path / "pooled" / f"{gamma}-{seed}", accuracies(0.5, 0.6), {"all": 0.5}, server=server, seed=seed)
+    assert not list(client_gain.make(groups(tmp_path / "pooled")))
     assert figure.data["gain"].to_pylist() == pytest.approx([-0.1, 0.2])
     assert "a client's own training examples" in figure.caption
