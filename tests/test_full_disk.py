@@ -19,7 +19,7 @@ import pytest
 import raysim
 from raysim.data import DatasetWriter, FederatedDataset, Field, split_writer
 from raysim.errors import CheckpointError, DiskError, RaysimError, RunFolderError
-from raysim.report import build, curve
+from raysim.report import build, curve, picture_files
 from raysim.report.gallery import gallery
 from raysim.run_folder import records
 from raysim.storage import atomic, disk
@@ -120,7 +120,7 @@ def test_a_page(
         first.unlink()
         first.symlink_to("/dev/full")
         monkeypatch.setattr(build, "_clear", lambda out: None)
-        monkeypatch.setattr(build, "inside", lambda folder, name, *others: folder / name)
+        monkeypatch.setattr(picture_files, "inside", lambda folder, name, *others: folder / name)
         name = first.name
     fill(lambda path: path.name == name)
     with pytest.raises(DiskError, match=rf"{name} {NO_ROOM}.*Make room"):

@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,8 @@ def kept(file: Path) -> dict[str, Any] | None:
             return checked(found)
     except RunFolderError as error:
         log.warning("%s It is measured again.", error)
-        file.unlink(missing_ok=True)
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
         return None
 
 
