@@ -33,14 +33,15 @@ def between(w: Weights, other: Weights, theta: float) -> Weights:
 def scored(
     plan: Plan, w: Weights, other: Weights, split: str, thetas: Sequence[float] = THETAS
 ) -> list[dict[str, float]]:
-    """Return loss and accuracy over the split's clients that the experiment evaluates, a row for each theta.
+    """Return loss and accuracy over the split's examples that the experiment evaluates, a row for each theta.
 
     Raises:
         DataError: the split has no examples.
     """
     found = plan.dataset.split(split)
-    clients = scores.sample_clients(found, plan.experiment.evaluation.clients, plan.experiment.seed)
-    if not (units := scores.plan(split, found, clients)):
+    section, seed = plan.experiment.evaluation, plan.experiment.seed
+    clients = scores.sample_clients(found, section.clients, seed)
+    if not (units := scores.plan(split, scores.sample_examples(found, clients, section.examples, seed))):
         raise DataError(f"The split {split!r} has no examples, so no model can be scored on it.")
     engine, rows = plan.experiment.engine, []
     with fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision):
