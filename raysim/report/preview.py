@@ -122,7 +122,7 @@ def _operations(plan: Plan, algorithm: Algorithm) -> Iterator[Line]:
     yield "stores", f"a client {kept[0]}, the server {kept[1]} beside the model"
     down, up = (_models(1 + count) for count in algorithm.traffic)
     yield "sends", f"{down} to a client, {up} back"
-    yield "", "n numbers of the model, K local steps, |P| clients; g a gradient, s a sum, m a product, o another operation"
+    yield "", "n numbers of the model, K local steps, |P| clients; g gradient, s sum, m product, o other operation"
 
 
 def _models(count: int) -> str:
