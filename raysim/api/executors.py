@@ -67,8 +67,6 @@ def run(
         if not moves:
             return state.weights
         opening = _behind(opening, state)
-        if not _can_move(plan):
-            return run(plan, opening, "here", address, watcher, after)
     # Import Ray only if it is used: the in-process engine works without it.
     from raysim.engine.on_ray.driver import session
 
@@ -85,11 +83,6 @@ def steps(plan: Plan, opening: Opening | None, place: Begins, address: str | Non
                 state = yield from _here(plan, folder, before, place)
             if state.round == plan.experiment.rounds:
                 return
-            if not _can_move(plan):
-                again = nullcontext((None, state)) if opening is None else opened(plan, _behind(opening, state))
-                with again as (folder, before):
-                    yield from _here(plan, folder, before, "here")
-                return
             if opening is not None:
                 opening, state = _behind(opening, state), None
         from raysim.engine.on_ray.driver import session
@@ -97,7 +90,7 @@ def steps(plan: Plan, opening: Opening | None, place: Begins, address: str | Non
         yield from session.rounds(plan, opening, address, state)
 
 
-def _can_move(plan: Plan) -> bool:
+def _can_be_sent(plan: Plan) -> bool:
     """Whether workers can be sent all that the script has passed; else a warning says why not."""
     from raysim.engine.on_ray.cluster import sendable
 
@@ -119,7 +112,10 @@ def _here(
 ) -> Generator[Finished, None, ServerState]:
     """Run in this process, to the last round or until it moves; returns the state after the last recorded round."""
     engine, rounds, state = plan.experiment.engine, plan.experiment.rounds, state or plan.initial_state()
-    outlook = Outlook(rounds - state.round, workers_here(engine.cpus_per_worker)) if place == "here at first" else None
+    outlook = None
+    if place == "here at first":
+        workers = workers_here(engine.cpus_per_worker)
+        outlook = Outlook(rounds - state.round, workers, lambda: _can_be_sent(plan))
     run = loop.rounds(
         plan, InProcess(plan, outlook=outlook), state, folder, lambda: bool(outlook and outlook.moves), overlap=False
     )

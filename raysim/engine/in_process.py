@@ -69,7 +69,7 @@ def run_job(job: Job, pool: Pool, worker: str, outlook: Outlook | None = None) -
     spans: list[Span] = []
     rows: dict[int, list[Tensor]] = {index: [] for index in range(len(job.units))}
     retries = 0
-    up_to = list(itertools.accumulate(job.costs if job.kind == "train" else [0.0] * len(rows)))
+    up_to = list(itertools.accumulate(job.costs)) if outlook and job.kind == "train" else [0.0] * len(rows)
 
     def results() -> Iterator[Any]:
         nonlocal retries

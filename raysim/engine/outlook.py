@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import cached_property
 
 START_S = 8.0
 """Seconds from the start of Ray to the first local step of its workers, on two cores (docs/performance.md)."""
@@ -25,10 +27,11 @@ class Outlook:
     Args:
         rounds: that are left.
         workers: that could be started.
+        may_move: asked once, when workers would end the run sooner.
     """
 
-    def __init__(self, rounds: int, workers: int) -> None:
-        self._rounds, self._workers = rounds, workers
+    def __init__(self, rounds: int, workers: int, may_move: Callable[[], bool] = lambda: True) -> None:
+        self._rounds, self._workers, self._ask = rounds, workers, may_move
         self._done, self._share = 0, 0.0
         self._before_s, self._round_s = 0.0, 0.0
 
@@ -62,14 +65,23 @@ class Outlook:
 
     @property
     def moves(self) -> bool:
+        """Whether workers would end the run sooner, their start included, and it may move."""
+        return self.is_long and self._may_move
+
+    @property
+    def is_long(self) -> bool:
         """Whether workers would end the run sooner, their start included."""
         on_workers_s = self.left_s / self._workers + ROUND_S * (self._rounds - self._done - self._share)
         return self.left_s > START_S + on_workers_s
 
+    @cached_property
+    def _may_move(self) -> bool:
+        return self._ask()
+
     @property
     def breaks_off(self) -> bool:
         """Whether it moves, and the present round would take so long that it is not ended here."""
-        return self.moves and self._share > 0 and self._round_s * (1 / self._share - 1) > START_S
+        return self._share > 0 and self._round_s * (1 / self._share - 1) > START_S and self.moves
 
 
 def workers_here(cpus_each: float) -> int:

@@ -59,6 +59,23 @@ def test_rounds_that_cost_more_on_ray_than_training_stay() -> None:
     assert after(10_000, 0.02, of=100_000).moves
 
 
+def test_whether_it_may_move_is_asked_once_and_only_if_it_would() -> None:
+    asked: list[bool] = []
+
+    def may_move() -> bool:
+        asked.append(True)
+        return False
+
+    made = Outlook(1000, 2, may_move)
+    assert not made.moves
+    assert not asked
+    made.work(1.0, 0.01)
+    assert made.is_long
+    assert not made.moves
+    assert not made.breaks_off
+    assert asked == [True]
+
+
 def test_a_round_is_broken_off_only_if_it_would_take_long() -> None:
     begun = after(0, 0.0)
     begun.work(1.0, 0.5)
@@ -95,12 +112,12 @@ class Moves(Outlook):
     mid_round = False
 
     @property
-    def moves(self) -> bool:
-        return not self.mid_round and self._done == 2
+    def is_long(self) -> bool:
+        return self._done == 2 and (self._share > 0 if self.mid_round else self._share == 0)
 
     @property
     def breaks_off(self) -> bool:
-        return self.mid_round and self._done == 2 and self._share > 0
+        return self.mid_round and self.moves
 
 
 @pytest.fixture(params=["between rounds", "in mid-round"])

@@ -28,8 +28,9 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
         targets: accuracies from 0 to 1; none: a share of the best.
     """
     aims = target.aims(groups, targets)
-    for aim in aims.targets if aims else ():
-        assert aims is not None
+    if aims is None:
+        return
+    for aim in aims.targets:
 
         def rounds(group: Group, column: str = aims.column, aim: float = aim) -> float | None:
             return target.reach(group, column, aim, target.by_rounds).mean
