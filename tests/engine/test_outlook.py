@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,6 +91,14 @@ def test_a_round_is_broken_off_only_if_it_would_take_long() -> None:
     assert not begun.breaks_off
 
 
+@pytest.fixture
+def unconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process seems not connected to Ray, whichever tests ran in it before."""
+    if "ray" in sys.modules:
+        monkeypatch.setattr(sys.modules["ray"], "is_initialized", lambda: False)
+
+
+@pytest.mark.usefixtures("unconnected")
 @pytest.mark.parametrize(
     ("engine", "executor", "address", "begins"),
     [
@@ -121,7 +130,7 @@ class Moves(Outlook):
 
 
 @pytest.fixture(params=["between rounds", "in mid-round"])
-def moving(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def moving(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, unconnected: None) -> None:
     monkeypatch.setattr(Moves, "mid_round", request.param == "in mid-round")
     monkeypatch.setattr(executors, "Outlook", Moves)
 
