@@ -109,7 +109,7 @@ def optimum(section: Quadratic, seed: int) -> Optimum:
         curvature = (basis * e) @ basis.T
         hessian += curvature
         pulled += curvature @ centre
-    return Optimum(np.linalg.solve(hessian, pulled), hessian / section.clients)
+    return Optimum(np.linalg.solve(hessian, pulled).astype(np.float64), hessian / section.clients)
 
 
 def quadratic_address(section: Quadratic, seed: int) -> dict[str, Any]:
