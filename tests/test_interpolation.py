@@ -73,22 +73,22 @@ def test_rows_are_the_losses_of_the_models_between(folder: Path) -> None:
 
 
 def test_models_are_given_by_value_or_by_any_checkpoint(folder: Path) -> None:
-    experiment, files = made(name="linear"), [folder / f"seed-{seed}" for seed in (1, 0)]
-    values = [raysim.resume(file).params for file in files]
-    checkpoints = [next((file / "checkpoints").glob("*.safetensors")) for file in files]
-    wanted = raysim.interpolate(experiment, *files, [0.0, 0.25])
-    assert wanted.column("theta").to_pylist() == [0.0, 0.25]
-    assert raysim.interpolate(experiment, *values, [0.0, 0.25]) == wanted
-    assert raysim.interpolate(experiment, *checkpoints, [0.0, 0.25]) == wanted
+    experiment, a, b, thetas = made(name="linear"), folder / "seed-1", folder / "seed-0", [0.0, 0.25]
+    w, other = (raysim.resume(run).params for run in (a, b))
+    first, second = (next((run / "checkpoints").glob("*.safetensors")) for run in (a, b))
+    wanted = raysim.interpolate(experiment, a, b, thetas)
+    assert wanted.column("theta").to_pylist() == thetas
+    assert raysim.interpolate(experiment, w, other, thetas) == wanted
+    assert raysim.interpolate(experiment, first, second, thetas) == wanted
     with pytest.raises(raysim.ModelError, match=r"fc\.bias"):
-        raysim.interpolate(experiment, values[0], {"fc.weight": values[1]["fc.weight"]})
+        raysim.interpolate(experiment, w, {"fc.weight": other["fc.weight"]})
 
 
 def test_targets_that_are_numbers_have_no_accuracy() -> None:
     data = raysim.FederatedDataset.from_clients({0: (np.array([[1.0], [2.0]]), np.array([2.0, 4.0]))})
     experiment = made(name="linear").changed({"data": None, "evaluation.split": "train", "cohort.size": 1})
-    models = [{"fc.weight": [[weight]], "fc.bias": [0.0]} for weight in (2.0, 4.0)]
-    rows = raysim.interpolate(experiment, *models, [1.0, 0.5], dataset=data).to_pylist()
+    a, b = ({"fc.weight": np.array([[weight]]), "fc.bias": np.zeros(1)} for weight in (2.0, 4.0))
+    rows = raysim.interpolate(experiment, a, b, [1.0, 0.5], dataset=data).to_pylist()
     # At theta = 1/2 the weight is 3, and residuals are 1 and 2.
     assert rows == [{"theta": 1.0, "loss": 0.0, "accuracy": None}, {"theta": 0.5, "loss": 2.5, "accuracy": None}]
 
