@@ -171,6 +171,10 @@ def _schedule(plan: Plan) -> Iterator[Line]:
         whom = f"{figures.counted(most, 'client')} chosen at random"
     every = f"every {figures.counted(experiment.evaluation.every, 'round')} and after the last"
     yield "evaluation", f"{' and '.join(splits)}, {whom}, {every}" if splits else "none: the data have no test split"
+    if plan.optimum is not None:
+        yield "optimum", f"known: distance_to_optimum and excess_loss, {every}"
+    elif plan.dataset.optimum is not None:
+        yield "optimum", "known for a linear model without bias and the built-in loss, so not for this run"
 
 
 def _engine(plan: Plan) -> Iterator[Line]:

@@ -78,6 +78,15 @@ def submit(plan: Plan, executor: Executor, state: ServerState, average: Weights 
     return tickets
 
 
+def to_optimum(plan: Plan, weights: Weights) -> dict[str, float]:
+    """Return how far the model is from the best one; nothing where the data do not know that one for such a model."""
+    if plan.optimum is None:
+        return {}
+    best, (x,) = plan.optimum(), plan.model.params.pieces(weights.params)
+    at = x.double().cpu().numpy()
+    return {"distance_to_optimum": best.distance(at), "excess_loss": best.excess(at)}
+
+
 def collect(
     plan: Plan, executor: Executor, index: int, tickets: Mapping[str, int]
 ) -> tuple[dict[str, float], pa.Table | None, tuple[Outcome, ...]]:
