@@ -5,7 +5,8 @@
         sums     += phase.local(context, ..., chunk)     each chunk: trained -> uploads -> contributions -> sums
     state = algorithm.step(state, sums)                  the server's step
 
-Most algorithms have one phase, in which clients train; Mime, MimeLite and FedDANE first take full gradients. Sums of
+Most algorithms have one phase, in which clients train; Mime, MimeLite and FedDANE first take full gradients, and what
+weighs or chooses clients by their losses of the model first takes these. Sums of
 different chunks add (server/sums.py) in the order of a fixed tree (cohort/tree.py), wherever they were computed.
 
 Source: Reddi et al. (2021), algorithm 1; docs/algorithms.md, section 0.
@@ -20,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.algorithm import gradient_phase
+from raysim.algorithm import gradient_phase, start_losses
 from raysim.algorithm.client_state import LocalStates
 from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
 from raysim.algorithm.transforming import Transforming, transformed
@@ -40,6 +41,8 @@ from raysim.data.on_device import Examples
 from raysim.models.model import Model, Weights
 from raysim.server import manifest
 from raysim.server import step as server_step
+from raysim.server.fairness import choice as fair_objectives
+from raysim.server.fairness import fairness
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
 from raysim.server.step import Metrics
@@ -75,6 +78,7 @@ def federated(
     adversary: Adversary | None = None,
     adversaries: frozenset[int] = frozenset(),
     notes_clients: bool = False,
+    chooses_clients: bool = False,
     counts: bool = True,
 ) -> Algorithm:
     """Generalised federated averaging: corrected local training, weighted mean, server optimizer.
@@ -88,6 +92,7 @@ def federated(
         label_population: label counts of all training clients, for the comparison with the cohort's; or None.
         adversary, adversaries: the attack, and the positions of its clients.
         notes_clients: the sums list the facts of every client.
+        chooses_clients: the sampler chooses by losses the clients that train.
         counts: whether the task counts correct predictions.
     """
     correction = corrections.make(client.correction)
@@ -99,34 +104,48 @@ def federated(
     contribution = contribution_rule(client, server, correction, num_labels)
     transforming = Transforming(transforms.make(client.transform), model.params, seed)
     vectors = state_vectors(correction, transforming.transforms)
+    fair = fair_objectives.make(server.fairness)
+    takes_losses = fair is not None or chooses_clients
 
     def init(weights: Weights, sampler: State) -> ServerState:
         state = server_side.init(weights, sampler)
         clients = manifest.empty() if vectors.num else {}
-        return replace(state, correction=correction.server.init(weights.params), clients=clients)
+        half = correction.server.init(weights.params)
+        return replace(state, correction=half, clients=clients, fairness=fair.init(population) if fair else {})
+
+    def of_gradients(earlier: Sequence[Sums]) -> Sums | None:
+        return earlier[-1] if correction.sent.full_gradients and len(earlier) > takes_losses else None
 
     def plain_broadcast(
         state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
     ) -> Broadcast:
         lr, limits = client.lr_at(state.round), server_side.limits(state)
-        return Broadcast(state.round, state.weights, lr, limits, repeats, phase=len(sums))
+        left_out = frozenset(position for earlier in sums for position in earlier.rejected)
+        fair_weights = {}
+        if fair is not None and sums:
+            wanted = set(positions) - left_out
+            told = [one for one in start_losses.taken(sums) if one.position in wanted]
+            each = zip(told, fair.weigh(state.fairness, told, lr), strict=True)
+            fair_weights = {one.position: one_weight for one, one_weight in each}
+        return Broadcast(
+            state.round, state.weights, lr, limits, repeats, len(sums), left_out=left_out, fair_weights=fair_weights
+        )
 
     def broadcast(
         state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
     ) -> Broadcast:
-        mean = gradient_phase.mean(sums, state.weights.params)
+        mean = gradient_phase.mean(of_gradients(sums), state.weights.params)
         return replace(
             plain_broadcast(state, repeats, positions, sums),
             beside=called(f"{said}: Sent.down, in round {state.round},", correction.sent.down, state.correction, mean),
             places=manifest.places(state.clients, positions) if vectors.num else {},
-            left_out=frozenset(position for earlier in sums for position in earlier.rejected),
         )
 
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
         states = LocalStates(correction, vectors, model.params, context, sent, chunk)
         padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
         sums, kept = empty_sums(model, server, correction, num_labels, sent.weights), list[Tensor]()
-        notes = notes_clients and not sent.measures
+        notes = (notes_clients or fair is not None) and not sent.measures
         for position in chunk:
             if position in sent.left_out:
                 sums.reject(position)
@@ -163,7 +182,8 @@ def federated(
         return local_training.train(context.train, sent.weights, clients, sent.lr, model.params, offset, start)
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
-        gradient, settle = gradient_phase.mean(sums[:-1], state.weights.params), correction.server.settle
+        *earlier, last = sums
+        gradient, settle = gradient_phase.mean(of_gradients(earlier), state.weights.params), correction.server.settle
 
         def corrected(before: ServerState, made: Sums, params: Tensor, g: Tensor) -> tuple[Tensor, Tensors]:
             assert settle is not None
@@ -174,8 +194,23 @@ def federated(
             after = called(f"{said}: ServerHalf.settle, in round {before.round},", settle, stepped)
             return after.params, after.state
 
-        seen_before = sum(made.seen for made in sums[:-1])
-        return server_side.step(state, sums[-1], aggregate, None if settle is None else corrected, seen_before)
+        seen_before = sum(made.seen for made in earlier)
+        adjusted = last if fair is None else fairness.divided(last)
+        stepped, metrics = server_side.step(
+            state, adjusted, aggregate, None if settle is None else corrected, seen_before
+        )
+        if fair is None:
+            return stepped, metrics
+        after, figures = told(state, earlier, last)
+        return replace(stepped, fairness=after), metrics | figures
+
+    def told(state: ServerState, earlier: Sequence[Sums], last: Sums) -> tuple[Tensors, Metrics]:
+        """The fair objective's next state, and its figures of the clients that were not rejected."""
+        assert fair is not None
+        weights = {fact.position: fact.weight for fact in last.facts}
+        rows = [one for one in start_losses.taken(earlier) if one.position in weights]
+        figures = fairness.figures(rows, [fairness.FairWeight(weights[one.position]) for one in rows])
+        return (fair.learn(state.fairness, rows) if fair.learn and rows else state.fairness), figures
 
     def average(state: ServerState) -> Weights | None:
         name = correction.server.average
@@ -183,7 +218,9 @@ def federated(
 
     phases = [Phase(broadcast, local)]
     if correction.sent.full_gradients:
-        phases.insert(0, Phase(plain_broadcast, gradient_phase.make(server, model.params, members)))
+        phases.insert(0, Phase(plain_broadcast, gradient_phase.make(server, model.params, members), "gradients"))
+    if takes_losses:
+        phases.insert(0, Phase(plain_broadcast, start_losses.make(server, members), "losses"))
     zeros = torch.zeros(model.params.size)
     down = len(correction.sent.down(correction.server.init(zeros), zeros))
     traffic = down, correction.sent.sums_changes + correction.sent.full_gradients

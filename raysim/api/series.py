@@ -148,8 +148,7 @@ def busy_workers(plan: Plan) -> int:
         return 1
     from raysim.engine.on_ray.cluster.cluster import place
 
-    cohorts = plan.cohorts()
-    chunks, _ = plan.chunks(cohorts.sample(cohorts.init(), 0), 0)
+    chunks, _ = plan.chunks(plan.cohorts().first(), 0)
     return min(place(engine).workers, len(chunks))
 
 

@@ -72,18 +72,24 @@ def members(
     like: Tensor,
 ) -> list[Client]:
     """The chunk's clients with data on the device of `like`, floats in its dtype."""
-    at = np.array(positions)
-    sizes = examples.dataset.train.sizes(at).tolist()
-    joined = examples.load("train", [(p, 0, n) for p, n in zip(positions, sizes, strict=True)], like)
-    x, y = (rows.split_with_sizes(sizes) for rows in joined)
+    at, data = np.array(positions), loaded(examples, positions, like)
+    sizes = [len(y) for _, y in data]
     drawn = batches.draw(section, sizes, seed, round_index, positions)
     keys = seeds.keys(seed, "module", round_index, at).tolist()
     told = None if section.objective is None else RoundAt(seed, round_index, examples.dataset.train.id_of)
     made = [
-        Client(position, n, x[i], y[i], drawn[i], keys[i], at=told)
-        for i, (position, n) in enumerate(zip(positions, sizes, strict=True))
+        Client(position, len(y), x, y, drawn[i], keys[i], at=told)
+        for i, (position, (x, y)) in enumerate(zip(positions, data, strict=True))
     ]
     return made if section.augment is None else [_augmented(c, section.augment, seed, round_index) for c in made]
+
+
+def loaded(examples: Examples, positions: Sequence[int], like: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Each client's training examples as stored, x and y, on the device of `like`, floats in its dtype."""
+    sizes = examples.dataset.train.sizes(np.array(positions)).tolist()
+    joined = examples.load("train", [(p, 0, n) for p, n in zip(positions, sizes, strict=True)], like)
+    x, y = (rows.split_with_sizes(sizes) for rows in joined)
+    return list(zip(x, y, strict=True))
 
 
 def _augmented(client: Client, how: Augmentation, seed: int, round_index: int) -> Client:

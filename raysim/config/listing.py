@@ -20,10 +20,14 @@ KEYS: Mapping[str, tuple[Named, str, str]] = {
     "sampler": (Named("raysim.cohort.section", "CohortSection"), "sampler", "cohort.sampler"),
     "aggregator": (Named("raysim.server.section", "ServerSection"), "aggregator", "server.aggregator"),
     "weighting": (Named("raysim.server.section", "ServerSection"), "weighting", "server.weighting"),
+    "fairness": (Named("raysim.server.section", "ServerSection"), "fairness", "server.fairness"),
     "server_optimizer": (Named("raysim.server.section", "ServerSection"), "optimizer", "server.optimizer"),
     "metric": (Named("raysim.experiment.experiment", "EvaluationSection"), "metrics", "evaluation.metrics"),
 }
 """For each kind, the key in which an experiment names a part: a section, its key, and the key's dotted name."""
+
+BUILT_IN = frozenset({"fairness"})
+"""Kinds of parts that neither a script nor a package brings."""
 
 KEYWORDS = {"metric": "metrics"}
 """The keyword of a script, if it differs from the kind."""
@@ -81,7 +85,7 @@ def _read(entry: EntryPoint) -> tuple[str, reading.Described]:
     given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     described = reading.choice(module, given["section"])
     match given.get("kind"), given.get("name"):
-        case ast.Constant(str(kind)), ast.Constant(described.name) if kind in KEYS:
+        case ast.Constant(str(kind)), ast.Constant(described.name) if kind in KEYS.keys() - BUILT_IN:
             return kind, described
     raise LookupError(f"{entry.value} has no kind and name that can be read")
 

@@ -190,6 +190,14 @@ def _score(
     )
 
 
+def summed_loss(module: nn.Module, task: Task, x: Tensor, y: Tensor) -> float:
+    """Return the loss of one client's examples with a module in evaluation mode, summed."""
+    with torch.no_grad():
+        batches = zip(x.split(BATCH_SIZE), y.split(BATCH_SIZE), strict=True)
+        losses = [task.losses(module(x_batch), y_batch).double() for x_batch, y_batch in batches]
+    return float(_segment_sums(losses, np.array([len(y)]))[0])
+
+
 def _segment_sums(batches: Sequence[Tensor], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     return metric.segment_sums(torch.cat(list(batches)).cpu().numpy(), counts)
 

@@ -18,6 +18,8 @@ from raysim.cohort.section import CohortSection
 from raysim.config.own import OwnPart
 from raysim.errors import ExperimentError
 from raysim.server.aggregators.fednova import FedNova
+from raysim.server.fairness import choice as fair_objectives
+from raysim.server.fairness.choice import FairnessSection
 from raysim.server.section import ServerSection
 from raysim.systems.section import SystemsSection
 
@@ -29,6 +31,8 @@ def refusals(
     correction = _correction(client)
     yield from _fednova(correction, client, server)
     yield from _weights(correction, server, cohort)
+    yield from _fairness(correction, client, server, cohort)
+    yield from _choice(server, cohort)
     if systems is not None:
         yield from _systems(systems, cohort)
     yield from _client_states(correction, client, cohort)
@@ -64,19 +68,21 @@ def _client_states(correction: Correction, client: ClientSection, cohort: Cohort
 
 
 def weighs_uniformly(given: Mapping[str, Any]) -> bool:
-    """Whether the correction or the sampler of an experiment's tables has uniform weights by default; False if the
-    tables are not valid."""
+    """Whether the correction, the sampler or the fair objective of an experiment's tables has uniform weights by
+    default; False if the tables are not valid."""
     try:
         client = ClientSection.checked(given.get("client", {}))
         cohort = CohortSection.checked(given.get("cohort"))
+        fairness = ServerSection.checked({"fairness": given.get("server", {}).get("fairness")}).fairness
     except ExperimentError:
         return False
-    return usual_weighting(client, cohort) == "uniform"
+    return usual_weighting(client, cohort, fairness) == "uniform"
 
 
-def usual_weighting(client: ClientSection, cohort: CohortSection) -> str | None:
-    """Return the weighting by which correction or sampler are defined; None if they define none."""
-    if cohort.rule.uniform_weights:
+def usual_weighting(client: ClientSection, cohort: CohortSection, fairness: FairnessSection | None) -> str | None:
+    """Return the weighting by which correction, sampler or fair objective are defined; None if they define none."""
+    fair = fair_objectives.make(fairness)
+    if cohort.rule.uniform_weights or cohort.rule.uniform_by_default or (fair and fair.uniform_by_default):
         return "uniform"
     return (_correction(client).requires.weightings or (None,))[0]
 
@@ -98,6 +104,50 @@ def _weights(correction: Correction, server: ServerSection, cohort: CohortSectio
         yield (
             f"server.weighting = {name!r} weighs by facts of a client's training, and the pass over full "
             f"gradients comes before that: take 'examples' or 'uniform'"
+        )
+
+
+def _fairness(
+    correction: Correction, client: ClientSection, server: ServerSection, cohort: CohortSection
+) -> Iterator[str]:
+    fair, section = fair_objectives.make(server.fairness), server.fairness
+    if fair is None or section is None:
+        return
+    said = f"server.fairness.name = {section.name!r}"
+    if server.aggregator.name != "mean":
+        yield f"{said} weighs a mean, so server.aggregator.name must be 'mean', but got {server.aggregator.name!r}"
+    if server.weighting_name not in ("examples", "uniform"):
+        yield (
+            f"{said} needs clients' weights before they train, so server.weighting must be 'examples' or 'uniform', "
+            f"but got {server.weighting_name!r}"
+        )
+    if cohort.rule.repeats:
+        yield (
+            f"{said} weighs each client once, but cohort.sampler.name = {cohort.rule.name!r} may draw a client several "
+            f"times: take another sampler"
+        )
+    if server.diagnostics.probe is not None:
+        yield f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe"
+    weightings = correction.requires.weightings
+    if client.correction is not None and weightings is not None and "examples" not in weightings:
+        yield (
+            f"client.correction.name = {client.correction.name!r} is defined with equal weights, and {said} changes "
+            f"them: remove one"
+        )
+    if fair.server_sgd and server.optimizer.name != "sgd":
+        yield (
+            f"{said} defines the length of the server's step, so server.optimizer.name must be 'sgd', but got "
+            f"{server.optimizer.name!r}"
+        )
+    if fair.divides_by_lr and client.optimizer.lr == 0:
+        yield f"{said} divides by the clients' learning rate: client.optimizer.lr > 0 must hold, but got 0"
+
+
+def _choice(server: ServerSection, cohort: CohortSection) -> Iterator[str]:
+    if cohort.rule.choose is not None and server.diagnostics.probe is not None:
+        yield (
+            f"server.diagnostics.probe measures one pass over all clients, and cohort.sampler.name = "
+            f"{cohort.rule.name!r} takes a pass of its own to choose from: remove the probe"
         )
 
 

@@ -70,7 +70,7 @@ def _round(plan: Plan) -> Iterator[Line]:
     experiment, train = plan.experiment, plan.dataset.train
     cohorts, algorithm = plan.cohorts(), plan.algorithm()
     # The first round represents all: later cohorts have the same size, and clients of the same population.
-    selected = select(plan, algorithm, cohorts.sample(cohorts.init(), 0), 0)
+    selected = select(plan, algorithm, cohorts.first(), 0, cohorts.rule.asks)
     steps = plan.local_steps(selected.positions, 0).tolist()
     chunks, _ = plan.chunks(selected.positions, 0)
     yield "cohort", f"{selected.asked:,} of {figures.counted(len(train), 'client')}, {experiment.cohort.sampler.name}"
@@ -94,6 +94,8 @@ def _round(plan: Plan) -> Iterator[Line]:
     server = experiment.server
     if server.aggregator.name != "mean":
         yield "aggregator", _choice(server.aggregator)
+    if server.fairness is not None:
+        yield "fairness", _choice(server.fairness)
     for label, section in (("clipping", server.clip), ("zeroing", server.zeroing), ("FedGLAD", server.glad)):
         if section is not None:
             yield label, _keys(section)

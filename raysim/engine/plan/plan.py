@@ -82,6 +82,7 @@ class Plan:
             e.adversary,
             adversaries,
             notes_clients=self.learns,
+            chooses_clients=e.cohort.rule.choose is not None,
             counts=self.task.correct is not None,
         )
 

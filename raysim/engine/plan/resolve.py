@@ -28,7 +28,7 @@ from raysim.data.field import label_counts
 from raysim.data.pooled import pooled
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
-from raysim.engine.plan import amounts, first_examples, first_module, first_objective, own_parts, text_model
+from raysim.engine.plan import amounts, everyone, first_examples, first_module, first_objective, own_parts, text_model
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError
@@ -97,6 +97,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     _check_rule(plan)
     _check_own_cohorts(plan)
     _check_equal_work(plan)
+    everyone.check(plan)
     for split in evaluated_splits(plan):
         dataset.split(split)
     if (tuning := experiment.evaluation.fine_tuning) is not None:
@@ -136,6 +137,8 @@ def _check_own_cohorts(plan: Plan) -> None:
     if not cohorts.is_built_in:
         state = cohorts.init()
         cohort = np.unique(cohorts.sample(state, 0))
+        if cohorts.rule.choose is not None:
+            cohort = cohorts.choose(cohort, np.zeros(len(cohort)), 0)
         if plan.learns and len(cohort):
             sizes = zip(cohort.tolist(), train.sizes(cohort).tolist(), strict=True)
             cohorts.learn(state, [Participant(p, train.id_of(p), n, 1.0, 1.0, 1, 1.0) for p, n in sizes], 0)

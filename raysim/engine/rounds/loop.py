@@ -237,7 +237,7 @@ def _step(
     evaluations: scoring.Units,
 ) -> SteppedRound:
     """Wait for the round's sums, step the server, and submit the evaluations that are due."""
-    *before_outcomes, outcome = wait(plan, algorithm, executor, state, training)
+    training, (*before_outcomes, outcome) = wait(plan, algorithm, cohorts, executor, state, training)
     earlier, sums = [phase.value for phase in before_outcomes], outcome.value
     index, experiment, vector = state.round, plan.experiment, None
     rule = experiment.server.rule

@@ -34,8 +34,20 @@ class Selection(NamedTuple):
     abandoned: bool = False
 
 
-def select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: int) -> Selection:
-    """Select the clients that train; a client that was drawn several times trains once."""
+def select(
+    plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: int, candidates: int | None = None
+) -> Selection:
+    """Select the clients that train; a client that was drawn several times trains once.
+
+    `candidates`: number of clients from which the cohort was chosen, if there are more; all received the model.
+    """
+    selected = _select(plan, algorithm, cohort, round_index)
+    if candidates is None:
+        return selected
+    return selected._replace(asked=candidates, metrics={**selected.metrics, "asked": candidates})
+
+
+def _select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: int) -> Selection:
     members, first, counts = np.unique(cohort, return_index=True, return_counts=True)
     repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
     asked = cohort[np.sort(first)]

@@ -37,6 +37,7 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
         or not corrections.make(e.client.correction).only_pulls
         or not optimizers.OPTIMIZERS.is_built_in(e.client.optimizer)
         or plan.algorithm().state_vectors
+        or len(plan.algorithm().phases) > 1
         or plan.keeps_updates
         or plan.learns
         or e.engine.cuda_graphs

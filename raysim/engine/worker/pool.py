@@ -64,7 +64,7 @@ class Pool:
         self._loaded = _to(plan.initial, device, copy=True)
         self._trainer: Trainer = self._make_trainer() if partner is None else partner._trainer
         self._gradients = None
-        if len(self._algorithm.phases) > 1:
+        if any(phase.of == "gradients" for phase in self._algorithm.phases):
             self._gradients = self._trainer_for(ClientSection(), sums_gradients=True)
         self._metrics = plan.metrics()
         self._module = bind(plan.model, self._loaded, device).eval()
@@ -194,7 +194,9 @@ class Pool:
         sent = replace(broadcast, weights=_to(broadcast.weights, self._device), beside=beside)
         phase = self._algorithm.phases[sent.phase]
         with self._states(sent, index, chunk) as states:
-            context = LocalContext(self._trainer, self._gradients, states, keeps_updates=kept is not None)
+            context = LocalContext(
+                self._trainer, self._gradients, states, keeps_updates=kept is not None, loss=self._loss
+            )
             result = phase.local(context, self._examples, sent, chunk)
         if kept is not None:
             kept.extend(result.updates)
@@ -211,10 +213,17 @@ class Pool:
         return self._store.chunk(sent.round, index, chunk, sent.places, like)
 
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
-        for loaded, sent in zip(_vectors(self._loaded), _vectors(broadcast.weights), strict=True):
-            loaded.copy_(sent)
+        self._load(broadcast.weights)
         task, params = self._plan.task, self._loaded.params
         return evaluate.evaluate(self._module, task, self._examples, unit, params, self._augment, self._metrics)
+
+    def _loss(self, weights: Weights, x: Tensor, y: Tensor) -> float:
+        self._load(weights)
+        return evaluate.summed_loss(self._module, self._plan.task, x, y)
+
+    def _load(self, weights: Weights) -> None:
+        for loaded, sent in zip(_vectors(self._loaded), _vectors(weights), strict=True):
+            loaded.copy_(sent)
 
     def _personalise(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
         assert self._bench is not None
