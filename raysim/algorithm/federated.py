@@ -131,7 +131,8 @@ def federated(
             if position in sent.left_out:
                 sums.reject(position)
         for computed in local_training_of(states, examples):
-            trained, of_transforms = transformed(transforming, sent, computed, states.read_of_transforms, id_of)
+            outgoing = states.outgoing(computed)
+            trained, of_transforms = transformed(transforming, sent, outgoing, states.read_of_transforms, id_of)
             received = uploads(trained, states.write_after(computed, of_transforms))
             if attack is not None:
                 trained, received = attacked(attack, model.params, sent.round, trained, received)
@@ -158,9 +159,9 @@ def federated(
         clients = members.of(examples, sent, states.chunk)
         if half.bend is not None:
             clients = [replace(member, sent=sent.beside) for member in clients]
-        offset = None if half.offset is None else states.read_offset
+        prepared = states.prepared if states.prepares else None
         start = None if half.start is None else half.start(sent.beside)
-        return local_training.train(context.train, sent.weights, clients, sent.lr, model.params, offset, start)
+        return local_training.train(context.train, sent.weights, clients, sent.lr, model.params, prepared, start)
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         gradient, settle = gradient_phase.mean(sums[:-1], state.weights.params), correction.server.settle

@@ -98,22 +98,22 @@ def train(
     clients: Sequence[Client],
     lr: float,
     layout: Layout,
-    offset: Callable[[Client], Tensor] | None = None,
+    prepared: Callable[[Client], Client] | None = None,
     start: Mapping[str, Tensor] | None = None,
 ) -> Iterator[Trained]:
     """Train the clients in order and measure their updates.
 
     Args:
-        offset: what a correction adds to a client's gradients; asked for when the client's turn comes, so that no more
-            of them are held than the trainer is given clients at a time: one, or a chunk.
+        prepared: returns a client with a correction's vectors; called when the client's turn comes, so that no more of
+            them are held than the trainer is given clients at a time: one, or a chunk.
         start: what the optimizer's state starts as, (P,) each, where that is not for the optimizer to say.
 
     Raises:
         ClientFailure: user code raised; names the client, or the first of those trained together.
     """
     for group in [clients] if trainer.trains_together else [[client] for client in clients]:
-        if offset is not None:
-            group = [replace(client, offset=offset(client)) for client in group]
+        if prepared is not None:
+            group = [prepared(client) for client in group]
         for together, updates in _watched(trainer, broadcast, group, lr, start):
             yield measured(together, updates, layout)
 

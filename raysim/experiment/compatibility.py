@@ -39,6 +39,8 @@ def refusals(
         yield (f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe")
     yield from _server(correction, said, server)
     yield from _clients(correction.client, said, client)
+    if correction.requires.every_client:
+        yield from _leaving(said, client, systems)
 
 
 def _correction(client: ClientSection) -> Correction:
@@ -152,11 +154,12 @@ def _server(correction: Correction, said: str, server: ServerSection) -> Iterato
             f"{said} is defined with server.optimizer.name = 'sgd', because it defines the server's state itself, "
             f"but got {optimizer.name!r}"
         )
-    elif correction.server.average is not None:
+    elif correction.server.average is not None or requires.unit_lr:
         scaled = server.lr_scaling.rule != "none" or server.lr_scaling.warmup or server.lr_schedule is not None
         if optimizer.lr != 1 or scaled:
+            sends = "the clients' mean" if correction.server.average is None else "the clients' mean minus h"
             yield (
-                f"{said} broadcasts the clients' mean minus h, so server.optimizer.lr must be 1, without lr_scaling "
+                f"{said} broadcasts {sends}, so server.optimizer.lr must be 1, without lr_scaling "
                 f"and lr_schedule, but got lr = {optimizer.lr:g}{' with one of these' if scaled else ''}"
             )
     weighting = server.weighting_name
@@ -169,6 +172,16 @@ def _server(correction: Correction, said: str, server: ServerSection) -> Iterato
             f"{said} is defined with server.aggregator.name {' or '.join(map(repr, requires.aggregators))}, but got "
             f"{server.aggregator.name!r}"
         )
+
+
+def _leaving(said: str, client: ClientSection, systems: SystemsSection | None) -> Iterator[str]:
+    """Yield what lets clients of a cohort leave the round."""
+    leave: dict[str, Any] = {"client.mid_round_dropout": client.mid_round_dropout or None}
+    if systems is not None:
+        leave |= {"systems.deadline_s": systems.deadline_s, "systems.session_s": systems.session_s}
+    for key, value in leave.items():
+        if value is not None:
+            yield f"{said} is defined with every client in every round, but clients leave by {key} = {value}: remove it"
 
 
 def _clients(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str]:

@@ -386,6 +386,7 @@ def _clients() -> dict[str, Case]:
     made["correction mime examples"] = Case(
         {"client.correction": {"name": "mime", "base": "momentum"}, "server.weighting": "examples"}
     )
+    made["correction fedpd"] = Case({"client.correction": {"name": "fedpd", "mu": 0.1}, "cohort.size": 12})
     made["correction scaffold momentum"] = Case(
         {"client.correction.name": "scaffold", **_client(lr=0.1, momentum=0.5), "client.max_grad_norm": 1.0}
     )

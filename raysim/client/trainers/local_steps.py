@@ -11,6 +11,8 @@ Where none of this but a correction is asked of SGD, the product that makes the 
     y <- y - lr / keep grad, then y <- keep y + lr (pull x - offset_i),   keep = 1 - lr pull
 
 which is y - lr (grad + pull (y - x) + offset_i): a correction costs one pass over a vector that is made once a round.
+
+y is x at first, or what a correction gives the client to begin with.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class StepRule:
 
     pull: of the correction. anchored: the gradient at x is subtracted. sums_gradients: the mean of the raw gradients is
     asked for. plain: the shortcut above; a trainer's products then write into the weights. bend: what else the
-    correction does, (gradient, y, x, what came beside the model) -> gradient.
+    correction does, (gradient, y, x, what came beside the model) -> gradient. begins: clients may begin elsewhere than
+    at x.
     """
 
     optimizer: ClientOptimizer
@@ -44,6 +47,12 @@ class StepRule:
     sums_gradients: bool
     plain: bool
     bend: Bend | None = None
+    begins: bool = False
+
+    @property
+    def by_kernel(self) -> bool:
+        """Whether the compiled kernel computes all local steps of a client in one call."""
+        return self.plain and not self.begins
 
 
 class LocalSteps:
@@ -51,7 +60,7 @@ class LocalSteps:
 
     Args:
         rule: see there.
-        params: y, equal to x at the start; written to.
+        params: y, equal to x; written to.
         gradient: where the trainer puts the loss gradient; the same tensor as `params` where the rule is plain.
         anchor_gradient: where it puts that at x, where the rule is anchored.
         x: (P,), the broadcast; or (K, P), where the rows of a stack start from different ones.
@@ -73,6 +82,8 @@ class LocalSteps:
     ) -> None:
         self._rule, self._params, self._gradient, self._anchor = rule, params, gradient, anchor_gradient
         self._x, self._sent = x, clients[0].sent
+        if begins := [client.begin for client in clients if client.begin is not None]:
+            params.copy_(torch.stack(begins) if params.dim() > 1 else begins[0])
         keep = 1 - lr * rule.pull
         self._lr = _like(lr, params)
         self.keep: Rate = _like(keep, params)

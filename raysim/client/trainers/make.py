@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -71,9 +72,10 @@ def make(
     # Where the script's machine has no card but the workers have, those take the trainer for cards.
     if choice.trainer == "compiled" and not like.params.is_cuda:
         kernel = _kernel(layers, model, like, task)
-        if rule.plain:
+        if rule.by_kernel:
             return Compiled(kernel, task, rule)
-        return Fused(layers, task, rule, products, lambda plain: CompiledNetwork(kernel, like))
+        by_gradient = replace(rule, plain=False)
+        return Fused(layers, task, by_gradient, products, lambda plain: CompiledNetwork(kernel, like))
     record = on_card if cuda_graphs and like.params.is_cuda else None
     return Stacked(layers, model, task, rule, products, record)
 
@@ -128,6 +130,7 @@ def rule_for(
         and not sums_gradients
         and section.optimizer.lr * correction.pull <= LARGEST_PULL,
         bend=None if layout is None or correction.bend is None else _with_layout(correction.bend, layout),
+        begins=correction.begin is not None,
     )
 
 

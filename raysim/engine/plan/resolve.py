@@ -97,6 +97,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     _check_rule(plan)
     _check_own_cohorts(plan)
     _check_equal_work(plan)
+    _check_every_client(plan)
     for split in evaluated_splits(plan):
         dataset.split(split)
     if (tuning := experiment.evaluation.fine_tuning) is not None:
@@ -170,6 +171,24 @@ def _check_equal_work(plan: Plan) -> None:
             )
 
 
+def _check_every_client(plan: Plan) -> None:
+    """A correction may be defined only where every client takes part in every round."""
+    e, chosen = plan.experiment, plan.experiment.client.correction
+    if chosen is None or not corrections.make(chosen).requires.every_client:
+        return
+    population, sampler = len(plan.dataset.train), e.cohort.rule
+    size_at = e.cohort.size_at(population)
+    varies = sampler.varies and sampler.expected(0, population) is None
+    smallest = min(size_at(t) for t in range(e.rounds))
+    if varies or smallest < population:
+        had = "cohorts of any size" if varies else f"a cohort of {smallest:g}"
+        raise ExperimentError(
+            f"client.correction.name = {chosen.name!r} is defined with every client in every round, but "
+            f"cohort.sampler.name = {sampler.name!r} gives {had} of {population} training clients: set cohort.size = "
+            f"{population} with the uniform sampler, or take 'feddyn', which is defined with any cohort."
+        )
+
+
 def _label_population(dataset: FederatedDataset) -> torch.Tensor:
     """Label counts over all training clients, padding left out."""
     if dataset.num_classes is None:
@@ -235,7 +254,7 @@ def training_conditions(experiment: Experiment, device_kind: str) -> TrainingCon
         threads=engine.threads,
         device_kind=device_kind,
         batch_size=client.batch_size,
-        plain=rule_for(client, sums_gradients=False, product_makes_step=True).plain,
+        plain=rule_for(client, sums_gradients=False, product_makes_step=True).by_kernel,
     )
 
 
