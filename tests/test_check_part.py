@@ -52,7 +52,10 @@ KEYS: dict[str, dict[str, Any]] = {
 """Of the parts whose sections have keys without defaults."""
 
 
-AROUND: dict[str, dict[str, Any]] = {"fedpd": {"cohort.size": 10}}
+AROUND: dict[str, dict[str, Any]] = {
+    "fedpd": {"cohort.size": 10},
+    "local_adaptivity": {"client.optimizer": {"name": "adagrad", "lr": 0.1}},
+}
 """What a part needs beside it."""
 
 

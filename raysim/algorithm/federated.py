@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.algorithm import gradient_phase
+from raysim.algorithm import gradient_phase, local_adaptivity
 from raysim.algorithm.client_state import LocalStates
 from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
 from raysim.algorithm.transforming import Transforming, transformed
@@ -97,6 +97,7 @@ def federated(
     members = Members(client, seed, adversary, adversaries)
     attack = None if adversary is None else Attack(adversary, adversaries, seed)
     contribution = contribution_rule(client, server, correction, num_labels)
+    divide = local_adaptivity.division(server, model.params)
     transforming = Transforming(transforms.make(client.transform), model.params, seed)
     vectors = state_vectors(correction, transforming.transforms)
 
@@ -125,7 +126,8 @@ def federated(
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
         states = LocalStates(correction, vectors, model.params, context, sent, chunk)
         padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
-        sums, kept = empty_sums(model, server, correction, num_labels, sent.weights), list[Tensor]()
+        num_shares = local_adaptivity.num_shares(client, server, sent.weights.params)
+        sums, kept = empty_sums(model, server, correction, num_labels, sent.weights, num_shares), list[Tensor]()
         notes = notes_clients and not sent.measures
         for position in chunk:
             if position in sent.left_out:
@@ -149,7 +151,8 @@ def federated(
                 elif notes:
                     sums.note(one.client.position, included, None)
             made, squares = trained.updates, trained.squared_norms
-            sums.include(contributions, made.delta, squares, made.buffers, made.counters)
+            divided = divide(trained)
+            sums.include(contributions, made.delta, squares, made.buffers, made.counters, divided)
         return LocalResult(sums.total(), tuple(kept))
 
     def local_training_of(states: LocalStates, examples: Examples) -> Iterable[Trained]:

@@ -139,12 +139,17 @@ def train_each(
 def measured(clients: tuple[Client, ...], updates: Updates, layout: Layout) -> Trained:
     """Return the updates with their squared norms, computed if the trainer has none, and whether each is finite."""
     if (squares := updates.squared_norms) is None:
-        squares = torch.stack([_squared_norms(piece) for piece in layout.pieces(updates.delta)], dim=-1)
+        squares = squared_norms(layout, updates.delta)
     # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
     finite = squares.sum(-1).isfinite()
     if updates.buffers.numel():
         finite &= updates.buffers.isfinite().all(-1)
     return Trained(clients, updates, squares, tuple(finite.tolist()))
+
+
+def squared_norms(layout: Layout, deltas: Tensor) -> Tensor:
+    """Return float64 (k, G), |row|^2 per parameter group of (k, P)."""
+    return torch.stack([_squared_norms(piece) for piece in layout.pieces(deltas)], dim=-1)
 
 
 def _squared_norms(piece: Tensor) -> Tensor:

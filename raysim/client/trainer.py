@@ -57,7 +57,8 @@ class Updates:
     are asked for. `loss` and `correct` (NaN where nothing is counted) are summed over the `seen` examples of all local
     batches, float64 (k,) on the CPU. `gradients` (k, P) are the means of the raw loss gradients over the client's local
     steps, where the trainer was made to sum them. `squared_norms` (k, G), float64, are |delta_i|^2 per parameter, where
-    the trainer has them.
+    the trainer has them. `inverses` (k, P) are the sums, over local steps, of 1 over what the optimizer divided each
+    number of the gradient by, where the trainer was made to sum them.
     """
 
     delta: Tensor
@@ -68,6 +69,7 @@ class Updates:
     seen: tuple[int, ...]
     gradients: Tensor | None = None
     squared_norms: Tensor | None = None
+    inverses: Tensor | None = None
 
 
 class LocalStart(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any
 from raysim.client import transform as transforms
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction
+from raysim.client.optimizers.adagrad import ClientAdagrad
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
@@ -18,6 +19,7 @@ from raysim.cohort.section import CohortSection
 from raysim.config.own import OwnPart
 from raysim.errors import ExperimentError
 from raysim.server.aggregators.fednova import FedNova
+from raysim.server.aggregators.local_adaptivity import LocalAdaptivity
 from raysim.server.section import ServerSection
 from raysim.systems.section import SystemsSection
 
@@ -28,6 +30,7 @@ def refusals(
     """Yield a sentence for each broken rule, with the given and the allowed values."""
     correction = _correction(client)
     yield from _fednova(correction, client, server)
+    yield from _local_adaptivity(correction, client, server)
     yield from _weights(correction, server, cohort)
     if systems is not None:
         yield from _systems(systems, cohort)
@@ -127,6 +130,27 @@ def _fednova(correction: Correction, client: ClientSection, server: ServerSectio
             f"got client.optimizer.momentum = {client.optimizer.momentum} and client.correction.name = "
             f"{client.correction.name!r}: set one of them to 0"
         )
+
+
+def _local_adaptivity(correction: Correction, client: ClientSection, server: ServerSection) -> Iterator[str]:
+    if not isinstance(server.aggregator, LocalAdaptivity):
+        return
+    optimizer = client.optimizer
+    said = (
+        "server.aggregator.name = 'local_adaptivity' divides by a_i, the sum of what a client's local steps multiply "
+        "gradients with"
+    )
+    if correction.client.optimizer is not None and client.correction is not None:
+        yield (
+            f"{said}, and client.correction.name = {client.correction.name!r} replaces the client's optimizer: take "
+            f"another aggregator"
+        )
+    elif not isinstance(optimizer, ClientSgd | ClientAdagrad):
+        yield f"{said}: client.optimizer.name must be 'adagrad', or 'sgd' without momentum, but got {optimizer.name!r}"
+    else:
+        for key in ("momentum", "weight_decay"):
+            if value := getattr(optimizer, key, 0.0):
+                yield f"{said}, which is not defined with {key}: client.optimizer.{key} must be 0, but got {value}"
 
 
 def _systems(systems: SystemsSection, cohort: CohortSection) -> Iterator[str]:

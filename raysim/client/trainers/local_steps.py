@@ -36,7 +36,7 @@ class StepRule:
     pull: of the correction. anchored: the gradient at x is subtracted. sums_gradients: the mean of the raw gradients is
     asked for. plain: the shortcut above; a trainer's products then write into the weights. bend: what else the
     correction does, (gradient, y, x, what came beside the model) -> gradient. begins: clients may begin elsewhere than
-    at x.
+    at x. sums_inverses: the sums of 1 / the optimizer's `divisor` are asked for.
     """
 
     optimizer: ClientOptimizer
@@ -48,6 +48,7 @@ class StepRule:
     plain: bool
     bend: Bend | None = None
     begins: bool = False
+    sums_inverses: bool = False
 
     @property
     def by_kernel(self) -> bool:
@@ -94,6 +95,8 @@ class LocalSteps:
         self._taus = [client.batches.num_steps for client in clients]
         self._state: State = {}
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
+        self._inverses = torch.zeros_like(params) if rule.sums_inverses else None
+        self._one = params.new_ones(())
         self.scale: Rate = -lr / keep if rule.plain else 1.0
         """What the trainer multiplies the loss gradient with; float64 (K, 1) where the rates differ."""
         self.acts = not rule.plain or self.constant is not None
@@ -143,6 +146,15 @@ class LocalSteps:
             gradient.copy_(self._rule.bend(gradient, params, self._x, self._sent))
         shape_gradient(gradient, params, self._rule.max_grad_norm, self._rule.decay)
         self._rule.optimizer.step(params, gradient, state, lr)
+        if self._inverses is not None:
+            divisor = self._rule.optimizer.divisor
+            assert divisor is not None
+            assert isinstance(lr, float)
+            self._inverses[: len(params) if active is not None else None].addcdiv_(self._one, divisor(state))
+
+    def inverses(self) -> Tensor | None:
+        """The sums of 1 / the optimizer's divisors over each client's steps, where asked for: a row per client."""
+        return None if self._inverses is None else self._inverses.view(len(self._taus), -1)
 
     def mean_gradients(self) -> Tensor | None:
         """The raw loss gradients' means over each client's local steps, where asked for: a row per client."""

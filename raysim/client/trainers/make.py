@@ -47,16 +47,19 @@ def make(
     sums_gradients: bool = False,
     cuda_graphs: bool = False,
     objective: LocalObjective | None = None,
+    sums_inverses: bool = False,
 ) -> Trainer:
     """Make it once per worker; its buffers have the lengths, dtype and device of `like`.
 
     `sums_gradients` asks for the raw gradients' means even where the section's correction does not; `cuda_graphs` for
     passes that are recorded on a card. `objective` stands in for the task's losses where the trainer has a module.
+    `sums_inverses` asks for the sums of 1 over what the client's optimizer divides by.
 
     Raises:
         ResourceError: this machine lacks what the trainer needs.
     """
     rule = rule_for(section, sums_gradients, product_makes_step=choice.trainer != "vmap", layout=model.params)
+    rule = replace(rule, sums_inverses=sums_inverses)
     products = _products(precision, like)
     if choice.trainer in ("one_by_one", "recorded"):
         full = section.batch_sizes if choice.trainer == "recorded" else frozenset()

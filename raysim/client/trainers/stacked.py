@@ -120,8 +120,11 @@ class Stacked:
             if steps.acts:
                 steps.step(active)
         loss, correct = scores.totals()
-        delta, gradients = self._turned.turn_back(params.sub_(broadcast)), steps.mean_gradients()
-        gradients = None if gradients is None else self._turned.turn_back(gradients)
+        delta = self._turned.turn_back(params.sub_(broadcast))
+        gradients, inverses = (
+            None if rows is None else together.in_given_order(self._turned.turn_back(rows))
+            for rows in (steps.mean_gradients(), steps.inverses())
+        )
         seen = tuple(client.batches.bounds[-1] for client in clients)
         nothing = starts[0].weights
         return Updates(
@@ -131,7 +134,8 @@ class Stacked:
             together.in_given_order(loss),
             together.in_given_order(correct),
             seen * times,
-            None if gradients is None else together.in_given_order(gradients),
+            gradients,
+            inverses=inverses,
         )
 
     def _with_turned_vectors(self, members: list[Client]) -> list[Client]:
