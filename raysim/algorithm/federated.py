@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.algorithm import gradient_phase, start_losses
+from raysim.algorithm import gradient_phase, local_adaptivity, start_losses
 from raysim.algorithm.client_state import LocalStates
 from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
 from raysim.algorithm.transforming import Transforming, transformed
@@ -102,6 +102,7 @@ def federated(
     members = Members(client, seed, adversary, adversaries)
     attack = None if adversary is None else Attack(adversary, adversaries, seed)
     contribution = contribution_rule(client, server, correction, num_labels)
+    divide = local_adaptivity.division(server, model.params)
     transforming = Transforming(transforms.make(client.transform), model.params, seed)
     vectors = state_vectors(correction, transforming.transforms)
     fair = fair_objectives.make(server.fairness)
@@ -144,13 +145,15 @@ def federated(
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
         states = LocalStates(correction, vectors, model.params, context, sent, chunk)
         padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
-        sums, kept = empty_sums(model, server, correction, num_labels, sent.weights), list[Tensor]()
+        num_shares = local_adaptivity.num_shares(client, server, sent.weights.params)
+        sums, kept = empty_sums(model, server, correction, num_labels, sent.weights, num_shares), list[Tensor]()
         notes = (notes_clients or fair is not None) and not sent.measures
         for position in chunk:
             if position in sent.left_out:
                 sums.reject(position)
         for computed in local_training_of(states, examples):
-            trained, of_transforms = transformed(transforming, sent, computed, states.read_of_transforms, id_of)
+            outgoing = states.outgoing(computed)
+            trained, of_transforms = transformed(transforming, sent, outgoing, states.read_of_transforms, id_of)
             received = uploads(trained, states.write_after(computed, of_transforms))
             if attack is not None:
                 trained, received = attacked(attack, model.params, sent.round, trained, received)
@@ -167,7 +170,8 @@ def federated(
                 elif notes:
                     sums.note(one.client.position, included, None)
             made, squares = trained.updates, trained.squared_norms
-            sums.include(contributions, made.delta, squares, made.buffers, made.counters)
+            divided = divide(trained)
+            sums.include(contributions, made.delta, squares, made.buffers, made.counters, divided)
         return LocalResult(sums.total(), tuple(kept))
 
     def local_training_of(states: LocalStates, examples: Examples) -> Iterable[Trained]:
@@ -177,9 +181,9 @@ def federated(
         clients = members.of(examples, sent, states.chunk)
         if half.bend is not None:
             clients = [replace(member, sent=sent.beside) for member in clients]
-        offset = None if half.offset is None else states.read_offset
+        prepared = states.prepared if states.prepares else None
         start = None if half.start is None else half.start(sent.beside)
-        return local_training.train(context.train, sent.weights, clients, sent.lr, model.params, offset, start)
+        return local_training.train(context.train, sent.weights, clients, sent.lr, model.params, prepared, start)
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         *earlier, last = sums

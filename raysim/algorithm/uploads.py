@@ -148,7 +148,12 @@ def _labels(y: Tensor, num_labels: int, padding: int | None) -> Tensor:
 
 
 def empty_sums(
-    model: Model, server: ServerSection, correction: Correction, num_labels: int, weights: Weights
+    model: Model,
+    server: ServerSection,
+    correction: Correction,
+    num_labels: int,
+    weights: Weights,
+    num_shares: int = 0,
 ) -> Accumulator:
     """Return sums to which nothing was added, as long as the model and the correction need them."""
     params = weights.params
@@ -161,4 +166,5 @@ def empty_sums(
         params.dtype if server.diagnostics.sums_units(len(params)) else None,
         num_labels,
         params.dtype if correction.sent.sums_changes else None,
+        num_shares,
     )

@@ -16,10 +16,10 @@ from raysim.client.transform import Transform
 class StateVectors(NamedTuple):
     """Whose vectors there are.
 
-    correction: whether the correction keeps one. transforms: by their place in the list, those that keep one.
+    correction: how many the correction keeps. transforms: by their place in the list, those that keep one.
     """
 
-    correction: bool
+    correction: int
     transforms: tuple[int, ...]
 
     @property
@@ -31,4 +31,5 @@ class StateVectors(NamedTuple):
 def state_vectors(correction: Correction, transforms: Sequence[Transform]) -> StateVectors:
     """Read from the records what their clients keep."""
     keeping = tuple(place for place, transform in enumerate(transforms) if transform.keeps_state)
-    return StateVectors(correction.client.after is not None, keeping)
+    half = correction.client
+    return StateVectors(0 if half.after is None else half.vectors, keeping)

@@ -122,8 +122,8 @@ class TrainingConditions:
     """What a trainer is chosen by, beside the module and its loss.
 
     trainer, chunk_size, precision, dtype, threads: of the engine's section; the kernel takes one thread. device_kind:
-    "cpu" or "cuda". batch_size: examples of a local step. plain: whether it is plain SGD and a correction at most
-    (`StepRule.plain`).
+    "cpu" or "cuda". batch_size: examples of a local step. plain: whether the kernel can compute it whole
+    (`StepRule.by_kernel`).
     """
 
     trainer: TrainerName | Literal["auto"]

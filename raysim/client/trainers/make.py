@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -46,16 +47,19 @@ def make(
     sums_gradients: bool = False,
     cuda_graphs: bool = False,
     objective: LocalObjective | None = None,
+    sums_inverses: bool = False,
 ) -> Trainer:
     """Make it once per worker; its buffers have the lengths, dtype and device of `like`.
 
     `sums_gradients` asks for the raw gradients' means even where the section's correction does not; `cuda_graphs` for
     passes that are recorded on a card. `objective` stands in for the task's losses where the trainer has a module.
+    `sums_inverses` asks for the sums of 1 over what the client's optimizer divides by.
 
     Raises:
         ResourceError: this machine lacks what the trainer needs.
     """
     rule = rule_for(section, sums_gradients, product_makes_step=choice.trainer != "vmap", layout=model.params)
+    rule = replace(rule, sums_inverses=sums_inverses)
     products = _products(precision, like)
     if choice.trainer in ("one_by_one", "recorded"):
         full = section.batch_sizes if choice.trainer == "recorded" else frozenset()
@@ -71,9 +75,10 @@ def make(
     # Where the script's machine has no card but the workers have, those take the trainer for cards.
     if choice.trainer == "compiled" and not like.params.is_cuda:
         kernel = _kernel(layers, model, like, task)
-        if rule.plain:
+        if rule.by_kernel:
             return Compiled(kernel, task, rule)
-        return Fused(layers, task, rule, products, lambda plain: CompiledNetwork(kernel, like))
+        by_gradient = replace(rule, plain=False)
+        return Fused(layers, task, by_gradient, products, lambda plain: CompiledNetwork(kernel, like))
     record = on_card if cuda_graphs and like.params.is_cuda else None
     return Stacked(layers, model, task, rule, products, record)
 
@@ -128,6 +133,7 @@ def rule_for(
         and not sums_gradients
         and section.optimizer.lr * correction.pull <= LARGEST_PULL,
         bend=None if layout is None or correction.bend is None else _with_layout(correction.bend, layout),
+        begins=correction.begin is not None,
     )
 
 

@@ -122,6 +122,7 @@ class OneByOne:
             correct,
             seen,
             steps.mean_gradients(),
+            inverses=steps.inverses(),
         )
 
     def _at(self, client: Client, step: int, received: Received) -> ObjectiveAt | None:

@@ -238,7 +238,7 @@ def training_conditions(experiment: Experiment, device_kind: str) -> TrainingCon
         threads=engine.threads,
         device_kind=device_kind,
         batch_size=client.batch_size,
-        plain=rule_for(client, sums_gradients=False, product_makes_step=True).plain,
+        plain=rule_for(client, sums_gradients=False, product_makes_step=True).by_kernel,
     )
 
 

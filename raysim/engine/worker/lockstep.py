@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable
 
+from raysim.algorithm import local_adaptivity
 from raysim.client.corrections import make as corrections
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.trainers.choose import STACK_NUMBERS
@@ -36,6 +37,7 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
         not (plan.choice.trainer == "stacked" or (plan.choice.trainer == "compiled" and plain))
         or not corrections.make(e.client.correction).only_pulls
         or not optimizers.OPTIMIZERS.is_built_in(e.client.optimizer)
+        or local_adaptivity.sums_inverses(e.client, e.server)
         or plan.algorithm().state_vectors
         or len(plan.algorithm().phases) > 1
         or plan.keeps_updates

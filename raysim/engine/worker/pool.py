@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from raysim import card
+from raysim.algorithm import local_adaptivity
 from raysim.algorithm.phase import Broadcast, ClientStates, LocalContext
 from raysim.client import local_training
 from raysim.client.augmentations import augment
@@ -161,15 +162,31 @@ class Pool:
 
     def _make_trainer(self) -> Trainer:
         e = self._plan.experiment
-        return self._trainer_for(e.client, cuda_graphs=e.engine.cuda_graphs)
+        inverses = local_adaptivity.sums_inverses(e.client, e.server)
+        return self._trainer_for(e.client, cuda_graphs=e.engine.cuda_graphs, sums_inverses=inverses)
 
-    def _trainer_for(self, section: ClientSection, sums_gradients: bool = False, cuda_graphs: bool = False) -> Trainer:
+    def _trainer_for(
+        self,
+        section: ClientSection,
+        sums_gradients: bool = False,
+        cuda_graphs: bool = False,
+        sums_inverses: bool = False,
+    ) -> Trainer:
         plan, made = self._plan, self._plan.minimised
         precision = plan.experiment.engine.precision
         like, objective = self._loaded, made.objective
         return make(
-            plan.choice, plan.model, like, made.task, section, precision, sums_gradients, cuda_graphs, objective
-        )  # fmt: skip
+            plan.choice,
+            plan.model,
+            like,
+            made.task,
+            section,
+            precision,
+            sums_gradients,
+            cuda_graphs,
+            objective,
+            sums_inverses,
+        )
 
     def _make_bench(self) -> personalised.Bench | None:
         plan, tuning = self._plan, self._plan.experiment.evaluation.fine_tuning
