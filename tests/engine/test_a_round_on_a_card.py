@@ -50,7 +50,7 @@ def one_round(plan: Plan, on_card: FakeCard) -> tuple[ServerState, Counter[str]]
     state, cohorts = plan.initial_state(), plan.cohorts()
     on_card.waits.clear()
     begun = training.begin(plan, algorithm, cohorts, executor, state, plan.keeps_updates)
-    outcomes = training.wait(plan, algorithm, executor, state, begun)
+    begun, outcomes = training.wait(plan, algorithm, cohorts, executor, state, begun)
     waits = on_card.waits.copy()
     sums, aggregate = [outcome.value for outcome in outcomes], None
     if (rule := plan.experiment.server.rule) is not None:
