@@ -31,9 +31,9 @@ class Broadcast:
 
     round: number of finished rounds. phase: its index among the algorithm's phases. lr: the clients' learning rate in
     this round. limits: levels of clipping and zeroing. repeats: by position, the number of draws of clients drawn more
-    than once. beside: a correction's vectors (P,). places: by position, the place of the client's state. left_out:
-    positions that an earlier phase of the round rejected. measures: the updates are only for a measurement, so client
-    states are read and not written.
+    than once. beside: vectors (P,) of a correction, or of a personalisation. places: by position, the place of the
+    client's state. left_out: positions that an earlier phase of the round rejected. measures: the updates are only for
+    a measurement, so client states are read and not written.
     """
 
     round: int
@@ -64,8 +64,9 @@ class LocalContext(NamedTuple):
     """The worker's objects for a phase.
 
     train: the trainer. gradients: a trainer that sums gradients, for a phase of full gradients. states: the client
-    states, if clients keep any. keeps_updates: the result holds every update, for rules that need all of them. trained:
-    the chunk's clients, if they were trained already, together with those of other runs.
+    states, if clients keep any. own: the trainer of a personalisation's own pass. keeps_updates: the result holds every
+    update, for rules that need all of them. trained: the chunk's clients, if they were trained already, together with
+    those of other runs.
     """
 
     train: Trainer
@@ -73,6 +74,7 @@ class LocalContext(NamedTuple):
     states: ClientStates | None = None
     keeps_updates: bool = False
     trained: Trained | None = None
+    own: Trainer | None = None
 
 
 class LocalResult(NamedTuple):
@@ -108,6 +110,12 @@ class Members:
     ) -> None:
         self._client, self._seed = client, seed
         self._flips = adversaries if isinstance(adversary, LabelFlip) else frozenset()
+
+    def training_by(self, client: ClientSection) -> Members:
+        """Return what builds the same clients for other local training."""
+        made = Members(client, self._seed, None, frozenset())
+        made._flips = self._flips
+        return made
 
     def of(self, examples: Examples, sent: Broadcast, chunk: Chunk) -> list[Client]:
         """Return the chunk's clients with their data, except those that an earlier phase rejected."""

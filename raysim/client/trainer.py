@@ -27,7 +27,7 @@ class Client:
     `at` is for an objective; None if there is none.
     `offset` (P,) is what a correction adds to every local gradient of the round; either all clients of a call have one,
     or none. `sent` is what came beside the model, (P,) each, the same for all clients of a call, where a correction
-    bends gradients.
+    bends gradients. `own` (P,) is a vector of the client's own that its local steps move too.
     """
 
     position: int
@@ -40,6 +40,7 @@ class Client:
     offset: Tensor | None = None
     sent: Mapping[str, Tensor] = field(default_factory=dict)
     at: RoundAt | None = None
+    own: Tensor | None = None
 
     def visits(self) -> tuple[Tensor, Tensor]:
         """x and y of all local steps in their order, one row a visit."""
@@ -56,7 +57,7 @@ class Updates:
     are asked for. `loss` and `correct` (NaN where nothing is counted) are summed over the `seen` examples of all local
     batches, float64 (k,) on the CPU. `gradients` (k, P) are the means of the raw loss gradients over the client's local
     steps, where the trainer was made to sum them. `squared_norms` (k, G), float64, are |delta_i|^2 per parameter, where
-    the trainer has them.
+    the trainer has them. `own` (k, P): where the clients' own vectors ended, where local steps move them.
     """
 
     delta: Tensor
@@ -67,6 +68,7 @@ class Updates:
     seen: tuple[int, ...]
     gradients: Tensor | None = None
     squared_norms: Tensor | None = None
+    own: Tensor | None = None
 
 
 class LocalStart(NamedTuple):

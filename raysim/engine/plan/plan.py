@@ -19,6 +19,7 @@ from raysim.cohort import chunks
 from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.section import cohorts
 from raysim.data.dataset import FederatedDataset
+from raysim.engine.plan.label_similarity import LabelSimilarity
 from raysim.evaluation.metric import METRICS, Metrics
 from raysim.experiment import metric_columns
 from raysim.experiment.experiment import Experiment
@@ -109,6 +110,11 @@ class Plan:
     def learns(self) -> bool:
         """Whether the sampler learns from a round's clients."""
         return self.experiment.cohort.rule.learn is not None
+
+    @cached_property
+    def label_similarity(self) -> LabelSimilarity:
+        """How like clients' labels are to those of all training clients."""
+        return LabelSimilarity(self.dataset)
 
     @property
     def kept_bytes(self) -> int:
