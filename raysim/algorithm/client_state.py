@@ -1,4 +1,4 @@
-"""Reads and writes the client states of one chunk: SCAFFOLD's control variates, a transform's error feedback.
+"""Reads and writes the client states of one chunk: control variates, error feedback, models of the clients' own.
 
 A client's state is a matrix (S, P), a row for each vector that it keeps (client/state_vectors.py).
 """
@@ -20,6 +20,9 @@ from raysim.client.state_vectors import StateVectors
 from raysim.client.trainer import Client
 from raysim.cohort.chunks import Chunk
 from raysim.models.layout import Layout
+
+X0 = "x_0"
+"""Name of the initial model among the vectors beside the model, where a personalisation needs it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,12 @@ class LocalStates:
         """Return the vectors (P,) that the client keeps for transforms."""
         if not self.vectors.transforms:
             return ()
-        return tuple(self._before(client.position)[self.vectors.correction :])
+        first = self.vectors.correction
+        return tuple(self._before(client.position)[first : first + len(self.vectors.transforms)])
+
+    def read_own(self, position: int) -> Tensor:
+        """Return the vector (P,) that the client keeps for itself; x_0 before its first round, or if it keeps none."""
+        return self._before(position)[-1] if self.vectors.own else self._initial
 
     def outgoing(self, trained: Trained) -> Trained:
         """Return the clients with the updates that the correction sends, measured anew.
@@ -103,8 +111,10 @@ class LocalStates:
                 before, after = self._of_correction(client.position), self._after(trained, row)
                 state.insert(0, after.reshape(-1))
                 change = after - before if self.correction.sent.sums_changes else None
+            state.extend(trained.own[row : row + 1])
             assert self.context.states is not None
-            self.context.states.write(self._row[client.position], state[0] if len(state) == 1 else torch.cat(state))
+            if not self.sent.measures:
+                self.context.states.write(self._row[client.position], state[0] if len(state) == 1 else torch.cat(state))
             self.before.pop(client.position, None)
             changes.append(change)
         return changes
@@ -146,4 +156,11 @@ class LocalStates:
                 if (init := self.correction.client.init) is not None:
                     with working_on(position):
                         first[: self.vectors.correction] = init(params)
+                if self.vectors.own:
+                    first[-1] = self._initial
         return self.before[position]
+
+    @property
+    def _initial(self) -> Tensor:
+        """x_0, or x where its unsent groups are all that is used: the server's stay those of x_0."""
+        return self.sent.beside.get(X0, self.sent.weights.params)

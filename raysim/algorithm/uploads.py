@@ -45,10 +45,12 @@ class Upload(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """The attack of the clients at these positions, which replaces their updates; `seed` addresses the noise."""
+    """The attack of the clients at these positions, which replaces their updates; `seed` addresses the noise. sent: the
+    layout of the groups that are sent."""
 
     adversary: Adversary
     positions: frozenset[int]
+    sent: Layout
     seed: int
 
 
@@ -83,7 +85,7 @@ def attacked(
         delta, squares = trained.updates.delta.clone(), trained.squared_norms.clone()
         for i in rows:
             position = sent[i].client.position
-            delta[i] = attack(attack_.adversary, delta[i], layout, attack_.seed, round_index, position)
+            delta[i] = attack(attack_.adversary, delta[i], attack_.sent, attack_.seed, round_index, position)
             norms = group_norms(layout, delta[i])
             squares[i] = torch.tensor(norms, dtype=torch.float64).square()
             square = sum(norm**2 for norm in norms)

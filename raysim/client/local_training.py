@@ -54,13 +54,15 @@ def working_on(position: int) -> Iterator[None]:
 class Trained:
     """Facts of k clients that were trained together; the vectors are valid until the next iteration.
 
-    squared_norms: float64 (k, G), |delta_i|^2 per parameter group. finite: whether each update is.
+    squared_norms: float64 (k, G), |delta_i|^2 per parameter group. finite: whether each update is. own: the vectors
+    (P,) that the clients keep for themselves; empty if they keep none.
     """
 
     clients: tuple[Client, ...]
     updates: Updates
     squared_norms: Tensor
     finite: tuple[bool, ...]
+    own: tuple[Tensor, ...] = ()
 
 
 def members(
@@ -122,6 +124,16 @@ def train(
             group = [prepared(client) for client in group]
         for together, updates in _watched(trainer, broadcast, group, lr, start):
             yield measured(together, updates, layout)
+
+
+def end_of(trainer: Trainer, broadcast: Weights, client: Client, lr: float) -> Tensor:
+    """Return where one client's local training ends, (P,); nothing is measured.
+
+    Raises:
+        ClientFailure: as `train`.
+    """
+    ((_, updates),) = _watched(trainer, broadcast, [client], lr, None)
+    return broadcast.params + updates.delta[0]
 
 
 def train_each(

@@ -41,6 +41,11 @@ def refusals(
     yield from _client_states(correction, client, cohort)
     if client.correction is None:
         return
+    if client.personalisation is not None:
+        yield (
+            f"client.personalisation.name = {client.personalisation.name!r} is defined without corrections, but "
+            f"got client.correction.name = {client.correction.name!r}: remove one of them"
+        )
     said = f"client.correction.name = {client.correction.name!r}"
     if correction.sent.full_gradients and server.diagnostics.probe is not None:
         yield (f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe")
@@ -58,11 +63,14 @@ def _correction(client: ClientSection) -> Correction:
 
 def _client_states(correction: Correction, client: ClientSection, cohort: CohortSection) -> Iterator[str]:
     known = [each for each in client.transform if not (isinstance(each, OwnPart) and not each.is_bound)]
-    keeping = state_vectors(correction, transforms.make(known))
+    personal = client.personalisation
+    keeping = state_vectors(correction, transforms.make(known), personal is not None and personal.keeps)
     sampler = cohort.rule
     if not keeping.num or not sampler.repeats:
         return
-    if keeping.correction and client.correction is not None:
+    if keeping.own and personal is not None:
+        said = f"client.personalisation.name = {personal.name!r}"
+    elif keeping.correction and client.correction is not None:
         said = f"client.correction.name = {client.correction.name!r}"
     else:
         said = f"client.transform.name = {known[keeping.transforms[0]].name!r}"

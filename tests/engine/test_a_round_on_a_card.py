@@ -165,7 +165,7 @@ def test_clients_are_tuned_and_scored_on_the_card(
     experiment: Make, data: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned(experiment(evaluation={"fine_tuning": {"steps": 3}}, cohort={"size": 3}), data, monkeypatch)
-    units = personalised.plan("test", data.split("test"), data.train, [0, 1])
+    units = personalised.plan("test", data.split("test"), data.train, [0, 1], "evaluation.fine_tuning")
     with fake_card():
         executor = InProcess(plan)
         sent = Broadcast(0, plan.initial.clone(), 0.1)

@@ -4,7 +4,7 @@
              - grad at x, same batch and masks            where the rule is anchored (Mime)
              + offset_i + pull (y - x), bent              the correction
              clipped to max_grad_norm, + decay y
-    y        = the optimizer's step
+    y        = the optimizer's step, but for groups that are held: their gradient is 0 and they stay at x
 
 Where none of this but a correction is asked of SGD, the product that makes the gradient makes the step (plain):
 
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State
 from raysim.client.trainer import Client
+from raysim.models.layout import Layout
 
 Bend = Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor]], Tensor]
 
@@ -36,7 +37,8 @@ class StepRule:
     pull: of the correction. anchored: the gradient at x is subtracted. sums_gradients: the mean of the raw gradients is
     asked for. plain: the shortcut above; a trainer's products then write into the weights. bend: what else the
     correction does, (gradient, y, x, what came beside the model) -> gradient. begins: clients may begin elsewhere than
-    at x. sums_inverses: the sums of 1 / the optimizer's `divisor` are asked for.
+    at x. sums_inverses: the sums of 1 / the optimizer's `divisor` are asked for. held: the place of the groups that
+    do not move; such a rule is not plain.
     """
 
     optimizer: ClientOptimizer
@@ -49,6 +51,7 @@ class StepRule:
     bend: Bend | None = None
     begins: bool = False
     sums_inverses: bool = False
+    held: Layout | None = None
 
     @property
     def by_kernel(self) -> bool:
@@ -144,6 +147,10 @@ class LocalSteps:
             gradient.add_(params, alpha=self._rule.pull)
         if self._rule.bend is not None:
             gradient.copy_(self._rule.bend(gradient, params, self._x, self._sent))
+        held = self._rule.held
+        if held is not None:
+            for piece in held.pieces(gradient):
+                piece.zero_()
         shape_gradient(gradient, params, self._rule.max_grad_norm, self._rule.decay)
         self._rule.optimizer.step(params, gradient, state, lr)
         if self._inverses is not None:
@@ -151,6 +158,11 @@ class LocalSteps:
             assert divisor is not None
             assert isinstance(lr, float)
             self._inverses[: len(params) if active is not None else None].addcdiv_(self._one, divisor(state))
+        if held is not None:
+            # Weight decay moved them, or an optimizer's own.
+            x = self._x if self._x.dim() == 1 else self._x[: len(params)]
+            for piece, first in zip(held.pieces(params), held.pieces(x), strict=True):
+                piece.copy_(first)
 
     def inverses(self) -> Tensor | None:
         """The sums of 1 / the optimizer's divisors over each client's steps, where asked for: a row per client."""
