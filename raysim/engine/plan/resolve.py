@@ -28,7 +28,7 @@ from raysim.data.field import label_counts
 from raysim.data.pooled import pooled
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
-from raysim.engine.plan import amounts, first_examples, first_module, first_objective, own_parts, text_model
+from raysim.engine.plan import amounts, first_examples, first_module, first_objective, own_parts, recorded, text_model
 from raysim.engine.plan.bind import bound
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError
@@ -103,6 +103,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         scored = dataset.split(tuning.split)
         chosen = scores.sample_clients(scored, experiment.evaluation.clients, experiment.seed)
         personalised.plan(tuning.split, scored, dataset.train, chosen.tolist())
+    recorded.check(plan)
     first_examples.check(plan, own_loss=loss is not None)
     return plan
 
