@@ -99,16 +99,19 @@ def concluding(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
 
 def _unwatched(experiment: Experiment) -> Experiment:
     """Return the experiment without conditions to stop, and a best model, by validation clients: it has none."""
-    watched = {} if experiment.stop is None else experiment.stop.metrics
-    conditions = {key.split(".")[1]: None for key, metric in watched.items() if metric.split("/")[1:2] == ["validation"]}
     stop, best = experiment.stop, experiment.checkpoint.best
-    if stop is not None and conditions:
-        stop = stop.model_copy(update=conditions)
+    if stop is not None:
+        gone = [key.split(".")[1] for key, metric in stop.metrics.items() if _is_of_validation(metric)]
+        stop = stop.model_copy(update=dict.fromkeys(gone))
         stop = stop if any(getattr(stop, name) is not None for name in type(stop).model_fields) else None
-    if best is not None and best.metric.split("/")[1:2] == ["validation"]:
+    if best is not None and _is_of_validation(best.metric):
         best = None
     checkpoint = experiment.checkpoint.model_copy(update={"best": best})
     return experiment.model_copy(update={"stop": stop, "checkpoint": checkpoint})
+
+
+def _is_of_validation(metric: str) -> bool:
+    return metric.split("/")[1:2] == ["validation"]
 
 
 def seeded(experiment: Experiment, tuning: TuningSection) -> tuple[Experiment, ...]:
