@@ -4,6 +4,8 @@ experiment.json          the complete experiment, fingerprint, versions
 rounds.parquet           one row per finished round
 clients/round-*.parquet  one row per client and evaluation
 checkpoints/round-*.safetensors
+checkpoints/best-*.safetensors  with checkpoint.best: the model with the best evaluation
+stopped.json             if `[stop]` ended the run: why
 client_state/            client states, if a correction or a transform keeps them
 timeline.json            with profile: the times of driver and workers
 .lock                    locked by the process that writes here
@@ -25,7 +27,9 @@ from typing import Any
 import pyarrow as pa
 
 from raysim.errors import CheckpointError, ExperimentError, RunFolderError
+from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.stopping import StopReason
 from raysim.run_folder import checkpoint, files
 from raysim.run_folder.checked_tables import CLIENT_SCHEMA, check_reaches, checked_clients, checked_rounds
 from raysim.run_folder.rows import Row, table
@@ -38,7 +42,7 @@ from raysim.storage.remote.folder import named
 
 log = logging.getLogger("raysim")
 
-RECORD, ROUNDS = "experiment.json", "rounds.parquet"
+RECORD, ROUNDS, STOPPED = "experiment.json", "rounds.parquet", "stopped.json"
 
 _RECORDED = {
     "experiment": (dict,),
@@ -48,9 +52,6 @@ _RECORDED = {
     "versions": (dict,),
 }
 """The entries of experiment.json."""
-
-EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/", "eval_personal/")
-"""Prefixes of columns that only evaluated rounds have."""
 
 STATES = "client_state"
 """The folder of client states in the run's folder."""
@@ -217,6 +218,14 @@ def rows_before(path: Path, done: int) -> list[Row]:
     check_reaches(found.num_rows, done, path / ROUNDS)
     rows: list[Row] = found.slice(0, done).to_pylist()
     return rows
+
+
+def stop_reason(experiment: Experiment, rounds: pa.Table) -> StopReason | None:
+    """Return why a run with these rows has stopped; None if it has not."""
+    if experiment.stop is None:
+        return None
+    known = [name for name in stopping.columns(experiment.stop) if name in rounds.column_names]
+    return stopping.after_all(experiment.stop, rounds.select(known).to_pylist()).stopped
 
 
 def read_clients(path: Path) -> pa.Table:

@@ -89,6 +89,20 @@ def test_the_end_is_on_all_training_clients(experiment: Make) -> None:
     assert protocol.concluding(several, {}).evaluation.split == ("train", "test")
 
 
+def test_only_what_watches_clients_that_are_there_stays(experiment: Make) -> None:
+    target, patience = {"metric": "eval/validation/loss", "value": 0.5}, {"metric": "loss", "evaluations": 3}
+    watches = {"checkpoint": {"best": "eval/validation/loss"}, "stop": {"target": target, "patience": patience}}
+    exp = experiment(data={**DIGITS, "holdout": 0.3}, tuning=KEYS, **watches)
+    trial, final = of(exp), protocol.concluding(exp, {})
+    assert (trial.stop, trial.checkpoint) == (exp.stop, exp.checkpoint)
+    assert final.stop is not None
+    assert set(final.stop.metrics) == {"stop.patience.metric"}
+    assert final.checkpoint.best is None
+    assert protocol.concluding(experiment(data=DIGITS, tuning=KEYS, stop={"target": target}), {}).stop is None
+    on_test = of(experiment(data=DIGITS, tuning=KEYS, checkpoint={"best": "eval/test/loss"}))
+    assert on_test.checkpoint.best is None
+
+
 @pytest.mark.parametrize(("clients", "share", "left"), [(2, 0.1, "0"), (2, 0.9, "2")])
 def test_clients_are_left_on_both_sides(clients: int, share: float, left: str, experiment: Make) -> None:
     exp = experiment(data={**DIGITS, "clients": clients}, cohort={"size": 1}, tuning={**KEYS, "holdout": share})

@@ -35,6 +35,7 @@ from raysim.engine.plan import (
     first_objective,
     own_models,
     own_parts,
+    recorded,
     text_model,
 )
 from raysim.engine.plan.bind import bound
@@ -110,6 +111,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         dataset.split(split)
     for which, split in own_models.splits(experiment).items():
         own_models.units(plan, which, split)
+    recorded.check(plan)
     first_examples.check(plan, own_loss=loss is not None)
     return plan
 

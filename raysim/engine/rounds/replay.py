@@ -150,7 +150,7 @@ def _nearest(path: Path, fingerprint: str, index: int) -> ServerState | None:
 
 def _run(plan: Plan, state: ServerState, rounds: int, folder: RunFolder | None = None) -> Sequence[Finished]:
     """Run until this number of rounds is finished."""
-    shorter = replace(plan, experiment=plan.experiment.model_copy(update={"rounds": rounds}))
+    shorter = replace(plan, experiment=plan.experiment.model_copy(update={"rounds": rounds, "stop": None}))
     engine = plan.experiment.engine
     with (
         fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision),
