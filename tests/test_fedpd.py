@@ -95,10 +95,13 @@ def test_what_it_is_not_defined_with_is_refused(keys: dict[str, Any], message: s
 @pytest.mark.parametrize(
     ("cohort", "message"),
     [
-        ({"size": N - 1}, "'uniform' gives a cohort of 4 of 5 training clients"),
-        ({"sampler": {"name": "bernoulli", "probability": 0.9}}, "a cohort of 4.5 of 5"),
-        ({"size": N, "sampler": {"name": "availability", "day": 4, "open": 0.5}}, "cohorts of any size"),
-        ({"sampler": {"name": "replay", "cohorts": [["0", "1", "2", "3", "4"], ["0"]]}}, "a cohort of 1 of 5"),
+        ({"size": N - 1}, "the cohort of round 0 has 4 of 5 training clients"),
+        ({"sampler": {"name": "bernoulli", "probability": 0.9}}, "'bernoulli' vary"),
+        ({"size": N, "sampler": {"name": "availability", "day": 4, "open": 0.5}}, "'availability' vary"),
+        (
+            {"sampler": {"name": "replay", "cohorts": [["0", "1", "2", "3", "4"], ["0"]]}},
+            "the cohort of round 1 has 1 of 5",
+        ),
     ],
     ids=["uniform", "bernoulli", "availability", "replay"],
 )
