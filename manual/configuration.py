@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 import raysim
 import tuning
-from manual import examples, kinds
+from manual import examples
 from raysim import Section
+from raysim.config import kinds
+from raysim.experiment import keys
+from raysim.experiment.keys import KeyTable
 
 FOLDER = "reference/configuration/"
 
@@ -30,19 +31,11 @@ An experiment is a TOML file, read by `raysim.load` or passed to a command. Thes
 `--set KEY=VALUE` changes any of them by its dotted name, such as `server.optimizer.lr`, and `--unset KEY` removes one.
 A key that does not exist, or that belongs to another choice, is an error that names the nearest key. A key whose
 default is *none* may be absent; its meaning states the effect. Editors complete and explain keys by the
-JSON schema: `python -c "import json, raysim; print(json.dumps(raysim.Experiment.model_json_schema()))" > raysim.json`.
+JSON schema: `raysim keys --schema > raysim.json`. `raysim keys client.optimizer` prints what this reference says of it.
 """
 
 
-class Table(NamedTuple):
-    """The sections that one dotted key may hold: one, or choices. `page`: the experiment's key that they lie in."""
-
-    path: str
-    page: str
-    sections: tuple[type[Section], ...]
-
-
-Homes = Mapping[type[Section], Table]
+Homes = Mapping[type[Section], KeyTable]
 
 
 def pages() -> dict[str, str]:
@@ -57,18 +50,9 @@ def pages() -> dict[str, str]:
     return pages
 
 
-def described() -> Iterator[Table]:
-    """Yield every table below the experiment; a section that several keys may hold appears at the first key."""
-    met: set[type[Section]] = set()
-    for page, choices in _tables(raysim.Experiment):
-        waiting = deque([(page, choices)])
-        while waiting:
-            path, inside = waiting.popleft()
-            new = tuple(section for section in inside if section not in met)
-            met.update(new)
-            if new:
-                yield Table(path, page, new)
-            waiting.extend((f"{path}.{key}", inner) for section in new for key, inner in _tables(section))
+def described() -> Iterator[KeyTable]:
+    """Yield every table below the experiment; see `raysim.experiment.keys.tables`."""
+    return keys.tables(ELSEWHERE)
 
 
 def missing() -> list[str]:
@@ -78,28 +62,28 @@ def missing() -> list[str]:
     lacks = []
     for path, section in every:
         where = f"{section.__module__}.{section.__name__}"
-        for key, field in _fields(section):
+        for key, field, inside in keys.keys(section, ELSEWHERE):
             if not field.description:
                 lacks.append(f"{where}.{key}: no description")
-            if _example(path, key, section, field) is None and not _inside(section, key, field):
+            if _example(path, key, section, field) is None and not inside:
                 lacks.append(f"{where}.{key}: no example")
     return lacks
 
 
-def _table(table: Table, homes: Homes) -> Iterator[str]:
+def _table(table: KeyTable, homes: Homes) -> Iterator[str]:
     mark = "#" if table.path == table.page else "##"
     yield f"{mark} `[{table.path}]` {{ #{_anchor(table.path)} }}\n"
     if not _is_choice(table):
         yield from _section(table.sections[0], table, homes)
         return
     links = ", ".join(_link(section, table.page, table) for section in table.sections)
-    yield f"One of these{', by its `name`' if _name(table.sections[0]) else ''}: {links}.\n"
+    yield f"One of these{', by its `name`' if keys.name_of(table.sections[0]) else ''}: {links}.\n"
     for section in table.sections:
         yield f"{mark}# {_title(section)} {{ #{_anchor_of(section, table)} }}\n"
         yield from _section(section, table, homes)
 
 
-def _section(section: type[Section], table: Table, homes: Homes) -> Iterator[str]:
+def _section(section: type[Section], table: KeyTable, homes: Homes) -> Iterator[str]:
     for text in (_head(section), inspect.cleandoc(section.__doc__ or "")):
         if text:
             yield f"{text}\n"
@@ -107,80 +91,42 @@ def _section(section: type[Section], table: Table, homes: Homes) -> Iterator[str
 
 
 def _keys(section: type[Section], path: str, page: str, homes: Homes) -> Iterator[str]:
-    for key, field in _fields(section):
+    for key, field, inside in keys.keys(section, ELSEWHERE):
         kind = kinds.takes(field.annotation, field.metadata)
-        if inside := _inside(section, key, field):
+        if inside:
             kind += ": " + ", ".join(_link(each, page, homes[each]) for each in inside)
-        facts = [kind, _default(field)]
+        facts = [kind, keys.default(field)]
         value = _example(path, key, section, field)
         if value is not None:
             facts.append(f"such as `{key} = {kinds.toml(value)}`")
         yield f"`{key}`\n:   {'; '.join(facts)}\n\n    {field.description}\n"
 
 
-def _fields(section: type[Section]) -> list[tuple[str, FieldInfo]]:
-    """Return the keys of a file, without the name that makes the choice."""
-    fields = ((field.alias or name, field) for name, field in section.model_fields.items())
-    return [(key, field) for key, field in fields if not (key == "name" and _name(section))]
-
-
-def _tables(section: type[Section]) -> Iterator[tuple[str, tuple[type[Section], ...]]]:
-    for key, field in _fields(section):
-        if inside := _inside(section, key, field):
-            yield key, inside
-
-
-def _inside(section: type[Section], key: str, field: FieldInfo) -> tuple[type[Section], ...]:
-    """Return the sections that a key may hold."""
-    if section is raysim.Experiment and key in ELSEWHERE:
-        return (ELSEWHERE[key],)
-    return kinds.sections(field.annotation)
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "must be given"
-    default = field.get_default(call_default_factory=True)
-    if isinstance(default, Section):
-        name = _name(type(default))
-        return f"default `{name}`" if name else "default: its keys' defaults"
-    return "default *none*" if default is None else f"default `{kinds.toml(default)}`"
-
-
 def _example(path: str, key: str, section: type[Section], field: FieldInfo) -> object:
     """Return a value that is no table: a table is shown key by key."""
     dotted = f"{path}.{key}".removeprefix(".")
-    value = examples.example(dotted, _name(section), field, examples.used_in_configs())
+    value = examples.example(dotted, keys.name_of(section), field, examples.used_in_configs())
     return None if isinstance(value, Section) else value
 
 
-def _name(section: type[Section]) -> str | None:
-    """Return the name that chooses the section; None if it is no choice."""
-    field = section.model_fields.get("name")
-    if field is None or get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1:
-        return None
-    name: str = get_args(field.annotation)[0]
-    return name
-
-
-def _is_choice(table: Table) -> bool:
-    return len(table.sections) > 1 or _name(table.sections[0]) is not None
+def _is_choice(table: KeyTable) -> bool:
+    return len(table.sections) > 1 or keys.name_of(table.sections[0]) is not None
 
 
 def _title(section: type[Section]) -> str:
-    name = _name(section)
-    return f"`{name}`" if name else "with " + ", ".join(f"`{key}`" for key, _ in _fields(section))
+    name = keys.name_of(section)
+    return f"`{name}`" if name else "with " + ", ".join(f"`{key.name}`" for key in keys.keys(section, ELSEWHERE))
 
 
 def _anchor(path: str) -> str:
     return path.replace(".", "-")
 
 
-def _anchor_of(section: type[Section], table: Table) -> str:
-    return f"{_anchor(table.path)}-{_name(section) or section.__name__.lower()}"
+def _anchor_of(section: type[Section], table: KeyTable) -> str:
+    return f"{_anchor(table.path)}-{keys.name_of(section) or section.__name__.lower()}"
 
 
-def _link(section: type[Section], page: str, home: Table) -> str:
+def _link(section: type[Section], page: str, home: KeyTable) -> str:
     anchor = _anchor_of(section, home) if _is_choice(home) else _anchor(home.path)
     label = _title(section) if _is_choice(home) else "its keys"
     return f"[{label}]({'' if home.page == page else f'{home.page}.md'}#{anchor})"
@@ -191,7 +137,7 @@ def _head(section: type[Section]) -> str:
     module = sys.modules[section.__module__]
     others = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Section)]
     mine = [value for value in others if value.__module__ == section.__module__]
-    if len(mine) > 1 or _name(section) is None:
+    if len(mine) > 1 or keys.name_of(section) is None:
         return ""
     first, *more = (module.__doc__ or "").split("\n\n")
     return "\n\n".join([first, *more[:1]] if first.rstrip().endswith(":") else [first]).strip()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from raysim.cli import check, data, on_cluster, parts, recorded, run, tune
+from raysim.cli import begin, check, data, keys, on_cluster, parts, recorded, run, tune
 from raysim.cli.output import FAILED, MISUSED, say
 from raysim.errors import (
     DataError,
@@ -59,7 +59,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Simulate cross-device federated learning.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -74,6 +73,8 @@ def _options(
     pass
 
 
+app.command("init")(begin.init)
+app.command("configs")(begin.configs)
 app.command("run")(run.run)
 app.command("resume")(run.resume)
 app.command("attach")(on_cluster.attach)
@@ -81,6 +82,7 @@ app.command("stop")(on_cluster.stop)
 app.command("replay")(recorded.replay)
 app.command("check")(check.check)
 app.command("parts")(parts.parts)
+app.command("keys")(keys.keys)
 app.command("tune")(tune.tune)
 app.command("report")(recorded.report)
 app.command("compare")(recorded.compare)

@@ -26,7 +26,7 @@ class WatchedMetric(Section):
     """A recorded metric, and whether it is to be large."""
 
     metric: Column = Field(description="A recorded metric.", examples=["eval/validation/accuracy"])
-    maximise: bool | None = Field(None, description=_MAXIMISE)
+    maximise: bool | None = Field(None, description=_MAXIMISE, examples=[True])
 
     @model_validator(mode="after")
     def _direction_that_is_known(self) -> Self:

@@ -25,7 +25,7 @@ def test_help_names_every_command(raysim: Raysim) -> None:
     assert raysim("--help") == 0
     _, listed = raysim.out.split("Commands:\n")
     named = [line.split()[0] for line in listed.splitlines() if re.match("  [a-z]", line)]
-    wanted = ["attach", "best", "check", "compare", "data", "interpolate", "parts"]
+    wanted = ["attach", "best", "check", "compare", "configs", "data", "init", "interpolate", "keys", "parts"]
     assert sorted(named) == [*wanted, "replay", "report", "resume", "run", "stop", "tune"]
 
 

@@ -11,8 +11,9 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 
 import raysim
 import tuning
-from manual import configuration, examples, kinds
+from manual import configuration, examples
 from raysim import Section
+from raysim.config import kinds
 
 
 def test_every_key_has_a_description_and_an_example() -> None:

@@ -19,8 +19,9 @@ import raysim.data
 import raysim.server
 import raysim.testing
 import tuning
-from manual import configuration, kinds
+from manual import configuration
 from raysim import Section
+from raysim.config import kinds
 
 FOLDER = Path(__file__).parent.parent / "snapshots"
 

@@ -11,7 +11,7 @@ import annotated_types
 import tomlkit
 from pydantic.fields import FieldInfo
 
-from raysim import Section
+from raysim.config.section import Section
 from raysim.config.values import written
 
 PLAIN = {Any: "any value"}

@@ -1,0 +1,141 @@
+"""Defines `raysim init` and `raysim configs`: files to begin with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXPERIMENT = """# FedAvg on the 8 x 8 digits that come with scikit-learn.
+# `raysim keys` lists all keys, `raysim parts` all methods.
+name = "{name}"
+rounds = 60
+
+[data]
+name = "digits"
+clients = 100
+partition = {{ name = "dirichlet", alpha = 1.0 }}
+
+[model]
+name = "mlp"
+hidden = [64]
+
+[client]
+optimizer = {{ name = "sgd", lr = 0.2 }}
+batch_size = 5
+epochs = 5
+
+[cohort]
+size = 20
+
+[server]
+optimizer = {{ name = "sgd", lr = 1.0 }}
+
+[evaluation]
+every = 5
+"""
+
+SCRIPT = '''"""Runs {name}.toml with a module of one's own: python {name}.py"""
+
+import torch
+
+import raysim
+
+
+def make_module():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+
+
+if __name__ == "__main__":
+    # model= replaces the table [model] of the file.
+    experiment = raysim.load("{name}.toml", ["name={name}-own"], ["model"])
+    result = raysim.run(experiment, model=make_module)
+    print(result.path, result.rounds["eval/test/accuracy"].drop_null()[-1])
+'''
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
+
+
+def init(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Of the two files, and of the run.")] = "first",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files of these names.")] = False,
+) -> None:
+    """Write an experiment and a script to begin with: NAME.toml and NAME.py."""
+    from raysim.errors import ExperimentError
+
+    if not _NAME.fullmatch(name):
+        raise ExperimentError(f"NAME must be letters, digits, _ and -, and begin with a letter, but got {name!r}.")
+    texts = {Path(f"{name}.toml"): EXPERIMENT.format(name=name), Path(f"{name}.py"): SCRIPT.format(name=name)}
+    _write(texts, overwrite)
+    typer.echo(f"run it: raysim run {name}.toml, or python {name}.py")
+
+
+def configs(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The file to copy here, such as fedavg/mnist_2nn.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of this name.")] = False,
+) -> None:
+    """List the experiments of the papers, or copy one of them into this folder."""
+    from difflib import get_close_matches
+
+    from raysim.errors import ExperimentError
+
+    found = dict(_configs())
+    if not found:
+        raise ExperimentError("the papers' experiments are not installed here: take them from raysim's repository.")
+    if name is None:
+        width = max(map(len, found))
+        for one, file in found.items():
+            typer.echo(f"{one:{width}}  {_about(file)}")
+        return
+    path = found.get(name.removesuffix(".toml"))
+    if path is None:
+        near = get_close_matches(name, found, 1, 0.3)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise ExperimentError(f"there is no experiment {name!r}{hint}; `raysim configs` lists them.")
+    _write({Path(path.name): path.read_text(encoding="utf-8")}, overwrite)
+
+
+def _configs() -> Iterator[tuple[str, Path]]:
+    """Yield name and path of each experiment: of the repository, or of the installed files."""
+    from importlib import metadata
+
+    here = Path(__file__).resolve().parents[2] / "configs"
+    if (here / "quickstart.toml").exists():
+        paths = {file.relative_to(here).as_posix(): file for file in here.rglob("*.toml")}
+    else:
+        installed = metadata.files("raysim") or ()
+        paths = {
+            file.as_posix().partition("share/raysim/configs/")[2]: Path(str(file.locate())).resolve()
+            for file in installed
+            if "share/raysim/configs/" in file.as_posix() and file.suffix == ".toml"
+        }
+    for name in sorted(paths, key=lambda one: ("/" in one, one)):
+        yield name.removesuffix(".toml"), paths[name]
+
+
+def _about(path: Path) -> str:
+    """Return the first sentence of a file's first comment."""
+    with path.open(encoding="utf-8") as lines:
+        comment = []
+        for line in lines:
+            if not line.startswith("#") or line.strip() == "#":
+                break
+            comment.append(line.strip("# \n"))
+    text = " ".join(comment)
+    cut = re.search(r"[;.](?= )|: (?=FedAvg)", text[20:])
+    return text if cut is None else text[: 20 + cut.start()]
+
+
+def _write(texts: Mapping[Path, str], overwrite: bool) -> None:
+    from raysim.errors import ExperimentError
+
+    if (there := [path for path in texts if path.exists()]) and not overwrite:
+        raise ExperimentError(f"{there[0]} is there already: choose another name, or add --overwrite.")
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+        typer.echo(f"wrote {path}")

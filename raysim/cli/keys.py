@@ -1,0 +1,94 @@
+"""Defines `raysim keys`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from raysim.config.section import Section
+    from raysim.experiment.keys import Key
+
+INDENT = "    "
+
+
+def keys(
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="[KEY]", help="A key or a table by its dotted name, such as client.optimizer."),
+    ] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema, for editors.")] = False,
+) -> None:
+    """Explain the keys of an experiment: meaning, values and default of one, or of all in a table."""
+    import json
+
+    from raysim.experiment.experiment import Experiment
+    from raysim.experiment.keys import find
+    from raysim.experiment.keys import keys as keys_of
+    from tuning import TuningSection
+
+    elsewhere = {"tuning": TuningSection}
+    if schema:
+        typer.echo(json.dumps(_with_tuning(Experiment.model_json_schema(), TuningSection.model_json_schema())))
+        return
+    if key is None:
+        typer.echo("\n".join(_listed(keys_of(Experiment, elsewhere))))
+        return
+    typer.echo("\n".join(_explained(key, find(key, elsewhere), elsewhere)))
+
+
+def _with_tuning(schema: dict[str, Any], tuning: dict[str, Any]) -> dict[str, Any]:
+    """Return the experiment's schema with that of its table `tuning`, which a run ignores."""
+    definitions = {**schema["$defs"], **tuning.pop("$defs", {}), "TuningSection": tuning}
+    described = schema["properties"]["tuning"]["description"]
+    allowed = {
+        "anyOf": [{"$ref": "#/$defs/TuningSection"}, {"type": "null"}],
+        "default": None,
+        "description": described,
+    }
+    return {**schema, "$defs": definitions, "properties": {**schema["properties"], "tuning": allowed}}
+
+
+def _listed(found: list[Key], indent: str = "") -> Iterator[str]:
+    """Yield two lines for each key: what it holds and its default; what it means."""
+    for each in found:
+        yield f"{indent}{each.name}: {_facts(each)}"
+        yield f"{indent}{INDENT}{_plain(each.field.description or '')}"
+
+
+def _explained(
+    path: str, found: list[tuple[type[Section], Key]], elsewhere: Mapping[str, type[Section]]
+) -> Iterator[str]:
+    from raysim.experiment.keys import keys, name_of
+
+    met: set[type[Section]] = set()
+    for owner, key in found:
+        whose = f" [of {name_of(owner)}]" if len(found) > 1 and name_of(owner) else ""
+        yield f"{path}{whose}: {_facts(key)}"
+        yield f"{INDENT}{_plain(key.field.description or '')}"
+        for section in key.inside:
+            if section in met:
+                continue
+            met.add(section)
+            yield ""
+            about = _plain((section.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " "))
+            name = name_of(section)
+            yield f'name = "{name}": {about}' if name else about
+            yield from _listed(keys(section, elsewhere), INDENT)
+
+
+def _facts(key: Key) -> str:
+    from raysim.config import kinds
+    from raysim.experiment.keys import default, name_of
+
+    taken = _plain(kinds.takes(key.field.annotation, key.field.metadata))
+    if names := [name for section in key.inside if (name := name_of(section))]:
+        taken += f", by its name: {', '.join(names)}"
+    return f"{taken}; {_plain(default(key.field))}"
+
+
+def _plain(text: str) -> str:
+    """Return the text without the marks of Markdown."""
+    return text.replace("`", "").replace("*none*", "none")

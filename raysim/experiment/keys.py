@@ -1,0 +1,111 @@
+"""Lists the keys of an experiment from its schema: where they stand, what they hold, their defaults and meanings.
+
+Nothing is listed by hand: a new section of the schema is here by itself. The command `raysim keys` and the
+configuration reference are written from this.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Literal, NamedTuple, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from raysim.config import kinds
+from raysim.config.section import Section
+from raysim.errors import ExperimentError
+from raysim.experiment.experiment import Experiment
+
+Elsewhere = Mapping[str, type[Section]]
+"""Tables of the experiment whose schema is in another package, by their key."""
+
+
+class KeyTable(NamedTuple):
+    """The sections that one dotted key may hold: one, or choices. `page`: the experiment's key that they lie in."""
+
+    path: str
+    page: str
+    sections: tuple[type[Section], ...]
+
+
+class Key(NamedTuple):
+    """A key of a section, or of the experiment: its name, its field, and the sections that it may hold."""
+
+    name: str
+    field: FieldInfo
+    inside: tuple[type[Section], ...]
+
+
+def tables(elsewhere: Elsewhere) -> Iterator[KeyTable]:
+    """Yield every table below the experiment; a section that several keys may hold appears at the first key."""
+    met: set[type[Section]] = set()
+    for top in keys(Experiment, elsewhere):
+        waiting = deque([(top.name, top.inside)] if top.inside else [])
+        while waiting:
+            path, inside = waiting.popleft()
+            new = tuple(section for section in inside if section not in met)
+            met.update(new)
+            if new:
+                yield KeyTable(path, top.name, new)
+            waiting.extend(
+                (f"{path}.{key.name}", key.inside) for section in new for key in keys(section, elsewhere) if key.inside
+            )
+
+
+def keys(section: type[Section], elsewhere: Elsewhere) -> list[Key]:
+    """Return the keys of a section as a file has them, without the name that makes the choice."""
+    found = []
+    for name, field in section.model_fields.items():
+        key = field.alias or name
+        if key == "name" and name_of(section):
+            continue
+        foreign = section is Experiment and key in elsewhere
+        found.append(Key(key, field, (elsewhere[key],) if foreign else kinds.sections(field.annotation)))
+    return found
+
+
+def find(path: str, elsewhere: Elsewhere) -> list[tuple[type[Section], Key]]:
+    """Return the keys of this dotted path, each with the section that has it: one for each choice.
+
+    Raises:
+        ExperimentError: there is none; names the nearest.
+    """
+    sections: tuple[type[Section], ...] = (Experiment,)
+    found: list[tuple[type[Section], Key]] = []
+    before = ""
+    for part in path.split("."):
+        every = [(section, key) for section in sections for key in keys(section, elsewhere)]
+        found = [(section, key) for section, key in every if key.name == part]
+        if not found:
+            names = sorted({key.name for _, key in every})
+            near = get_close_matches(part, names, 1)
+            hint = (
+                f" (did you mean {before}{near[0]!s}?)" if near else f": there are {', '.join(names)}" if names else ""
+            )
+            where = f"{before.removesuffix('.')} has" if before else "an experiment has"
+            raise ExperimentError(f"{where} no key {part!r}{hint}.")
+        sections = tuple(dict.fromkeys(inner for _, key in found for inner in key.inside))
+        before += f"{part}."
+    return found
+
+
+def name_of(section: type[Section]) -> str | None:
+    """Return the name that chooses the section; None if it is no choice."""
+    field = section.model_fields.get("name")
+    if field is None or get_origin(field.annotation) is not Literal or len(get_args(field.annotation)) > 1:
+        return None
+    name: str = get_args(field.annotation)[0]
+    return name
+
+
+def default(field: FieldInfo) -> str:
+    """Return what the key is where a file does not name it, in words."""
+    if field.is_required():
+        return "must be given"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, Section):
+        name = name_of(type(value))
+        return f"default `{name}`" if name else "default: its keys' defaults"
+    return "default *none*" if value is None else f"default `{kinds.toml(value)}`"
