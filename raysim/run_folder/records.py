@@ -16,7 +16,6 @@ import json
 import logging
 import os
 import platform
-import shutil
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -39,6 +38,9 @@ from raysim.storage.remote.folder import named
 log = logging.getLogger("raysim")
 
 RECORD, ROUNDS = "experiment.json", "rounds.parquet"
+
+SWEEP = "sweep.json"
+"""A sweep's folder has it too, written before: {"experiment": explicit keys, "values": {key: values}}."""
 
 _RECORDED = {
     "experiment": (dict,),
@@ -66,11 +68,6 @@ TRAFFIC = "ray_bytes_"
 def tells_cost(column: str) -> bool:
     """Whether the column is a cost of the round's execution; every other column has the same bits on any executor."""
     return column in _COSTS or column.startswith((PREFIX, TRAFFIC))
-
-
-def remove(path: Path) -> None:
-    """Delete a run's folder; `RunFolder.check_free` has checked that it is one."""
-    shutil.rmtree(path)
 
 
 def write_experiment(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from raysim.errors import CheckpointError, DiskError, RunFolderError
 from raysim.experiment.experiment import Experiment
-from raysim.run_folder import checkpoint, files, records
+from raysim.run_folder import begun, checkpoint, files, records
 from raysim.run_folder.rows import Row, Rows
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.server.state import ServerState
@@ -75,17 +74,14 @@ class RunFolder:
         The caller holds the folder's lock, or knows that no other process writes there.
         """
         RunFolder._check_empty(path, overwrite)
-        if path.exists():
-            _clear(path)
+        with disk.writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            begun.clear(path)
+        # The record comes first: a folder without it holds no run, wherever the process is killed.
+        records.write_experiment(path, experiment, fingerprint, data, clients, trained_by)
         with disk.writing(path):
             for name in FOLDERS:
-                (path / name).mkdir(parents=True)
-        try:
-            records.write_experiment(path, experiment, fingerprint, data, clients, trained_by)
-        except DiskError:
-            # Without it, the folder would be in the way of the next attempt.
-            _clear(path)
-            raise
+                (path / name).mkdir()
 
     @staticmethod
     def check_free(path: Path, overwrite: bool = False) -> None:
@@ -103,7 +99,7 @@ class RunFolder:
     def _check_empty(path: Path, overwrite: bool) -> None:
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file, so no run's folder can be made there.")
-        if path.exists() and any(entry.name != lock.FILE for entry in path.iterdir()):
+        if not begun.is_unbegun(path):
             if not overwrite:
                 raise RunFolderError(
                     f"{named(path)} exists already. Go on with it (--resume, raysim.resume({named(path)!r})), start "
@@ -198,15 +194,6 @@ class RunFolder:
             if isinstance(error, DiskError):
                 raise CheckpointError(str(error)) from error
             raise
-
-
-def _clear(path: Path) -> None:
-    """Delete the content of a run's folder except its lock: other processes may have the lock's file open."""
-    for entry in path.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name != lock.FILE:
-            entry.unlink()
 
 
 def _check_parts(path: Path) -> None:
