@@ -201,7 +201,9 @@ def read_rounds(path: Path) -> pa.Table:
         RunFolderError: the file is damaged, or rows are lost.
     """
     file = path / ROUNDS
-    return checked_rounds(read_table(file), file) if os.path.lexists(file) else table([])
+    if not os.path.lexists(file):
+        return table([])
+    return checked_rounds(_own_table(path, file), file)
 
 
 def rows_before(path: Path, done: int) -> list[Row]:
@@ -224,7 +226,7 @@ def read_clients(path: Path) -> pa.Table:
     Raises:
         RunFolderError: a file is damaged.
     """
-    parts = [_client_rows(part) for part in files.client_files(path).values()]
+    parts = [clients_after(path, index) for index in files.client_files(path)]
     with parsing(path / "clients", "files with the same columns", RunFolderError):
         return pa.concat_tables(parts, promote_options="default") if parts else CLIENT_SCHEMA.empty_table()
 
@@ -235,12 +237,25 @@ def newest_clients(path: Path) -> pa.Table:
     Raises:
         RunFolderError: its file is damaged.
     """
-    parts = list(files.client_files(path).values())
-    return _client_rows(parts[-1]) if parts else CLIENT_SCHEMA.empty_table()
+    kept = files.client_files(path)
+    return clients_after(path, max(kept)) if kept else CLIENT_SCHEMA.empty_table()
 
 
-def _client_rows(file: Path) -> pa.Table:
-    return checked_clients(read_table(file), file)
+def clients_after(path: Path, index: int) -> pa.Table:
+    """Read the rows of the evaluation after round `index`, like `read_clients`."""
+    file = files.client_file(path, index)
+    return checked_clients(_own_table(path, file), file, index)
+
+
+def _own_table(path: Path, file: Path) -> pa.Table:
+    """Read a table of a folder's run; RunFolderError if it says that it is another run's."""
+    found = read_table(file)
+    if (owner := sealed_parquet.owner(file)) and owner != (own := stored_fingerprint(path)):
+        raise RunFolderError(
+            f"{file} belongs to a run with fingerprint {owner}, but this folder's has {own}: put back its own file, or "
+            f"start afresh (--overwrite, overwrite=True)."
+        )
+    return found
 
 
 def client_schema(metrics: Iterable[str], tuned: bool) -> pa.Schema:
@@ -249,10 +264,10 @@ def client_schema(metrics: Iterable[str], tuned: bool) -> pa.Schema:
     return pa.schema([*CLIENT_SCHEMA, *(pa.field(name, pa.float64()) for name in names)])
 
 
-def write_table(content: pa.Table, path: Path) -> None:
-    """Write a table as Parquet with its checksum, completely or not at all."""
+def write_table(content: pa.Table, path: Path, owner: str = "") -> None:
+    """Write a table as Parquet with its checksum, completely or not at all. `owner` is its run's fingerprint."""
     # After a power cut, a checkpoint must not exist without the rows before it.
-    atomic.write(path, lambda file: sealed_parquet.write(content, file), flushed=True, then=checkpoint.THEN)
+    atomic.write(path, lambda file: sealed_parquet.write(content, file, owner), flushed=True, then=checkpoint.THEN)
 
 
 def read_table(file: Path) -> pa.Table:

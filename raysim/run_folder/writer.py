@@ -142,7 +142,7 @@ class RunFolder:
                 part.unlink()
             else:
                 # They are read at the end of the run: to find damage then would be late.
-                records.check_sealed(part, last=True)
+                records.clients_after(path, index)
         folder._rows = Rows(rows)
         folder.flush()
         return folder, state
@@ -159,7 +159,7 @@ class RunFolder:
             if self._timeline is not None:
                 self._timeline.add(spans)
             if clients is not None:
-                records.write_table(clients, files.client_file(self.path, row["round"]))
+                records.write_table(clients, files.client_file(self.path, row["round"]), self._fingerprint)
         if time.monotonic() - self._flushed_s > FLUSH_S:
             self.flush()
 
@@ -171,7 +171,7 @@ class RunFolder:
             RunFolderError: the folder was deleted or moved.
         """
         with self._recording():
-            records.write_table(self._rows.packed(), self.path / "rounds.parquet")
+            records.write_table(self._rows.packed(), self.path / "rounds.parquet", self._fingerprint)
         self._flushed_s = time.monotonic()
 
     def checkpoint(self, state: ServerState) -> None:
