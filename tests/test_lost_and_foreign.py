@@ -100,6 +100,36 @@ def test_copies_by_a_file_manager_are_left_alone(run: Path, recorded: Path) -> N
     assert all(copy.exists() for copy in copies)
 
 
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory, recorded: Path) -> Path:
+    """A run that differs in its seed only."""
+    folder = tmp_path_factory.mktemp("other") / "run"
+    raysim.run(records.stored_experiment(recorded).changed(["seed=5"]), path=folder, progress=False)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["rounds.parquet", "clients/round-000001.parquet", "clients/round-000005.parquet"])
+def test_a_table_of_another_run_is_refused(run: Path, other: Path, name: str) -> None:
+    """It has its checksum, and the same columns and rounds."""
+    shutil.copy(other / name, run / name)
+    with pytest.raises(RunFolderError, match=rf"{name} belongs to a run with fingerprint .*: put back its own file"):
+        resumed(run)
+    if name != "clients/round-000001.parquet":
+        assert any(f"{name} belongs" in note for note in runs.read_all([run])[1])
+
+
+def test_a_table_of_another_round_is_refused(run: Path) -> None:
+    shutil.copy(run / "clients" / "round-000001.parquet", run / "clients" / "round-000003.parquet")
+    with pytest.raises(RunFolderError, match=r"round-000003.parquet must have rows of round 3, .* rows of round 1:"):
+        resumed(run)
+
+
+def test_a_table_that_does_not_say_whose_it_is_is_read(run: Path) -> None:
+    """Earlier versions wrote such tables."""
+    sealed_parquet.write(pq.read_table(run / "rounds.parquet"), run / "rounds.parquet")
+    assert resumed(run).rounds.num_rows == ROUNDS + 2
+
+
 def test_a_table_of_clients_that_is_cut_off_is_named(run: Path) -> None:
     file = files.client_file(run, 3)
     file.write_bytes(file.read_bytes()[:-10])

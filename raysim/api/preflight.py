@@ -10,7 +10,7 @@ from raysim.engine.rounds.opening import Opening
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import differences, stopping
 from raysim.experiment.experiment import Experiment
-from raysim.run_folder import records
+from raysim.run_folder import begun, records
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import lock
@@ -29,7 +29,7 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
     Raises:
         RunFolderError: the folder exists already, or belongs to another run, or another process writes to it.
     """
-    if not (resume and path.exists()):
+    if not resume or begun.is_unbegun(path):
         RunFolder.check_free(path, overwrite)
         return Opening(path, None, overwrite, profile)
     lock.check_free(path)

@@ -27,7 +27,7 @@ from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers
-from raysim.run_folder import records
+from raysim.run_folder import begun, records
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic
 from raysim.storage.remote.folder import put_meanwhile
@@ -76,19 +76,20 @@ def goes_on(path: Path, overwrite: bool, resume: bool, check_same: Callable[[Pat
     Raises:
         RunFolderError: the folder cannot be created, or `check_same` refuses its content.
     """
-    if resume and path.exists():
+    if resume and not begun.is_unbegun(path):
         check_same(path)
         return True
     RunFolder.check_free(path, overwrite)
     return False
 
 
-def make_folder(path: Path, experiment: Experiment, resume: bool) -> None:
-    """Create the series' folder, with its experiment; an existing one is removed unless `resume`."""
-    if path.exists() and not resume:
-        records.remove(path)
+def make_folder(path: Path, experiment: Experiment, resume: bool, write: Callable[[], None] = lambda: None) -> None:
+    """Create the series' folder; an existing one is emptied unless `resume`. `write` comes before its experiment."""
     path.mkdir(parents=True, exist_ok=True)
+    if not resume:
+        begun.clear(path)
     atomic.sweep(path)
+    write()
     records.write_experiment(path, experiment, "")
 
 

@@ -30,9 +30,6 @@ from raysim.run_folder.tables import tagged
 from raysim.storage.reading import json_object, parsing
 from raysim.storage.remote.folder import local_copy
 
-FILE = "sweep.json"
-"""The sweep of a folder: {"experiment": explicit keys, "values": {key: values}}."""
-
 
 @dataclass(frozen=True)
 class SweepPoint:
@@ -133,8 +130,7 @@ def run_sweep(
             _put_together(together(), experiment.name)
 
         with arguments.connection(experiment):
-            series.make_folder(where, experiment, resume)
-            _write(where, experiment, values)
+            series.make_folder(where, experiment, resume, partial(_write, where, experiment, values))
             for point in points:
                 if point.experiment.trials.count > 1:
                     _make_folder_of_trials(point, where / point.folder, resume)
@@ -145,7 +141,7 @@ def run_sweep(
 
 def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
     """Read the experiment and the values of a sweep's folder; None if it holds no sweep."""
-    file = path / FILE
+    file = path / records.SWEEP
     if not os.path.lexists(file):
         return None
     records.check_sealed(file)
@@ -201,7 +197,7 @@ def _check_same(experiment: Experiment, values: Sweep, path: Path) -> None:
 
 def _write(path: Path, experiment: Experiment, values: Sweep) -> None:
     asked = {"experiment": experiment.said(), "values": {key: list(each) for key, each in values.items()}}
-    records.write_json(asked, path / FILE)
+    records.write_json(asked, path / records.SWEEP)
 
 
 def _put_together(result: SweepResult, name: str) -> None:

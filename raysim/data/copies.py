@@ -101,4 +101,5 @@ def _fetch(folder: Path, fingerprint: str | None, source: CopySource) -> None:
                 f"{source.uri}/{name} is damaged: expected {expected_bytes} bytes with blake2b {expected}, as {FILE} "
                 f"says, found {found_bytes} bytes with {digest.hexdigest()}"
             )
-    (folder / FILE).write_bytes(text)
+    with disk.writing(folder / FILE, len(text)):
+        (folder / FILE).write_bytes(text)

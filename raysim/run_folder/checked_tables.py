@@ -67,11 +67,11 @@ def check_reaches(num_rows: int, done: int, file: Path) -> None:
         )
 
 
-def checked_clients(found: pa.Table, file: Path) -> pa.Table:
-    """Return a table of evaluated clients whose columns are those that raysim writes.
+def checked_clients(found: pa.Table, file: Path, index: int) -> pa.Table:
+    """Return a table of the clients evaluated after round `index`, whose columns are those that raysim writes.
 
     Raises:
-        RunFolderError: a column is missing, or holds something else.
+        RunFolderError: a column is missing, or holds something else; or the rows are of another round.
     """
     for field in CLIENT_SCHEMA:
         if field.name not in found.column_names:
@@ -87,6 +87,11 @@ def checked_clients(found: pa.Table, file: Path) -> pa.Table:
     for field in found.schema:
         if field.name not in CLIENT_SCHEMA.names and not _is_figure(field.type):
             raise RunFolderError(f"{file} is damaged: expected figures in column {field.name!r}, found {field.type}.")
+    if other := set(found["round"].to_pylist()) - {index}:
+        raise RunFolderError(
+            f"{file} must have rows of round {index}, as its name says, but has rows of round {min(other)}: put back "
+            f"the file that was there, or start afresh (--overwrite, overwrite=True)."
+        )
     return found
 
 

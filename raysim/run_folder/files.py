@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_CHECKPOINT = re.compile(r"round-(\d{6,18})\.safetensors", re.ASCII)
-_BEST = re.compile(r"best-(\d{6,18})\.safetensors", re.ASCII)
-_CLIENTS = re.compile(r"round-(\d{6,18})\.parquet", re.ASCII)
+_NUMBER = r"round-(\d{6}|[1-9]\d{6,17})"
+_CHECKPOINT = re.compile(rf"{_NUMBER}\.safetensors", re.ASCII)
+_CLIENTS = re.compile(rf"{_NUMBER}\.parquet", re.ASCII)
+_BEST = re.compile(r"best-(\d{6}|[1-9]\d{6,17})\.safetensors", re.ASCII)
 
 
 def checkpoint_file(path: Path, done: int) -> Path:

@@ -18,7 +18,6 @@ import json
 import logging
 import os
 import platform
-import shutil
 from collections.abc import Collection, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -44,6 +43,9 @@ log = logging.getLogger("raysim")
 
 RECORD, ROUNDS, STOPPED = "experiment.json", "rounds.parquet", "stopped.json"
 
+SWEEP = "sweep.json"
+"""A sweep's folder has it too, written before: {"experiment": explicit keys, "values": {key: values}}."""
+
 _RECORDED = {
     "experiment": (dict,),
     "fingerprint": (str,),
@@ -67,11 +69,6 @@ TRAFFIC = "ray_bytes_"
 def tells_cost(column: str) -> bool:
     """Whether the column is a cost of the round's execution; every other column has the same bits on any executor."""
     return column in _COSTS or column.startswith((PREFIX, TRAFFIC))
-
-
-def remove(path: Path) -> None:
-    """Delete a run's folder; `RunFolder.check_free` has checked that it is one."""
-    shutil.rmtree(path)
 
 
 def write_experiment(
@@ -205,7 +202,9 @@ def read_rounds(path: Path) -> pa.Table:
         RunFolderError: the file is damaged, or rows are lost.
     """
     file = path / ROUNDS
-    return checked_rounds(read_table(file), file) if os.path.lexists(file) else table([])
+    if not os.path.lexists(file):
+        return table([])
+    return checked_rounds(_own_table(path, file), file)
 
 
 def rows_before(path: Path, done: int) -> list[Row]:
@@ -239,7 +238,7 @@ def read_clients(path: Path) -> pa.Table:
     Raises:
         RunFolderError: a file is damaged.
     """
-    parts = [_client_rows(part) for part in files.client_files(path).values()]
+    parts = [clients_after(path, index) for index in files.client_files(path)]
     with parsing(path / "clients", "files with the same columns", RunFolderError):
         return pa.concat_tables(parts, promote_options="default") if parts else CLIENT_SCHEMA.empty_table()
 
@@ -250,12 +249,25 @@ def newest_clients(path: Path) -> pa.Table:
     Raises:
         RunFolderError: its file is damaged.
     """
-    parts = list(files.client_files(path).values())
-    return _client_rows(parts[-1]) if parts else CLIENT_SCHEMA.empty_table()
+    kept = files.client_files(path)
+    return clients_after(path, max(kept)) if kept else CLIENT_SCHEMA.empty_table()
 
 
-def _client_rows(file: Path) -> pa.Table:
-    return checked_clients(read_table(file), file)
+def clients_after(path: Path, index: int) -> pa.Table:
+    """Read the rows of the evaluation after round `index`, like `read_clients`."""
+    file = files.client_file(path, index)
+    return checked_clients(_own_table(path, file), file, index)
+
+
+def _own_table(path: Path, file: Path) -> pa.Table:
+    """Read a table of a folder's run; RunFolderError if it says that it is another run's."""
+    found = read_table(file)
+    if (owner := sealed_parquet.owner(file)) and owner != (own := stored_fingerprint(path)):
+        raise RunFolderError(
+            f"{file} belongs to a run with fingerprint {owner}, but this folder's has {own}: put back its own file, or "
+            f"start afresh (--overwrite, overwrite=True)."
+        )
+    return found
 
 
 def client_schema(metrics: Iterable[str], others: Collection[str] = ()) -> pa.Schema:
@@ -271,10 +283,10 @@ def client_schema(metrics: Iterable[str], others: Collection[str] = ()) -> pa.Sc
     return pa.schema(list({field.name: field for field in fields}.values()))
 
 
-def write_table(content: pa.Table, path: Path) -> None:
-    """Write a table as Parquet with its checksum, completely or not at all."""
+def write_table(content: pa.Table, path: Path, owner: str = "") -> None:
+    """Write a table as Parquet with its checksum, completely or not at all. `owner` is its run's fingerprint."""
     # After a power cut, a checkpoint must not exist without the rows before it.
-    atomic.write(path, lambda file: sealed_parquet.write(content, file), flushed=True, then=checkpoint.THEN)
+    atomic.write(path, lambda file: sealed_parquet.write(content, file, owner), flushed=True, then=checkpoint.THEN)
 
 
 def read_table(file: Path) -> pa.Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.experiment.stop import EVALUATIONS
 from raysim.experiment.stopping import StopReason
 from raysim.models.model import Weights
-from raysim.run_folder import checkpoint, files, records
+from raysim.run_folder import begun, checkpoint, files, records
 from raysim.run_folder.best_models import BestModels
 from raysim.run_folder.rows import Row, Rows
 from raysim.run_folder.timeline import Span, Timeline
@@ -83,17 +82,14 @@ class RunFolder:
         The caller holds the folder's lock, or knows that no other process writes there.
         """
         RunFolder._check_empty(path, overwrite)
-        if path.exists():
-            _clear(path)
+        with disk.writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            begun.clear(path)
+        # The record comes first: a folder without it holds no run, wherever the process is killed.
+        records.write_experiment(path, experiment, fingerprint, data, clients, trained_by)
         with disk.writing(path):
             for name in FOLDERS:
-                (path / name).mkdir(parents=True)
-        try:
-            records.write_experiment(path, experiment, fingerprint, data, clients, trained_by)
-        except DiskError:
-            # Without it, the folder would be in the way of the next attempt.
-            _clear(path)
-            raise
+                (path / name).mkdir()
 
     @staticmethod
     def check_free(path: Path, overwrite: bool = False) -> None:
@@ -111,7 +107,7 @@ class RunFolder:
     def _check_empty(path: Path, overwrite: bool) -> None:
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file, so no run's folder can be made there.")
-        if path.exists() and any(entry.name != lock.FILE for entry in path.iterdir()):
+        if not begun.is_unbegun(path):
             if not overwrite:
                 raise RunFolderError(
                     f"{named(path)} exists already. Go on with it (--resume, raysim.resume({named(path)!r})), start "
@@ -156,7 +152,7 @@ class RunFolder:
                 part.unlink()
             else:
                 # They are read at the end of the run: to find damage then would be late.
-                records.check_sealed(part, last=True)
+                records.clients_after(path, index)
         (path / records.STOPPED).unlink(missing_ok=True)
         best.open(rows)
         folder._rows = Rows(rows)
@@ -175,7 +171,7 @@ class RunFolder:
             if self._timeline is not None:
                 self._timeline.add(spans)
             if clients is not None:
-                records.write_table(clients, files.client_file(self.path, row["round"]))
+                records.write_table(clients, files.client_file(self.path, row["round"]), self._fingerprint)
         if time.monotonic() - self._flushed_s > FLUSH_S:
             self.flush()
 
@@ -187,7 +183,7 @@ class RunFolder:
             RunFolderError: the folder was deleted or moved.
         """
         with self._recording():
-            records.write_table(self._rows.packed(), self.path / "rounds.parquet")
+            records.write_table(self._rows.packed(), self.path / "rounds.parquet", self._fingerprint)
         self._flushed_s = time.monotonic()
 
     def checkpoint(self, state: ServerState) -> None:
@@ -222,15 +218,6 @@ class RunFolder:
             if isinstance(error, DiskError):
                 raise CheckpointError(str(error)) from error
             raise
-
-
-def _clear(path: Path) -> None:
-    """Delete the content of a run's folder except its lock: other processes may have the lock's file open."""
-    for entry in path.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name != lock.FILE:
-            entry.unlink()
 
 
 def _check_parts(path: Path) -> None:

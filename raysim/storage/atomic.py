@@ -75,6 +75,11 @@ def write_text(path: Path, text: str, flushed: bool = False) -> None:
     write(path, lambda file: file.write_text(text, encoding="utf-8"), flushed, len(text))
 
 
+def is_beside(path: Path) -> bool:
+    """Whether the path's name is one of `beside`."""
+    return _BESIDE.fullmatch(path.name) is not None
+
+
 def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
     """Delete temporary files and folders of `beside` that a killed process left in a folder; only there, not below it.
 

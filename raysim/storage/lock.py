@@ -17,8 +17,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
-from typing import TextIO
 
 from raysim.errors import RunFolderError
 from raysim.storage import disk
@@ -62,9 +62,9 @@ def locked(folder: Path, run: str | None = None) -> Iterator[None]:
             raise RunFolderError(_refusal(folder))
         file.truncate(0)
         since = datetime.now(UTC).isoformat(timespec="seconds")
+        holder = {"host": socket.gethostname(), "process": os.getpid(), "since": since, "run": run}
         with disk.writing(folder / FILE):
-            json.dump({"host": socket.gethostname(), "process": os.getpid(), "since": since, "run": run}, file)
-            file.flush()
+            file.write(json.dumps(holder).encode())
         try:
             yield
         finally:
@@ -97,21 +97,20 @@ def check_free(folder: Path) -> None:
                     raise RunFolderError(_refusal(file.parent))
 
 
-def _opened(file: Path) -> TextIO:
+def _opened(file: Path) -> FileIO:
     """Open a lock's file, which is emptied later: a link, in a folder from elsewhere, could lead to any file."""
     try:
         if os.path.lexists(file) and not file.is_symlink():
             regular(file, RunFolderError)
-        return open(
-            file, "a+", encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666)
-        )
+        # Without a buffer: what a full disk does not take would be written, and fail, once more when it is closed.
+        return open(file, "ab+", buffering=0, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise RunFolderError(f"{file} must be a file, but is a symbolic link: delete it.") from None
         raise RunFolderError(f"{file} cannot be opened: {error.strerror}.") from None
 
 
-def _acquired(file: TextIO) -> bool:
+def _acquired(file: FileIO) -> bool:
     """Try to lock the file; return whether it succeeded. Closing the file releases the lock."""
     deadline = time.monotonic() + PATIENCE_S
     while True:

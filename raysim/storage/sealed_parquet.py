@@ -13,12 +13,19 @@ import pyarrow.parquet as pq
 
 from raysim.storage import sealed
 
-_KEY = "raysim"
+_KEY, _OWNER = "raysim", "raysim_run"
 
 
-def write(content: pa.Table, file: Path) -> None:
-    """Write a table in its place; callers write it aside."""
+def write(content: pa.Table, file: Path, owner: str = "") -> None:
+    """Write a table in its place; callers write it aside. `owner` says whose it is; "": nobody's."""
     sink = pa.BufferOutputStream()
-    pq.write_table(content.replace_schema_metadata({_KEY: sealed.BLANK}), sink, write_page_checksum=True)
+    said = {_KEY: sealed.BLANK, **({_OWNER: owner} if owner else {})}
+    pq.write_table(content.replace_schema_metadata(said), sink, write_page_checksum=True)
     # The footer, which holds the mark, comes after all texts of the table.
     sealed.write(file, sink.getvalue().to_pybytes(), last=True)
+
+
+def owner(file: Path) -> str:
+    """Return whose a table is, which was read without an error; "" if it does not say."""
+    found = (pq.read_metadata(file).metadata or {}).get(_OWNER.encode(), b"")
+    return str(found.decode("utf-8", "replace"))

@@ -1,0 +1,37 @@
+"""Tells whether a run has begun in a folder, and empties one, so that a process may be killed at any moment of both."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from raysim.run_folder.records import RECORD, SWEEP
+from raysim.storage import atomic, lock
+
+
+def is_unbegun(path: Path) -> bool:
+    """Whether no run has begun in a folder: it is missing, or has only what is written before a run's record.
+
+    Wherever a process is killed, it leaves a folder that has its record, or is unbegun.
+    """
+    if not path.is_dir():
+        return not os.path.lexists(path)
+    return all(_comes_before(entry) for entry in path.iterdir())
+
+
+def clear(path: Path) -> None:
+    """Delete the content of a run's folder; `RunFolder.check_free` has checked that it is one.
+
+    The lock stays, which other processes may have open. The record goes last: without it, nobody could tell whose the
+    rest is.
+    """
+    for entry in sorted(path.iterdir(), key=lambda entry: entry.name == RECORD):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != lock.FILE:
+            entry.unlink()
+
+
+def _comes_before(entry: Path) -> bool:
+    return entry.name in (lock.FILE, SWEEP) or atomic.is_beside(entry)

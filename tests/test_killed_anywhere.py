@@ -1,0 +1,148 @@
+"""A process that is killed before any one change of a folder leaves a run, or a folder in which none has begun.
+
+Of both, `--resume` and `--overwrite` make a run again. Nothing in between may be left, which both would refuse.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import raysim
+from raysim.api import series, sweeps
+from raysim.errors import DiskError
+from raysim.run_folder import begun, records
+from raysim.run_folder.writer import RunFolder
+from raysim.storage import atomic, lock
+from tests.support import command
+
+Make = Callable[..., raysim.Experiment]
+
+CHANGES = frozenset({"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir"})
+
+KILLED = 77
+
+MAKERS = ("a run", "a sweep")
+
+
+def make(maker: str, path: Path) -> None:
+    """Begin a run, or a sweep, in a folder; what is there is overwritten."""
+    tried = raysim.Experiment.model_validate(
+        {"data": {"name": "digits", "clients": 4}, "model": {"name": "linear"}, "cohort": {"size": 2}}
+    )
+    if maker == "a run":
+        with lock.locked(path):
+            RunFolder.create(path, tried, "fingerprint", overwrite=True)
+    else:
+        series.goes_on(path, True, False, lambda _: None)
+        series.make_folder(path, tried, False, lambda: sweeps._write(path, tried, {"rounds": [1, 2]}))
+
+
+def is_sound(maker: str, path: Path) -> bool:
+    """Whether the folder can be overwritten, and can be gone on with."""
+    RunFolder.check_free(path, overwrite=True)
+    if not begun.is_unbegun(path):
+        records.stored_experiment(path)
+        return maker == "a run" or sweeps.stored_sweep(path) is not None
+    return True
+
+
+def killed_everywhere(maker: str, at: Path, full: bool) -> list[str]:
+    """Make the folder again and again, killed one change later each time; return the changes before which it was.
+
+    full: whether the folder holds a run, or a sweep, that is overwritten.
+    """
+    changes: list[str] = []
+    while True:
+        path = at / f"{maker}-{full}-{len(changes)}"
+        if full:
+            make(maker, path)
+            for name in ("rounds.parquet", "curve.png", "checkpoints/round-000002.safetensors", "clients/x"):
+                (path / name).parent.mkdir(exist_ok=True)
+                (path / name).write_text("of the old run")
+        reader, writer = os.pipe()
+        if not (child := os.fork()):
+            _kill_before(len(changes), str(path), writer)
+            make(maker, path)
+            os._exit(0)
+        os.close(writer)
+        with open(reader) as pipe:
+            said = pipe.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, KILLED), code
+        # What was overwritten without a sweep's values is overwritten again.
+        assert is_sound(maker, path) or full, said
+        make(maker, path)
+        assert is_sound(maker, path)
+        if code == 0:
+            return changes
+        changes.append(said)
+
+
+def _kill_before(number: int, path: str, pipe: int) -> None:
+    left = number
+
+    def hook(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal left
+        writes = event != "open" or (isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        if event in CHANGES and writes and path in str(arguments[0]):
+            if not left:
+                os.write(pipe, f"{event} {arguments[0]}".encode())
+                os._exit(KILLED)
+            left -= 1
+
+    sys.addaudithook(hook)
+
+
+def main() -> None:
+    """Print the changes for each maker, of a new folder and of one that is overwritten."""
+    at = Path(sys.argv[1])
+    print(json.dumps([[killed_everywhere(maker, at, full) for full in (False, True)] for maker in MAKERS]))
+
+
+def test_a_folder_is_begun_or_not(tmp_path: Path) -> None:
+    # In a process by itself: a fork of this one would inherit its threads' locks.
+    done = command.python("-c", f"from {__name__} import main; main()", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    for new, overwritten in json.loads(done.stdout):
+        assert any(change.startswith("os.rename") for change in new)
+        assert any(change.startswith("os.rmdir") for change in overwritten)
+
+
+def left_behind(path: Path) -> None:
+    """What a process leaves that is killed before the record is there."""
+    path.mkdir()
+    (path / lock.FILE).touch()
+    atomic.beside(path / records.RECORD).write_text("{")
+
+
+def test_what_has_not_begun_is_begun_by_resume(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    exp = experiment(rounds=1)
+    for name in ("run", "trials", "sweep"):
+        left_behind(tmp_path / name)
+    raysim.run(exp, dataset=dataset, path=tmp_path / "run", resume=True, progress=False)
+    twice = exp.changed(["trials.count=2"])
+    raysim.run_trials(twice, dataset=dataset, path=tmp_path / "trials", resume=True, progress=False)
+    raysim.run_sweep(exp, {"rounds": [1]}, dataset=dataset, path=tmp_path / "sweep", resume=True, progress=False)
+    for name in ("run", "trials/trial-1", "sweep/rounds=1"):
+        assert records.read_rounds(tmp_path / name).num_rows == 1
+        assert not [file for file in (tmp_path / name).iterdir() if atomic.is_beside(file)]
+
+
+def test_a_lock_that_the_disk_does_not_take_is_named(tmp_path: Path) -> None:
+    """What was not written is not tried again when the file is closed, whose error would have no name."""
+    least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+    try:
+        with pytest.raises(DiskError, match=r"\.lock could not be written: File too large"):
+            lock.locked(tmp_path / "run").__enter__()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
