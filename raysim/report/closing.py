@@ -144,6 +144,13 @@ def _evaluation(columns: Columns) -> Iterator[Line]:
         if len(set(spread.values())) > 1:  # one pooled client has no spread
             among = "   ".join(f"p{p:g} {figures.share(v)}" for p, v in spread.items() if v is not None)
             yield f"{split}, by client", among
+    for prefix, of_all in (("eval_tuned/", "before"), ("eval_personal/", "global")):
+        for name in columns:
+            if name.startswith(prefix) and name.endswith(f"/{of_all}/accuracy"):
+                split = name.removeprefix(prefix).removesuffix(f"/{of_all}/accuracy")
+                _, own = columns.get(f"{prefix}{split}/accuracy", (0, None))
+                if own is not None:
+                    yield f"{split}, own models", f"accuracy {figures.share(own)}"
 
 
 def _speed(rounds: pa.Table) -> Iterator[Line]:

@@ -26,6 +26,16 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
             folder / f"cohort.size={size},lr={rate}" / f"trial-{seed}",
             [row(index, size, rate, seed) for index in range(ROUNDS)],
             clients={f"c{i}": min(1.0, 0.4 + 0.01 * size + 0.05 * i) for i in range(8)},
+            own_models={
+                f"c{i}": {
+                    "accuracy": 0.5 + 0.05 * i,
+                    "global_accuracy": min(1.0, 0.4 + 0.01 * size + 0.05 * i),
+                    "training_examples": 10 * i,
+                    "label_similarity": 0.1 * i,
+                    "seen": i > 0,
+                }
+                for i in range(8)
+            },
             training_clients=64,
             rounds=ROUNDS,
             seed=seed,

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import raysim
 from raysim.run_folder import records
 from raysim.run_folder.checked_tables import CLIENT_SCHEMA
@@ -33,9 +35,13 @@ def write(
     data_fingerprint: str | None = "digits",
     training_clients: int | None = None,
     clients_of: str = "test",
+    own_models: Mapping[str, Mapping[str, Any]] | None = None,
     **sections: Any,
 ) -> Path:
-    """Record a run with these rows; `round` is counted. `clients`: accuracy by client of a split, after the last."""
+    """Record a run with these rows; `round` is counted. `clients`: accuracy by client of a split, after the last.
+
+    `own_models`: by client, columns of its row of personal models on that split.
+    """
     counted = [{"round": index, **row} for index, row in enumerate(rows)]
     RunFolder.create(path, experiment(**sections), "fingerprint", data=data_fingerprint, clients=training_clients)
     records.write_table(table(counted), path / "rounds.parquet")
@@ -52,6 +58,10 @@ def write(
             for name, value in clients.items()
         ]
         scores = table(scored).cast(CLIENT_SCHEMA.empty_table().select(list(scored[0])).schema)
+        if own_models is not None:
+            head = {"round": len(counted) - 1, "split": f"personal/{clients_of}", "examples": 4, "loss": 1.0}
+            own = table([{**head, "client": name, **columns} for name, columns in own_models.items()])
+            scores = pa.concat_tables([scores, own], promote_options="default")
         records.write_table(scores, path / "clients" / f"round-{len(counted) - 1:06d}.parquet")
     return path
 

@@ -41,7 +41,7 @@ def figure(choices: Sequence[Chosen], shown: str) -> Figure | None:
         return None
     by, after = choices[0].by, max(chosen.after for chosen in choices)
     return Figure(
-        f"best-by-{by}-after-{after}".replace("/", "-"),
+        f"best-by-{by}-after-{after}",
         f"{spoken(shown)}, chosen by {spoken(by)} after {after:,} rounds",
         "A line for the best method of each folder; the shade ends at the second best.",
         _table(lines),

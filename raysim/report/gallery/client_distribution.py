@@ -59,7 +59,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
             }
         )
         yield Figure(
-            f"clients-{split}-distribution".replace("/", "-"),
+            f"clients-{split}-distribution",
             f"Accuracy of {split} clients: cumulative distribution",
             "The share of clients whose accuracy is at most that on the x axis, in the newest evaluation, all trials "
             "together. Curves further to the right are better; steep ones are fair.",

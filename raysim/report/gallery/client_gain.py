@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 WHOSE = {"train": "own training examples"}
 
 
-class _Gain(NamedTuple):
-    """`gains`: accuracy by `group` minus that by the first group, rising, one per client and pair of trials."""
+class Gain(NamedTuple):
+    """`gains`: differences in accuracy by `group`, rising, one per client and trial, or pair of trials."""
 
     group: Group
     gains: Floats
@@ -42,7 +42,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
 
 def _figure(groups: Sequence[Group], split: str) -> Iterator[Figure]:
     first, *others = groups
-    found = [_Gain(group, gains) for group in others if len(gains := _gains(first, group, split))]
+    found = [Gain(group, gains) for group in others if len(gains := _gains(first, group, split))]
     if not found:
         return
     rows = [(gain.group, gain.gains[kept(len(gain.gains))]) for gain in found]
@@ -53,19 +53,13 @@ def _figure(groups: Sequence[Group], split: str) -> Iterator[Figure]:
             "gain": np.concatenate([gains for _, gains in rows]),
         }
     )
-    gain_shares = "; ".join(
-        f"{gain.group.label}: {figures.share(float((gain.gains > 0).mean()))} gain, "
-        f"{figures.share(float((gain.gains < 0).mean()))} lose"
-        for gain in found
-        if gain.group.look.is_named
-    )
     yield Figure(
         f"client-gain-{split}",
         f"What {split} clients gain over {first.label}",
         f"Difference in the accuracy on a client's {WHOSE.get(split, 'examples')}, newest evaluations, trials paired "
-        f"by seed; clients in rising order. {gain_shares}.",
+        f"by seed; clients in rising order. {gain_shares(found)}.",
         data,
-        partial(_draw, found),
+        partial(draw_rising, found),
     )
 
 
@@ -91,7 +85,18 @@ def _accuracies(clients: pa.Table, split: str) -> dict[str, float]:
     return dict(zip(rows["client"].to_pylist(), rows["accuracy"].to_pylist(), strict=True))
 
 
-def _draw(found: Sequence[_Gain], axes: Axes) -> None:
+def gain_shares(found: Sequence[Gain]) -> str:
+    """Say which shares of the clients gain and lose, by group."""
+    return "; ".join(
+        f"{gain.group.label}: {figures.share(float((gain.gains > 0).mean()))} gain, "
+        f"{figures.share(float((gain.gains < 0).mean()))} lose"
+        for gain in found
+        if gain.group.look.is_named
+    )
+
+
+def draw_rising(found: Sequence[Gain], axes: Axes) -> None:
+    """Draw gains in rising order, a line per group."""
     axes.axhline(0, color=INK, linewidth=0.8)
     for gain in found:
         rows = kept(len(gain.gains))

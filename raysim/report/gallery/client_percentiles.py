@@ -47,7 +47,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
         )
         low, high = f"{min(columns):g}th", f"{max(columns):g}th"
         yield Figure(
-            f"clients-{split}-percentiles".replace("/", "-"),
+            f"clients-{split}-percentiles",
             f"Accuracy of {split} clients: percentiles",
             f"Box: 25th to 75th percentile of clients in the newest evaluation, line: median; whiskers: {low} and "
             f"{high}. Means over trials.",

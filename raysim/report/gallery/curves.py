@@ -163,4 +163,4 @@ def by_round(section: str, column: str, title: str, caption: str) -> Kind:
 def _figures_by_round(column: str, title: str, caption: str, groups: Sequence[Group]) -> Iterator[Figure]:
     found = lines(groups, column)
     if found:
-        yield figure(column.replace("/", "-"), title, caption, found, column)
+        yield figure(column, title, caption, found, column)

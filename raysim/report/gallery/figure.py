@@ -26,7 +26,8 @@ class Panel(NamedTuple):
 
 @dataclass(frozen=True)
 class Figure:
-    """name: of its files, without suffix. caption: one or two sentences about the content and how to read it.
+    """name: of its files, without suffix; "/" in it becomes "-". caption: one or two sentences about the content and
+    how to read it.
 
     data: one row per drawn point, with the column `group` first. draw: draws on empty axes; artists with a label enter
     the legend. Panels stand two in a row, share the y axis, and have one legend; a name in several is in it once.
@@ -39,6 +40,10 @@ class Figure:
     data: pa.Table
     draw: Callable[[Axes], None] | tuple[Panel, ...]
     height_in: float = HEIGHT_IN
+
+    def __post_init__(self) -> None:
+        # The names of splits and metrics have it, and a file's must not.
+        object.__setattr__(self, "name", self.name.replace("/", "-"))
 
     @property
     def panels(self) -> tuple[Panel, ...]:

@@ -17,6 +17,7 @@ from raysim.report.gallery import (
     heat_maps,
     label_similarity,
     learning_curves,
+    own_model_gain,
     rounds_heat_maps,
     rounds_table,
     rounds_to_target,
@@ -104,6 +105,12 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
             fairness.make,
         ),
         Kind(CLIENTS, "Client gain", "two methods with the same seeds and test clients", client_gain.make),
+        Kind(
+            CLIENTS,
+            "Gain by own models",
+            "client.personalisation or evaluation.fine_tuning, and accuracy",
+            own_model_gain.make,
+        ),
         by_round(
             UPDATES,
             "pseudo_gradient_norm",

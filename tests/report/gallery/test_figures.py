@@ -20,6 +20,7 @@ from raysim.report.gallery import (
     heat_maps,
     label_similarity,
     learning_curves,
+    own_model_gain,
     rounds_to_target,
     time_to_target,
     train_test,
@@ -209,6 +210,38 @@ def test_a_client_gains_beside_its_own_accuracy_in_the_trial_of_the_same_seed(tm
     (figure,) = client_gain.make(of(tmp_path))
     assert figure.data["gain"].to_pylist() == pytest.approx([-0.5, 0.0, 0.25])
     assert "33.3 % gain, 33.3 % lose" in figure.caption
+
+
+def test_a_client_gains_by_a_model_of_its_own(tmp_path: Path) -> None:
+    own = {
+        name: {
+            "accuracy": accuracy,
+            "global_accuracy": of_all,
+            "training_examples": size,
+            "label_similarity": alike,
+            "seen": size > 1,
+        }
+        for name, accuracy, of_all, size, alike in (
+            ("a", 0.5, 0.75, 9, 0.2),
+            ("b", 1.0, 0.25, 4, 0.8),
+            ("c", 0, 0, 1, None),
+        )
+    }
+    write(tmp_path / "one", [{"clients": 3}], clients=dict.fromkeys(own, 0.5), own_models=own, rounds=1)
+    (figure,) = own_model_gain.make(of(tmp_path))
+    # A file's name has no folder in it.
+    assert figure.name == "own-model-gain-personal-test"
+    assert "33.3 % gain" in figure.caption
+    assert "Hollow" in figure.caption
+    assert figure.data["gain"].to_pylist() == [-0.25, 0.75, 0.0]
+    assert figure.data["training_examples"].to_pylist() == [9, 4, 1]
+    assert [panel.title for panel in figure.panels] == [
+        "client by client",
+        "by training examples",
+        "by label similarity",
+    ]
+    write(tmp_path / "two", [{"clients": 3}], clients=dict.fromkeys(own, 0.5), rounds=1)
+    assert not list(own_model_gain.make(of(tmp_path / "two")))
 
 
 def test_a_heat_map_has_a_cell_for_each_pair_of_values(sweep: Path, tmp_path: Path) -> None:
