@@ -29,6 +29,8 @@ CONTENTS = {
         "storage",
         "recovery",
         "security",
+        "drift",
+        "methods",
         "papers",
         "reproduction",
         "performance",
