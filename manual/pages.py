@@ -27,6 +27,7 @@ CONTENTS = {
         "tuning",
         "cluster",
         "storage",
+        "stopping",
         "recovery",
         "security",
         "drift",

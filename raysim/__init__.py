@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from raysim.experiment.differences import differing
     from raysim.experiment.expand import centralized, dataset_of, trials_of
     from raysim.experiment.experiment import Experiment, load
+    from raysim.experiment.stopping import StopReason
     from raysim.server.aggregators.rule import Coefficients, Coordinatewise
     from raysim.server.weighting import ClientFacts
 
@@ -102,6 +103,7 @@ __all__ = [
     "ServerHalf",
     "ServerResult",
     "ServerStepped",
+    "StopReason",
     "SweepPoint",
     "SweepResult",
     "Transform",
@@ -157,6 +159,7 @@ _HOMES = {
         "raysim.experiment.differences": "differing",
         "raysim.experiment.expand": "centralized dataset_of trials_of",
         "raysim.experiment.experiment": "Experiment load",
+        "raysim.experiment.stopping": "StopReason",
         "raysim.server.aggregators.rule": "Coefficients Coordinatewise",
         "raysim.server.weighting": "ClientFacts",
     }.items()

@@ -23,7 +23,7 @@ PURPOSES = {
     "augment": "round, client, visit: an example's augmentation",
     "batches": "round, client, epoch: the order of examples",
     "clients": "nothing: which clients of a source are the population",
-    "cohort": "round: the cohort; adafl: round, client",
+    "cohort": "round: the cohort; adafl, power_of_choice: round, client",
     "cohort/own": "round: what a sampler of a script's or a package's draws",
     "departure": "round, client: whether and when it leaves",
     "digits/test": "class: which examples are test examples",

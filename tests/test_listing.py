@@ -31,9 +31,9 @@ def names(annotation: Any) -> Iterator[str]:
         yield from [each] if isinstance(each, str) else names(each)
 
 
-@pytest.mark.parametrize("kind", listing.KEYS)
+@pytest.mark.parametrize("kind", listing.ALL)
 def test_the_listing_has_the_choices_of_the_schema(kind: str) -> None:
-    section, key, dotted = listing.KEYS[kind]
+    section, key, dotted = listing.ALL[kind]
     table, _ = dotted.split(".")
     assert dotted == f"{table}.{key}"
     home: Any = getattr(import_module(section.module), section.name)

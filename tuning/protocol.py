@@ -40,6 +40,9 @@ def measured(experiment: Experiment, tuning: TuningSection, dataset: FederatedDa
     """
     splits = ["validation", "test"] if tuning.record_test else "validation"
     changes: dict[str, Any] = {"evaluation.split": splits, "evaluation.fine_tuning": None, "trials": 1}
+    best = experiment.checkpoint.best
+    if best is not None and best.metric.split("/")[1] not in (splits if tuning.record_test else (splits,)):
+        changes["checkpoint.best"] = None
     wanted = tuning.objective.percentile
     if wanted is not None and wanted not in experiment.evaluation.percentiles:
         changes["evaluation.percentiles"] = [*experiment.evaluation.percentiles, wanted]
@@ -94,7 +97,24 @@ def concluding(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
     named = (split,) if isinstance(split, str) else split or ()
     if "validation" in named:
         changes["evaluation.split"] = [name for name in named if name != "validation"] or "test"
-    return experiment.model_copy(update={"tuning": None}).changed(changes)
+    return _unwatched(experiment.model_copy(update={"tuning": None}).changed(changes))
+
+
+def _unwatched(experiment: Experiment) -> Experiment:
+    """Return the experiment without conditions to stop, and a best model, by validation clients: it has none."""
+    stop, best = experiment.stop, experiment.checkpoint.best
+    if stop is not None:
+        gone = [key.split(".")[1] for key, metric in stop.metrics.items() if _is_of_validation(metric)]
+        stop = stop.model_copy(update=dict.fromkeys(gone))
+        stop = stop if any(getattr(stop, name) is not None for name in type(stop).model_fields) else None
+    if best is not None and _is_of_validation(best.metric):
+        best = None
+    checkpoint = experiment.checkpoint.model_copy(update={"best": best})
+    return experiment.model_copy(update={"stop": stop, "checkpoint": checkpoint})
+
+
+def _is_of_validation(metric: str) -> bool:
+    return metric.split("/")[1:2] == ["validation"]
 
 
 def seeded(experiment: Experiment, tuning: TuningSection) -> tuple[Experiment, ...]:
@@ -115,6 +135,7 @@ def identity(
     return {
         **measured.determining(),
         "rounds": measured.rounds,
+        **({} if measured.stop is None else {"stop": measured.stop.model_dump(mode="json")}),
         "content of the data": data.fingerprint,
         "tuning": {
             **kept,

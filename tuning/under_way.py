@@ -48,8 +48,8 @@ class TrialUnderWay:
 
     @property
     def has_all_rounds(self) -> bool:
-        """True if the last round of every seed is known."""
-        return all(len(rows) == self.total for rows in self.rows)
+        """True if the last round of every seed is known, which may have stopped before."""
+        return all(len(rows) == self.total or place in self.finished for place, rows in enumerate(self.rows))
 
     def add(self, report: Report) -> int:
         """Add a report; return the place of its seed."""
@@ -76,9 +76,10 @@ class TrialUnderWay:
 
     def lacks(self, objective: Objective) -> str | None:
         """Return why a finished seed has no value, for example if no client trained; None: all have a value."""
-        chosen = objective.rounds(self.total)
         for place in sorted(self.finished):
-            if objective.value(self.rows[place], self.total) is None:
+            total = self._rounds(objective, place)
+            if objective.value(self.rows[place], total) is None:
+                chosen = objective.rounds(total)
                 return (
                     f"with seed {self.runs[place][0].seed} there is no {objective.label} in rounds {chosen.start} to "
                     f"{chosen.stop - 1}: let more rounds count (tuning.objective.last or window)"
@@ -114,9 +115,13 @@ class TrialUnderWay:
         return known
 
     def _value(self, objective: Objective, place: int) -> float:
-        value = objective.value(self.rows[place], self.total)
+        value = objective.value(self.rows[place], self._rounds(objective, place))
         assert value is not None
         return value
+
+    def _rounds(self, objective: Objective, place: int) -> int:
+        """Return the rounds of which a seed's last ones count; one that misses a target is measured by all."""
+        return self.total if objective.has_target else len(self.rows[place])
 
     def _over_clients(self, objective: Objective) -> float | None:
         """Return the root mean square over the seeds' last evaluations, whose clients may be the same."""

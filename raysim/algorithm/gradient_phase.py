@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from torch import Tensor
 
-from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members
+from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, weighed
 from raysim.client import local_training
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
@@ -36,7 +36,7 @@ def make(
                 sums.reject(member.position)
                 continue
             included = Contribution(
-                weight=float(member.num_examples) if by_examples else 1.0,
+                weight=weighed(sent, member.position, float(member.num_examples) if by_examples else 1.0),
                 held=member.num_examples,
                 squared_norm=0.0,
                 seen=member.num_examples,
@@ -50,12 +50,11 @@ def make(
     return local
 
 
-def mean(phases: Sequence[Sums], like: Tensor) -> Tensor | None:
-    """Return the cohort's mean gradient in the dtype of `like`, from the phases' sums; None if there are none yet.
+def mean(sums: Sums | None, like: Tensor) -> Tensor | None:
+    """Return the cohort's mean gradient in the dtype of `like`, from the phase's sums; None without them.
 
     If every client was rejected it is 0, and is not used.
     """
-    if not phases:
+    if sums is None:
         return None
-    sums = phases[0]
     return (sums.delta / (sums.weight or 1.0)).to(like.dtype).to(like.device)

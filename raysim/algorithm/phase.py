@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from torch import Tensor
 
 from raysim.client import local_training
 from raysim.client.adversary import Adversary, LabelFlip, flip
+from raysim.client.augmentations import augment
 from raysim.client.local_training import Trained
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client, Trainer
@@ -20,6 +21,7 @@ from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
 from raysim.models.model import Weights
 from raysim.server.clipping import UNLIMITED, Limits
+from raysim.server.fairness.fairness import FairWeight
 from raysim.server.manifest import StatePlace
 from raysim.server.state import ServerState
 from raysim.server.sums import Sums
@@ -31,9 +33,10 @@ class Broadcast:
 
     round: number of finished rounds. phase: its index among the algorithm's phases. lr: the clients' learning rate in
     this round. limits: levels of clipping and zeroing. repeats: by position, the number of draws of clients drawn more
-    than once. beside: a correction's vectors (P,). places: by position, the place of the client's state. left_out:
-    positions that an earlier phase of the round rejected. measures: the updates are only for a measurement, so client
-    states are read and not written.
+    than once. beside: vectors (P,) of a correction, or of a personalisation. places: by position, the place of the
+    client's state. left_out: positions that an earlier phase of the round rejected. fair_weights: by position, how
+    clients enter the mean under a fair objective; otherwise empty. measures: the updates are only for a measurement, so
+    client states are read and not written.
     """
 
     round: int
@@ -45,6 +48,7 @@ class Broadcast:
     beside: Mapping[str, Tensor] = field(default_factory=dict)
     places: Mapping[int, StatePlace] = field(default_factory=dict)
     left_out: frozenset[int] = frozenset()
+    fair_weights: Mapping[int, FairWeight] = field(default_factory=dict)
     measures: bool = False
 
 
@@ -63,9 +67,11 @@ class ClientStates(Protocol):
 class LocalContext(NamedTuple):
     """The worker's objects for a phase.
 
-    train: the trainer. gradients: a trainer that sums gradients, for a phase of full gradients. states: the client
-    states, if clients keep any. keeps_updates: the result holds every update, for rules that need all of them. trained:
-    the chunk's clients, if they were trained already, together with those of other runs.
+    train: the trainer. gradients: a trainer that sums gradients, for a phase of full gradients. loss: from weights, x
+    and y to the summed loss, as an evaluation takes it, for a phase of losses. states: the client states, if clients
+    keep any. own: the trainer of a personalisation's own pass. keeps_updates: the result holds every update, for rules
+    that need all of them. trained: the chunk's clients, if they were trained already, together with those of other
+    runs.
     """
 
     train: Trainer
@@ -73,6 +79,8 @@ class LocalContext(NamedTuple):
     states: ClientStates | None = None
     keeps_updates: bool = False
     trained: Trained | None = None
+    loss: Callable[[Weights, Tensor, Tensor], float] | None = None
+    own: Trainer | None = None
 
 
 class LocalResult(NamedTuple):
@@ -87,11 +95,12 @@ class Phase(NamedTuple):
 
     broadcast(state, repeats, positions, sums): the broadcast to the clients at these positions, from the sums of the
     round's earlier phases. local: a chunk's part in the phase; its only effect is to write client states through the
-    context.
+    context. of: what the clients compute.
     """
 
     broadcast: Callable[[ServerState, Mapping[int, int], Sequence[int], Sequence[Sums]], Broadcast]
     local: Callable[[LocalContext, Examples, Broadcast, Chunk], LocalResult]
+    of: Literal["training", "gradients", "losses"] = "training"
 
 
 class Members:
@@ -109,13 +118,37 @@ class Members:
         self._client, self._seed = client, seed
         self._flips = adversaries if isinstance(adversary, LabelFlip) else frozenset()
 
+    def training_by(self, client: ClientSection) -> Members:
+        """Return what builds the same clients for other local training."""
+        made = Members(client, self._seed, None, frozenset())
+        made._flips = self._flips
+        return made
+
     def of(self, examples: Examples, sent: Broadcast, chunk: Chunk) -> list[Client]:
         """Return the chunk's clients with their data, except those that an earlier phase rejected."""
-        positions = [position for position in chunk if position not in sent.left_out]
+        positions = _left(sent, chunk)
         if not positions:
             return []
         members = local_training.members(examples, positions, self._client, self._seed, sent.round, sent.weights.params)
+        return [replace(c, y=self._labels(examples, c.position, c.y)) for c in members] if self._flips else members
+
+    def held(self, examples: Examples, sent: Broadcast, chunk: Chunk) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Yield position, x and y of the same clients, as an evaluation sees their examples: nothing is drawn."""
+        positions = _left(sent, chunk)
+        data = local_training.loaded(examples, positions, sent.weights.params) if positions else []
+        for position, (x, y) in zip(positions, data, strict=True):
+            yield position, augment.evaluated(self._client.augment, x), self._labels(examples, position, y)
+
+    def _labels(self, examples: Examples, position: int, y: Tensor) -> Tensor:
         classes = examples.dataset.num_classes
-        if classes is None or not self._flips:
-            return members
-        return [replace(c, y=flip(c.y, classes)) if c.position in self._flips else c for c in members]
+        return flip(y, classes) if classes is not None and position in self._flips else y
+
+
+def weighed(sent: Broadcast, position: int, weight: float) -> float:
+    """Return the client's weight in the round's means: this one, unless a fair objective gave another."""
+    fair = sent.fair_weights.get(position)
+    return weight if fair is None else fair.weight
+
+
+def _left(sent: Broadcast, chunk: Chunk) -> list[int]:
+    return [position for position in chunk if position not in sent.left_out]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.algorithm.phase import Broadcast
+from raysim.algorithm.phase import Broadcast, weighed
 from raysim.client.adversary import Adversary, attack
 from raysim.client.corrections.correction import Correction
 from raysim.client.local_training import ClientFailure, Trained
@@ -45,10 +45,12 @@ class Upload(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """The attack of the clients at these positions, which replaces their updates; `seed` addresses the noise."""
+    """The attack of the clients at these positions, which replaces their updates; `seed` addresses the noise. sent: the
+    layout of the groups that are sent."""
 
     adversary: Adversary
     positions: frozenset[int]
+    sent: Layout
     seed: int
 
 
@@ -83,7 +85,7 @@ def attacked(
         delta, squares = trained.updates.delta.clone(), trained.squared_norms.clone()
         for i in rows:
             position = sent[i].client.position
-            delta[i] = attack(attack_.adversary, delta[i], layout, attack_.seed, round_index, position)
+            delta[i] = attack(attack_.adversary, delta[i], attack_.sent, attack_.seed, round_index, position)
             norms = group_norms(layout, delta[i])
             squares[i] = torch.tensor(norms, dtype=torch.float64).square()
             square = sum(norm**2 for norm in norms)
@@ -96,17 +98,18 @@ def contribution_rule(
 ) -> Callable[[Upload, Broadcast, int | None, Callable[[int], str]], Contribution]:
     """Return the function from (finite upload, broadcast, padding label, ids by position) to a contribution.
 
-    Weight w_i; clipping and zeroing at the round's levels; FedNova's division by a_i; label counts if they are on.
+    Weight w_i; clipping and zeroing at the round's levels; FedNova's division by a_i, or a fair objective's
+    divisor; label counts if they are on.
     """
     nova = server.aggregator if isinstance(server.aggregator, fednova.FedNova) else None
     momentum = client.optimizer.momentum if isinstance(client.optimizer, ClientSgd) else 0.0
 
     by_examples, weighting = server.weighs_examples, server.weighting_rule
 
-    def weighed(upload: Upload, id_of: Callable[[int], str]) -> float:
+    def weight_of(upload: Upload, sent: Broadcast, id_of: Callable[[int], str]) -> float:
         member = upload.client
         if weighting is None:
-            return float(member.num_examples) if by_examples else 1.0
+            return weighed(sent, member.position, float(member.num_examples) if by_examples else 1.0)
         norm, loss = math.sqrt(upload.squared_norm), upload.loss / upload.seen
         steps, constants = member.batches.num_steps, server.weighting_constants
         facts = ClientFacts(id_of(member.position), member.num_examples, norm, loss, steps, constants)
@@ -121,14 +124,17 @@ def contribution_rule(
         if nova is not None:
             a = fednova.normaliser(tau, momentum, sent.lr * correction.client.pull)
             averaged = a if nova.tau_eff == "sum_p_a" else tau
+        judged = sent.limits.judge(upload.delta, math.sqrt(upload.squared_norm))
+        if (fair := sent.fair_weights.get(member.position)) is not None and fair.curvature:
+            averaged = 1 + fair.curvature * upload.squared_norm * judged.scale**2
         return Contribution(
-            weight=weighed(upload, id_of),
+            weight=weight_of(upload, sent, id_of),
             held=member.num_examples,
             squared_norm=upload.squared_norm,
             seen=upload.seen,
             loss=upload.loss,
             correct=upload.correct,
-            judged=sent.limits.judge(upload.delta, math.sqrt(upload.squared_norm)),
+            judged=judged,
             divisor=a,
             labels=_labels(member.y, num_labels, padding) if num_labels else None,
             count=sent.repeats.get(member.position, 1),
@@ -144,7 +150,12 @@ def _labels(y: Tensor, num_labels: int, padding: int | None) -> Tensor:
 
 
 def empty_sums(
-    model: Model, server: ServerSection, correction: Correction, num_labels: int, weights: Weights
+    model: Model,
+    server: ServerSection,
+    correction: Correction,
+    num_labels: int,
+    weights: Weights,
+    num_shares: int = 0,
 ) -> Accumulator:
     """Return sums to which nothing was added, as long as the model and the correction need them."""
     params = weights.params
@@ -157,4 +168,5 @@ def empty_sums(
         params.dtype if server.diagnostics.sums_units(len(params)) else None,
         num_labels,
         params.dtype if correction.sent.sums_changes else None,
+        num_shares,
     )

@@ -15,9 +15,11 @@ from raysim.engine.plan.resolve import log_beginning, resolve
 from raysim.engine.rounds.first_use import settled
 from raysim.engine.rounds.under_way import UnderWay, Watcher, run_name
 from raysim.errors import ExperimentError, RunFolderError
+from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers, check
+from raysim.run_folder import records
 from raysim.storage.remote.folder import read_only_copy
 
 if TYPE_CHECKING:
@@ -62,7 +64,10 @@ def launch(
     # The driver uploads to a URI, because this process may have ended by then.
     opening = opening_of(plan, where, resume, overwrite, profile)
     if is_whole(plan, opening):
-        raise RunFolderError(f"{opening.path} holds all {experiment.rounds} rounds: there is nothing to start.")
+        why = f"holds all {experiment.rounds} rounds"
+        if opening.stopped is not None:
+            why = f"has stopped {stopping.text(experiment, opening.stopped)}"
+        raise RunFolderError(f"{opening.path} {why}: there is nothing to start.")
     log_beginning(plan)
     from raysim.engine.on_ray.driver import session
     from raysim.report import curve
@@ -137,7 +142,8 @@ def follow(
         remains = answer(driver.remains.remote(), run.folder)
         if remains.behind is not None:
             log.warning("%s, on %s: %s", run.name, run.host, remains.behind)
-        return run, Result(wire.unpack(remains.params), remains.rounds, remains.clients, run.path)
+        stopped = records.stop_reason(run.experiment, remains.rounds)
+        return run, Result(wire.unpack(remains.params), remains.rounds, remains.clients, run.path, stopped)
 
 
 def _loggers_here(run: UnderWay, loggers: Sequence[LoggerName | Log]) -> Sequence[LoggerName | Log]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from raysim.api.preflight import ExecutorName
 from raysim.engine import numerics
@@ -20,7 +20,9 @@ from raysim.engine.rounds.opening import Opening, opened
 from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.rounds.under_way import Watcher, run_name
 from raysim.errors import ExperimentError
+from raysim.experiment import stopping
 from raysim.experiment.experiment import EngineSection, Experiment
+from raysim.experiment.stopping import Seen
 from raysim.models.model import Weights
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
@@ -59,14 +61,14 @@ def run(
         try:
             with opened(plan, opening) as (folder, before), with_states_folder(plan, path) as here:
                 watcher.started([PLACES[place]])
-                state = _watched(_here(here, folder, before, place), watcher)
-            moves = state.round < experiment.rounds
+                left = _watched(_here(here, folder, before, place), watcher)
+            moves = left.moves
         finally:
             if not moves:
                 after(path, experiment)
         if not moves:
-            return state.weights
-        opening = _behind(opening, state)
+            return left.state.weights
+        opening = _behind(opening, left.state)
     # Import Ray only if it is used: the in-process engine works without it.
     from raysim.engine.on_ray.driver import session
 
@@ -77,17 +79,17 @@ def steps(plan: Plan, opening: Opening | None, place: Begins, address: str | Non
     """Pull round by round; without an opening nothing is written."""
     path = None if opening is None else opening.path
     with with_states_folder(plan, path) as plan:
-        state = None
+        left = None
         if place != "on Ray":
             with nullcontext((None, None)) if opening is None else opened(plan, opening) as (folder, before):
-                state = yield from _here(plan, folder, before, place)
-            if state.round == plan.experiment.rounds:
+                left = yield from _here(plan, folder, before, place)
+            if not left.moves:
                 return
             if opening is not None:
-                opening, state = _behind(opening, state), None
+                opening, left = _behind(opening, left.state), None
         from raysim.engine.on_ray.driver import session
 
-        yield from session.rounds(plan, opening, address, state)
+        yield from session.rounds(plan, opening, address, None if left is None else (left.state, left.seen))
 
 
 def _can_be_sent(plan: Plan) -> bool:
@@ -107,12 +109,21 @@ def _behind(opening: Opening, state: ServerState) -> Opening:
     return Opening(opening.path, state.round, profile=opening.profile)
 
 
+class _Left(NamedTuple):
+    """A run when it leaves this process: its last recorded state, what `[stop]` has seen, and whether it moves."""
+
+    state: ServerState
+    seen: Seen
+    moves: bool
+
+
 def _here(
     plan: Plan, folder: RunFolder | None, state: ServerState | None, place: Begins
-) -> Generator[Finished, None, ServerState]:
-    """Run in this process, to the last round or until it moves; returns the state after the last recorded round."""
+) -> Generator[Finished, None, _Left]:
+    """Run in this process, to its end or until it moves."""
     engine, rounds, state = plan.experiment.engine, plan.experiment.rounds, state or plan.initial_state()
-    outlook = None
+    rule, outlook = plan.experiment.stop, None
+    seen = stopping.after_all(rule, () if folder is None else folder.rows)
     if place == "here at first":
         workers = workers_here(engine.cpus_per_worker)
         outlook = Outlook(rounds - state.round, workers, lambda: _can_be_sent(plan))
@@ -130,17 +141,19 @@ def _here(
                     break
             if outlook:
                 outlook.round()
+            seen = stopping.after(rule, seen, finished.row)
             yield finished
-    if outlook and last.round < rounds:
+    moves = not stopping.is_over(plan.experiment, last.round, seen.stopped)
+    if outlook and moves:
         log.info("round %d: about %.0f s are left in this process, so workers take over", last.round, outlook.left_s)
-    return last
+    return _Left(last, seen, moves)
 
 
-def _watched(run: Generator[Finished, None, ServerState], watcher: Watcher) -> ServerState:
+def _watched(run: Generator[Finished, None, _Left], watcher: Watcher) -> _Left:
     with closing(run):
         while True:
             try:
                 watcher.row(next(run).row)
             except StopIteration as end:
-                last: ServerState = end.value
-                return last
+                left: _Left = end.value
+                return left

@@ -27,12 +27,15 @@ from raysim.engine.many.shared import SharedExecutor, SharedInProcess
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
+from raysim.engine.rounds import best_model
 from raysim.engine.rounds.first_use import settled
 from raysim.engine.rounds.loop import checkpoint_due
 from raysim.engine.rounds.opening import Opening, opened
 from raysim.engine.worker.lockstep import lockstep_key
 from raysim.errors import RaysimError, RunFolderError
+from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.stopping import NOTHING, Seen, StopReason
 from raysim.run_folder import records
 from raysim.run_folder.records import STATES
 from raysim.run_folder.writer import RunFolder
@@ -48,8 +51,9 @@ class Report:
     """News of a run.
 
     run: its number. path: its folder. rows: the rounds since the last report; the first report of a resumed run has its
-    recorded rounds too. finished: the last round is recorded. error: the run failed with this error. earlier: the rows
-    were recorded before. params: the final model, name -> tensor, once the run is finished.
+    recorded rounds too. finished: its end is recorded. error: the run failed with this error. earlier: the rows
+    were recorded before. params: the final model, name -> tensor, once the run is finished. stopped: why it has stopped
+    before its last round, once it is finished.
     """
 
     run: int
@@ -59,6 +63,7 @@ class Report:
     error: RaysimError | None = None
     earlier: bool = False
     params: dict[str, Tensor] | None = field(default=None, repr=False)
+    stopped: StopReason | None = None
 
 
 @dataclass
@@ -66,7 +71,7 @@ class _Run:
     """A run that has not ended.
 
     key: equal for runs that may be trained together. recorded: the state after the last recorded round. held: the
-    folder, until it is closed; a folder with all rounds is not changed.
+    folder, until it is closed; a folder with all rounds is not changed. seen: by `[stop]`, before `state`.
     """
 
     plan: Plan
@@ -75,7 +80,14 @@ class _Run:
     state: ServerState
     recorded: ServerState
     key: Hashable | None
-    stopped: bool = False
+    seen: Seen = NOTHING
+    dropped: bool = False
+    """Whether the script has ended it."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its last round is behind it, or it has stopped before."""
+        return stopping.is_over(self.plan.experiment, self.state.round, self.seen.stopped)
 
 
 class Runs:
@@ -177,7 +189,7 @@ class Runs:
         """End a run after its present segment; it is checkpointed, and has no further report."""
         self._said = deque(said for said in self._said if said.run != run)
         if run in self._runs:
-            self._runs[run].stopped = True
+            self._runs[run].dropped = True
             # A waiting segment starts without the run; a running one is handled when it ends.
             self._new = [number for number in self._new if number != run]
             self._groups = deque(left for group in self._groups if (left := self._still_wanted(group)))
@@ -233,19 +245,20 @@ class Runs:
         held = ExitStack()
         if is_whole(plan, opening):
             folder = RunFolder(opening.path, plan.fingerprint, plan.experiment.checkpoint.keep)
-            state = records.newest_state(opening.path, plan.fingerprint)
+            state, seen = records.newest_state(opening.path, plan.fingerprint), Seen(stopped=opening.stopped)
         else:
             folder, state = held.enter_context(opened(plan, opening))
+            seen = stopping.after_all(plan.experiment.stop, folder.rows)
         state = state or plan.initial_state()
         key = lockstep_key(plan, exact=self._together == "exact") if self._together else None
-        return _Run(plan, held, folder, state, state, None if key is None else (key, state.round))
+        return _Run(plan, held, folder, state, state, None if key is None else (key, state.round), seen)
 
     def _add(self, run: _Run) -> int:
         number, self._number = self._number, self._number + 1
-        path, finished = run.folder.path, run.state.round >= run.plan.experiment.rounds
+        path = run.folder.path
         if rows := tuple(records.read_rounds(path).to_pylist()):
-            self._said.append(Report(number, path, rows, finished, earlier=True, params=_params(run)))
-        if finished:
+            self._said.append(replace(_report(number, run, rows), earlier=True))
+        if run.is_over:
             run.held.close()
         else:
             self._runs[number] = run
@@ -254,7 +267,7 @@ class Runs:
         return number
 
     def _still_wanted(self, group: Group) -> Group:
-        return tuple(number for number in group if number in self._runs and not self._runs[number].stopped)
+        return tuple(number for number in group if number in self._runs and not self._runs[number].dropped)
 
     def _submit_segments(self) -> None:
         self._groups.extend(grouped([(number, self._runs[number].key) for number in self._new], self.workers))
@@ -266,7 +279,8 @@ class Runs:
                     # Their state files stay while checkpoints name them.
                     self._wait_for_records(number)
             plans = {number: self._sent[number] for number in group}
-            job = job_of(plans, [self._runs[number].state for number in group], frozenset(self._runs))
+            seen = {number: self._runs[number].seen for number in group}
+            job = job_of(plans, [self._runs[number].state for number in group], frozenset(self._runs), seen)
             self._under_way[self._executor.submit(job)] = group
 
     def _take_segment(self, ticket: int) -> None:
@@ -283,27 +297,25 @@ class Runs:
             for number, advanced in zip(group, every, strict=True):
                 self._record_advance(number, advanced)
         for number in group:
-            if number in self._runs and self._runs[number].stopped:
+            if number in self._runs and self._runs[number].dropped:
                 self._end(number)
         self._groups.extend(left for each in go_on if (left := self._still_wanted(each)))
 
     def _record_advance(self, number: int, advanced: Advanced) -> None:
         run = self._runs[number]
-        run.state = advanced.state
-        finished = run.state.round >= run.plan.experiment.rounds
+        run.state, run.seen = advanced.state, advanced.seen
         self._wait_for_records(number)
         self._written[number] = self._writers.submit(_record, run, advanced)
-        if finished:
+        if run.is_over:
             # The receiver of the report may read the folder.
             self._end(number)
-        if not run.stopped:
-            rows = tuple(told.row for told in advanced.rounds)
-            self._said.append(Report(number, run.folder.path, rows, finished, params=_params(run)))
+        if not run.dropped:
+            self._said.append(_report(number, run, tuple(told.row for told in advanced.rounds)))
 
     def _fail(self, number: int, error: RaysimError) -> None:
         run = self._runs[number]
         self._end(number)
-        if not run.stopped:
+        if not run.dropped:
             self._said.append(Report(number, run.folder.path, (), error=error))
 
     def _end(self, number: int) -> None:
@@ -326,14 +338,19 @@ class Runs:
                 every.callback(self._wait_for_records, number)
 
 
-def _params(run: _Run) -> dict[str, Tensor] | None:
-    finished = run.state.round >= run.plan.experiment.rounds
-    return run.state.weights.to_named(run.plan.model) if finished else None
+def _report(number: int, run: _Run, rows: tuple[Mapping[str, Any], ...]) -> Report:
+    path, stopped = run.folder.path, run.seen.stopped
+    params = run.state.weights.to_named(run.plan.model) if run.is_over else None
+    return Report(number, path, rows, run.is_over, params=params, stopped=stopped)
 
 
 def _record(run: _Run, advanced: Advanced) -> None:
     for told in advanced.rounds:
         run.folder.add(told.row, told.clients, told.spans)
+    # A segment ends with every evaluation.
+    best_model.keep(run.folder, run.plan, advanced.rounds[-1].row, advanced.state)
+    if advanced.seen.stopped is not None:
+        run.folder.write_stopped(advanced.seen.stopped)
     run.recorded = advanced.state
     if checkpoint_due(advanced.state, run.plan.experiment):
         run.folder.checkpoint(advanced.state)

@@ -8,7 +8,7 @@ from typing import Literal
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.opening import Opening
 from raysim.errors import ExperimentError, RunFolderError
-from raysim.experiment import differences
+from raysim.experiment import differences, stopping
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder import records
 from raysim.run_folder.state_check import check_fits
@@ -36,12 +36,13 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
     check_same(plan, path)
     state = records.newest_state(path, plan.fingerprint)
     done, rounds = (state.round if state else 0), plan.experiment.rounds
-    records.rows_before(path, done)
+    rows = records.rows_before(path, done)
     if state is not None:
         check_fits(state, plan.initial, path)
     if done > rounds:
         raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
-    return Opening(path, done, profile=profile)
+    stopped = stopping.after_all(plan.experiment.stop, rows).stopped
+    return Opening(path, done, profile=profile, stopped=stopped)
 
 
 def check_one(experiment: Experiment, path: Path | None = None) -> None:
@@ -81,7 +82,7 @@ def check_same(plan: Plan, path: Path) -> None:
 
 def is_whole(plan: Plan, opening: Opening) -> bool:
     """Whether the folder holds the complete run already."""
-    return opening.done == plan.experiment.rounds
+    return opening.done is not None and stopping.is_over(plan.experiment, opening.done, opening.stopped)
 
 
 def with_executor(experiment: Experiment, executor: ExecutorName | None) -> Experiment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -24,7 +25,9 @@ from raysim.engine.rounds.replay import ClientUpdate, replay_client, replay_roun
 from raysim.engine.rounds.terminable import terminable
 from raysim.engine.rounds.under_way import Watcher
 from raysim.errors import RunFolderError
+from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.stopping import StopReason
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers, check
 from raysim.models.model import Model, Weights
@@ -34,6 +37,8 @@ from raysim.storage.remote.folder import local_copy, read_only_copy
 if TYPE_CHECKING:
     from raysim.report.progress import Progress
 
+log = logging.getLogger("raysim")
+
 
 @dataclass(frozen=True)
 class Round:
@@ -42,7 +47,7 @@ class Round:
     index: 0 for the first. metrics: by their fixed names, None where a figure is not defined, as in a round without an
     update; those that begin with "eval" only in rounds that are evaluated. cohort: client ids in
     sampling order. rejected: ids of clients whose update was not finite. clients: one row per evaluated client, None
-    where nothing was evaluated.
+    where nothing was evaluated. stopped: why the run ends with this round, if `[stop]` ends it before its last one.
     """
 
     index: int
@@ -52,6 +57,7 @@ class Round:
     clients: pa.Table | None
     weights: Weights = field(repr=False)
     model: Model = field(repr=False)
+    stopped: StopReason | None = None
 
     @property
     def params(self) -> dict[str, Tensor]:
@@ -64,13 +70,15 @@ class Result:
     """The result of a run.
 
     params: the final model, name -> tensor. rounds: one row per round. clients: one row per evaluated client and
-    evaluation. path: the run's folder. A notebook shows the closing table and the learning curve.
+    evaluation. path: the run's folder. stopped: why `[stop]` ended the run before its last round; None: it did not.
+    A notebook shows the closing table and the learning curve.
     """
 
     params: dict[str, Tensor] = field(repr=False)
     rounds: pa.Table = field(repr=False)
     clients: pa.Table = field(repr=False)
     path: Path
+    stopped: StopReason | None = None
 
     def _repr_html_(self) -> str | None:
         from raysim.report import closing, notebook
@@ -222,11 +230,13 @@ def _public(plan: Plan, steps: Generator[Finished], until_left: ExitStack) -> It
 
 
 def _as_round(plan: Plan, f: Finished) -> Round:
-    return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model)
+    return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model, f.stopped)
 
 
 def _result(plan: Plan, path: Path, weights: Weights) -> Result:
-    return Result(weights.to_named(plan.model), records.read_rounds(path), records.read_clients(path), path)
+    rounds, clients = records.read_rounds(path), records.read_clients(path)
+    stopped = records.stop_reason(plan.experiment, rounds)
+    return Result(weights.to_named(plan.model), rounds, clients, path, stopped)
 
 
 def _carry_out(
@@ -243,6 +253,8 @@ def _carry_out(
 
     experiment, path = plan.experiment, opening.path
     if is_whole(plan, opening) and (state := records.newest_state(path, plan.fingerprint)) is not None:
+        if opening.stopped is not None:
+            log.warning("%s stays stopped: it ended %s", opening.named, stopping.text(experiment, opening.stopped))
         return _result(plan, path, state.weights)
     log_beginning(plan)
     show: Progress = Terminal.where_wanted(progress, experiment.rounds) or Silent()

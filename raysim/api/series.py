@@ -23,6 +23,7 @@ from raysim.engine.parts import Parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import log_beginning, resolve
 from raysim.engine.rounds.terminable import terminable
+from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, Loggers
@@ -132,7 +133,10 @@ def carry_out(
 
 
 def _is_recorded(member: Member) -> bool:
-    return member.path.exists() and records.read_rounds(member.path).num_rows >= member.experiment.rounds
+    if not member.path.exists():
+        return False
+    rounds = records.read_rounds(member.path)
+    return stopping.is_over(member.experiment, rounds.num_rows, records.stop_reason(member.experiment, rounds))
 
 
 def _same_workers(members: Sequence[Member]) -> bool:
@@ -148,8 +152,7 @@ def busy_workers(plan: Plan) -> int:
         return 1
     from raysim.engine.on_ray.cluster.cluster import place
 
-    cohorts = plan.cohorts()
-    chunks, _ = plan.chunks(cohorts.sample(cohorts.init(), 0), 0)
+    chunks, _ = plan.chunks(plan.cohorts().first(), 0)
     return min(place(engine).workers, len(chunks))
 
 
@@ -202,7 +205,8 @@ def _side_by_side(
 
 def _result(report: Report) -> Result:
     assert report.params is not None
-    return Result(report.params, records.read_rounds(report.path), records.read_clients(report.path), report.path)
+    rounds, clients = records.read_rounds(report.path), records.read_clients(report.path)
+    return Result(report.params, rounds, clients, report.path, report.stopped)
 
 
 class _Progress(AbstractContextManager["_Progress"]):

@@ -21,6 +21,7 @@ from raysim.engine.parts import Parts, takes_parts
 from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import differences, sweep
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.stopping import StopReason
 from raysim.experiment.sweep import ExperimentPoint, Sweep
 from raysim.loggers.logger import Log
 from raysim.loggers.open import LoggerName, check
@@ -38,13 +39,15 @@ class SweepPoint:
     """The result of one point of a sweep.
 
     values: of the swept keys. rounds, clients: as in `Result`, or in `TrialsResult` if the experiment has trials.
-    path: the folder of its run or trials.
+    path: the folder of its run or trials. stopped: for its run, or each of its trials, why `[stop]` ended it before its
+    last round; None: it did not.
     """
 
     values: Mapping[str, Any]
     rounds: pa.Table
     clients: pa.Table
     path: Path
+    stopped: tuple[StopReason | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,7 @@ def _finished(
 ) -> SweepPoint:
     path, of_point = where / point.folder, [results[member.path] for member in members]
     whole = trials.together(of_point, path) if point.experiment.trials.count > 1 else of_point[0]
-    return SweepPoint(point.values, whole.rounds, whole.clients, path)
+    return SweepPoint(point.values, whole.rounds, whole.clients, path, tuple(result.stopped for result in of_point))
 
 
 def _check_same(experiment: Experiment, values: Sweep, path: Path) -> None:

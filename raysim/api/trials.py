@@ -46,7 +46,7 @@ class TrialsResult:
             experiment = records.stored_experiment(self.path)
         except RunFolderError:
             return None
-        lines = closing.lines_of_trials(experiment, self.summary, self.path)
+        lines = closing.lines_of_trials(experiment, self.summary, self.path, [trial.stopped for trial in self.trials])
         means, deviations = tables.part(self.summary, tables.MEAN), tables.part(self.summary, tables.DEVIATION)
         return notebook.html(lines, means, experiment.name, deviations)
 

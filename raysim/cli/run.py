@@ -143,12 +143,14 @@ def _carry_out(experiment: Experiment, sweep: Mapping[str, list[Any]], folder: P
             from raysim.api.sweeps import run_sweep
 
             swept = run_sweep(experiment, sweep, path=where, started=started, **how)
-            lines = closing.lines_of_sweep(experiment, [(p.path.name, p.rounds) for p in swept.points], where)
+            lines = closing.lines_of_sweep(
+                experiment, [(p.path.name, p.rounds, p.stopped) for p in swept.points], where
+            )
         elif experiment.trials.count > 1:
             from raysim.api.trials import run_trials
 
             tried = run_trials(experiment, path=where, started=started, **how)
-            lines = closing.lines_of_trials(experiment, tried.summary, where)
+            lines = closing.lines_of_trials(experiment, tried.summary, where, [t.stopped for t in tried.trials])
         else:
             from raysim.api import run as api
 

@@ -63,6 +63,18 @@ def learned(
     return np.asarray(after / after.sum())
 
 
+def in_proportion(amounts: npt.NDArray[Any], seed: int, round_index: int, size: int) -> Positions:
+    """Draw clients without replacement, one after another in proportion to their amounts; the order is that of drawing.
+
+    The draws are addressed by (seed, round, client), so the clients are nested across sizes.
+    """
+    draws = seeds.keys(seed, "cohort", round_index, np.arange(len(amounts)))
+    uniform = ((draws >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    waits = np.full(len(amounts), np.inf)
+    np.divide(-np.log(uniform), amounts, out=waits, where=amounts > 0)
+    return np.argsort(waits, kind="stable")[:size].astype(np.int64)
+
+
 def make(section: AdaFl) -> Sampler:
     """The attention is the state."""
 
@@ -70,12 +82,7 @@ def make(section: AdaFl) -> Sampler:
         return {"attention": torch.from_numpy(at.examples / at.examples.sum())}
 
     def sample(state: State, at: CohortAt) -> Positions:
-        draws = seeds.keys(at.seed, "cohort", at.round, np.arange(at.population))
-        uniform = ((draws >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-        attention = state["attention"].numpy()
-        waits = np.full(at.population, np.inf)
-        np.divide(-np.log(uniform), attention, out=waits, where=attention > 0)
-        return np.argsort(waits, kind="stable")[: at.size].astype(np.int64)
+        return in_proportion(state["attention"].numpy(), at.seed, at.round, at.size)
 
     def learn(state: State, participants: Sequence[Participant]) -> State:
         positions = np.array([one.position for one in participants], dtype=np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.cohort.sampler import CohortAt, Participant, Positions, Sampler, State
+from raysim.cohort.sampler import CohortAt, Floats, Participant, Positions, Sampler, State
 from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
 
@@ -54,6 +54,23 @@ class Cohorts:
                 f"`learn` changes the state."
             )
         return self._checked(drawn, at)
+
+    def choose(self, drawn: Positions, losses: Floats, t: int) -> Positions:
+        """Return the clients that train, of those drawn after t finished rounds, by their losses."""
+        at = self._at(t)
+        assert self.rule.choose is not None
+        if self.is_built_in:
+            return self.rule.choose(at, drawn, losses)
+        what = f"{self._who()}, choosing the clients of round {t},"
+        chosen = self._checked(watched_call(what, self.rule.choose, at, drawn.copy(), losses.copy()), at)
+        if strangers := sorted(set(chosen.tolist()) - set(drawn.tolist())):
+            raise ExperimentError(f"{what} must return clients that were drawn, but returned {strangers}.")
+        return chosen
+
+    def first(self) -> Positions:
+        """Return a cohort like that of the first round; where losses choose it, the first that are drawn."""
+        drawn = self.sample(self.init(), 0)
+        return drawn if self.rule.choose is None else self.choose(drawn, np.zeros(len(drawn)), 0)
 
     def learn(self, state: State, participants: Sequence[Participant], t: int) -> State:
         """Return the state after round t."""

@@ -64,7 +64,7 @@ def _sized(sampler: Sampler) -> Sampler:
 
     def sample(state: State, at: CohortAt) -> Positions:
         drawn, expected = sampler.sample(state, at), sampler.expected(at.round, at.population)
-        size = at.size if expected is None else int(expected)
+        size = (sampler.asks or at.size) if expected is None else int(expected)
         if isinstance(drawn, np.ndarray | list | tuple) and len(drawn) != size:
             raise ExperimentError(
                 f"{WHAT} must return at.size = {size} positions in round {at.round}, or its raysim.Sampler must "

@@ -2,6 +2,7 @@
 
     state     = init(at)                    before the first round; tensors by name, which are checkpointed
     positions = sample(state, at)           the cohort of a round, `at` says which
+    positions = choose(at, drawn, losses)   those of them that train, by their losses, where a sampler does so
     state     = learn(state, participants)  after the round, from the facts of its clients
 
 Whoever runs a sampler asks its record, never its name.
@@ -25,6 +26,7 @@ from raysim.seeds import Int64s
 
 State = Mapping[str, Tensor]
 Positions = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 class Clients:
@@ -128,6 +130,10 @@ class Sampler(NamedTuple):
     expected: from round and N to the expected number of clients; None if `cohort.size` sets it.
     rounds: the number of rounds with cohorts; None: any number.
     uniform_weights: the examples are in the probabilities already, so clients weigh alike.
+    choose: from the clients drawn, each once in order of drawing, and f_i, their mean losses of the model that all of
+        them receive, to the clients that train; None: all train.
+    asks: the number of clients that `sample` draws in place of `at.size`, for `choose`; None: `at.size`.
+    uniform_by_default: clients weigh alike unless the experiment says otherwise.
     """
 
     init: Callable[[CohortAt], State]
@@ -141,6 +147,9 @@ class Sampler(NamedTuple):
     expected: Callable[[int, int], float | None] = lambda round_index, population: None
     rounds: int | None = None
     uniform_weights: bool = False
+    choose: Callable[[CohortAt, Positions, Floats], Positions] | None = None
+    asks: int | None = None
+    uniform_by_default: bool = False
 
 
 def nothing(at: CohortAt) -> State:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from raysim.cohort import adafl, availability, bernoulli, md, own, replay, uniform
+from raysim.cohort import adafl, availability, bernoulli, md, own, power_of_choice, replay, uniform
 from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.sampler import Clients, CohortAt, Sampler
 from raysim.config.own import OwnPart, OwnSampler
@@ -23,6 +23,7 @@ SamplerSection = Annotated[
     | adafl.AdaFl
     | bernoulli.Bernoulli
     | availability.Availability
+    | power_of_choice.PowerOfChoice
     | replay.Replay
     | OwnSampler,
     Field(discriminator="name"),
@@ -42,6 +43,7 @@ SAMPLERS: Choice[Sampler] = Choice(
         adafl.AdaFl: adafl.make,
         bernoulli.Bernoulli: bernoulli.make,
         availability.Availability: availability.make,
+        power_of_choice.PowerOfChoice: power_of_choice.make,
         replay.Replay: _replayed,
     },
     own.made,
@@ -93,6 +95,8 @@ class CohortSection(Section):
             raise ValueError(f"size must be given with the {rule.name} sampler")
         if self.growth is not None and self.size is None:
             raise ValueError("growth needs a size to begin with, which this sampler has none of")
+        if self.size is not None and rule.asks is not None and rule.asks < self.size:
+            raise ValueError(_too_few_candidates(rule.asks, f"size = {self.size}"))
         return self
 
     @property
@@ -116,6 +120,10 @@ class CohortSection(Section):
             return grown(self.growth, self.size, population, t)
 
         return size
+
+
+def _too_few_candidates(asked: int, wanted: str) -> str:
+    return f"sampler.candidates >= size must hold, the clients that train, but got candidates = {asked} and {wanted}"
 
 
 def cohorts(
@@ -143,6 +151,16 @@ def cohorts(
         raise ExperimentError(
             f"cohort.sampler must hold a cohort for every round, but holds {rule.rounds} for rounds = {rounds}."
         )
+    if rule.asks is not None and section.size is not None:
+        if rule.asks > len(train):
+            raise ExperimentError(
+                f"cohort.sampler.candidates <= number of training clients must hold, but got candidates = {rule.asks} "
+                f"and {len(train)} training clients."
+            )
+        largest = asked(grown(section.growth, section.size, len(train), rounds - 1))
+        if rule.asks < largest:
+            few = _too_few_candidates(rule.asks, f"{largest} clients to train in the last round")
+            raise ExperimentError(f"cohort.{few}.")
     constants = section.sampler.constants if isinstance(section.sampler, OwnPart) else {}
 
     def at(t: int) -> CohortAt:

@@ -25,6 +25,14 @@ KEYS: Mapping[str, tuple[Named, str, str]] = {
 }
 """For each kind, the key in which an experiment names a part: a section, its key, and the key's dotted name."""
 
+OURS: Mapping[str, tuple[Named, str, str]] = {
+    "fairness": (Named("raysim.server.section", "ServerSection"), "fairness", "server.fairness"),
+    "personalisation": (Named("raysim.client.section", "ClientSection"), "personalisation", "client.personalisation"),
+}
+"""The same of kinds whose parts are all raysim's: no package and no script has others."""
+
+ALL: Mapping[str, tuple[Named, str, str]] = {**KEYS, **OURS}
+
 KEYWORDS = {"metric": "metrics"}
 """The keyword of a script, if it differs from the kind."""
 
@@ -46,12 +54,12 @@ def parts(version: str) -> list[ListedPart]:
     """List every part by kind, raysim's first, with this version; the parts of scripts, "own", are left out."""
     found = [
         ListedPart(kind, each.name, "raysim", version, each.source, each.summary)
-        for kind, (section, key, _) in KEYS.items()
+        for kind, (section, key, _) in ALL.items()
         for each in reading.choices(section, key)
         if each.name != "own"
     ]
     found += [_of_package(entry) for entry in sorted(entry_points(group=GROUP))]
-    order = [*KEYS, ""]
+    order = [*ALL, ""]
     return sorted(_with_conflicts(found), key=lambda each: order.index(each.kind))
 
 

@@ -74,6 +74,12 @@ def concatenate(left: ClientScores, right: ClientScores) -> ClientScores:
     return ClientScores(**columns, own=tuple(map(np.concatenate, zip(left.own, right.own, strict=True))))
 
 
+def rows(scores: ClientScores, chosen: npt.NDArray[np.bool_]) -> ClientScores:
+    """Return some of the rows."""
+    columns = {name: getattr(scores, name)[chosen] for name in _COLUMNS}
+    return ClientScores(**columns, own=tuple(sums[chosen] for sums in scores.own))
+
+
 def per_client(scores: ClientScores) -> ClientScores:
     """Merge rows to one per client, in order of first appearance (a client's segments are consecutive)."""
     starts = np.flatnonzero(np.r_[True, scores.positions[1:] != scores.positions[:-1]])
@@ -188,6 +194,14 @@ def _score(
         counted=_segment_sums(counted, counts) if counted else counts.astype(np.float64),
         own=tuple(metric.by_segment(metrics[name], found, counts, BATCH_SIZE) for name, found in own.items()),
     )
+
+
+def summed_loss(module: nn.Module, task: Task, x: Tensor, y: Tensor) -> float:
+    """Return the loss of one client's examples with a module in evaluation mode, summed."""
+    with torch.no_grad():
+        batches = zip(x.split(BATCH_SIZE), y.split(BATCH_SIZE), strict=True)
+        losses = [task.losses(module(x_batch), y_batch).double() for x_batch, y_batch in batches]
+    return float(_segment_sums(losses, np.array([len(y)]))[0])
 
 
 def _segment_sums(batches: Sequence[Tensor], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -11,6 +11,7 @@ from typing import Any
 from raysim.client import transform as transforms
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction
+from raysim.client.optimizers.adagrad import ClientAdagrad
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
@@ -18,6 +19,9 @@ from raysim.cohort.section import CohortSection
 from raysim.config.own import OwnPart
 from raysim.errors import ExperimentError
 from raysim.server.aggregators.fednova import FedNova
+from raysim.server.aggregators.local_adaptivity import LocalAdaptivity
+from raysim.server.fairness import choice as fair_objectives
+from raysim.server.fairness.choice import FairnessSection
 from raysim.server.section import ServerSection
 from raysim.systems.section import SystemsSection
 
@@ -28,17 +32,27 @@ def refusals(
     """Yield a sentence for each broken rule, with the given and the allowed values."""
     correction = _correction(client)
     yield from _fednova(correction, client, server)
+    yield from _local_adaptivity(correction, client, server)
     yield from _weights(correction, server, cohort)
+    yield from _fairness(correction, client, server, cohort)
+    yield from _choice(server, cohort)
     if systems is not None:
         yield from _systems(systems, cohort)
     yield from _client_states(correction, client, cohort)
     if client.correction is None:
         return
+    if client.personalisation is not None:
+        yield (
+            f"client.personalisation.name = {client.personalisation.name!r} is defined without corrections, but "
+            f"got client.correction.name = {client.correction.name!r}: remove one of them"
+        )
     said = f"client.correction.name = {client.correction.name!r}"
     if correction.sent.full_gradients and server.diagnostics.probe is not None:
         yield (f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe")
     yield from _server(correction, said, server)
     yield from _clients(correction.client, said, client)
+    if correction.requires.every_client:
+        yield from _leaving(said, client, systems)
 
 
 def _correction(client: ClientSection) -> Correction:
@@ -49,11 +63,14 @@ def _correction(client: ClientSection) -> Correction:
 
 def _client_states(correction: Correction, client: ClientSection, cohort: CohortSection) -> Iterator[str]:
     known = [each for each in client.transform if not (isinstance(each, OwnPart) and not each.is_bound)]
-    keeping = state_vectors(correction, transforms.make(known))
+    personal = client.personalisation
+    keeping = state_vectors(correction, transforms.make(known), personal is not None and personal.keeps)
     sampler = cohort.rule
     if not keeping.num or not sampler.repeats:
         return
-    if keeping.correction and client.correction is not None:
+    if keeping.own and personal is not None:
+        said = f"client.personalisation.name = {personal.name!r}"
+    elif keeping.correction and client.correction is not None:
         said = f"client.correction.name = {client.correction.name!r}"
     else:
         said = f"client.transform.name = {known[keeping.transforms[0]].name!r}"
@@ -64,19 +81,21 @@ def _client_states(correction: Correction, client: ClientSection, cohort: Cohort
 
 
 def weighs_uniformly(given: Mapping[str, Any]) -> bool:
-    """Whether the correction or the sampler of an experiment's tables has uniform weights by default; False if the
-    tables are not valid."""
+    """Whether the correction, the sampler or the fair objective of an experiment's tables has uniform weights by
+    default; False if the tables are not valid."""
     try:
         client = ClientSection.checked(given.get("client", {}))
         cohort = CohortSection.checked(given.get("cohort"))
+        fairness = ServerSection.checked({"fairness": given.get("server", {}).get("fairness")}).fairness
     except ExperimentError:
         return False
-    return usual_weighting(client, cohort) == "uniform"
+    return usual_weighting(client, cohort, fairness) == "uniform"
 
 
-def usual_weighting(client: ClientSection, cohort: CohortSection) -> str | None:
-    """Return the weighting by which correction or sampler are defined; None if they define none."""
-    if cohort.rule.uniform_weights:
+def usual_weighting(client: ClientSection, cohort: CohortSection, fairness: FairnessSection | None) -> str | None:
+    """Return the weighting by which correction, sampler or fair objective are defined; None if they define none."""
+    fair = fair_objectives.make(fairness)
+    if cohort.rule.uniform_weights or cohort.rule.uniform_by_default or (fair and fair.uniform_by_default):
         return "uniform"
     return (_correction(client).requires.weightings or (None,))[0]
 
@@ -98,6 +117,50 @@ def _weights(correction: Correction, server: ServerSection, cohort: CohortSectio
         yield (
             f"server.weighting = {name!r} weighs by facts of a client's training, and the pass over full "
             f"gradients comes before that: take 'examples' or 'uniform'"
+        )
+
+
+def _fairness(
+    correction: Correction, client: ClientSection, server: ServerSection, cohort: CohortSection
+) -> Iterator[str]:
+    fair, section = fair_objectives.make(server.fairness), server.fairness
+    if fair is None or section is None:
+        return
+    said = f"server.fairness.name = {section.name!r}"
+    if server.aggregator.name != "mean":
+        yield f"{said} weighs a mean, so server.aggregator.name must be 'mean', but got {server.aggregator.name!r}"
+    if server.weighting_name not in ("examples", "uniform"):
+        yield (
+            f"{said} needs clients' weights before they train, so server.weighting must be 'examples' or 'uniform', "
+            f"but got {server.weighting_name!r}"
+        )
+    if cohort.rule.repeats:
+        yield (
+            f"{said} weighs each client once, but cohort.sampler.name = {cohort.rule.name!r} may draw a client several "
+            f"times: take another sampler"
+        )
+    if server.diagnostics.probe is not None:
+        yield f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe"
+    weightings = correction.requires.weightings
+    if client.correction is not None and weightings is not None and "examples" not in weightings:
+        yield (
+            f"client.correction.name = {client.correction.name!r} is defined with equal weights, and {said} changes "
+            f"them: remove one"
+        )
+    if fair.server_sgd and server.optimizer.name != "sgd":
+        yield (
+            f"{said} defines the length of the server's step, so server.optimizer.name must be 'sgd', but got "
+            f"{server.optimizer.name!r}"
+        )
+    if fair.divides_by_lr and client.optimizer.lr == 0:
+        yield f"{said} divides by the clients' learning rate: client.optimizer.lr > 0 must hold, but got 0"
+
+
+def _choice(server: ServerSection, cohort: CohortSection) -> Iterator[str]:
+    if cohort.rule.choose is not None and server.diagnostics.probe is not None:
+        yield (
+            f"server.diagnostics.probe measures one pass over all clients, and cohort.sampler.name = "
+            f"{cohort.rule.name!r} takes a pass of its own to choose from: remove the probe"
         )
 
 
@@ -127,6 +190,27 @@ def _fednova(correction: Correction, client: ClientSection, server: ServerSectio
         )
 
 
+def _local_adaptivity(correction: Correction, client: ClientSection, server: ServerSection) -> Iterator[str]:
+    if not isinstance(server.aggregator, LocalAdaptivity):
+        return
+    optimizer = client.optimizer
+    said = (
+        "server.aggregator.name = 'local_adaptivity' divides by a_i, the sum of what a client's local steps multiply "
+        "gradients with"
+    )
+    if correction.client.optimizer is not None and client.correction is not None:
+        yield (
+            f"{said}, and client.correction.name = {client.correction.name!r} replaces the client's optimizer: take "
+            f"another aggregator"
+        )
+    elif not isinstance(optimizer, ClientSgd | ClientAdagrad):
+        yield f"{said}: client.optimizer.name must be 'adagrad', or 'sgd' without momentum, but got {optimizer.name!r}"
+    else:
+        for key in ("momentum", "weight_decay"):
+            if value := getattr(optimizer, key, 0.0):
+                yield f"{said}, which is not defined with {key}: client.optimizer.{key} must be 0, but got {value}"
+
+
 def _systems(systems: SystemsSection, cohort: CohortSection) -> Iterator[str]:
     sampler = cohort.rule
     if systems.over_selection > 1:
@@ -152,11 +236,12 @@ def _server(correction: Correction, said: str, server: ServerSection) -> Iterato
             f"{said} is defined with server.optimizer.name = 'sgd', because it defines the server's state itself, "
             f"but got {optimizer.name!r}"
         )
-    elif correction.server.average is not None:
+    elif correction.server.average is not None or requires.unit_lr:
         scaled = server.lr_scaling.rule != "none" or server.lr_scaling.warmup or server.lr_schedule is not None
         if optimizer.lr != 1 or scaled:
+            sends = "the clients' mean" if correction.server.average is None else "the clients' mean minus h"
             yield (
-                f"{said} broadcasts the clients' mean minus h, so server.optimizer.lr must be 1, without lr_scaling "
+                f"{said} broadcasts {sends}, so server.optimizer.lr must be 1, without lr_scaling "
                 f"and lr_schedule, but got lr = {optimizer.lr:g}{' with one of these' if scaled else ''}"
             )
     weighting = server.weighting_name
@@ -169,6 +254,16 @@ def _server(correction: Correction, said: str, server: ServerSection) -> Iterato
             f"{said} is defined with server.aggregator.name {' or '.join(map(repr, requires.aggregators))}, but got "
             f"{server.aggregator.name!r}"
         )
+
+
+def _leaving(said: str, client: ClientSection, systems: SystemsSection | None) -> Iterator[str]:
+    """Yield what lets clients of a cohort leave the round."""
+    leave: dict[str, Any] = {"client.mid_round_dropout": client.mid_round_dropout or None}
+    if systems is not None:
+        leave |= {"systems.deadline_s": systems.deadline_s, "systems.session_s": systems.session_s}
+    for key, value in leave.items():
+        if value is not None:
+            yield f"{said} is defined with every client in every round, but clients leave by {key} = {value}: remove it"
 
 
 def _clients(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str]:

@@ -23,6 +23,7 @@ from raysim.config.values import Count, Name, Seed
 from raysim.data.section import FORMS, AnyData, Data, paths
 from raysim.errors import ExperimentError
 from raysim.experiment import compatibility, metric_columns
+from raysim.experiment.stop import BestModel, StopSection
 from raysim.models.section import ModelSection
 from raysim.server.section import ServerSection
 from raysim.storage.reading import MOST_BYTES, why
@@ -144,6 +145,14 @@ class CheckpointSection(Section):
 
     every: Count = Field(50, description="Rounds between checkpoints; the last round always has one.")
     keep: Count = Field(2, description="Number of newest checkpoints that are kept.")
+    best: BestModel | None = Field(
+        None,
+        description=(
+            "A metric of the evaluations: the model with its best value is kept too, the first of several. "
+            "Absent: only the newest models."
+        ),
+        examples=["eval/validation/accuracy"],
+    )
 
 
 Varied = Literal["data", "model", "cohort"]
@@ -200,6 +209,7 @@ class Experiment(Section):
     )
     engine: EngineSection = Field(EngineSection(), description="How the work is computed: workers, chunks, precision.")
     checkpoint: CheckpointSection = Field(CheckpointSection(), description="When the server's state is saved.")
+    stop: StopSection | None = Field(None, description="When the run ends before its last round. Absent: it does not.")
     tuning: dict[str, Any] | None = Field(
         None, max_length=100, description="Hyper-parameter search of `raysim tune`; a run ignores it."
     )
@@ -265,14 +275,14 @@ class Experiment(Section):
                 )
 
     def fingerprint(self, data_fingerprint: str) -> str:
-        """Return a hex digest of `determining` and the data: no names, paths, placement or number of rounds."""
+        """Return a hex digest of `determining` and the data: no names, paths, placement or end."""
         canonical = json.dumps(self.determining() | {"data": data_fingerprint}, sort_keys=True, separators=(",", ":"))
         return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
     def determining(self) -> dict[str, Any]:
         """Return all keys that determine a round's numbers, as plain values: equal in a run and its continuation."""
         record = self.model_dump(
-            mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint", "tuning"}
+            mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint", "stop", "tuning"}
         )
         for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "examples", "cuda_graphs"):
             del record["engine"][placement]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from raysim.engine.rounds.under_way import UnderWay
+from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.stopping import StopReason
 from raysim.report import figures
-from raysim.report.figures import headlines, percentiles
+from raysim.report.figures import headlines, is_share, percentiles
+from raysim.run_folder.records import stop_reason
 from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, part, summarise
 from raysim.storage.remote.folder import named, resume_command
 
@@ -49,6 +54,7 @@ def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
     """
     return [
         *_figures(experiment, rounds),
+        *_best(experiment, rounds, named(path)),
         ("folder", named(path)),
         *pictures(path),
         ("next", _resume(experiment, rounds, named(path))),
@@ -68,6 +74,7 @@ def _figures(experiment: Experiment, rounds: pa.Table) -> list[Line]:
     return [
         ("experiment", experiment.name),
         ("rounds", _rounds(experiment, rounds)),
+        *_stopped(experiment, rounds),
         ("workers", _workers(columns)),
         *_training(columns),
         *_evaluation(columns),
@@ -86,12 +93,33 @@ def _workers(columns: Columns) -> str:
 def _resume(experiment: Experiment, rounds: pa.Table, folder: str) -> str:
     """Return a command for the next step: the remaining rounds, or the same number again."""
     done = rounds.num_rows
+    if stop_reason(experiment, rounds) is not None:
+        return f"raysim run FILE --path {shlex.quote(folder)} --resume --unset stop"
     return resume_command(folder) + (f" --rounds {2 * done}" if done >= experiment.rounds else "")
 
 
 def _rounds(experiment: Experiment, rounds: pa.Table) -> str:
     done = rounds.num_rows
     return f"{done:,}" if done >= experiment.rounds else f"{done:,} of {experiment.rounds:,}"
+
+
+def _stopped(experiment: Experiment, rounds: pa.Table) -> Iterator[Line]:
+    """Yield why `[stop]` has ended the run, if it has."""
+    if (reason := stop_reason(experiment, rounds)) is not None:
+        yield "stopped", stopping.text(experiment, reason)
+
+
+def _best(experiment: Experiment, rounds: pa.Table, folder: str) -> Iterator[Line]:
+    """Yield the evaluation whose model is kept as the best."""
+    best = experiment.checkpoint.best
+    if best is None or best.metric not in rounds.column_names:
+        return
+    values = [value for value in rounds[best.metric].to_pylist() if value is not None and not math.isnan(value)]
+    if values:
+        value = (max if best.is_maximised else min)(values)
+        index = rounds[best.metric].to_pylist().index(value)
+        written = figures.share(value) if is_share(best.metric) else figures.loss(value)
+        yield "best model", f"{best.metric} {written} (after round {index + 1:,}): raysim export {folder} --best"
 
 
 def _training(columns: Columns) -> Iterator[Line]:
@@ -157,19 +185,23 @@ def _sum(rounds: pa.Table, name: str) -> float:
     return float(sum(value for value in values if value is not None))
 
 
-def lines_of_trials(experiment: Experiment, summary: pa.Table, path: Path) -> list[Line]:
+def lines_of_trials(
+    experiment: Experiment, summary: pa.Table, path: Path, stopped: Sequence[StopReason | None] = ()
+) -> list[Line]:
     """Return the rows of several trials.
 
     Args:
         experiment: of the trials.
         summary: mean and standard deviation of every figure, one row per round.
         path: the folder of all trials.
+        stopped: why each has stopped before its last round; None: it has not.
     """
     count, first = experiment.trials.count, experiment.seed
     return [
         ("experiment", experiment.name),
         ("trials", f"{count:,}, seeds {first} to {first + count - 1}, varying {', '.join(experiment.trials.vary)}"),
         ("rounds", f"{summary.num_rows:,}"),
+        *[("stopped", ended) for ended in [_ended(stopped)] if ended],
         *headlined(summary),
         ("folder", f"{named(path)} (trial-0 to trial-{count - 1}, each a run's folder; summary.parquet)"),
         *pictures(path),
@@ -191,16 +223,31 @@ def headlined(summary: pa.Table) -> Iterator[Line]:
         yield label, f"{name.rpartition('/')[2]} {write(mean)}{around} (after round {index + 1:,})"
 
 
+def _ended(stopped: Sequence[StopReason | None]) -> str:
+    """Return how many of the trials each condition has ended, and after which rounds; nothing if none."""
+    rounds: dict[str, list[int]] = {}
+    for reason in stopped:
+        if reason is not None:
+            rounds.setdefault(reason.condition, []).append(reason.rounds)
+    return "; ".join(
+        f"by stop.{condition} after round {', '.join(f'{done:,}' for done in dict.fromkeys(sorted(after)))}"
+        + (f" ({len(after)} of {len(stopped)})" if len(stopped) > 1 else "")
+        for condition, after in rounds.items()
+    )
+
+
 def _newest(table: pa.Table) -> Columns:
     return {name: newest(table, name) for name in table.column_names}
 
 
-def lines_of_sweep(experiment: Experiment, points: Sequence[tuple[str, pa.Table]], path: Path) -> list[Line]:
+def lines_of_sweep(
+    experiment: Experiment, points: Sequence[tuple[str, pa.Table, Sequence[StopReason | None]]], path: Path
+) -> list[Line]:
     """Return the rows of a sweep.
 
     Args:
         experiment: of the sweep.
-        points: label and rounds of each point; rounds of several trials have a column `trial`.
+        points: label, rounds and reasons to stop of each point; rounds of several trials have a column `trial`.
         path: the folder of the sweep.
     """
     count = experiment.trials.count
@@ -208,12 +255,14 @@ def lines_of_sweep(experiment: Experiment, points: Sequence[tuple[str, pa.Table]
     return [
         ("experiment", experiment.name),
         ("points", f"{len(points):,}{each}"),
-        *((label, _of_point(rounds)) for label, rounds in points),
+        *((label, _of_point(rounds, stopped)) for label, rounds, stopped in points),
         ("folder", f"{named(path)} (a folder for each point; sweep.parquet)"),
         *pictures(path),
         ("next", f"{resume_command(named(path))} --rounds {2 * experiment.rounds}"),
     ]
 
 
-def _of_point(rounds: pa.Table) -> str:
-    return "; ".join(f"{label} {text}" for label, text in headlined(summarise(by_trial(rounds))))
+def _of_point(rounds: pa.Table, stopped: Sequence[StopReason | None]) -> str:
+    found = [f"{label} {text}" for label, text in headlined(summarise(by_trial(rounds)))]
+    ended = _ended(stopped)
+    return "; ".join([*found, *([f"stopped {ended}"] if ended else [])])

@@ -108,11 +108,19 @@ def _table(groups: Sequence[Group]) -> PageTable:
     keys = list(dict.fromkeys(key for group in groups for key in group.keys))
     names = dict.fromkeys(name for group in groups for run in group.runs for name in run.rounds.column_names)
     columns = list(headlines(names).values()) or [name for name in ("accuracy", "loss") if name in names][:1]
-    numbers = ["trials", "rounds", *map(spoken, columns), "wall time"]
-    return PageTable(["", *keys] if keys else ["run"], numbers, [_row(group, keys, columns) for group in groups])
+    ends = [_ends(group) for group in groups]
+    numbers = ["trials", "rounds", *(["stopped by"] if any(ends) else []), *map(spoken, columns), "wall time"]
+    rows = [_row(group, keys, columns, [end] if any(ends) else []) for group, end in zip(groups, ends, strict=True)]
+    return PageTable(["", *keys] if keys else ["run"], numbers, rows)
 
 
-def _row(group: Group, keys: Sequence[str], columns: Sequence[str]) -> Row:
+def _ends(group: Group) -> str:
+    """Return the conditions of `[stop]` that have ended its runs."""
+    reasons = [run.stopped for run in group.runs]
+    return ", ".join(dict.fromkeys(reason.condition for reason in reasons if reason is not None))
+
+
+def _row(group: Group, keys: Sequence[str], columns: Sequence[str], end: Sequence[str]) -> Row:
     named = [written(group.keys[name]) if name in group.keys else "" for name in keys]
     done = sorted({run.rounds.num_rows for run in group.runs})
     rounds = f"{done[0]:,}" if len(done) == 1 else f"{done[0]:,} to {done[-1]:,}"
@@ -120,7 +128,7 @@ def _row(group: Group, keys: Sequence[str], columns: Sequence[str]) -> Row:
         colour=f"var({variable(group.look.colour)})",
         line="dashed" if group.look.dash == "--" else "solid",
         texts=["", *named] if keys else [group.label],
-        numbers=[f"{len(group.runs):,}", rounds, *(_final(group, column) for column in columns), _time(group)],
+        numbers=[f"{len(group.runs):,}", rounds, *end, *(_final(group, column) for column in columns), _time(group)],
     )
 
 

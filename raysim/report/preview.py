@@ -70,7 +70,7 @@ def _round(plan: Plan) -> Iterator[Line]:
     experiment, train = plan.experiment, plan.dataset.train
     cohorts, algorithm = plan.cohorts(), plan.algorithm()
     # The first round represents all: later cohorts have the same size, and clients of the same population.
-    selected = select(plan, algorithm, cohorts.sample(cohorts.init(), 0), 0)
+    selected = select(plan, algorithm, cohorts.first(), 0, cohorts.rule.asks)
     steps = plan.local_steps(selected.positions, 0).tolist()
     chunks, _ = plan.chunks(selected.positions, 0)
     yield "cohort", f"{selected.asked:,} of {figures.counted(len(train), 'client')}, {experiment.cohort.sampler.name}"
@@ -87,6 +87,8 @@ def _round(plan: Plan) -> Iterator[Line]:
     yield "client step", _choice(experiment.client.optimizer)
     if experiment.client.correction is not None:
         yield "correction", _choice(experiment.client.correction)
+    if experiment.client.personalisation is not None:
+        yield "personal models", _choice(experiment.client.personalisation)
     yield (
         "server step",
         f"{_choice(experiment.server.optimizer)}, weighted by {_weighting(experiment.server.weighting)}",
@@ -94,6 +96,8 @@ def _round(plan: Plan) -> Iterator[Line]:
     server = experiment.server
     if server.aggregator.name != "mean":
         yield "aggregator", _choice(server.aggregator)
+    if server.fairness is not None:
+        yield "fairness", _choice(server.fairness)
     for label, section in (("clipping", server.clip), ("zeroing", server.zeroing), ("FedGLAD", server.glad)):
         if section is not None:
             yield label, _keys(section)
@@ -117,11 +121,14 @@ def _operations(plan: Plan, algorithm: Algorithm) -> Iterator[Line]:
     correction = corrections.make(client.correction)
     optimizer = optimizers.make(client.optimizer)
     found = operations(correction, optimizer, client.is_plain_sgd, plan.model.params, params)
-    yield "computes", f"a client {found.of_client}, the server {found.of_server} a round"
+    if client.personalisation is None:
+        yield "computes", f"a client {found.of_client}, the server {found.of_server} a round"
     kept = [_models(count) for count in (algorithm.state_vectors, len(correction.server.init(params)))]
     yield "stores", f"a client {kept[0]}, the server {kept[1]} beside the model"
-    down, up = (_models(1 + count) for count in algorithm.traffic)
-    yield "sends", f"{down} to a client, {up} back"
+    traffic, whole = algorithm.traffic, plan.model.params.num_values
+    share = "" if not traffic.unsent else f", of which {whole - traffic.unsent:,} of {whole:,} numbers are sent"
+    down, up = (_models(1 + count) for count in (traffic.down, traffic.up))
+    yield "sends", f"{down} to a client, {up} back{share}"
     yield "", "n numbers of the model, K local steps, |P| clients; g gradient, s sum, m product, o other operation"
 
 

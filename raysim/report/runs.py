@@ -12,7 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from raysim.errors import ExperimentError, RunFolderError
+from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.stopping import StopReason
 from raysim.run_folder import records, timeline
 from raysim.run_folder.checked_tables import CLIENT_SCHEMA
 from raysim.run_folder.rows import table
@@ -43,6 +45,11 @@ class Run:
     clients: pa.Table
     notes: tuple[str, ...] = ()
     training_clients: int | None = None
+
+    @property
+    def stopped(self) -> StopReason | None:
+        """Why `[stop]` has ended it before its last round; None: it has not."""
+        return records.stop_reason(self.experiment, self.rounds)
 
     @property
     def seeds(self) -> tuple[int, int, int, int]:
@@ -113,7 +120,10 @@ def read(path: Path) -> Run:
         rounds = table([])
         notes.append(f"The rounds of {path} are left out: {error}")
     else:
-        if rounds.num_rows < experiment.rounds:
+        reason = records.stop_reason(experiment, rounds)
+        if reason is not None:
+            notes.append(f"{path} has stopped {stopping.text(experiment, reason)}.")
+        elif rounds.num_rows < experiment.rounds:
             notes.append(
                 f"{path} has finished {rounds.num_rows:,} of {experiment.rounds:,} rounds: it is still going, or was "
                 f"stopped, and is shown as far as it is."

@@ -1,4 +1,4 @@
-"""Names the numbered files of a run's folder: checkpoints, and tables of evaluated clients.
+"""Names the numbered files of a run's folder: checkpoints, best models, and tables of evaluated clients.
 
 Only names that raysim writes count. A file manager's copy ("round-000003 (copy).parquet") is left alone.
 """
@@ -9,12 +9,18 @@ import re
 from pathlib import Path
 
 _CHECKPOINT = re.compile(r"round-(\d{6,18})\.safetensors", re.ASCII)
+_BEST = re.compile(r"best-(\d{6,18})\.safetensors", re.ASCII)
 _CLIENTS = re.compile(r"round-(\d{6,18})\.parquet", re.ASCII)
 
 
 def checkpoint_file(path: Path, done: int) -> Path:
     """Return the place of the checkpoint after `done` rounds."""
     return path / "checkpoints" / f"round-{done:06d}.safetensors"
+
+
+def best_file(path: Path, done: int) -> Path:
+    """Return the place of the model after `done` rounds, if it was the best so far."""
+    return path / "checkpoints" / f"best-{done:06d}.safetensors"
 
 
 def client_file(path: Path, index: int) -> Path:
@@ -25,6 +31,11 @@ def client_file(path: Path, index: int) -> Path:
 def checkpoints(path: Path) -> dict[int, Path]:
     """Return the checkpoints of a run's folder by number of rounds, in order."""
     return _numbered(path / "checkpoints", _CHECKPOINT)
+
+
+def best_models(path: Path) -> dict[int, Path]:
+    """Return the kept best models of a run's folder by number of rounds, in order."""
+    return _numbered(path / "checkpoints", _BEST)
 
 
 def client_files(path: Path) -> dict[int, Path]:

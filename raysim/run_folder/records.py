@@ -4,6 +4,8 @@ experiment.json          the complete experiment, fingerprint, versions
 rounds.parquet           one row per finished round
 clients/round-*.parquet  one row per client and evaluation
 checkpoints/round-*.safetensors
+checkpoints/best-*.safetensors  with checkpoint.best: the model with the best evaluation
+stopped.json             if `[stop]` ended the run: why
 client_state/            client states, if a correction or a transform keeps them
 timeline.json            with profile: the times of driver and workers
 .lock                    locked by the process that writes here
@@ -17,7 +19,7 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,9 @@ from typing import Any
 import pyarrow as pa
 
 from raysim.errors import CheckpointError, ExperimentError, RunFolderError
+from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.stopping import StopReason
 from raysim.run_folder import checkpoint, files
 from raysim.run_folder.checked_tables import CLIENT_SCHEMA, check_reaches, checked_clients, checked_rounds
 from raysim.run_folder.rows import Row, table
@@ -38,7 +42,7 @@ from raysim.storage.remote.folder import named
 
 log = logging.getLogger("raysim")
 
-RECORD, ROUNDS = "experiment.json", "rounds.parquet"
+RECORD, ROUNDS, STOPPED = "experiment.json", "rounds.parquet", "stopped.json"
 
 _RECORDED = {
     "experiment": (dict,),
@@ -48,9 +52,6 @@ _RECORDED = {
     "versions": (dict,),
 }
 """The entries of experiment.json."""
-
-EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/")
-"""Prefixes of columns that only evaluated rounds have."""
 
 STATES = "client_state"
 """The folder of client states in the run's folder."""
@@ -219,10 +220,21 @@ def rows_before(path: Path, done: int) -> list[Row]:
     return rows
 
 
+def stop_reason(experiment: Experiment, rounds: pa.Table) -> StopReason | None:
+    """Return why a run with these rows has stopped; None if it has not."""
+    if experiment.stop is None:
+        return None
+    known = [name for name in stopping.columns(experiment.stop) if name in rounds.column_names]
+    return stopping.after_all(experiment.stop, rounds.select(known).to_pylist()).stopped
+
+
 def read_clients(path: Path) -> pa.Table:
     """Read one row per client and evaluation: round, split, client, examples, loss, accuracy, user-defined metrics.
 
-    Rows with the split "fine_tuning/<split>" have `tuned_loss` and `tuned_accuracy`, after fine-tuning.
+    Rows with the split "fine_tuning/<split>" have `tuned_loss` and `tuned_accuracy`, after fine-tuning. Those with the
+    split "personal/<split>" are of personal models, and have `global_loss` and `global_accuracy`, of the model of all.
+    Both have the client's `training_examples`, and `label_similarity`, of its labels to those of all training clients;
+    the latter also `seen`, whether the client took part.
 
     Raises:
         RunFolderError: a file is damaged.
@@ -246,10 +258,17 @@ def _client_rows(file: Path) -> pa.Table:
     return checked_clients(read_table(file), file)
 
 
-def client_schema(metrics: Iterable[str], tuned: bool) -> pa.Schema:
-    """Return the columns of rows with these metrics; if clients fine-tune, also `tuned_<name>` of each."""
-    names = [name for metric in metrics for name in ([metric, f"tuned_{metric}"] if tuned else [metric])]
-    return pa.schema([*CLIENT_SCHEMA, *(pa.field(name, pa.float64()) for name in names)])
+def client_schema(metrics: Iterable[str], others: Collection[str] = ()) -> pa.Schema:
+    """Return the columns of rows with these metrics; with models of clients' own, also figures under other names.
+
+    `others`: the beginnings of these names, such as "tuned_".
+    """
+    names = [f"{other}{metric}" for metric in metrics for other in ("", *others)]
+    figures = [f"{other}{figure}" for other in others for figure in ("loss", "accuracy")]
+    facts = [("training_examples", pa.int64()), ("label_similarity", pa.float64()), ("seen", pa.bool_())]
+    fields = [*CLIENT_SCHEMA, *(pa.field(name, pa.float64()) for name in (*figures, *names))]
+    fields += [pa.field(name, kind) for name, kind in (facts if others else [])]
+    return pa.schema(list({field.name: field for field in fields}.values()))
 
 
 def write_table(content: pa.Table, path: Path) -> None:

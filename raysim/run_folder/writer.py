@@ -13,8 +13,13 @@ from typing import Any
 import pyarrow as pa
 
 from raysim.errors import CheckpointError, DiskError, RunFolderError
+from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.stop import EVALUATIONS
+from raysim.experiment.stopping import StopReason
+from raysim.models.model import Weights
 from raysim.run_folder import checkpoint, files, records
+from raysim.run_folder.best_models import BestModels
 from raysim.run_folder.rows import Row, Rows
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.server.state import ServerState
@@ -36,13 +41,16 @@ PARTS = (*FOLDERS, records.STATES, "timeline.json")
 class RunFolder:
     """Writes one run's folder: `create` creates it, `reopen` opens it for a run or its continuation."""
 
-    def __init__(self, path: Path, fingerprint: str, keep: int, profile: bool = False) -> None:
+    def __init__(
+        self, path: Path, fingerprint: str, keep: int, profile: bool = False, best: BestModels | None = None
+    ) -> None:
         self.path = path
         self._fingerprint = fingerprint
         self._keep = keep
         self._rows = Rows()
         self._flushed_s = time.monotonic()
         self._timeline = Timeline(path / "timeline.json") if profile else None
+        self.best = BestModels(path) if best is None else best
         self.checkpointed = 0
         self.failed = False
         """Whether something could not be written; its error says what."""
@@ -129,16 +137,18 @@ class RunFolder:
         _check_parts(path)
         for place in (path, *(path / name for name in FOLDERS)):
             atomic.sweep(place, older_than_s=0)
-        folder = cls(path, records.stored_fingerprint(path), experiment.checkpoint.keep, profile)
+        every = experiment.evaluation.every
+        best = BestModels(path, experiment.checkpoint.best, every)
+        folder = cls(path, records.stored_fingerprint(path), experiment.checkpoint.keep, profile, best)
         state = records.newest_state(path, folder._fingerprint)
         done = state.round if state else 0
         folder.checkpointed = done
         rows = records.rows_before(path, done)
-        if done % experiment.evaluation.every and done < experiment.rounds:
+        stopped = stopping.after_all(experiment.stop, rows).stopped
+        if done % every and not stopping.is_over(experiment, done, stopped):
             # The round was evaluated only because it was the last, which it no longer is.
             rows[-1:] = [
-                {name: value for name, value in row.items() if not name.startswith(records.EVALUATIONS)}
-                for row in rows[-1:]
+                {name: value for name, value in row.items() if not name.startswith(EVALUATIONS)} for row in rows[-1:]
             ]
             files.client_file(path, done - 1).unlink(missing_ok=True)
         for index, part in files.client_files(path).items():
@@ -147,6 +157,8 @@ class RunFolder:
             else:
                 # They are read at the end of the run: to find damage then would be late.
                 records.check_sealed(part, last=True)
+        (path / records.STOPPED).unlink(missing_ok=True)
+        best.open(rows)
         folder._rows = Rows(rows)
         folder.flush()
         return folder, state
@@ -186,6 +198,18 @@ class RunFolder:
             self.checkpointed = state.round
             for old in list(files.checkpoints(self.path).values())[: -self._keep]:
                 old.unlink()
+            self.best.prune()
+
+    def write_best(self, done: int, weights: Weights) -> None:
+        """Write the model after `done` rounds, which `best` has found to be the best so far."""
+        with self._recording():
+            self.best.write(ServerState(done, weights, {}, {}, {}, {}, {}), self._fingerprint)
+            self.best.prune()
+
+    def write_stopped(self, reason: StopReason) -> None:
+        """Write why the run stops before its last round. Other programs read it; raysim asks the rows."""
+        with self._recording():
+            records.write_json(reason._asdict(), self.path / records.STOPPED)
 
     @contextmanager
     def _recording(self) -> Iterator[None]:
@@ -221,5 +245,6 @@ def _check_parts(path: Path) -> None:
     if os.path.lexists(states := path / records.STATES) and not states.is_dir():
         raise RunFolderError(f"{states} must be a folder, but is a file: remove it.")
     timeline = [file for file in (path / "timeline.json",) if os.path.lexists(file)]
-    for file in (*files.checkpoints(path).values(), *files.client_files(path).values(), *timeline):
+    numbered = (files.checkpoints(path), files.best_models(path), files.client_files(path))
+    for file in (*(file for of_kind in numbered for file in of_kind.values()), *timeline):
         regular(file, RunFolderError)

@@ -16,6 +16,7 @@ from raysim.server.aggregators.choice import AGGREGATORS, Aggregator, Mean
 from raysim.server.aggregators.rule import Rule
 from raysim.server.clipping import ClipSection, Zeroing
 from raysim.server.diagnostics import Diagnostics
+from raysim.server.fairness.choice import FairnessSection
 from raysim.server.glad import Glad
 from raysim.server.lr_scaling import LrScaling, scaled
 from raysim.server.lr_schedule import Schedule, factor
@@ -36,6 +37,9 @@ class ServerSection(Section):
     )
     aggregator: Aggregator = Field(
         Mean(), description="How updates become one: their mean, or a robust rule over all of them."
+    )
+    fairness: FairnessSection | None = Field(
+        None, description="Weights by the clients' losses of the model that they receive. Absent: off."
     )
     clip: ClipSection | None = Field(None, description="Bound of each update's norm. Absent: off.")
     zeroing: Zeroing | None = Field(None, description="Leaves out updates with wild coordinates. Absent: off.")

@@ -16,18 +16,11 @@ import raysim
 from raysim.cohort import adafl, availability, bernoulli, md
 from raysim.cohort.availability import Availability
 from raysim.cohort.bernoulli import Bernoulli
-from raysim.cohort.sampler import Clients, CohortAt, Participant
+from raysim.cohort.sampler import CohortAt, Participant
 from raysim.cohort.section import CohortGrowth, grown
-from raysim.data.dataset import FederatedDataset
+from tests.support.small_data import of_sizes
 
 Make = Callable[..., raysim.Experiment]
-
-
-def of_sizes(sizes: Any) -> Clients:
-    data = FederatedDataset.from_clients(
-        train={f"c{i}": (np.zeros((int(n), 1)), np.zeros(int(n))) for i, n in enumerate(sizes)}
-    )
-    return Clients(data.train)
 
 
 SAMPLERS: list[dict[str, Any]] = [
@@ -39,6 +32,7 @@ SAMPLERS: list[dict[str, Any]] = [
     {"size": 2, "sampler": {"name": "replay", "rounds": {"1": ["c4", "c5", "c6"]}}},
     {"size": 2, "sampler": {"name": "replay", "rounds": {1: ["c4"]}, "over": {"name": "md"}}},
     {"size": 2, "growth": {"every": 2}},
+    {"size": 3, "sampler": {"name": "power_of_choice", "candidates": 8}},
 ]
 
 

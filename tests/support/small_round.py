@@ -26,9 +26,13 @@ def run(exp: raysim.Experiment, root: Path, monkeypatch: pytest.MonkeyPatch) -> 
     replays = isinstance(exp.cohort.sampler, Replay)
     # As many that a client is left for validation, if some are held out.
     divided = getattr(exp.data, "clients", None) is not None and not replays
-    few = [f"data.clients={12 if exp.data.holdout else 4}"] if divided else []
+    takes_all = divided and exp.cohort.size == getattr(exp.data, "clients", None)
+    few = [f"data.clients={COHORT if takes_all else 12 if exp.data.holdout else 4}"] if divided else []
+    few += ["cohort.sampler.candidates=4"] if exp.cohort.rule.asks is not None else []
     few += ["data.size=32"] if exp.data.name == "gld" else []
     few += [f"cohort.size={COHORT}"]
+    # Some methods are defined with every client in every round.
+    few += [f"data.clients={COHORT}"] if divided and exp.cohort.size == getattr(exp.data, "clients", None) else []
     if getattr(exp.model, "vectors", None) is not None:
         few += [f"model.vectors={json.dumps(str(tiny.glove(root / 'glove' / 'glove.6B.300d.txt')))}"]
     return raysim.run(exp.changed([*SMALL, *few]), path=root / "run")

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 import raysim
+from raysim.data.sources.digits import Digits
 from tests.support.small_data import make_clients
 from tuning import protocol, section_of
 
@@ -41,7 +42,7 @@ def test_the_test_split_is_recorded_if_that_is_asked_for(experiment: Make) -> No
 @pytest.mark.parametrize("held", [{"holdout": 0.5}, {"holdout_examples": 0.25}])
 def test_what_the_file_holds_out_stays(held: dict[str, float], experiment: Make) -> None:
     measured = of(experiment(data={**DIGITS, **held}, tuning=KEYS))
-    assert measured.data is not None
+    assert isinstance(measured.data, Digits)
     kept = {"holdout": measured.data.holdout, "holdout_examples": measured.data.holdout_examples}
     assert kept == {"holdout": 0.0, "holdout_examples": 0.0, **held}
 
@@ -86,6 +87,20 @@ def test_the_end_is_on_all_training_clients(experiment: Make) -> None:
     assert (final.data.holdout, final.evaluation.split, final.tuning) == (0.0, "test", None)
     several = experiment(data=DIGITS, evaluation={"split": ["validation", "train", "test"]}, tuning=KEYS)
     assert protocol.concluding(several, {}).evaluation.split == ("train", "test")
+
+
+def test_only_what_watches_clients_that_are_there_stays(experiment: Make) -> None:
+    target, patience = {"metric": "eval/validation/loss", "value": 0.5}, {"metric": "loss", "evaluations": 3}
+    watches = {"checkpoint": {"best": "eval/validation/loss"}, "stop": {"target": target, "patience": patience}}
+    exp = experiment(data={**DIGITS, "holdout": 0.3}, tuning=KEYS, **watches)
+    trial, final = of(exp), protocol.concluding(exp, {})
+    assert (trial.stop, trial.checkpoint) == (exp.stop, exp.checkpoint)
+    assert final.stop is not None
+    assert set(final.stop.metrics) == {"stop.patience.metric"}
+    assert final.checkpoint.best is None
+    assert protocol.concluding(experiment(data=DIGITS, tuning=KEYS, stop={"target": target}), {}).stop is None
+    on_test = of(experiment(data=DIGITS, tuning=KEYS, checkpoint={"best": "eval/test/loss"}))
+    assert on_test.checkpoint.best is None
 
 
 @pytest.mark.parametrize(("clients", "share", "left"), [(2, 0.1, "0"), (2, 0.9, "2")])

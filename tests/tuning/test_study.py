@@ -62,6 +62,19 @@ def test_a_trial_s_value_is_the_mean_over_seeds_of_runs_by_themselves(
     assert found.second.value == sorted(values)[-2]
 
 
+def test_trials_of_one_budget_of_client_updates(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
+    """Cohorts of 2 take four rounds of them, cohorts of 4 two: each is evaluated where its budget is used up."""
+    keys = {"space": {"cohort.size": {"grid": [2, 4]}}, "final": 1}
+    exp = tuned(**keys).changed(["rounds=20", "evaluation.every=20", "stop={budget={client_updates=8}}"])
+    found = tuning.tune(exp, dataset=small, path=tmp_path / "study")
+    rows = {row["cohort.size"]: row for row in found.trials.to_pylist()}
+    for size, rounds in ((2, 4), (4, 2)):
+        alike = exp.changed([f"cohort.size={size}", f"rounds={rounds}", "evaluation.split=validation"])
+        *_, last = raysim.rounds(alike, dataset=small.hold_out(0.2, 0))
+        assert rows[size]["value"] == last.metrics["eval/validation/accuracy"]
+    assert found.best.test["eval/test/accuracy"]["mean"] is not None
+
+
 def test_a_target_that_is_not_reached_is_said_and_has_no_number(
     study: Callable[..., tuning.Study], small: raysim.FederatedDataset, tuned: Make
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from raysim.engine.many.in_lockstep import InLockstep
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.loop import Loop, checkpoint_due
 from raysim.engine.worker.example_memory import ExampleMemory
+from raysim.experiment.stopping import NOTHING, Seen
 from raysim.run_folder.timeline import Span
 from raysim.server.state import ServerState
 
@@ -32,17 +33,24 @@ LONGEST_S = 5.0
 class SegmentUnit:
     """A segment as the unit of its job.
 
-    plans: by number of the run, a function that returns its plan. under_way: all runs that have not ended yet.
+    plans: by number of the run, a function that returns its plan. under_way: all runs that have not ended yet. seen: by
+    number, what the run's `[stop]` has seen before.
     """
 
     plans: Mapping[int, Callable[[], Plan]]
     under_way: Set[int]
+    seen: Mapping[int, Seen] = field(default_factory=dict)
 
 
-def job_of(plans: Mapping[int, Callable[[], Plan]], states: list[ServerState], under_way: Set[int]) -> Job:
-    """Return the job of a segment of these runs, from these states."""
+def job_of(
+    plans: Mapping[int, Callable[[], Plan]],
+    states: list[ServerState],
+    under_way: Set[int],
+    seen: Mapping[int, Seen] | None = None,
+) -> Job:
+    """Return the job of a segment of these runs, from these states; `seen`: None before the first rounds."""
     broadcast = RunStates(min(state.round for state in states), states)
-    return Job("segment", broadcast, (SegmentUnit(plans, under_way),), (1.0,), runs=tuple(plans))
+    return Job("segment", broadcast, (SegmentUnit(plans, under_way, seen or {}),), (1.0,), runs=tuple(plans))
 
 
 class RoundRecord(NamedTuple):
@@ -55,9 +63,10 @@ class RoundRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class Advanced:
-    """A run at the end of a segment: its state, and the rounds of the segment."""
+    """A run at the end of a segment: its state, what its `[stop]` has seen, and the rounds of the segment."""
 
     state: ServerState
+    seen: Seen
     rounds: tuple[RoundRecord, ...]
 
 
@@ -76,26 +85,28 @@ class Host:
         self._loops: dict[Group, list[Loop]] = {}
 
     def advance(self, sent: RunStates, unit: SegmentUnit) -> list[Advanced]:
-        """Advance each run from its state to its next evaluation, checkpoint or last round, or for LONGEST_S."""
+        """Advance each run from its state to its next evaluation, checkpoint or end, or for LONGEST_S."""
         self._keep_only(unit.under_way)
         for number, plan in unit.plans.items():
             if number not in self._plans:
                 self._plans[number] = plan()
         group = tuple(unit.plans)
         plans = [self._plans[number] for number in group]
+        seen = [unit.seen.get(number, NOTHING) for number in group]
         # The loops are put back when they are between rounds again. After an error they are not.
         loops = self._loops.pop(group, None)
         if loops is None:
             # Groups only shrink: the loops of a larger group are not used again.
             self._loops = {other: loops for other, loops in self._loops.items() if not set(other) & set(group)}
             executor = InLockstep(plans, self._worker, self._memory)
+            folders = [None if plan.states is None else plan.states.parent for plan in plans]
             loops = [
-                Loop(plan, executor.of(i), state, checkpoints=None if plan.states is None else plan.states.parent)
-                for i, (plan, state) in enumerate(zip(plans, sent.states, strict=True))
+                Loop(plan, executor.of(i), state, checkpoints=path, seen=before)
+                for i, (plan, state, path, before) in enumerate(zip(plans, sent.states, folders, seen, strict=True))
             ]
         else:
-            for loop, state in zip(loops, sent.states, strict=True):
-                loop.continue_from(state)
+            for loop, state, before in zip(loops, sent.states, seen, strict=True):
+                loop.continue_from(state, before)
         engine = plans[0].experiment.engine
         with numerics.fixed(engine.threads, numerics.choose_device(engine.gpus_per_worker), engine.precision):
             advanced = _advance(loops, plans, time.monotonic() + LONGEST_S)
@@ -124,7 +135,7 @@ def _advance(loops: Sequence[Loop], plans: Sequence[Plan], deadline_s: float) ->
         moving = [i for i in moving if in_time and not _must_pause(plans[i], loops[i])]
     for loop in loops:
         loop.leave()
-    return [Advanced(loop.state, tuple(records)) for loop, records in zip(loops, rounds, strict=True)]
+    return [Advanced(loop.state, loop.seen, tuple(records)) for loop, records in zip(loops, rounds, strict=True)]
 
 
 def _must_pause(plan: Plan, loop: Loop) -> bool:

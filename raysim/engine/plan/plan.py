@@ -21,6 +21,7 @@ from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.section import cohorts
 from raysim.data.dataset import FederatedDataset
 from raysim.data.optimum import Optimum
+from raysim.engine.plan.label_similarity import LabelSimilarity
 from raysim.evaluation.metric import METRICS, Metrics
 from raysim.experiment import metric_columns
 from raysim.experiment.experiment import Experiment
@@ -82,6 +83,7 @@ class Plan:
             e.adversary,
             adversaries,
             notes_clients=self.learns,
+            chooses_clients=e.cohort.rule.choose is not None,
             counts=self.task.correct is not None,
         )
 
@@ -118,6 +120,11 @@ class Plan:
         """Returns the best model, if the data know the one of this kind, with this loss."""
         fits = self.task.losses is squared_error and linear.is_without_bias(self.model.module())
         return self.dataset.optimum if fits else None
+
+    @cached_property
+    def label_similarity(self) -> LabelSimilarity:
+        """How like clients' labels are to those of all training clients."""
+        return LabelSimilarity(self.dataset)
 
     @property
     def kept_bytes(self) -> int:

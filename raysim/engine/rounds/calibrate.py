@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Literal, get_args
 
 import numpy as np
@@ -26,7 +26,7 @@ from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
 from raysim.errors import ClientError, ModelError, RaysimError, ResourceError
-from raysim.server.sums import Sums, on_cpu
+from raysim.server.sums import Sums, add, on_cpu
 
 TRAINERS: tuple[TrainerName, ...] = get_args(TrainerName)
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
@@ -71,8 +71,7 @@ def calibrate(
         ResourceError, ClientError: every trainer fails.
     """
     device = choose_device(plan.experiment.engine.gpus_per_worker)
-    cohorts = plan.cohorts()
-    cohort = np.unique(cohorts.sample(cohorts.init(), 0))
+    cohort = np.unique(plan.cohorts().first())
     engine = plan.experiment.engine
     with fixed(engine.threads, device, engine.precision):
         choices = list(_candidates(plan, len(cohort), device.type, tell, sizes))
@@ -155,9 +154,10 @@ def _passed_s(
     algorithm, state = plan.algorithm(), plan.initial_state()
     sums: list[Sums] = []
     for phase in algorithm.phases[:-1]:
-        # The result of an earlier phase does not matter, only its shape.
         sent = phase.broadcast(state, {}, cohort.tolist(), sums)
-        sums.append(on_cpu(pool.run("train", sent, 0, chunks[0], None)))
+        # The result does not matter, only its shape; but losses are those of every client.
+        units = list(enumerate(chunks))[: len(chunks) if phase.of == "losses" else 1]
+        sums.append(on_cpu(reduce(add, (pool.run("train", sent, index, chunk, None) for index, chunk in units))))
     broadcast = algorithm.phases[-1].broadcast(state, {}, cohort.tolist(), sums)
     measured: dict[int, float] = {}
     spent_s = 0.0

@@ -11,11 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from raysim.algorithm.federated import Traffic
 from raysim.engine.job import Executor, Outcome
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import full_participation, scoring
 from raysim.engine.rounds.selection import transfers
 from raysim.engine.rounds.training import Training
+from raysim.experiment.stopping import StopReason
 from raysim.models.model import Weights
 from raysim.run_folder.timeline import PREFIX, Span, Stopwatch
 from raysim.server.state import ServerState
@@ -44,7 +46,8 @@ class Finished:
     metrics: by their fixed names; None if a figure is not defined. cohort: ids of all clients of the cohort, in
     sampling order. rejected: ids of clients whose update was not finite. clients: one row per evaluated client, None
     if nothing was evaluated. weights: after the server step.
-    spans: timeline of driver and workers since the previous round.
+    spans: timeline of driver and workers since the previous round. stopped: why the run ends with this round, if it
+    stops before its last one.
     """
 
     index: int
@@ -54,6 +57,7 @@ class Finished:
     clients: pa.Table | None
     weights: Weights
     spans: tuple[Span, ...]
+    stopped: StopReason | None = None
 
     @property
     def row(self) -> dict[str, Any]:
@@ -65,7 +69,7 @@ class Finished:
 
 
 def finish(
-    plan: Plan, executor: Executor, stepped: SteppedRound, traffic: tuple[int, int], since_s: float, writing: Stopwatch
+    plan: Plan, executor: Executor, stepped: SteppedRound, traffic: Traffic, since_s: float, writing: Stopwatch
 ) -> Finished:
     """Wait for the round's evaluations and assemble the round; `writing`: the time to write the previous round."""
     index = stepped.state.round - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +14,15 @@ from raysim.cohort.cohorts import Cohorts
 from raysim.engine import failure
 from raysim.engine.job import Executor, Stopped, UpdatesLost
 from raysim.engine.plan.plan import Plan
-from raysim.engine.rounds import kept_updates, scoring
+from raysim.engine.rounds import best_model, kept_updates, scoring
 from raysim.engine.rounds.finished import Finished, SteppedRound, finish
+from raysim.engine.rounds.selection import transfers
 from raysim.engine.rounds.state_files import StateFiles
 from raysim.engine.rounds.training import Training, begin, wait
 from raysim.errors import CheckpointError, DivergedError, RunFolderError
+from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.stopping import Seen
 from raysim.run_folder.timeline import Stopwatch
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
@@ -36,8 +39,9 @@ def rounds(
     folder: RunFolder | None = None,
     stop: Callable[[], bool] = lambda: False,
     overlap: bool = True,
+    seen: Seen | None = None,
 ) -> Generator[Finished, None, ServerState]:
-    """Run from `state` to the experiment's last round, yielding each round when it is finished and recorded.
+    """Run from `state` to the experiment's end, yielding each round when it is finished and recorded.
 
     The next round's model is sent as soon as the server has stepped: a round is evaluated and recorded while the next
     one trains. When the loop ends, also by an error or an interrupt, it checkpoints the last recorded round. It returns
@@ -49,10 +53,12 @@ def rounds(
         state: where to continue from; `plan.initial_state()` for a new run.
         folder: where rows and checkpoints go; None writes nothing.
         stop: called between rounds; True ends the loop.
-        overlap: start a round before the one before it is evaluated and yielded.
+        overlap: start a round before the one before it is evaluated and yielded. If the run stops by that evaluation,
+            the started round is dropped.
+        seen: what `[stop]` has seen before `state`; None: the folder's rows.
     """
     with put_meanwhile(None if folder is None else folder.path):
-        loop = Loop(plan, executor, state, folder)
+        loop = Loop(plan, executor, state, folder, seen=seen)
         try:
             while loop.stepped or (not loop.done and not stop()):
                 if not loop.done and (overlap or not loop.stepped) and not stop():
@@ -63,7 +69,7 @@ def rounds(
                     if not overlap:
                         # No work was in flight: the reader used this time.
                         loop.since_s += time.perf_counter() - left_s
-                if loop.begun:
+                if loop.begun and not loop.stops:
                     loop.step()
         except Stopped:
             pass
@@ -82,6 +88,7 @@ class Loop:
         folder: where rows and checkpoints go; None writes nothing.
         checkpoints: the run's folder, if clients keep state and another process writes there. The rounds may then have
             to be repeated from an earlier state, so old state files stay until the loop continues from the next one.
+        seen: what `[stop]` has seen before `state`; None: the folder's rows.
     """
 
     def __init__(
@@ -91,7 +98,13 @@ class Loop:
         state: ServerState,
         folder: RunFolder | None = None,
         checkpoints: Path | None = None,
+        seen: Seen | None = None,
     ) -> None:
+        rule = plan.experiment.stop
+        self.seen = stopping.after_all(rule, () if folder is None else folder.rows) if seen is None else seen
+        """What `[stop]` has seen of the rounds that are finished and recorded."""
+        self.stops = self.seen.stopped is not None
+        """Whether the run stops with the newest server step."""
         self.state = state
         """After the newest server step."""
         self.recorded = state
@@ -112,11 +125,12 @@ class Loop:
         if plan.keeps_updates:
             log.info("the updates of a round are kept until it is closed: %.3g MB", plan.kept_bytes / 1e6)
 
-    def continue_from(self, state: ServerState) -> None:
+    def continue_from(self, state: ServerState, seen: Seen) -> None:
         """Replace the state between rounds: another process carried out the rounds before it."""
         assert not self.begun
         assert not self.stepped
         self.state = self.recorded = state
+        self.seen, self.stops = seen, seen.stopped is not None
         if self._state_files is not None:
             self._state_files.recorded(state)
         self.since_s = time.perf_counter()
@@ -124,7 +138,7 @@ class Loop:
     @property
     def done(self) -> bool:
         """Whether the last round has begun."""
-        return self.state.round + self.begun >= self._plan.experiment.rounds
+        return self.stops or self.state.round + self.begun >= self._plan.experiment.rounds
 
     @property
     def begun(self) -> bool:
@@ -168,6 +182,7 @@ class Loop:
                     self.state,
                     replace(training, times_lost=before),
                     self._evaluations,
+                    self._ends_with,
                 )
             except UpdatesLost:
                 what = f"the updates of round {self.state.round} were lost with a node"
@@ -179,6 +194,13 @@ class Loop:
             except NotFiniteError as error:
                 raise DivergedError(self._diverged(error)) from None
         raise AssertionError
+
+    def _ends_with(self, row: Mapping[str, float | None]) -> bool:
+        """Note and return whether the run ends with a round of these figures: then the round is evaluated."""
+        elapsed_s = time.perf_counter() - self.since_s
+        now = stopping.after(self._plan.experiment.stop, self.seen, {**row, "wall_time_s": elapsed_s})
+        self.stops = now.stopped is not None
+        return self.stops
 
     def _diverged(self, error: NotFiniteError) -> str:
         done = self.state.round
@@ -200,9 +222,15 @@ class Loop:
         finished = finish(self._plan, self._executor, stepped, self._algorithm.traffic, self.since_s, self._writing)
         # A row cannot contain the time of its own writing: the next row does.
         self.since_s, self._writing = time.perf_counter(), Stopwatch()
+        self.seen = stopping.after(self._plan.experiment.stop, self.seen, finished.row)
+        self.stops = self.seen.stopped is not None
+        finished = replace(finished, stopped=self.seen.stopped)
         with self._writing.phase("write"):
             if folder is not None:
                 folder.add(finished.row, finished.clients, finished.spans)
+                best_model.keep(folder, self._plan, finished.row, stepped.state)
+                if finished.stopped is not None:
+                    folder.write_stopped(finished.stopped)
                 if checkpoint_due(stepped.state, self._plan.experiment):
                     _checkpoint(folder, stepped.state, self._state_files)
             self.recorded, self._stepped = stepped.state, None
@@ -235,9 +263,13 @@ def _step(
     state: ServerState,
     training: Training,
     evaluations: scoring.Units,
+    ends_with: Callable[[Mapping[str, float | None]], bool],
 ) -> SteppedRound:
-    """Wait for the round's sums, step the server, and submit the evaluations that are due."""
-    *before_outcomes, outcome = wait(plan, algorithm, executor, state, training)
+    """Wait for the round's sums, step the server, and submit the evaluations that are due.
+
+    `ends_with`: whether the run stops with a round of these figures.
+    """
+    training, (*before_outcomes, outcome) = wait(plan, algorithm, cohorts, executor, state, training)
     earlier, sums = [phase.value for phase in before_outcomes], outcome.value
     index, experiment, vector = state.round, plan.experiment, None
     rule = experiment.server.rule
@@ -264,7 +296,9 @@ def _step(
             state = replace(state, sampler=cohorts.learn(state.sampler, participants, index))
     # The kept updates are not used again: release them.
     outcome = replace(outcome, kept=())
-    due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
+    sent = transfers(plan, algorithm.traffic, training.selected.asked, len(training.selected.positions))
+    is_last = ends_with({**metrics, **sent}) or state.round == experiment.rounds
+    due = is_last or state.round % experiment.evaluation.every == 0
     if due:
         metrics |= scoring.to_optimum(plan, state.weights)
     tickets = scoring.submit(plan, executor, state, algorithm.average(state), evaluations) if due else {}

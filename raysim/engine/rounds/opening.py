@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from raysim.engine.plan.plan import Plan
+from raysim.experiment.stopping import StopReason
 from raysim.run_folder import records
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
@@ -22,7 +23,7 @@ class Opening(NamedTuple):
 
     done: the number of rounds of the checkpoint to continue from; None creates the folder. overwrite: allow to replace
     an existing run. profile: write the timeline. copies: where the script keeps copies of folders elsewhere; None: in
-    this process.
+    this process. stopped: why the folder's run has stopped; then it does not go on.
     """
 
     path: Path
@@ -30,6 +31,7 @@ class Opening(NamedTuple):
     overwrite: bool = False
     profile: bool = False
     copies: Path | None = None
+    stopped: StopReason | None = None
 
     @property
     def named(self) -> str:

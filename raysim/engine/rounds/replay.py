@@ -15,12 +15,11 @@ from tempfile import TemporaryDirectory
 from torch import Tensor
 
 from raysim.engine.in_process import InProcess
-from raysim.engine.job import Job
 from raysim.engine.numerics import choose_device, fixed
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
 from raysim.engine.rounds.finished import Finished
-from raysim.engine.rounds.selection import select
+from raysim.engine.rounds.training import before_training, begin
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
 from raysim.errors import CheckpointError, RunFolderError
@@ -29,7 +28,6 @@ from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.clipping import UNLIMITED
 from raysim.server.state import ServerState
-from raysim.server.sums import Sums
 
 
 @dataclass(frozen=True)
@@ -68,29 +66,25 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
     state = state_before(plan, path, index)
     train = plan.dataset.train
     position = train.position_of(client)
-    cohort = plan.cohorts().sample(state.sampler, index)
-    algorithm = plan.algorithm()
-    selected = select(plan, algorithm, cohort, index)
-    positions, repeats = selected.positions, selected.repeats
-    chunks, costs = plan.chunks(positions, index)
-    number = next((i for i, chunk in enumerate(chunks) if position in chunk), None)
-    if number is None and position in cohort:
-        raise RunFolderError(_did_not_count(plan, client, index))
-    if number is None:
-        ids = ", ".join(train.id_of(p) for p in cohort.tolist()[:20])
-        raise RunFolderError(f"client {client!r} was not in round {index}, whose cohort of {len(cohort)} is: {ids} ...")
+    cohorts, algorithm = plan.cohorts(), plan.algorithm()
     kept: list[Tensor] = []
     engine = plan.experiment.engine
     device = choose_device(engine.gpus_per_worker)
     with fixed(engine.threads, device, engine.precision):
-        *earlier, training = algorithm.phases
         memory = ExampleMemory()
         executor = InProcess(plan, memory=memory)
-        sums: tuple[Sums, ...] = ()
-        for phase in earlier:
-            sent = phase.broadcast(state, repeats, positions.tolist(), sums)
-            sums = (*sums, executor.result(executor.submit(Job("train", sent, chunks, costs))).value)
-        sent = training.broadcast(state, repeats, positions.tolist(), sums)
+        # Jobs are carried out when their results are asked for, so the last phase is not.
+        training = begin(plan, algorithm, cohorts, executor, state, keep=False)
+        training, outcomes = before_training(plan, algorithm, cohorts, executor, state, training)
+        positions, chunks = training.selected.positions, training.chunks
+        number = next((i for i, chunk in enumerate(chunks) if position in chunk), None)
+        if number is None and position in training.cohort:
+            raise RunFolderError(_did_not_count(plan, client, index))
+        if number is None:
+            ids, size = ", ".join(train.id_of(p) for p in training.cohort.tolist()[:20]), len(training.cohort)
+            raise RunFolderError(f"client {client!r} was not in round {index}, whose cohort of {size} is: {ids} ...")
+        sums = tuple(outcome.value for outcome in outcomes)
+        sent = algorithm.phases[-1].broadcast(state, training.selected.repeats, positions.tolist(), sums)
         # The client's upload: before clipping, and once, even if the client was drawn several times.
         sent = replace(sent, limits=UNLIMITED, repeats={})
         made = Pool(plan, device, "this process", memory).run("train", sent, number, chunks[number], kept)
@@ -156,7 +150,7 @@ def _nearest(path: Path, fingerprint: str, index: int) -> ServerState | None:
 
 def _run(plan: Plan, state: ServerState, rounds: int, folder: RunFolder | None = None) -> Sequence[Finished]:
     """Run until this number of rounds is finished."""
-    shorter = replace(plan, experiment=plan.experiment.model_copy(update={"rounds": rounds}))
+    shorter = replace(plan, experiment=plan.experiment.model_copy(update={"rounds": rounds, "stop": None}))
     engine = plan.experiment.engine
     with (
         fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision),

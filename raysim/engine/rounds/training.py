@@ -1,9 +1,14 @@
-"""Trains a round: chooses its clients, cuts chunks, and runs its phases one after the other."""
+"""Trains a round: chooses its clients, cuts chunks, and runs its phases one after the other.
+
+Where the sampler chooses by losses, the first phase is of all candidates, and the others are of the clients chosen.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from raysim.algorithm.federated import Algorithm
 from raysim.cohort.chunks import Chunk
@@ -56,20 +61,50 @@ def begin(
     watch = Stopwatch()
     with watch.phase("sample"):
         cohort = cohorts.sample(state.sampler, state.round)
-        selected = select(plan, algorithm, cohort, state.round)
-    positions, repeats = selected.positions, selected.repeats
-    if not len(positions):
-        return Training(None, cohort, selected, (), (), (), watch)
-    with watch.phase("plan"):
-        chunks, costs = plan.chunks(positions, state.round)
-        bounds = shards(plan.model.params.size, sum(repeats.get(p, 1) for p in positions.tolist())) if keep else ()
-    training = Training(None, cohort, selected, chunks, costs, bounds, watch)
+        if cohorts.rule.choose is None:
+            selected = select(plan, algorithm, cohort, state.round)
+        else:
+            selected = Selection(cohort, {}, len(cohort), {})
+    training = _planned(plan, cohort, selected, state.round, keep, watch)
+    if not training.chunks:
+        return training
     with watch.phase("submit"):
         training = replace(training, ticket=_submit(algorithm, executor, state, training, ()))
         every = plan.experiment.server.diagnostics.probe
         if probe is None and every is not None and state.round % every == 0:
             probe = full_participation.submit(plan, algorithm, executor, state)
         return replace(training, probe=probe)
+
+
+def _planned(
+    plan: Plan, cohort: Positions, selected: Selection, round_index: int, keep: bool, watch: Stopwatch
+) -> Training:
+    """Return the round with the chunks of the selected clients, if there are any."""
+    positions, repeats = selected.positions, selected.repeats
+    if not len(positions):
+        return Training(None, cohort, selected, (), (), (), watch)
+    with watch.phase("plan"):
+        chunks, costs = plan.chunks(positions, round_index)
+        bounds = shards(plan.model.params.size, sum(repeats.get(p, 1) for p in positions.tolist())) if keep else ()
+    return Training(None, cohort, selected, chunks, costs, bounds, watch)
+
+
+def _chosen(
+    plan: Plan, algorithm: Algorithm, cohorts: Cohorts, state: ServerState, training: Training, losses: Sums
+) -> Training:
+    """Return the round of the clients that the sampler chooses, from that of all candidates and the sums of its phase.
+
+    Candidates without a finite loss are in the cohort, and leave it as clients do whose updates are not finite.
+    """
+    loss_of = {fact.position: fact.loss for fact in losses.facts}
+    candidates = training.cohort
+    asked = np.array([position in loss_of for position in candidates.tolist()], dtype=bool)
+    of_asked = np.array([loss_of[position] for position in candidates[asked].tolist()], dtype=np.float64)
+    chosen = cohorts.choose(candidates[asked], of_asked, state.round)
+    cohort = np.concatenate([chosen, candidates[~asked]])
+    selected = select(plan, algorithm, cohort, state.round, len(candidates))
+    planned = _planned(plan, cohort, selected, state.round, plan.keeps_updates, training.watch)
+    return replace(planned, probe=training.probe, times_lost=training.times_lost)
 
 
 def _submit(
@@ -84,17 +119,31 @@ def _submit(
 
 
 def wait(
-    plan: Plan, algorithm: Algorithm, executor: Executor, state: ServerState, training: Training
-) -> tuple[Outcome, ...]:
-    """Wait for every phase, and send each one the sums of those before it; returns one outcome for each."""
+    plan: Plan, algorithm: Algorithm, cohorts: Cohorts, executor: Executor, state: ServerState, training: Training
+) -> tuple[Training, tuple[Outcome, ...]]:
+    """Wait for every phase; returns the round with the clients that trained, and one outcome for each phase."""
     with training.watch.phase("train"):
-        if training.ticket is None:
-            return (_nobody(plan),)
-        outcomes = [executor.result(training.ticket)]
-        while len(outcomes) < len(algorithm.phases):
-            sums = tuple(outcome.value for outcome in outcomes)
-            outcomes.append(executor.result(_submit(algorithm, executor, state, training, sums)))
-    return tuple(outcomes)
+        training, outcomes = before_training(plan, algorithm, cohorts, executor, state, training)
+        last = _nobody(plan) if training.ticket is None else executor.result(training.ticket)
+    return training, (*outcomes, last)
+
+
+def before_training(
+    plan: Plan, algorithm: Algorithm, cohorts: Cohorts, executor: Executor, state: ServerState, training: Training
+) -> tuple[Training, tuple[Outcome, ...]]:
+    """Wait for every phase but the last, and send each one the sums of those before it.
+
+    Returns the round with its last phase submitted, and the outcomes of the others.
+    """
+    outcomes: tuple[Outcome, ...] = ()
+    while training.ticket is not None and len(outcomes) + 1 < len(algorithm.phases):
+        outcomes = (*outcomes, executor.result(training.ticket))
+        sums = tuple(outcome.value for outcome in outcomes)
+        if len(outcomes) == 1 and cohorts.rule.choose is not None:
+            training = _chosen(plan, algorithm, cohorts, state, training, sums[0])
+        if training.chunks:
+            training = replace(training, ticket=_submit(algorithm, executor, state, training, sums))
+    return training, outcomes
 
 
 def _nobody(plan: Plan) -> Outcome:

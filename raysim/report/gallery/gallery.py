@@ -10,6 +10,7 @@ from raysim.report.gallery import (
     client_gain,
     client_percentiles,
     failures,
+    fairness,
     final_accuracy,
     glad_factors,
     gradient_norm,
@@ -96,6 +97,12 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
         Kind(SETTINGS, "Heat maps", "runs that differ in two keys", heat_maps.make),
         Kind(CLIENTS, "Client percentiles", "several evaluated clients", client_percentiles.make),
         Kind(CLIENTS, "Client distribution", "several evaluated clients", client_distribution.make),
+        Kind(
+            CLIENTS,
+            "Mean accuracy against the worst clients",
+            "several evaluated clients, and runs that differ in a number of server.fairness",
+            fairness.make,
+        ),
         Kind(CLIENTS, "Client gain", "two methods with the same seeds and test clients", client_gain.make),
         by_round(
             UPDATES,

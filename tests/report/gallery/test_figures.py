@@ -13,6 +13,7 @@ import pytest
 from raysim.report.gallery import (
     client_gain,
     curves,
+    fairness,
     final_accuracy,
     glad_factors,
     gradient_norm,
@@ -28,7 +29,7 @@ from raysim.report.gallery.gallery import kinds
 from raysim.report.groups import Group, grouped
 from raysim.report.runs import read_all
 from raysim.report.series import crossing
-from tests.support.drawn import drawn, ticks
+from tests.support.drawn import drawn, texts, ticks
 from tests.support.run_folders import accuracies, write
 
 
@@ -46,10 +47,38 @@ def by_size(folder: Path, rows: Mapping[int, Sequence[dict[str, Any]]], **sectio
 def test_every_kind_is_made_where_its_columns_are_there_and_none_where_they_are_not(
     sweep: Path, tmp_path: Path
 ) -> None:
+    fair = fair_runs(tmp_path / "fair")
     for kind in kinds():
-        assert list(kind.make(of(sweep))), kind.title
-    write(tmp_path / "run", [{"clients": 3}], rounds=1)
-    assert [kind.title for kind in kinds() if list(kind.make(of(tmp_path)))] == []
+        assert list(kind.make(of(sweep))) or list(kind.make(fair)), kind.title
+    write(tmp_path / "alone" / "run", [{"clients": 3}], rounds=1)
+    assert [kind.title for kind in kinds() if list(kind.make(of(tmp_path / "alone")))] == []
+
+
+def fair_runs(folder: Path) -> list[Group]:
+    """Two tilts; with the larger one the worst of eleven clients are better, and the others worse."""
+    for t, low, high in ((0.0, 0.2, 0.9), (1.0, 0.4, 0.8)):
+        for seed in (0, 1):
+            clients = {f"c{i}": low + 0.1 * seed if i < 2 else high for i in range(11)}
+            rows = [{"clients": 3, "eval/test/accuracy": high}]
+            server = {"fairness": {"name": "tilt", "t": t}}
+            write(folder / f"{t}-{seed}", rows, clients=clients, rounds=1, seed=seed, server=server)
+    return of(folder)
+
+
+def test_the_mean_stands_over_the_worst_tenth_along_the_parameter_of_fairness(tmp_path: Path) -> None:
+    (figure,) = fairness.make(fair_runs(tmp_path))
+    assert figure.name == "fairness-test-by-server.fairness.t"
+    zero, one = figure.data.to_pylist()
+    assert (zero["server_fairness_t"], one["server_fairness_t"]) == ("0", "1")
+    assert (zero["worst_tenth"], one["worst_tenth"]) == pytest.approx((0.25, 0.45))
+    assert (zero["mean"], one["mean"]) == pytest.approx(((2 * 0.25 + 9 * 0.9) / 11, (2 * 0.45 + 9 * 0.8) / 11))
+    assert zero["trials"] == one["trials"] == 2
+    (axes,) = drawn(figure)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (
+        "mean accuracy of the worst tenth of clients",
+        "mean accuracy of clients",
+    )
+    assert texts(axes) == ["0", "1"]
 
 
 def test_names_of_figures_are_unique_and_data_begin_with_the_group(sweep: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ray.util.metrics import Gauge
 
-from raysim.run_folder.records import EVALUATIONS
+from raysim.experiment.stop import EVALUATIONS
 
 PREFIX = "raysim_"
 SHOWN = ("loss", "accuracy", "clients", "rejected", "retries", "wall_time_s", "idle_fraction")

@@ -16,6 +16,7 @@ from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import loop
 from raysim.engine.rounds.finished import Finished
 from raysim.engine.rounds.opening import Opening, opened
+from raysim.experiment.stopping import Seen, StopReason
 from raysim.models.model import Weights
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
@@ -31,7 +32,8 @@ class Driver:
         started_pools: its pools, where the script has started them; None starts them here.
         opening: the run's folder, on this machine's paths; None writes nothing.
         name: by which others can attach to the run.
-        state: where to continue from, if there is no folder that says so; None: before the first round.
+        start: where to continue from, and what `[stop]` has seen before, if there is no folder that says so; None:
+            before the first round.
     """
 
     def __init__(
@@ -41,9 +43,9 @@ class Driver:
         started_pools: StartedPools | None,
         opening: Opening | None,
         name: str | None = None,
-        state: ServerState | None = None,
+        start: tuple[ServerState, Seen] | None = None,
     ) -> None:
-        self._state = state
+        self._start = start
         self._plan, self._placement, self._started_pools, self._opening, self._name = (
             plan,
             placement,
@@ -58,6 +60,8 @@ class Driver:
         self._dashboard = Dashboard(plan.experiment.name)
         self.folder: RunFolder | None = None
         """While the run writes to it."""
+        self.stopped: StopReason | None = None
+        """Why the run has stopped before its last round."""
 
     def start(self) -> list[str]:
         """Wait for the pools; returns the place of each one. Nothing is written to the disk before."""
@@ -73,12 +77,12 @@ class Driver:
             overlap: begin a round before the previous one is evaluated. Not for readers who pull round by round: their
                 next round is in training already, and this would make two.
         """
-        plan, state = self._plan, self._state
+        plan, (state, seen) = self._plan, self._start or (None, None)
         if self._opening is not None:
             self.folder, state = self._open.enter_context(opened(plan, self._opening, self._name))
         state = state or plan.initial_state()
         self.weights: Weights = state.weights
-        self._rounds = loop.rounds(plan, self._executor, state, self.folder, self._executor.stop.is_set, overlap)
+        self._rounds = loop.rounds(plan, self._executor, state, self.folder, self._executor.stop.is_set, overlap, seen)
         # Closing the loop checkpoints the last recorded round, so the folder is open until then.
         self._open.callback(self._rounds.close)
 
@@ -89,7 +93,7 @@ class Driver:
         torch.set_num_threads(self._plan.experiment.engine.threads)
         finished = next(self._rounds, None)
         if finished is not None:
-            self.weights = finished.weights
+            self.weights, self.stopped = finished.weights, finished.stopped
             self._dashboard.row(finished.row)
         return finished
 

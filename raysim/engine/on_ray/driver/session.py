@@ -25,6 +25,7 @@ from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.rounds.under_way import ENDED, NO_WATCHER, Stage, Watcher
 from raysim.errors import ExperimentError, RaysimError
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.stopping import Seen
 from raysim.models.model import Weights
 from raysim.server.state import ServerState
 from raysim.storage.remote import folder
@@ -131,11 +132,11 @@ def stop(driver: Any, run_folder: str) -> None:
 
 
 def rounds(
-    plan: Plan, opening: Opening | None, address: str | None, state: ServerState | None = None
+    plan: Plan, opening: Opening | None, address: str | None, start: tuple[ServerState, Seen] | None = None
 ) -> Generator[Finished]:
     """Pull round by round; the driver works on the next round while the reader uses this one.
 
-    `state`: where to continue from, if there is no folder that says so.
+    `start`: where to continue from, and what `[stop]` has seen before, if there is no folder that says so.
     """
     sendable.check(plan)
     opening = None if opening is None else opening.absolute()
@@ -144,7 +145,7 @@ def rounds(
         _check_shared(plan, path)
         placement = place(plan.experiment.engine)
         driver = _actor(Driver, concurrency_groups={BESIDE: 1}).remote(
-            plan, placement, start_pools(plan, placement), opening, state=state
+            plan, placement, start_pools(plan, placement), opening, start=start
         )
         ahead: deque[Any] = deque()
         try:

@@ -25,6 +25,7 @@ from raysim.engine.on_ray.executor.shell import StartedPools
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.opening import Opening
 from raysim.engine.rounds.under_way import ENDED, Stage, UnderWay
+from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.run_folder import records
 from raysim.storage.remote.folder import put_meanwhile, put_rest
@@ -160,7 +161,8 @@ class WatchedDriver:
             while self._driver.next() is not None:
                 with self._news:
                     self._news.notify_all()
-            stage = "done" if len(self._rows) >= self._plan.experiment.rounds else "stopped"
+            is_over = stopping.is_over(self._plan.experiment, len(self._rows), self._driver.stopped)
+            stage = "done" if is_over else "stopped"
         except BaseException as error:
             self._error = error
         if self._stage == "running":

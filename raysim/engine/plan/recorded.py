@@ -1,0 +1,87 @@
+"""Names what a run will record, and refuses a stop or a best model by a metric that is not among it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from raysim.config.messages import nearest
+from raysim.engine.plan.plan import Plan, evaluated_splits
+from raysim.errors import ExperimentError
+from raysim.evaluation.scores import ClientScores, summarise
+from raysim.experiment.stop import EVALUATIONS
+from raysim.server.accumulator import empty
+
+ALWAYS = frozenset({"loss", "clients", "rejected", "examples", "examples_so_far", "examples_held", "server_lr"})
+"""Figures that the rounds of every run have."""
+
+
+def check(plan: Plan) -> None:
+    """Refuse `[stop]` and `checkpoint.best` if they wait for something that never comes.
+
+    Raises:
+        ExperimentError: the run does not record the metric, or so few times that a mean is never known; or it simulates
+            no time.
+    """
+    e = plan.experiment
+    watched = {} if e.stop is None else dict(e.stop.metrics)
+    if e.checkpoint.best is not None:
+        watched["checkpoint.best"] = e.checkpoint.best.metric
+    for key, column in watched.items():
+        if column not in ALWAYS and column not in (known := list(_columns(plan, column))):
+            only = "evaluations" if column.startswith(EVALUATIONS) else "rounds"
+            raise ExperimentError(
+                f"{key} must be a metric that the run records, but got {column!r}{nearest(column, known)}: its {only} "
+                f"record {', '.join(known) or 'none'}."
+            )
+    if e.stop is None:
+        return
+    if (target := e.stop.target) is not None and target.last > (records := _times(plan, target.metric)):
+        raise ExperimentError(
+            f"stop.target.last must be at most {records:,}, because in {e.rounds:,} rounds {target.metric} is recorded "
+            f"that often, but got {target.last:,}."
+        )
+    if e.stop.budget is not None and e.stop.budget.simulated_s is not None and e.systems is None:
+        raise ExperimentError(
+            "stop.budget.simulated_s needs simulated devices: add the section [systems], or take another budget."
+        )
+
+
+def _times(plan: Plan, column: str) -> int:
+    """Return how often a run to its last round records the metric at most."""
+    e = plan.experiment
+    return -(-e.rounds // e.evaluation.every) if column.startswith(EVALUATIONS) else e.rounds
+
+
+def _columns(plan: Plan, wanted: str) -> Iterator[str]:
+    """Yield the recorded columns of the wanted one's kind: those of evaluations, or those of every round."""
+    return _evaluated(plan) if wanted.startswith(EVALUATIONS) else _trained(plan)
+
+
+def _evaluated(plan: Plan) -> Iterator[str]:
+    section, one = plan.experiment.evaluation, np.ones(1)
+    hits = one if plan.task.correct is not None else np.full(1, np.nan)
+    some = ClientScores(np.zeros(1, np.int64), np.ones(1, np.int64), one, hits, one)
+    names = [*(name.removeprefix("/") for name in summarise(some, "", section.percentiles)), *plan.metrics()]
+    splits = [name for name in evaluated_splits(plan) if len(plan.dataset.split(name))]
+    places = [f"eval/{split}" for split in splits]
+    if plan.algorithm().average(plan.initial_state()) is not None:
+        places += [f"eval_average/{split}" for split in splits]
+    if (tuned := section.fine_tuning) is not None:
+        places += [f"eval_tuned/{tuned.split}", f"eval_tuned/{tuned.split}/before"]
+    for place in places:
+        yield from (f"{place}/{name}" for name in names)
+
+
+def _trained(plan: Plan) -> Iterator[str]:
+    model, algorithm = plan.model, plan.algorithm()
+    nothing = empty(model.params.size, model.buffers.size, model.counters.size, len(model.params.names))
+    # A round without an update has the names of all figures.
+    _, metrics = algorithm.step(plan.initial_state(), (nothing,), None)
+    yield from metrics
+    if plan.experiment.systems is not None:
+        yield from ("simulated_time_s", "asked", "dropped", "late", "discarded", "wasted_examples")
+    elif plan.experiment.client.mid_round_dropout:
+        yield "dropped"
+    yield from ("bytes_down", "bytes_up")

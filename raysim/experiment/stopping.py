@@ -1,0 +1,155 @@
+"""Decides when a run stops, by `[stop]` and the recorded rows: a pure function, so a resumed run stops likewise.
+
+A run's rows are taken in order of its rounds: `after` takes one, `after_all` several. Wall seconds are recorded in the
+rows too, so they count over a resume; only they differ between two runs of one experiment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from raysim.experiment.experiment import Experiment
+from raysim.experiment.stop import Divergence, Patience, StopBudget, StopSection, StopTarget
+
+Row = Mapping[str, Any]
+
+_COSTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "client_updates": ("clients", "rejected"),
+        "simulated_s": ("simulated_time_s",),
+        "bytes": ("bytes_down", "bytes_up"),
+        "wall_s": ("wall_time_s",),
+    }
+)
+"""Budgets and the columns that use them up; a round uses up one of `rounds`."""
+
+_UNITS = {"rounds": "rounds", "client_updates": "client updates", "bytes": "bytes"}
+
+
+class StopReason(NamedTuple):
+    """Why a run has stopped before its last round.
+
+    condition: the key below `[stop]`: "target", "patience", "divergence", "budget.rounds", "budget.bytes" and so on.
+    rounds: finished rounds. text: a sentence for people, without its full stop.
+    """
+
+    condition: str
+    rounds: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the conditions need of the rows so far.
+
+    rounds: how many. spent: of each budget. recent: the target's metric, its newest records. best: patience's metric,
+    its best record; None before the first. best_round: after how many rounds. since_best: records after it. stopped:
+    the first condition that held.
+    """
+
+    rounds: int = 0
+    spent: Mapping[str, float] = field(default_factory=dict)
+    recent: tuple[float, ...] = ()
+    best: float | None = None
+    best_round: int = 0
+    since_best: int = 0
+    stopped: StopReason | None = None
+
+
+NOTHING = Seen()
+"""Before the first round."""
+
+
+def columns(section: StopSection) -> list[str]:
+    """Return the columns of the records that the conditions look at."""
+    costs = [column for of_one in _COSTS.values() for column in of_one]
+    return list(dict.fromkeys(["round", *costs, *section.metrics.values()]))
+
+
+def after_all(section: StopSection | None, rows: Iterable[Row], seen: Seen = NOTHING) -> Seen:
+    """Return what was seen after these rows, which follow those of `seen`."""
+    if section is not None:
+        for row in rows:
+            seen = after(section, seen, row)
+    return seen
+
+
+def after(section: StopSection | None, seen: Seen, row: Row) -> Seen:
+    """Return what was seen after one more row; once a condition holds, nothing changes."""
+    if section is None or seen.stopped is not None:
+        return seen
+    seen = replace(seen, rounds=seen.rounds + 1)
+    seen, target = _target(section.target, seen, row)
+    seen, patience = _patience(section.patience, seen, row)
+    seen, budget = _budget(section.budget, seen, row)
+    held = {"divergence": _divergence(section.divergence, row), "target": target, **budget, "patience": patience}
+    reason = next((StopReason(name, seen.rounds, text) for name, text in held.items() if text is not None), None)
+    return replace(seen, stopped=reason)
+
+
+def is_over(experiment: Experiment, rounds: int, stopped: StopReason | None) -> bool:
+    """Whether a run with so many finished rounds has ended: with its last round, or because it stopped before."""
+    return rounds >= experiment.rounds or stopped is not None
+
+
+def text(experiment: Experiment, reason: StopReason) -> str:
+    """Return the reason for people: after which round, and by which key."""
+    return f"after round {reason.rounds:,} of {experiment.rounds:,}: {reason.text} (stop.{reason.condition})"
+
+
+def _target(target: StopTarget | None, seen: Seen, row: Row) -> tuple[Seen, str | None]:
+    if target is None or (value := row.get(target.metric)) is None:
+        return seen, None
+    recent = (*seen.recent, value)[-target.last :]
+    seen, mean = replace(seen, recent=recent), math.fsum(recent) / len(recent)
+    is_reached = mean >= target.value if target.is_maximised else mean <= target.value
+    if len(recent) < target.last or not is_reached:
+        return seen, None
+    of = f"the mean of the last {target.last} records of {target.metric}" if target.last > 1 else target.metric
+    return seen, f"{of} is {mean:.6g}, and the target {target.value:g}"
+
+
+def _patience(patience: Patience | None, seen: Seen, row: Row) -> tuple[Seen, str | None]:
+    if patience is None or (value := row.get(patience.metric)) is None:
+        return seen, None
+    gain = math.inf if seen.best is None else (value - seen.best if patience.is_maximised else seen.best - value)
+    # No number is not better than any.
+    if gain > patience.min_change and not math.isnan(value):
+        return replace(seen, best=value, best_round=seen.rounds, since_best=0), None
+    seen = replace(seen, since_best=seen.since_best + 1)
+    if seen.since_best < patience.evaluations:
+        return seen, None
+    best = "no number" if seen.best is None else f"{seen.best:.6g} after round {seen.best_round:,}"
+    return seen, f"{patience.metric} was best with {best}, and {patience.evaluations:,} records since were no better"
+
+
+def _budget(budget: StopBudget | None, seen: Seen, row: Row) -> tuple[Seen, dict[str, str]]:
+    if budget is None:
+        return seen, {}
+    used = {name: sum(row.get(column) or 0 for column in of_one) for name, of_one in _COSTS.items()}
+    used["rounds"] = 1
+    spent = {name: seen.spent.get(name, 0) + used[name] for name in budget.amounts}
+    return replace(seen, spent=spent), {
+        f"budget.{name}": f"{spent[name]:,.12g} {_UNITS.get(name, 'seconds')} are used of a budget of {amount:,.12g}"
+        for name, amount in budget.amounts.items()
+        if spent[name] >= amount
+    }
+
+
+def _divergence(divergence: Divergence | None, row: Row) -> str | None:
+    if divergence is None:
+        return None
+    if row.get("rejected") and not row.get("clients"):
+        return "every update was rejected, because none was finite"
+    value = row.get(divergence.metric)
+    if value is None:
+        return None
+    if not math.isfinite(value):
+        return f"{divergence.metric} is {value}"
+    if divergence.above is not None and value > divergence.above:
+        return f"{divergence.metric} is {value:.6g}, above {divergence.above:g}"
+    return None

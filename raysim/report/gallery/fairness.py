@@ -1,0 +1,109 @@
+"""Draws the mean accuracy of clients against that of the worst tenth of them, along the parameter of a fair objective.
+
+Source: Li et al. (2020), "Fair resource allocation in federated learning", table 1: average, and worst 10 %.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery import lanes
+from raysim.report.gallery.client_distribution import scored, splits
+from raysim.report.gallery.figure import Figure
+from raysim.report.gallery.lanes import Along, Lane
+from raysim.report.groups import Group
+from raysim.report.series import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+KEYS = "server.fairness."
+WORST = 0.1
+
+
+class _Point(NamedTuple):
+    """A group at its parameter: means over clients, then over trials."""
+
+    lane: Lane
+    size: float
+    mean: float
+    worst: float
+    trials: int
+
+
+def make(groups: Sequence[Group]) -> Iterator[Figure]:
+    """Yield a figure for each parameter of fairness in which groups differ, and each split with several clients."""
+    for along in lanes.every(groups):
+        for split in splits(groups) if along.key.startswith(KEYS) else ():
+            points = [
+                point
+                for lane in along.lanes
+                for size, group in zip(lane.sizes, lane.groups, strict=True)
+                if (point := _point(lane, size, group, split)) is not None
+            ]
+            if len(points) < 2:
+                continue
+            data = pa.table(
+                {
+                    "group": [point.lane.label for point in points],
+                    along.key.replace(".", "_"): [along.ticks[point.size] for point in points],
+                    "worst_tenth": [point.worst for point in points],
+                    "mean": [point.mean for point in points],
+                    "trials": [point.trials for point in points],
+                }
+            )
+            yield Figure(
+                f"fairness-{split}{along.suffix}".replace("/", "-"),
+                f"Mean accuracy of {split} clients against that of the worst tenth, along {along.key}",
+                "A client counts once; newest evaluations, means over trials. Numbers are values of the key. Further "
+                "to the right is fairer, further up is better on average.",
+                data,
+                partial(_draw, along, points),
+            )
+
+
+def worst_tenth(accuracies: Floats) -> float:
+    """Return the mean of the smallest tenth, rounded up to whole clients.
+
+    >>> worst_tenth(np.array([0.5, 0.2, 0.9, 0.4, 1, 1, 1, 1, 1, 1, 1]))
+    0.30000000000000004
+    """
+    return float(np.sort(accuracies)[: math.ceil(WORST * len(accuracies))].mean())
+
+
+def _point(lane: Lane, size: float, group: Group, split: str) -> _Point | None:
+    found = [scored(run.clients, split)["accuracy"].to_numpy() for run in group.runs]
+    several = [accuracies for accuracies in found if len(accuracies) > 1]
+    if not several:
+        return None
+    mean = statistics.fmean(float(accuracies.mean()) for accuracies in several)
+    return _Point(lane, size, mean, statistics.fmean(map(worst_tenth, several)), len(several))
+
+
+def _draw(along: Along, points: Sequence[_Point], axes: Axes) -> None:
+    for lane in along.lanes:
+        shown = [point for point in points if point.lane is lane]
+        if not shown:
+            continue
+        lanes.draw(axes, lane, [point.worst for point in shown], [point.mean for point in shown])
+        for point in shown if lane.look.is_named else ():
+            axes.annotate(
+                along.ticks[point.size],
+                (point.worst, point.mean),
+                xytext=(4, 4),
+                textcoords="offset points",
+                fontsize=8,
+            )
+    axes.set_xlabel("mean accuracy of the worst tenth of clients")
+    axes.set_ylabel("mean accuracy of clients")
+    axes.margins(0.12)
+    ticks.shares(axes)
+    ticks.shares(axes, "x")

@@ -1,0 +1,248 @@
+"""A run stops by `[stop]`: a pure function of its rows, the same alone, among others, and after a resume."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raysim
+from raysim.experiment.stop import StopSection
+from raysim.experiment.stopping import NOTHING, StopReason, after, after_all
+from raysim.run_folder import checkpoint, files, records
+from tests.support.interrupted import Stops
+
+Make = Callable[..., raysim.Experiment]
+
+METRIC = "eval/test/accuracy"
+
+
+def decided(section: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[str, int] | None:
+    """The condition and the number of rounds at which a run with these rows stops."""
+    reason = after_all(StopSection.checked(section), rows).stopped
+    return None if reason is None else (reason.condition, reason.rounds)
+
+
+def evaluated(*values: float | None) -> list[dict[str, Any]]:
+    return [{"clients": 5, "rejected": 0, METRIC: value} for value in values]
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "expected"),
+    [
+        ({"target": {"metric": METRIC, "value": 0.5}}, [0.4, None, 0.5, 0.1], ("target", 3)),
+        # The mean of 0.2, 0.8 and 0.8 is 0.6; a record of no value does not count.
+        ({"target": {"metric": METRIC, "value": 0.6, "last": 3}}, [0.8, 0.2, None, 0.8, 0.8], ("target", 4)),
+        ({"target": {"metric": METRIC, "value": 0.6, "last": 3}}, [0.2, 0.8], None),
+        ({"target": {"metric": METRIC, "value": 0.5}}, [math.nan, 0.4], None),
+        ({"patience": {"metric": METRIC, "evaluations": 2}}, [0.3, 0.3, 0.4, None, 0.4, 0.1, 0.9], ("patience", 6)),
+        # 0.45 is better by no more than 0.1 than 0.4, and so is 0.5: only 0.51 is a new best one.
+        ({"patience": {"metric": METRIC, "evaluations": 3, "min_change": 0.1}}, [0.4, 0.45, 0.51, 0.4, 0.4], None),
+        ({"patience": {"metric": METRIC, "evaluations": 2, "min_change": 0.1}}, [0.4, 0.45, 0.5], ("patience", 3)),
+        ({"patience": {"metric": METRIC, "evaluations": 2}}, [math.nan, math.nan], ("patience", 2)),
+        ({"budget": {"client_updates": 11}}, [0.1, 0.1, 0.1, 0.1], ("budget.client_updates", 3)),
+        ({"budget": {"rounds": 2, "client_updates": 10}}, [0.1, 0.1], ("budget.rounds", 2)),
+        # Of several conditions in one round the first of divergence, target, budget, patience is named.
+        ({"budget": {"rounds": 1}, "target": {"metric": METRIC, "value": 0.5}}, [0.5], ("target", 1)),
+        ({"divergence": {"metric": METRIC}, "budget": {"rounds": 1}}, [math.inf], ("divergence", 1)),
+        ({"divergence": {"metric": METRIC, "above": 0.5}}, [0.5, 0.6], ("divergence", 2)),
+    ],
+)
+def test_the_condition_that_holds_first(
+    section: dict[str, Any], values: list[float | None], expected: tuple[str, int] | None
+) -> None:
+    assert decided(section, evaluated(*values)) == expected
+
+
+def test_budgets_add_up_the_columns_that_use_them() -> None:
+    row = {"clients": 4, "rejected": 1, "bytes_down": 70, "bytes_up": 30, "simulated_time_s": 2.5, "wall_time_s": 0.5}
+    for budget in ({"client_updates": 15}, {"bytes": 300}, {"simulated_s": 7.5}, {"wall_s": 1.5}):
+        assert decided({"budget": budget}, [row] * 5) == (f"budget.{next(iter(budget))}", 3)
+
+
+def test_a_loss_is_to_be_small_and_another_metric_says_it() -> None:
+    low = {"target": {"metric": "loss", "value": 0.5}}
+    assert decided(low, [{"loss": 0.6}, {"loss": 0.5}]) == ("target", 2)
+    high = {"target": {"metric": "eval/test/f1", "value": 0.5, "maximise": True}}
+    assert decided(high, [{"eval/test/f1": 0.4}, {"eval/test/f1": 0.6}]) == ("target", 2)
+
+
+def test_a_round_whose_every_update_was_rejected_has_diverged() -> None:
+    rows = [{"clients": 1, "rejected": 4}, {"clients": 0, "rejected": 0}, {"clients": 0, "rejected": 5}]
+    assert decided({"divergence": {}}, rows) == ("divergence", 3)
+
+
+def test_rows_may_come_in_pieces() -> None:
+    section = StopSection.checked({"target": {"metric": METRIC, "value": 0.6, "last": 3}, "budget": {"rounds": 9}})
+    rows = evaluated(0.1, 0.5, None, 0.6, 0.7, 0.2)
+    for cut in range(len(rows)):
+        assert after_all(section, rows[cut:], after_all(section, rows[:cut])) == after_all(section, rows)
+    stopped = after_all(section, rows)
+    assert stopped.stopped is not None
+    assert after(section, stopped, {METRIC: 1.0}) is stopped
+    assert after_all(None, rows) is NOTHING
+
+
+BAD = [
+    ("stop={target={metric='eval/tset/accuracy',value=0.5}}", "did you mean 'eval/test/accuracy'"),
+    ("stop={patience={metric='gsii',evaluations=2,maximise=true}}", "did you mean 'gsi'"),
+    ("stop={target={metric='eval/test/accuracy',value=0.5,last=3}}", "stop.target.last must be at most 2"),
+    ("stop={target={metric='eval/test/accuracy',value=1.5}}", "above 0 and at most 1"),
+    ("stop={target={metric='eval/test/f1',value=0.5}}", "maximise must say"),
+    ("stop={target={metric='loss',value=0.5,maximise=true}}", "maximise must be false"),
+    ("stop={budget={rounds=0}}", "stop.budget.rounds"),
+    ("stop={budget={bytes=0}}", "stop.budget.bytes"),
+    ("stop={budget={simulated_s=0.0}}", "stop.budget.simulated_s"),
+    ("stop={budget={simulated_s=1.0}}", r"needs simulated devices"),
+    ("stop={budget={}}", "at least one of rounds, client_updates"),
+    ("stop={}", "at least one of target, patience"),
+    ("checkpoint={best='eval/train/accuracy'}", "checkpoint.best must be a metric that the run records"),
+    ("checkpoint={best='accuracy'}", "one of the evaluations"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), BAD)
+def test_what_never_comes_is_named_before_anything_starts(
+    change: str, said: str, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    with pytest.raises(raysim.ExperimentError, match=said):
+        raysim.run(experiment().changed([change]), dataset=dataset, path=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_recorded_figure_can_be_watched(tmp_path: Path, dataset: raysim.FederatedDataset) -> None:
+    """What `recorded.check` knows is what rounds have, and nothing that tells a cost."""
+    from raysim.engine.plan import recorded
+    from raysim.engine.plan.resolve import resolve
+
+    e = raysim.Experiment.model_validate(
+        {
+            "rounds": 1,
+            "model": {"name": "linear"},
+            "client": {"correction": {"name": "mime"}, "mid_round_dropout": 0.1},
+            "cohort": {"size": 5},
+            "server": {"glad": {}, "clip": {"fixed": 1.0}, "weighting": "examples"},
+            "systems": {"time": {"name": "straggler", "alpha": 1.0, "lambda": 1.0}},
+            "evaluation": {"fine_tuning": {"split": "train", "steps": 1}, "split": ["train", "test"]},
+            "engine": {"workers": 0},
+        }
+    )
+    plan = resolve(e, dataset=dataset)
+    result = raysim.run(e, dataset=dataset, path=tmp_path / "run")
+    lists = {"round", "rejected_clients", "catastrophic_cohort"}
+    had = {name for name in result.rounds.column_names if not records.tells_cost(name)} - lists
+    assert {*recorded._columns(plan, "eval/"), *recorded._columns(plan, "loss")} == had
+
+
+EVERY = {"rounds": 12, "evaluation": {"every": 2}, "checkpoint": {"every": 5, "best": METRIC}}
+
+
+def figures(path: Path) -> list[dict[str, Any]]:
+    rows = records.read_rounds(path).to_pylist()
+    return [{name: value for name, value in row.items() if not records.tells_cost(name)} for row in rows]
+
+
+def model(path: Path) -> tuple[int, list[float]]:
+    state = records.newest_state(path, records.stored_fingerprint(path))
+    assert state is not None
+    return state.round, state.weights.params.tolist()
+
+
+@pytest.mark.parametrize(
+    ("stop", "rounds"),
+    [
+        # Seven updates a round: the third and last round is evaluated although evaluations come every second.
+        ({"budget": {"client_updates": 20}}, 3),
+        ({"target": {"metric": METRIC, "value": 0.01}}, 2),
+        ({"patience": {"metric": METRIC, "evaluations": 1, "min_change": 1.0}}, 4),
+        ({"divergence": {"above": 0.0}}, 1),
+    ],
+)
+def test_a_run_stops_alike_alone_pulled_and_among_others(
+    stop: dict[str, Any], rounds: int, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    e = experiment(**EVERY, stop=stop)
+    alone = raysim.run(e, dataset=dataset, path=tmp_path / "alone")
+    assert alone.stopped is not None
+    assert (alone.rounds.num_rows, alone.stopped.rounds) == (rounds, rounds)
+    assert alone.rounds[METRIC].to_pylist()[-1] is not None
+    stored = json.loads((tmp_path / "alone" / "stopped.json").read_text())
+    assert {key: stored[key] for key in alone.stopped._fields} == alone.stopped._asdict()
+    assert model(tmp_path / "alone")[0] == rounds
+    *before, last = raysim.rounds(e, dataset=dataset)
+    assert (last.index, last.stopped) == (rounds - 1, alone.stopped)
+    assert all(each.stopped is None for each in before)
+    # The second goes in lockstep, and does not stop.
+    other = experiment(**EVERY)
+    with raysim.Runs(e, dataset=dataset) as runs:
+        numbers = runs.start([(e, tmp_path / "among"), (other, tmp_path / "other")])
+        ended = {report.run: report for report in runs.reports() if report.finished}
+    assert [ended[number].stopped for number in numbers] == [alone.stopped, None]
+    assert figures(tmp_path / "among") == figures(tmp_path / "alone")
+    assert model(tmp_path / "among") == model(tmp_path / "alone")
+    assert (tmp_path / "among" / "stopped.json").exists()
+    assert records.read_rounds(tmp_path / "other").num_rows == 12
+
+
+def test_a_stopped_run_stays_stopped_and_says_so(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    e, path = experiment(**EVERY, stop={"budget": {"rounds": 3}}), tmp_path / "run"
+    first = raysim.run(e, dataset=dataset, path=path)
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    again = raysim.resume(path, rounds=30, dataset=dataset)
+    assert again.stopped == first.stopped == StopReason("budget.rounds", 3, "3 rounds are used of a budget of 3")
+    assert "stays stopped: it ended after round 3 of 30" in caplog.text
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+    with raysim.Runs(e, dataset=dataset) as runs:
+        runs.start([(e, path)], resume=True)
+        (report,) = runs.reports()
+    assert (report.finished, report.stopped, report.earlier) == (True, first.stopped, True)
+
+
+def test_a_killed_run_stops_at_the_same_round(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    e = experiment(
+        rounds=12,
+        evaluation={"every": 2},
+        checkpoint={"every": 3, "best": "eval/test/loss"},
+        stop={"patience": {"metric": "loss", "evaluations": 2, "min_change": 0.03}, "budget": {"client_updates": 50}},
+        engine={"workers": 0, "trainer": "one_by_one"},
+    )
+    whole = raysim.run(e, dataset=dataset, path=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        raysim.run(e, dataset=dataset, path=tmp_path / "cut", loss=Stops(200))
+    done = records.read_rounds(tmp_path / "cut").num_rows
+    assert whole.stopped is not None
+    assert 3 < done < whole.stopped.rounds
+    # A killed process leaves no checkpoint of the last round, and best models of rounds that are repeated.
+    files.checkpoint_file(tmp_path / "cut", done).unlink()
+    assert max(files.checkpoints(tmp_path / "cut")) == 3
+    assert max(files.best_models(tmp_path / "cut")) > 3
+    resumed = raysim.resume(tmp_path / "cut", dataset=dataset, loss=Stops(10**9))
+    assert resumed.stopped == whole.stopped
+    assert figures(tmp_path / "cut") == figures(tmp_path / "whole")
+    assert model(tmp_path / "cut") == model(tmp_path / "whole")
+    assert best(tmp_path / "cut") == best(tmp_path / "whole")
+
+
+def test_beyond_its_stop_a_run_is_the_run_that_did_not_stop(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    e, path = experiment(**EVERY, stop={"budget": {"rounds": 5}}), tmp_path / "run"
+    raysim.run(e, dataset=dataset, path=path)
+    assert raysim.run(experiment(**EVERY), dataset=dataset, path=path, resume=True).stopped is None
+    raysim.run(experiment(**EVERY), dataset=dataset, path=tmp_path / "whole")
+    assert figures(path) == figures(tmp_path / "whole")
+    assert best(path) == best(tmp_path / "whole")
+    assert not (path / "stopped.json").exists()
+
+
+def best(path: Path) -> dict[int, list[float]]:
+    """The kept best models by number of rounds."""
+    return {done: checkpoint.read(file).weights.params.tolist() for done, file in files.best_models(path).items()}
