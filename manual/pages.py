@@ -30,6 +30,8 @@ CONTENTS = {
         "stopping",
         "recovery",
         "security",
+        "drift",
+        "methods",
         "papers",
         "reproduction",
         "performance",

@@ -72,13 +72,13 @@ class MimeBase(Section):
 
 
 class Mime(MimeBase):
-    """With the gradient at x taken off, and the cohort's mean put in its place."""
+    """Mime: the gradient at x is taken off, and the cohort's mean put in its place."""
 
     name: Literal["mime"] = "mime"
 
 
 class MimeLite(MimeBase):
-    """As `Mime`, without the second gradient."""
+    """MimeLite: Mime without the second gradient."""
 
     name: Literal["mimelite"] = "mimelite"
 

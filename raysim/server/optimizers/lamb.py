@@ -29,7 +29,7 @@ from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, 
 
 
 class Lamb(Section):
-    """LAMB on the server."""
+    """FedLamb: LAMB on the server."""
 
     name: Literal["lamb"] = "lamb"
     lr: Factor = Field(0.01, description="Server learning rate.")

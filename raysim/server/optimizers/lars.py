@@ -28,7 +28,7 @@ from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, 
 
 
 class Lars(Section):
-    """LARS on the server."""
+    """FedLARS: LARS on the server."""
 
     name: Literal["lars"] = "lars"
     lr: Factor = Field(0.01, description="Server learning rate.")

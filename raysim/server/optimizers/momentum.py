@@ -22,7 +22,7 @@ from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, 
 
 
 class Momentum(Section):
-    """Server SGD with momentum."""
+    """FedAvgM: server SGD with momentum."""
 
     name: Literal["momentum"] = "momentum"
     lr: Factor = Field(1.0, description="Server learning rate.")

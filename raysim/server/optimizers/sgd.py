@@ -17,7 +17,7 @@ from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, State, 
 
 
 class Sgd(Section):
-    """Server SGD."""
+    """FedAvg's step: server SGD."""
 
     name: Literal["sgd"] = "sgd"
     lr: Factor = Field(1.0, description="Server learning rate.")

@@ -1,0 +1,79 @@
+"""docs/methods.md: what the generator writes, which is what the parts say of themselves."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from manual.choices import methods, refusal
+from manual.methods import PAGE, page
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[tuple[str, str], list[str]]:
+    """Cells by key and name."""
+    key, found = "", {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## `"):
+            key = line.strip("#` ")
+        elif line.startswith("| `"):
+            name, *cells = (cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|")))
+            found[key, name.strip("`")] = cells
+    return found
+
+
+def test_the_page_is_as_the_parts_are(rows: dict[tuple[str, str], list[str]]) -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "python -m manual.methods writes the page anew"
+    assert list(rows) == [(each.key, each.part.name) for each in methods()]
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "facts"),
+    [
+        # State of client and server, down, up, passes: by hand, from docs/algorithms.md.
+        ("client.correction", "scaffold", ["n", "n", "2 n (8 n bytes)", "2 n (8 n bytes)", "1"]),
+        ("client.correction", "mime", ["none", "n", "3 n (12 n bytes)", "2 n (8 n bytes)", "2; 2 gradients a step"]),
+        ("client.correction", "fedpd", ["2 n", "none", "n (4 n bytes)", "n (4 n bytes)", "1"]),
+        ("server.optimizer", "adam", ["none", "2 n", "n (4 n bytes)", "n (4 n bytes)", "1"]),
+        ("server.fairness", "afl", ["none", "N", "n (4 n bytes)", "n (4 n bytes)", "2"]),
+        ("client.personalisation", "ditto", ["n", "n", "n (4 n bytes)", "n (4 n bytes)", "2"]),
+    ],
+)
+def test_facts_are_those_of_the_equations(
+    rows: dict[tuple[str, str], list[str]], key: str, name: str, facts: list[str]
+) -> None:
+    assert rows[key, name][2:7] == facts
+
+
+def test_refusals_are_raysim_s(rows: dict[tuple[str, str], list[str]]) -> None:
+    assert "`server.optimizer`: all but `sgd`" in rows["client.correction", "scaffold"][8]
+    found = {(each.key, each.part.name): each for each in methods()}
+    why = refusal(found["client.correction", "scaffold"], found["server.optimizer", "adam"])
+    assert why is not None
+    assert "is defined with server.optimizer.name = 'sgd'" in why
+    assert refusal(found["cohort.sampler", "bernoulli"], found["server.optimizer", "adam"]) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    # Of sections 3 and 7.5 of Wang et al. (2021).
+    [
+        *(
+            "FedAvg",
+            "FedSGD",
+            "FedAvgM",
+            "FedAdagrad",
+            "FedAdam",
+            "FedYogi",
+            "AdaAlter",
+            "SCAFFOLD",
+            "Mime",
+            "MimeLite",
+        ),
+        *("FedDANE", "FedProx", "FedDyn", "FedPD", "FedNova", "FedMA", "local_adaptivity", "Ditto", "MOCHA", "APFL"),
+        *("FedPer", "LG-FedAvg", "FedRep", "FedRecon", "Reptile", "maml"),
+    ],
+)
+def test_a_reader_of_the_field_guide_finds_each_name(name: str) -> None:
+    assert re.search(rf"\b{re.escape(name)}\b", PAGE.read_text(encoding="utf-8"))
