@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raysim.api.attach import attach, launch, stop, under_way
+    from raysim.api.interpolation import interpolate
     from raysim.api.many import Report, Runs
     from raysim.api.run import Result, Round, replay, resume, rounds, run
     from raysim.api.sweeps import SweepPoint, SweepResult, run_sweep
@@ -114,6 +115,7 @@ __all__ = [
     "centralized",
     "dataset_of",
     "differing",
+    "interpolate",
     "launch",
     "load",
     "replay",
@@ -132,6 +134,7 @@ _HOMES = {
     name: home
     for home, names in {
         "raysim.api.attach": "attach launch stop under_way",
+        "raysim.api.interpolation": "interpolate",
         "raysim.api.many": "Report Runs",
         "raysim.api.run": "Result Round replay resume rounds run",
         "raysim.api.sweeps": "SweepPoint SweepResult run_sweep",

@@ -50,6 +50,7 @@ PURPOSES = {
     "partition/shards": "nothing: the order of shards",
     "partition/shuffled": "nothing: the order of examples",
     "phase": "client: when in a day it is available",
+    "quadratic/client": "client: its function",
     "synthetic/client": "client: its model and examples",
     "synthetic/model": "nothing: what the clients share",
     "synthetic/size": "client, 0 or 1: its number of examples",

@@ -42,6 +42,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "feddyn": {"mu": 0.1},
     "adabest": {"mu": 0.1, "beta": 0.8},
     "feddane": {"mu": 0.1},
+    "fedpd": {"mu": 0.1},
     "trimmed_mean": {"k": 1},
     "krum": {"f": 1},
     "multi_krum": {"f": 1, "m": 2},
@@ -49,6 +50,13 @@ KEYS: dict[str, dict[str, Any]] = {
     "replay": {"rounds": {"1": ["c1", "c4"]}, "over": {"name": "adafl"}},
 }
 """Of the parts whose sections have keys without defaults."""
+
+
+AROUND: dict[str, dict[str, Any]] = {
+    "fedpd": {"cohort.size": 10},
+    "local_adaptivity": {"client.optimizer": {"name": "adagrad", "lr": 0.1}},
+}
+"""What a part needs beside it."""
 
 
 def built_in() -> list[Part]:
@@ -66,7 +74,7 @@ def test_every_kind_of_part_is_among_the_choices() -> None:
 
 @pytest.mark.parametrize("part", built_in(), ids=lambda part: f"{part.kind}-{part.name}")
 def test_a_built_in_part_keeps_the_contract(part: Part) -> None:
-    check_part(part, KEYS.get(part.name), workers=(0,))
+    check_part(part, KEYS.get(part.name), experiment=AROUND.get(part.name), workers=(0,))
 
 
 @pytest.mark.parametrize("name", own_parts.PARTS)

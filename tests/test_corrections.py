@@ -14,16 +14,8 @@ import torch
 from torch import nn
 
 import raysim
-from tests.support.corrected_runs import ANY, BATCH, DECAY, LR, SGD, SHAPES, Make, N, flat, run
-from tests.support.tanh_federation import COHORTS, Array, clients, gradient, start
-
-
-def grad(w: Array, x: Array, y: Array) -> Array:
-    named, at = {}, 0
-    for name, shape in SHAPES.items():
-        size = int(np.prod(shape))
-        named[name], at = w[at : at + size].reshape(shape), at + size
-    return flat(gradient(named, x, y))
+from tests.support.corrected_runs import ANY, BATCH, DECAY, LR, SGD, Make, N, flat, grad, run
+from tests.support.tanh_federation import COHORTS, Array, clients, start
 
 
 class ClientStep:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import raysim
-from raysim.api.interpolation import interpolate
+from raysim.api.interpolation import between_runs
 from raysim.cli.output import MISUSED
 from raysim.engine.rounds.interpolation import THETAS, between
 from raysim.models.model import Weights
@@ -56,7 +56,10 @@ def test_the_line_is_the_paper_s() -> None:
 
 
 def test_rows_are_the_losses_of_the_models_between(folder: Path) -> None:
-    rows = interpolate(folder / "seed-1", folder / "seed-0", split="test").to_pylist()
+    # The evaluation's sample has no part in it.
+    experiment = made(name="linear").changed({"evaluation.examples": 10})
+    rows = raysim.interpolate(experiment, folder / "seed-1", folder / "seed-0").to_pylist()
+    assert list(rows[0]) == ["theta", "loss", "accuracy"]
     assert [row["theta"] for row in rows] == list(THETAS)
     w, other = (raysim.resume(folder / f"seed-{seed}").params for seed in (1, 0))
     test = raysim.dataset_of(made(name="linear")).test
@@ -69,17 +72,42 @@ def test_rows_are_the_losses_of_the_models_between(folder: Path) -> None:
         assert row["accuracy"] == pytest.approx((outputs.argmax(1) == y).double().mean().item())
 
 
+def test_models_are_given_by_value_or_by_any_checkpoint(folder: Path) -> None:
+    experiment, a, b, thetas = made(name="linear"), folder / "seed-1", folder / "seed-0", [0.0, 0.25]
+    w, other = (raysim.resume(run).params for run in (a, b))
+    first, second = (next((run / "checkpoints").glob("*.safetensors")) for run in (a, b))
+    wanted = raysim.interpolate(experiment, a, b, thetas)
+    assert wanted.column("theta").to_pylist() == thetas
+    assert raysim.interpolate(experiment, w, other, thetas) == wanted
+    assert raysim.interpolate(experiment, first, second, thetas) == wanted
+    with pytest.raises(raysim.ModelError, match=r"fc\.bias"):
+        raysim.interpolate(experiment, w, {"fc.weight": other["fc.weight"]})
+
+
+def test_targets_that_are_numbers_have_no_accuracy() -> None:
+    data = raysim.FederatedDataset.from_clients({0: (np.array([[1.0], [2.0]]), np.array([2.0, 4.0]))})
+    experiment = made(name="linear").changed({"data": None, "evaluation.split": "train", "cohort.size": 1})
+    a, b = ({"fc.weight": np.array([[weight]]), "fc.bias": np.zeros(1)} for weight in (2.0, 4.0))
+    rows = raysim.interpolate(experiment, a, b, [1.0, 0.5], dataset=data).to_pylist()
+    # At theta = 1/2 the weight is 3, and residuals are 1 and 2.
+    assert rows == [{"theta": 1.0, "loss": 0.0, "accuracy": None}, {"theta": 0.5, "loss": 2.5, "accuracy": None}]
+
+
 def test_what_has_no_line_between_is_refused(folder: Path, tmp_path: Path) -> None:
-    first = folder / "seed-0"
-    with pytest.raises(raysim.RunFolderError, match=r"mlp must have a model of the first run's kind, with \d+ params"):
-        interpolate(first, folder / "mlp")
+    first, experiment = folder / "seed-0", made(name="linear")
+    with pytest.raises(raysim.RunFolderError, match=r"mlp must have a model of the experiment's kind, with \d+ params"):
+        raysim.interpolate(experiment, first, folder / "mlp")
     with pytest.raises(raysim.DataError, match="no split 'validation'"):
-        interpolate(first, folder / "seed-1", split="validation")
+        between_runs(first, folder / "seed-1", split="validation", out=tmp_path / "out")
+    with pytest.raises(raysim.ExperimentError, match=r"evaluation\.split has train and test: name one of train, test"):
+        raysim.interpolate(experiment.changed({"evaluation.split": ["train", "test"]}), first, first)
+    with pytest.raises(raysim.ExperimentError, match=r"thetas must be finite numbers, at least one, but got \[nan\]"):
+        raysim.interpolate(experiment, first, first, [float("nan")])
     begun = shutil.copytree(first, tmp_path / "begun")
     for file in (begun / "checkpoints").iterdir():
         file.unlink()
     with pytest.raises(raysim.RunFolderError, match="begun has no checkpoint"):
-        interpolate(first, begun)
+        raysim.interpolate(experiment, first, begun)
 
 
 def test_the_command_draws_the_loss(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

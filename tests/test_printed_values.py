@@ -236,6 +236,7 @@ FOR_A_QUESTION = {
     "adabest/fashion_fedavg",
     "adabest/fashion_feddyn",
     "adabest/fashion_scaffold",
+    "field_guide/quadratic",
     "field_guide/shuffled",
     "large_cohort/digits",
     "large_cohort/digits_stragglers",

@@ -15,6 +15,9 @@ from tuning.objective import Objective
 from tuning.section import TuningSection
 from tuning.space import Space
 
+HELD_OUT = ("holdout", "holdout_examples")
+"""Keys of sources; those whose clients are functions have only the first."""
+
 
 def divided(experiment: Experiment, tuning: TuningSection, dataset: FederatedDataset | None) -> FederatedDataset | None:
     """Return the script's dataset, with validation clients; None if the experiment has a `[data]` section.
@@ -41,7 +44,7 @@ def measured(experiment: Experiment, tuning: TuningSection, dataset: FederatedDa
     if wanted is not None and wanted not in experiment.evaluation.percentiles:
         changes["evaluation.percentiles"] = [*experiment.evaluation.percentiles, wanted]
     data = experiment.data
-    if dataset is None and data is not None and not data.holdout and not data.holdout_examples:
+    if dataset is None and data is not None and not any(getattr(data, key, 0.0) for key in HELD_OUT):
         whole = dataset_of(experiment)
         if whole.validation is None:
             changes["data.holdout"] = tuning.holdout
@@ -86,7 +89,7 @@ def concluding(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:
     """Return a configuration on all training clients, evaluated as in the file, but never on validation clients."""
     changes: dict[str, Any] = dict(values)
     if experiment.data is not None:
-        changes |= dict.fromkeys(("data.holdout", "data.holdout_examples"), 0.0)
+        changes |= {f"data.{key}": 0.0 for key in HELD_OUT if key in type(experiment.data).model_fields}
     split = experiment.evaluation.split
     named = (split,) if isinstance(split, str) else split or ()
     if "validation" in named:

@@ -1,4 +1,4 @@
-"""Reads and writes the client states of one chunk: SCAFFOLD's control variates, a transform's error feedback.
+"""Reads and writes the client states of one chunk: control variates, error feedback, models of the clients' own.
 
 A client's state is a matrix (S, P), a row for each vector that it keeps (client/state_vectors.py).
 """
@@ -6,7 +6,7 @@ A client's state is a matrix (S, P), a row for each vector that it keeps (client
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -15,11 +15,14 @@ from torch import Tensor
 from raysim.algorithm.phase import Broadcast, LocalContext
 from raysim.client import local_training
 from raysim.client.corrections.correction import ClientEnd, ClientStart, Correction
-from raysim.client.local_training import Trained, working_on
+from raysim.client.local_training import Trained, measured, working_on
 from raysim.client.state_vectors import StateVectors
 from raysim.client.trainer import Client
 from raysim.cohort.chunks import Chunk
 from raysim.models.layout import Layout
+
+X0 = "x_0"
+"""Name of the initial model among the vectors beside the model, where a personalisation needs it."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,14 @@ class LocalStates:
     chunk: Chunk
     before: dict[int, Tensor] = field(default_factory=dict)
 
-    def read_offset(self, client: Client) -> Tensor:
-        """Return the correction's offset_i, (P,), from the client's state."""
+    @property
+    def prepares(self) -> bool:
+        """Whether `prepared` changes a client."""
+        half = self.correction.client
+        return half.offset is not None or half.begin is not None
+
+    def prepared(self, client: Client) -> Client:
+        """Return the client with the correction's offset_i and first y, (P,) each, from its state."""
         half, gradient = self.correction.client, None
         if half.own_gradient:
             assert self.context.gradients is not None
@@ -46,16 +55,43 @@ class LocalStates:
             _, gradient = next(iter(taken))
         state = self.sent.weights.params.new_zeros(0)
         if self.vectors.correction:
-            state = self._before(client.position)[0]
-        assert half.offset is not None
+            state = self._of_correction(client.position)
+        begins = ClientStart(self.sent.beside, state, gradient, self.layout, self.sent.weights.params)
         with working_on(client.position):
-            return half.offset(ClientStart(self.sent.beside, state, gradient, self.layout))
+            return replace(
+                client,
+                offset=None if half.offset is None else half.offset(begins),
+                begin=None if half.begin is None else half.begin(begins),
+            )
 
     def read_of_transforms(self, client: Client) -> tuple[Tensor, ...]:
         """Return the vectors (P,) that the client keeps for transforms."""
         if not self.vectors.transforms:
             return ()
-        return tuple(self._before(client.position)[self.vectors.correction :])
+        first = self.vectors.correction
+        return tuple(self._before(client.position)[first : first + len(self.vectors.transforms)])
+
+    def read_own(self, position: int) -> Tensor:
+        """Return the vector (P,) that the client keeps for itself; x_0 before its first round, or if it keeps none."""
+        return self._before(position)[-1] if self.vectors.own else self._initial
+
+    def outgoing(self, trained: Trained) -> Trained:
+        """Return the clients with the updates that the correction sends, measured anew.
+
+        An update that is not finite stays: it is rejected.
+        """
+        upload = self.correction.client.upload
+        if upload is None:
+            return trained
+        deltas = []
+        with torch.inference_mode():
+            for row, client in enumerate(trained.clients):
+                with working_on(client.position):
+                    sent = upload(self._end(trained, row)) if trained.finite[row] else trained.updates.delta[row]
+                deltas.append(sent)
+            # Stacked, so torch aligns each update, whatever the correction returned.
+            updates = replace(trained.updates, delta=torch.stack(deltas), squared_norms=None)
+            return measured(trained.clients, updates, self.layout)
 
     def write_after(self, trained: Trained, of_transforms: Sequence[Sequence[Tensor]]) -> list[Tensor | None]:
         """Write the states of trained clients; return the changes of the correction's vectors, if they are summed.
@@ -72,34 +108,59 @@ class LocalStates:
         for row, (client, kept) in enumerate(zip(trained.clients, of_transforms, strict=True)):
             state, change = list(kept), None
             if self.vectors.correction:
-                before = self._before(client.position)[0]
-                state.insert(0, self._after(trained, row, before))
-                change = state[0] - before if self.correction.sent.sums_changes else None
+                before, after = self._of_correction(client.position), self._after(trained, row)
+                state.insert(0, after.reshape(-1))
+                change = after - before if self.correction.sent.sums_changes else None
+            state.extend(trained.own[row : row + 1])
             assert self.context.states is not None
-            self.context.states.write(self._row[client.position], state[0] if len(state) == 1 else torch.cat(state))
+            if not self.sent.measures:
+                self.context.states.write(self._row[client.position], state[0] if len(state) == 1 else torch.cat(state))
             self.before.pop(client.position, None)
             changes.append(change)
         return changes
 
-    def _after(self, trained: Trained, row: int, before: Tensor) -> Tensor:
-        client, updates, after = trained.clients[row], trained.updates, self.correction.client.after
+    def _after(self, trained: Trained, row: int) -> Tensor:
+        after = self.correction.client.after
         assert after is not None
+        with working_on(trained.clients[row].position):
+            return after(self._end(trained, row))
+
+    def _end(self, trained: Trained, row: int) -> ClientEnd:
+        client, updates = trained.clients[row], trained.updates
+        before = self._of_correction(client.position) if self.vectors.correction else updates.delta.new_zeros(0)
         place = self.sent.places.get(client.position)
         gap = 1 if place is None else self.sent.round - place.round
         gradient = None if updates.gradients is None else updates.gradients[row]
         delta, tau, lr = updates.delta[row], client.batches.num_steps, self.sent.lr
-        with working_on(client.position):
-            return after(ClientEnd(self.sent.beside, before, delta, tau, lr, gap, gradient, self.layout))
+        params = self.sent.weights.params
+        return ClientEnd(self.sent.beside, before, delta, tau, lr, gap, gradient, self.layout, params)
 
     @cached_property
     def _row(self) -> dict[int, int]:
         return {position: row for row, position in enumerate(self.chunk)}
 
+    def _of_correction(self, position: int) -> Tensor:
+        own = self._before(position)[: self.vectors.correction]
+        return own[0] if len(own) == 1 else own
+
     def _before(self, position: int) -> Tensor:
-        """Return the state (S, P) that the client's last round wrote; zeros before its first round."""
+        """Return the state (S, P) that the client's last round wrote; before its first round, what it begins with."""
         if position not in self.before:
             stored = None if self.context.states is None else self.context.states.read(position)
             params = self.sent.weights.params
             shape = self.vectors.num, len(params)
-            self.before[position] = params.new_zeros(shape) if stored is None else stored.to(params.device).view(shape)
+            if stored is not None:
+                self.before[position] = stored.to(params.device).view(shape)
+            else:
+                self.before[position] = first = params.new_zeros(shape)
+                if (init := self.correction.client.init) is not None:
+                    with working_on(position):
+                        first[: self.vectors.correction] = init(params)
+                if self.vectors.own:
+                    first[-1] = self._initial
         return self.before[position]
+
+    @property
+    def _initial(self) -> Tensor:
+        """x_0, or x where its unsent groups are all that is used: the server's stay those of x_0."""
+        return self.sent.beside.get(X0, self.sent.weights.params)

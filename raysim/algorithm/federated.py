@@ -21,8 +21,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.algorithm import gradient_phase, start_losses
-from raysim.algorithm.client_state import LocalStates
+from raysim.algorithm import gradient_phase, local_adaptivity, start_losses
+from raysim.algorithm.client_state import X0, LocalStates
+from raysim.algorithm.personal import Personal, holding, x0
 from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
 from raysim.algorithm.transforming import Transforming, transformed
 from raysim.algorithm.uploads import Attack, attacked, contribution_rule, empty_sums, uploads
@@ -32,6 +33,7 @@ from raysim.client.adversary import Adversary
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import ServerStepped
 from raysim.client.local_training import Trained
+from raysim.client.personalisation import choice as personalisations
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
 from raysim.cohort.chunks import Chunk
@@ -49,13 +51,35 @@ from raysim.server.step import Metrics
 from raysim.server.sums import Sums
 
 
+class Traffic(NamedTuple):
+    """Numbers of vectors of the model's size that a client receives and sends beside the model; `unsent`: numbers of
+    the model that are neither received nor sent."""
+
+    down: int = 0
+    up: int = 0
+    unsent: int = 0
+
+
+class PersonalModels(NamedTuple):
+    """What scores personal models, as two pure functions.
+
+    broadcast(state, positions): what a worker needs of the newest state, for the clients at these positions.
+    model(context, examples, sent, position): the personal model of a training client, (P,). from_state: whether it
+    comes from a vector that the client keeps.
+    """
+
+    broadcast: Callable[[ServerState, Sequence[int]], Broadcast]
+    model: Callable[[LocalContext, Examples, Broadcast, int], Tensor]
+    from_state: bool
+
+
 class Algorithm(NamedTuple):
     """An algorithm as functions: all state enters and leaves through their arguments.
 
     `step` takes the sums of every phase and, if a rule needs every update, the vector that replaces the mean; it also
     returns the round's metrics. `average`: the weights to evaluate beside the state's. `state_vectors`: the number of
-    vectors (P,) that a client keeps between rounds. `traffic`: numbers of vectors of the model's size that a client
-    receives and sends beside the model. `members`: the clients of a chunk.
+    vectors (P,) that a client keeps between rounds. `traffic`: what a client receives and sends. `members`: the clients
+    of a chunk. `personal`: the clients' personal models, if there are any.
     """
 
     init: Callable[[Weights, State], ServerState]
@@ -63,8 +87,9 @@ class Algorithm(NamedTuple):
     step: Callable[[ServerState, Sequence[Sums], Tensor | None], tuple[ServerState, Metrics]]
     average: Callable[[ServerState], Weights | None]
     state_vectors: int
-    traffic: tuple[int, int]
+    traffic: Traffic
     members: Members
+    personal: PersonalModels | None = None
 
 
 def federated(
@@ -100,10 +125,15 @@ def federated(
     server_side = server_step.make(server, model.params, cohort_size, label_population, counts)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
-    attack = None if adversary is None else Attack(adversary, adversaries, seed)
     contribution = contribution_rule(client, server, correction, num_labels)
-    transforming = Transforming(transforms.make(client.transform), model.params, seed)
-    vectors = state_vectors(correction, transforming.transforms)
+    divide = local_adaptivity.division(server, model.params)
+    kind = personalisations.make(client, model.params)
+    unsent = model.params.only(() if kind is None else kind.unsent)
+    sent_groups = model.params.only(set(model.params.names) - set(unsent.names))
+    attack = None if adversary is None else Attack(adversary, adversaries, sent_groups, seed)
+    transforming = Transforming(transforms.make(client.transform), model.params, sent_groups, seed)
+    vectors = state_vectors(correction, transforming.transforms, kind is not None and kind.after is not None)
+    personal = None if kind is None else Personal(kind, client, model.params, members, correction, vectors)
     fair = fair_objectives.make(server.fairness)
     takes_losses = fair is not None or chooses_clients
 
@@ -111,6 +141,8 @@ def federated(
         state = server_side.init(weights, sampler)
         clients = manifest.empty() if vectors.num else {}
         half = correction.server.init(weights.params)
+        if kind is not None and kind.begins_at_x0:
+            half = {**half, X0: weights.params}
         return replace(state, correction=half, clients=clients, fairness=fair.init(population) if fair else {})
 
     def of_gradients(earlier: Sequence[Sums]) -> Sums | None:
@@ -135,22 +167,25 @@ def federated(
         state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
     ) -> Broadcast:
         mean = gradient_phase.mean(of_gradients(sums), state.weights.params)
+        beside = called(f"{said}: Sent.down, in round {state.round},", correction.sent.down, state.correction, mean)
         return replace(
             plain_broadcast(state, repeats, positions, sums),
-            beside=called(f"{said}: Sent.down, in round {state.round},", correction.sent.down, state.correction, mean),
+            beside={**beside, **x0(state)},
             places=manifest.places(state.clients, positions) if vectors.num else {},
         )
 
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
         states = LocalStates(correction, vectors, model.params, context, sent, chunk)
         padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
-        sums, kept = empty_sums(model, server, correction, num_labels, sent.weights), list[Tensor]()
+        num_shares = local_adaptivity.num_shares(client, server, sent.weights.params)
+        sums, kept = empty_sums(model, server, correction, num_labels, sent.weights, num_shares), list[Tensor]()
         notes = (notes_clients or fair is not None) and not sent.measures
         for position in chunk:
             if position in sent.left_out:
                 sums.reject(position)
         for computed in local_training_of(states, examples):
-            trained, of_transforms = transformed(transforming, sent, computed, states.read_of_transforms, id_of)
+            outgoing = states.outgoing(computed)
+            trained, of_transforms = transformed(transforming, sent, outgoing, states.read_of_transforms, id_of)
             received = uploads(trained, states.write_after(computed, of_transforms))
             if attack is not None:
                 trained, received = attacked(attack, model.params, sent.round, trained, received)
@@ -167,7 +202,8 @@ def federated(
                 elif notes:
                     sums.note(one.client.position, included, None)
             made, squares = trained.updates, trained.squared_norms
-            sums.include(contributions, made.delta, squares, made.buffers, made.counters)
+            divided = divide(trained)
+            sums.include(contributions, made.delta, squares, made.buffers, made.counters, divided)
         return LocalResult(sums.total(), tuple(kept))
 
     def local_training_of(states: LocalStates, examples: Examples) -> Iterable[Trained]:
@@ -177,9 +213,11 @@ def federated(
         clients = members.of(examples, sent, states.chunk)
         if half.bend is not None:
             clients = [replace(member, sent=sent.beside) for member in clients]
-        offset = None if half.offset is None else states.read_offset
+        if personal is not None:
+            return personal.train(states, examples, clients)
+        prepared = states.prepared if states.prepares else None
         start = None if half.start is None else half.start(sent.beside)
-        return local_training.train(context.train, sent.weights, clients, sent.lr, model.params, offset, start)
+        return local_training.train(context.train, sent.weights, clients, sent.lr, model.params, prepared, start)
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         *earlier, last = sums
@@ -199,6 +237,7 @@ def federated(
         stepped, metrics = server_side.step(
             state, adjusted, aggregate, None if settle is None else corrected, seen_before
         )
+        stepped = holding(unsent, state, stepped)
         if fair is None:
             return stepped, metrics
         after, figures = told(state, earlier, last)
@@ -223,5 +262,8 @@ def federated(
         phases.insert(0, Phase(plain_broadcast, start_losses.make(server, members), "losses"))
     zeros = torch.zeros(model.params.size)
     down = len(correction.sent.down(correction.server.init(zeros), zeros))
-    traffic = down, correction.sent.sums_changes + correction.sent.full_gradients
-    return Algorithm(init, tuple(phases), step, average, vectors.num, traffic, members)
+    up = correction.sent.sums_changes + correction.sent.full_gradients
+    traffic = Traffic(down, up, unsent.num_values)
+
+    models = None if personal is None else PersonalModels(personal.scored, personal.of_client, vectors.own)
+    return Algorithm(init, tuple(phases), step, average, vectors.num, traffic, members, models)

@@ -134,10 +134,13 @@ def operations(
     state = correction.server.init(like)
     down = correction.sent.down(state, mean)
     own = like if half.own_gradient else None
-    kept = like if half.after is not None else like.new_zeros(0)
+    kept = like.new_zeros(0)
+    if half.after is not None:
+        kept = like if half.vectors == 1 else like.expand(half.vectors, -1)
     step = OperatorCount(gradients=1 + half.anchored, sums=int(half.anchored))
+    begins = ClientStart(down, kept, own, layout, like)
     if half.offset is not None:
-        made = _counted(half.offset, ClientStart(down, kept, own, layout))
+        made = _counted(half.offset, begins)
         step = step.plus(made).plus(OperatorCount(sums=1))
     if half.pull:
         # y - x, times mu, added to the gradient.
@@ -148,9 +151,12 @@ def operations(
     sums_gradients = half.sums(plain_sgd)
     client = OperatorCount(products=1) if sums_gradients else OperatorCount()
     step = step.plus(OperatorCount(sums=1)) if sums_gradients else step
-    if half.after is not None:
-        gradient = like if sums_gradients else None
-        client = client.plus(_counted(half.after, ClientEnd(down, kept, like, _TAU, _LR, _GAP, gradient, layout)))
+    gradient = like if sums_gradients else None
+    ended = ClientEnd(down, kept, like, _TAU, _LR, _GAP, gradient, layout, like)
+    if half.begin is not None:
+        client = client.plus(_counted(half.begin, begins))
+    for function in filter(None, (half.upload, half.after)):
+        client = client.plus(_counted(function, ended))
     if correction.sent.sums_changes:
         client = client.plus(OperatorCount(sums=1))
     passes = int(correction.sent.full_gradients) + int(half.own_gradient)

@@ -33,10 +33,10 @@ class Broadcast:
 
     round: number of finished rounds. phase: its index among the algorithm's phases. lr: the clients' learning rate in
     this round. limits: levels of clipping and zeroing. repeats: by position, the number of draws of clients drawn more
-    than once. beside: a correction's vectors (P,). places: by position, the place of the client's state. left_out:
-    positions that an earlier phase of the round rejected. fair_weights: by position, how clients enter the mean under a
-    fair objective; otherwise empty. measures: the updates are only for a measurement, so client states are read and not
-    written.
+    than once. beside: vectors (P,) of a correction, or of a personalisation. places: by position, the place of the
+    client's state. left_out: positions that an earlier phase of the round rejected. fair_weights: by position, how
+    clients enter the mean under a fair objective; otherwise empty. measures: the updates are only for a measurement, so
+    client states are read and not written.
     """
 
     round: int
@@ -69,8 +69,9 @@ class LocalContext(NamedTuple):
 
     train: the trainer. gradients: a trainer that sums gradients, for a phase of full gradients. loss: from weights, x
     and y to the summed loss, as an evaluation takes it, for a phase of losses. states: the client states, if clients
-    keep any. keeps_updates: the result holds every update, for rules that need all of them. trained: the chunk's
-    clients, if they were trained already, together with those of other runs.
+    keep any. own: the trainer of a personalisation's own pass. keeps_updates: the result holds every update, for rules
+    that need all of them. trained: the chunk's clients, if they were trained already, together with those of other
+    runs.
     """
 
     train: Trainer
@@ -79,6 +80,7 @@ class LocalContext(NamedTuple):
     keeps_updates: bool = False
     trained: Trained | None = None
     loss: Callable[[Weights, Tensor, Tensor], float] | None = None
+    own: Trainer | None = None
 
 
 class LocalResult(NamedTuple):
@@ -115,6 +117,12 @@ class Members:
     ) -> None:
         self._client, self._seed = client, seed
         self._flips = adversaries if isinstance(adversary, LabelFlip) else frozenset()
+
+    def training_by(self, client: ClientSection) -> Members:
+        """Return what builds the same clients for other local training."""
+        made = Members(client, self._seed, None, frozenset())
+        made._flips = self._flips
+        return made
 
     def of(self, examples: Examples, sent: Broadcast, chunk: Chunk) -> list[Client]:
         """Return the chunk's clients with their data, except those that an earlier phase rejected."""

@@ -20,10 +20,12 @@ from raysim.models.probe import called, check_vector, probe
 
 
 class Transforming(NamedTuple):
-    """The transforms that all clients apply to their updates; `seed` addresses their draws."""
+    """The transforms that all clients apply to their updates; `seed` addresses their draws. sent: the layout of the
+    groups that are sent, which transforms see."""
 
     transforms: tuple[Transform, ...]
     layout: Layout
+    sent: Layout
     seed: int
 
 
@@ -73,9 +75,7 @@ def _of_one(
         generator = torch.Generator(delta.device).manual_seed(key >> 1)
         state = next(states) if transform.keeps_state else none
         steps = client.batches.num_steps
-        at = TransformAt(
-            delta, how.layout, state, client_id, sent.round, generator, client.num_examples, steps, sent.lr
-        )
+        at = TransformAt(delta, how.sent, state, client_id, sent.round, generator, client.num_examples, steps, sent.lr)
         delta, state = checked(transform, transform.apply(at), at)
         if transform.keeps_state:
             kept.append(state)

@@ -45,10 +45,12 @@ class Upload(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """The attack of the clients at these positions, which replaces their updates; `seed` addresses the noise."""
+    """The attack of the clients at these positions, which replaces their updates; `seed` addresses the noise. sent: the
+    layout of the groups that are sent."""
 
     adversary: Adversary
     positions: frozenset[int]
+    sent: Layout
     seed: int
 
 
@@ -83,7 +85,7 @@ def attacked(
         delta, squares = trained.updates.delta.clone(), trained.squared_norms.clone()
         for i in rows:
             position = sent[i].client.position
-            delta[i] = attack(attack_.adversary, delta[i], layout, attack_.seed, round_index, position)
+            delta[i] = attack(attack_.adversary, delta[i], attack_.sent, attack_.seed, round_index, position)
             norms = group_norms(layout, delta[i])
             squares[i] = torch.tensor(norms, dtype=torch.float64).square()
             square = sum(norm**2 for norm in norms)
@@ -148,7 +150,12 @@ def _labels(y: Tensor, num_labels: int, padding: int | None) -> Tensor:
 
 
 def empty_sums(
-    model: Model, server: ServerSection, correction: Correction, num_labels: int, weights: Weights
+    model: Model,
+    server: ServerSection,
+    correction: Correction,
+    num_labels: int,
+    weights: Weights,
+    num_shares: int = 0,
 ) -> Accumulator:
     """Return sums to which nothing was added, as long as the model and the correction need them."""
     params = weights.params
@@ -161,4 +168,5 @@ def empty_sums(
         params.dtype if server.diagnostics.sums_units(len(params)) else None,
         num_labels,
         params.dtype if correction.sent.sums_changes else None,
+        num_shares,
     )

@@ -1,64 +1,123 @@
-"""Scores the models between the last models of two runs, and draws their loss."""
+"""Scores the models on the line through two models, and draws their loss: McMahan et al. (2017), figure 1."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
+import numpy.typing as npt
 import pyarrow as pa
 
 from raysim.api.preflight import check_one, check_same, with_executor
 from raysim.engine.parts import Parts, takes_parts
+from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.engine.plan.resolve import resolve
-from raysim.engine.rounds.interpolation import scored
-from raysim.errors import RunFolderError
-from raysim.models.model import Weights
+from raysim.engine.rounds.interpolation import THETAS, scored
+from raysim.errors import ExperimentError, RunFolderError
+from raysim.experiment.experiment import Experiment
+from raysim.models.model import Weights, replace_params
 from raysim.report.gallery import interpolated
 from raysim.report.picture_files import save
-from raysim.run_folder import records
+from raysim.run_folder import checkpoint, records
+from raysim.server.state import ServerState
 from raysim.storage.remote.folder import read_only_copy
+
+Place = str | Path
+"""A run's folder, for its newest checkpoint, or its URI; or a checkpoint's file."""
+
+SCHEMA = pa.schema([(name, pa.float64()) for name in ("theta", "loss", "accuracy")])
 
 
 @takes_parts
 def interpolate(
-    first: str | Path, second: str | Path, *, split: str = "train", out: Path | None = None, **parts: Unpack[Parts]
+    experiment: Experiment,
+    a: Mapping[str, npt.ArrayLike] | Place,
+    b: Mapping[str, npt.ArrayLike] | Place,
+    thetas: Sequence[float] = THETAS,
+    **parts: Unpack[Parts],
 ) -> pa.Table:
-    """Return theta, loss and accuracy of theta w + (1 - theta) w' on a split of the first run's data.
+    """Return a table of theta, loss and accuracy of theta a + (1 - theta) b, over all examples of `evaluation.split`.
 
     Args:
-        first, second: folders of runs with models of one kind, or their URIs; w and w' are their newest checkpoints.
-        split: of the data.
-        out: where the picture and its CSV go; None: nowhere.
-        parts: the same parts as for the first run.
+        experiment: says data, model and split.
+        a, b: models of one kind: values by name, such as `Result.params`; or a run's folder or its URI, for its newest
+            checkpoint; or a checkpoint's file.
+        thetas: any numbers; by default McMahan et al.'s.
 
     Raises:
-        RunFolderError: a run has no checkpoint, or the models are not of one kind.
-        DataError: the data have no such split, or it is empty.
+        ExperimentError: the experiment evaluates no split, or several; or a theta is not finite.
+        ModelError: a mapping does not have the model's tensors.
+        RunFolderError: a folder has no checkpoint, or a model of another kind.
+        DataError: the split has no examples.
     """
-    where = read_only_copy(first)
+    if not thetas or not all(map(math.isfinite, thetas)):
+        raise ExperimentError(f"thetas must be finite numbers, at least one, but got {list(thetas)!r}.")
+    check_one(experiment)
+    whole = experiment.changed({"evaluation.clients": "all", "evaluation.examples": "all"})
+    plan = resolve(with_executor(whole, "local"), **parts)
+    splits = evaluated_splits(plan)
+    if len(splits) != 1:
+        raise ExperimentError(
+            f"An interpolation is over one split, but evaluation.split has {' and '.join(splits) or 'none'}: name one "
+            f"of {', '.join(plan.dataset.splits)}."
+        )
+    w, other = (_weights(plan, each) for each in (a, b))
+    return pa.Table.from_pylist(scored(plan, w, other, splits[0], [float(theta) for theta in thetas]), SCHEMA)
+
+
+@takes_parts
+def between_runs(first: Place, second: Place, *, split: str, out: Path, **parts: Unpack[Parts]) -> pa.Table:
+    """Score the models between those of two runs on a split of the first one's data; write picture and CSV to `out`.
+
+    Raises:
+        RunFolderError: see `interpolate`; or the first run had other parts.
+    """
+    where = _folder(first)
     experiment = records.stored_experiment(where)
     check_one(experiment, where)
-    plan = resolve(with_executor(experiment, "local"), **parts)
-    check_same(plan, where)
-    w, other = (_newest(read_only_copy(folder), plan.initial) for folder in (first, second))
-    rows = scored(plan, w, other, split)
-    drawn = interpolated.figure(rows, (where.resolve().name, Path(second).name), split)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        save(drawn, out, out)
-    return drawn.data.drop_columns(["group"])
+    check_same(resolve(with_executor(experiment, "local"), **parts), where)
+    rows = interpolate(experiment.changed({"evaluation.split": split}), first, second, **parts)
+    names = _name(where, first), _name(_folder(second), second)
+    out.mkdir(parents=True, exist_ok=True)
+    save(interpolated.figure(rows.to_pylist(), names, split), out, out)
+    return rows
 
 
-def _newest(folder: Path, initial: Weights) -> Weights:
+def _weights(plan: Plan, given: Mapping[str, npt.ArrayLike] | Place) -> Weights:
+    if isinstance(given, Mapping):
+        return replace_params(plan.model, plan.initial, given)
+    folder = _folder(given)
     check_one(records.stored_experiment(folder), folder)
-    state = records.newest_state(folder, records.stored_fingerprint(folder))
+    state = _state(folder, given)
     if state is None:
         raise RunFolderError(f"{folder} has no checkpoint, so there is no model of it.")
     for name in ("params", "buffers", "counters"):
-        found, expected = getattr(state.weights, name), getattr(initial, name)
+        found, expected = getattr(state.weights, name), getattr(plan.initial, name)
         if (found.shape, found.dtype) != (expected.shape, expected.dtype):
             raise RunFolderError(
-                f"{folder} must have a model of the first run's kind, with {len(expected):,} {name} of "
+                f"{given} must have a model of the experiment's kind, with {len(expected):,} {name} of "
                 f"{expected.dtype}, but has {len(found):,} of {found.dtype}."
             )
     return state.weights
+
+
+def _state(folder: Path, given: Place) -> ServerState | None:
+    fingerprint = records.stored_fingerprint(folder)
+    if _is_file(given):
+        return checkpoint.read(Path(given), fingerprint)
+    return records.newest_state(folder, fingerprint)
+
+
+def _folder(place: Place) -> Path:
+    """Return the run's folder; a checkpoint's file lies in a folder of it."""
+    return Path(place).resolve().parents[1] if _is_file(place) else read_only_copy(place)
+
+
+def _is_file(place: Place) -> bool:
+    return str(place).endswith(".safetensors")
+
+
+def _name(folder: Path, place: Place) -> str:
+    return f"{folder.resolve().name}, {Path(place).stem}" if _is_file(place) else Path(place).resolve().name

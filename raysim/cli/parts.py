@@ -26,17 +26,17 @@ def parts(
     from raysim.config import listing
     from raysim.errors import ExperimentError
 
-    if kind is not None and kind not in listing.KEYS:
-        near = get_close_matches(kind, listing.KEYS, 1)
+    if kind is not None and kind not in listing.ALL:
+        near = get_close_matches(kind, listing.ALL, 1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ExperimentError(f"--kind must be one of {', '.join(listing.KEYS)}, but got {kind!r}{hint}.")
+        raise ExperimentError(f"--kind must be one of {', '.join(listing.ALL)}, but got {kind!r}{hint}.")
     found = [each for each in listing.parts(metadata.version("raysim")) if kind in (None, each.kind)]
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in found], indent=2))
         return
-    for one, (_, _, key) in listing.KEYS.items():
+    for one, (_, _, key) in listing.ALL.items():
         if kind in (None, one):
-            passed = "" if one in listing.BUILT_IN else f", or {listing.KEYWORDS.get(one, one)}= of a script"
+            passed = f", or {listing.KEYWORDS.get(one, one)}= of a script" if one in listing.KEYS else ""
             typer.echo(f"{one}: {key}{passed}")
             _table([each for each in found if each.kind == one])
     for broken in (each for each in found if not each.kind):

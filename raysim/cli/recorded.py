@@ -94,15 +94,15 @@ def best(
 
 
 def interpolate(
-    first: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, or its URI: w.")],
-    second: Annotated[Path, typer.Argument(metavar="DIR", help="That of another run with such a model: w'.")],
+    first: Annotated[Path, typer.Argument(metavar="RUN", help="w: a run's folder or URI; a checkpoint of one.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN", help="w': likewise, of such a model.")],
     split: Annotated[str, typer.Option(metavar="NAME", help="The split of the first run's data.")] = "train",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where picture and CSV go.")] = Path("interpolation"),
 ) -> None:
     """Score the models theta w + (1 - theta) w', theta from -0.2 to 1.2, and draw their loss."""
     from raysim.api import interpolation
 
-    rows = interpolation.interpolate(first, second, split=split, out=out).to_pylist()
+    rows = interpolation.between_runs(first, second, split=split, out=out).to_pylist()
     best = min(rows, key=lambda row: row["loss"])
     for row in rows:
         if row["theta"] in (0.0, 1.0):

@@ -54,13 +54,15 @@ def working_on(position: int) -> Iterator[None]:
 class Trained:
     """Facts of k clients that were trained together; the vectors are valid until the next iteration.
 
-    squared_norms: float64 (k, G), |delta_i|^2 per parameter group. finite: whether each update is.
+    squared_norms: float64 (k, G), |delta_i|^2 per parameter group. finite: whether each update is. own: the vectors
+    (P,) that the clients keep for themselves; empty if they keep none.
     """
 
     clients: tuple[Client, ...]
     updates: Updates
     squared_norms: Tensor
     finite: tuple[bool, ...]
+    own: tuple[Tensor, ...] = ()
 
 
 def members(
@@ -104,24 +106,34 @@ def train(
     clients: Sequence[Client],
     lr: float,
     layout: Layout,
-    offset: Callable[[Client], Tensor] | None = None,
+    prepared: Callable[[Client], Client] | None = None,
     start: Mapping[str, Tensor] | None = None,
 ) -> Iterator[Trained]:
     """Train the clients in order and measure their updates.
 
     Args:
-        offset: what a correction adds to a client's gradients; asked for when the client's turn comes, so that no more
-            of them are held than the trainer is given clients at a time: one, or a chunk.
+        prepared: returns a client with a correction's vectors; called when the client's turn comes, so that no more of
+            them are held than the trainer is given clients at a time: one, or a chunk.
         start: what the optimizer's state starts as, (P,) each, where that is not for the optimizer to say.
 
     Raises:
         ClientFailure: user code raised; names the client, or the first of those trained together.
     """
     for group in [clients] if trainer.trains_together else [[client] for client in clients]:
-        if offset is not None:
-            group = [replace(client, offset=offset(client)) for client in group]
+        if prepared is not None:
+            group = [prepared(client) for client in group]
         for together, updates in _watched(trainer, broadcast, group, lr, start):
             yield measured(together, updates, layout)
+
+
+def end_of(trainer: Trainer, broadcast: Weights, client: Client, lr: float) -> Tensor:
+    """Return where one client's local training ends, (P,); nothing is measured.
+
+    Raises:
+        ClientFailure: as `train`.
+    """
+    ((_, updates),) = _watched(trainer, broadcast, [client], lr, None)
+    return broadcast.params + updates.delta[0]
 
 
 def train_each(
@@ -145,12 +157,17 @@ def train_each(
 def measured(clients: tuple[Client, ...], updates: Updates, layout: Layout) -> Trained:
     """Return the updates with their squared norms, computed if the trainer has none, and whether each is finite."""
     if (squares := updates.squared_norms) is None:
-        squares = torch.stack([_squared_norms(piece) for piece in layout.pieces(updates.delta)], dim=-1)
+        squares = squared_norms(layout, updates.delta)
     # A float64 norm overflows only for updates beyond 1e154, which no equation of ours survives either.
     finite = squares.sum(-1).isfinite()
     if updates.buffers.numel():
         finite &= updates.buffers.isfinite().all(-1)
     return Trained(clients, updates, squares, tuple(finite.tolist()))
+
+
+def squared_norms(layout: Layout, deltas: Tensor) -> Tensor:
+    """Return float64 (k, G), |row|^2 per parameter group of (k, P)."""
+    return torch.stack([_squared_norms(piece) for piece in layout.pieces(deltas)], dim=-1)
 
 
 def _squared_norms(piece: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from raysim.client.corrections.make import CorrectionSection
 from raysim.client.objective import ObjectiveSection
 from raysim.client.optimizers.choice import OptimizerSection
 from raysim.client.optimizers.sgd import ClientSgd
+from raysim.client.personalisation.choice import PersonalisationSection
 from raysim.client.transform import TransformSections
 from raysim.client.work import Amount, BatchSize, Change, RoundWork
 from raysim.config.section import Section, with_default_name
@@ -33,6 +34,9 @@ class ClientSection(Section):
     )
     objective: ObjectiveSection | None = Field(
         None, description="Losses of a batch as a function of the module. Absent: the task's loss of its outputs."
+    )
+    personalisation: PersonalisationSection | None = Field(
+        None, description="What clients train and keep for themselves, and are scored with. Absent: nothing."
     )
     transform: TransformSections = Field(
         (), description="What is done to an update before it is weighed, in this order. Absent: nothing."
@@ -113,6 +117,16 @@ class ClientSection(Section):
         )
         return reduce(RoundWork.changed, (change for change in self.schedule if change.round <= round_index), work)
 
+    def with_work(self, epochs: Amount | None = None, local_steps: Amount | None = None) -> ClientSection:
+        """Return the section with this work in every round, whatever the bounds and changes; batches stay."""
+        batches = tuple(
+            change.model_copy(update={"epochs": None, "local_steps": None})
+            for change in self.schedule
+            if change.batch_size is not None
+        )
+        work = {"epochs": epochs, "local_steps": local_steps, "max_local_steps": None, "schedule": batches}
+        return self.model_copy(update=work)
+
     @property
     def batch_sizes(self) -> frozenset[int]:
         """The sizes of full batches over the rounds; none of "full", where each client has its own."""
@@ -137,10 +151,4 @@ class FineTuning(Section):
 
 def fine_tuned(client: ClientSection, tuning: FineTuning) -> ClientSection:
     """The local training that fine-tunes."""
-    batches = tuple(
-        change.model_copy(update={"epochs": None, "local_steps": None})
-        for change in client.schedule
-        if change.batch_size is not None
-    )
-    work = {"epochs": None, "local_steps": tuning.steps, "max_local_steps": None, "schedule": batches}
-    return client.model_copy(update={**work, "correction": None})
+    return client.with_work(local_steps=tuning.steps).model_copy(update={"correction": None, "personalisation": None})

@@ -1,7 +1,7 @@
-"""Says which vectors a client keeps from round to round: a correction's, and one for each transform that keeps one.
+"""Says which vectors a client keeps from round to round: a correction's, each transform's that keeps one, its own.
 
 All of them together are the client's state, one row of numbers (S P,): the correction's first, then the transforms' in
-their order.
+their order, then that of a personalisation.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from raysim.client.transform import Transform
 class StateVectors(NamedTuple):
     """Whose vectors there are.
 
-    correction: whether the correction keeps one. transforms: by their place in the list, those that keep one.
+    correction: how many the correction keeps. transforms: by their place in the list, those that keep one. own:
+    whether the client keeps one for itself.
     """
 
-    correction: bool
+    correction: int
     transforms: tuple[int, ...]
+    own: bool = False
 
     @property
     def num(self) -> int:
         """S, the vectors of a client; 0: clients keep no state."""
-        return self.correction + len(self.transforms)
+        return self.correction + len(self.transforms) + self.own
 
 
-def state_vectors(correction: Correction, transforms: Sequence[Transform]) -> StateVectors:
-    """Read from the records what their clients keep."""
+def state_vectors(correction: Correction, transforms: Sequence[Transform], own: bool = False) -> StateVectors:
+    """Read from the records what their clients keep; `own`: whether a personalisation keeps a vector."""
     keeping = tuple(place for place, transform in enumerate(transforms) if transform.keeps_state)
-    return StateVectors(correction.client.after is not None, keeping)
+    half = correction.client
+    return StateVectors(0 if half.after is None else half.vectors, keeping, own)

@@ -23,11 +23,11 @@ class Client:
     """A member of a chunk: its data as tensors, its batches, and a key for draws inside the module (dropout).
 
     `x` and `y` may be views into data of the whole chunk, at any alignment: trainers gather, which makes fresh memory.
-    `augmented` are the examples of all local steps in their order, where those are not rows of `x`.
-    `at` is for an objective; None if there is none.
-    `offset` (P,) is what a correction adds to every local gradient of the round; either all clients of a call have one,
-    or none. `sent` is what came beside the model, (P,) each, the same for all clients of a call, where a correction
-    bends gradients.
+    `augmented` are the examples of all local steps in their order, where those are not rows of `x`. `at` is for an
+    objective; None if there is none. `offset` (P,) is what a correction adds to every local gradient of the round;
+    `begin` (P,) is y before the first local step, in place of x. Either all clients of a call have one, or none. `sent`
+    is what came beside the model, (P,) each, the same for all clients of a call, where a correction bends gradients.
+    `own` (P,) is a vector of the client's own that its local steps move too.
     """
 
     position: int
@@ -38,8 +38,10 @@ class Client:
     key: int
     augmented: Tensor | None = None
     offset: Tensor | None = None
+    begin: Tensor | None = None
     sent: Mapping[str, Tensor] = field(default_factory=dict)
     at: RoundAt | None = None
+    own: Tensor | None = None
 
     def visits(self) -> tuple[Tensor, Tensor]:
         """x and y of all local steps in their order, one row a visit."""
@@ -56,7 +58,9 @@ class Updates:
     are asked for. `loss` and `correct` (NaN where nothing is counted) are summed over the `seen` examples of all local
     batches, float64 (k,) on the CPU. `gradients` (k, P) are the means of the raw loss gradients over the client's local
     steps, where the trainer was made to sum them. `squared_norms` (k, G), float64, are |delta_i|^2 per parameter, where
-    the trainer has them.
+    the trainer has them. `inverses` (k, P) are the sums, over local steps, of 1 over what the optimizer divided each
+    number of the gradient by, where the trainer was made to sum them. `own` (k, P): where the clients' own vectors
+    ended, where local steps move them.
     """
 
     delta: Tensor
@@ -67,6 +71,8 @@ class Updates:
     seen: tuple[int, ...]
     gradients: Tensor | None = None
     squared_norms: Tensor | None = None
+    inverses: Tensor | None = None
+    own: Tensor | None = None
 
 
 class LocalStart(NamedTuple):

@@ -20,14 +20,18 @@ KEYS: Mapping[str, tuple[Named, str, str]] = {
     "sampler": (Named("raysim.cohort.section", "CohortSection"), "sampler", "cohort.sampler"),
     "aggregator": (Named("raysim.server.section", "ServerSection"), "aggregator", "server.aggregator"),
     "weighting": (Named("raysim.server.section", "ServerSection"), "weighting", "server.weighting"),
-    "fairness": (Named("raysim.server.section", "ServerSection"), "fairness", "server.fairness"),
     "server_optimizer": (Named("raysim.server.section", "ServerSection"), "optimizer", "server.optimizer"),
     "metric": (Named("raysim.experiment.experiment", "EvaluationSection"), "metrics", "evaluation.metrics"),
 }
 """For each kind, the key in which an experiment names a part: a section, its key, and the key's dotted name."""
 
-BUILT_IN = frozenset({"fairness"})
-"""Kinds of parts that neither a script nor a package brings."""
+OURS: Mapping[str, tuple[Named, str, str]] = {
+    "fairness": (Named("raysim.server.section", "ServerSection"), "fairness", "server.fairness"),
+    "personalisation": (Named("raysim.client.section", "ClientSection"), "personalisation", "client.personalisation"),
+}
+"""The same of kinds whose parts are all raysim's: no package and no script has others."""
+
+ALL: Mapping[str, tuple[Named, str, str]] = {**KEYS, **OURS}
 
 KEYWORDS = {"metric": "metrics"}
 """The keyword of a script, if it differs from the kind."""
@@ -50,12 +54,12 @@ def parts(version: str) -> list[ListedPart]:
     """List every part by kind, raysim's first, with this version; the parts of scripts, "own", are left out."""
     found = [
         ListedPart(kind, each.name, "raysim", version, each.source, each.summary)
-        for kind, (section, key, _) in KEYS.items()
+        for kind, (section, key, _) in ALL.items()
         for each in reading.choices(section, key)
         if each.name != "own"
     ]
     found += [_of_package(entry) for entry in sorted(entry_points(group=GROUP))]
-    order = [*KEYS, ""]
+    order = [*ALL, ""]
     return sorted(_with_conflicts(found), key=lambda each: order.index(each.kind))
 
 
@@ -85,7 +89,7 @@ def _read(entry: EntryPoint) -> tuple[str, reading.Described]:
     given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     described = reading.choice(module, given["section"])
     match given.get("kind"), given.get("name"):
-        case ast.Constant(str(kind)), ast.Constant(described.name) if kind in KEYS.keys() - BUILT_IN:
+        case ast.Constant(str(kind)), ast.Constant(described.name) if kind in KEYS:
             return kind, described
     raise LookupError(f"{entry.value} has no kind and name that can be read")
 

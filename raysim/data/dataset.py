@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -17,6 +18,7 @@ from raysim.data.gather import Clients, gather
 from raysim.data.given import is_number
 from raysim.data.holdout import Holdout, check_holdout
 from raysim.data.manifest import read_manifest
+from raysim.data.optimum import Optimum
 from raysim.data.split import Split
 from raysim.data.subset import Subset
 from raysim.errors import DataError
@@ -43,6 +45,8 @@ class FederatedDataset:
         fingerprint: content address in hex. The same content (fields, num_classes, ids, order, x, y, splits) has the
             same address in memory and on disk. A generated dataset is addressed by its parameters, and one with
             clients held out by the original's fingerprint, share and seed.
+        optimum: returns the linear model without bias whose squared error over the training examples is least; None:
+            it is not known.
     """
 
     train: Split
@@ -52,6 +56,7 @@ class FederatedDataset:
     y: Field
     num_classes: int | None
     fingerprint: str
+    optimum: Callable[[], Optimum] | None = None
 
     def __post_init__(self) -> None:
         if self.train is None:
@@ -97,6 +102,7 @@ class FederatedDataset:
             train=Subset(self.train, holdout.train()),
             validation=Subset(self.train, holdout.validation()),
             fingerprint=address_digest({"of": self.fingerprint, "holdout": share, "seed": seed}),
+            optimum=None,
         )
 
     @classmethod

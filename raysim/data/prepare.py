@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +31,7 @@ from raysim.data.sources import (
     leaf,
     mnist,
     newsgroups,
+    quadratic,
     shakespeare,
     stackoverflow,
     table,
@@ -83,6 +85,8 @@ def prepare(section: AnyData, seed: int) -> FederatedDataset:
     seed = seed if section.seed is None else section.seed
     if isinstance(section, Synthetic):
         return _generated(section, seed)
+    if isinstance(section, quadratic.Quadratic):
+        return _quadratic(section, seed)
     try:
         if isinstance(section, Populated):
             with _reading(section):
@@ -208,3 +212,18 @@ def _generated(section: Synthetic, seed: int) -> FederatedDataset:
         num_classes=CLASSES,
         fingerprint=address_digest(synthetic_address(section, seed)),
     )
+
+
+def _quadratic(section: quadratic.Quadratic, seed: int) -> FederatedDataset:
+    """Return the section's clients, each computed on access, and their optimum, computed when first needed."""
+    whole = FederatedDataset(
+        train=GeneratedSplit(quadratic.QuadraticClients(section, seed), section.clients),
+        validation=None,
+        test=None,
+        x=section.features,
+        y=quadratic.TARGET,
+        num_classes=None,
+        fingerprint=address_digest(quadratic.quadratic_address(section, seed)),
+        optimum=partial(quadratic.optimum, section, seed),
+    )
+    return whole.hold_out(section.holdout, seed) if section.holdout else whole

@@ -17,6 +17,7 @@ from raysim.data.sources.gld import Gld
 from raysim.data.sources.leaf import Leaf
 from raysim.data.sources.mnist import FashionMnist, Mnist
 from raysim.data.sources.newsgroups import Newsgroups
+from raysim.data.sources.quadratic import Quadratic
 from raysim.data.sources.shakespeare import Shakespeare
 from raysim.data.sources.stackoverflow import Stackoverflow
 from raysim.data.sources.synthetic import Synthetic
@@ -38,6 +39,7 @@ __all__ = [
     "Leaf",
     "Mnist",
     "Newsgroups",
+    "Quadratic",
     "Shakespeare",
     "Stackoverflow",
     "Synthetic",
@@ -48,6 +50,7 @@ __all__ = [
 AnyData = (
     Digits
     | Synthetic
+    | Quadratic
     | Mnist
     | FashionMnist
     | Emnist

@@ -23,9 +23,11 @@ from raysim.server.state import ServerState
 
 T = TypeVar("T")
 
-Kind = Literal["train", "evaluate", "personalise", "gram", "combine", "coordinatewise", "distances", "segment"]
-"""`train`, `evaluate` and `personalise` work on clients, `segment` on whole rounds of several runs (engine/many). The
-others work on a shard of the updates that a training job kept."""
+Kind = Literal[
+    "train", "evaluate", "personalise", "personal", "gram", "combine", "coordinatewise", "distances", "segment"
+]
+"""`train`, `evaluate`, `personalise` (fine-tuning) and `personal` (models of their own) work on clients, `segment` on
+whole rounds of several runs (engine/many). The others work on a shard of the updates that a training job kept."""
 
 
 def _join(left: Tensor, right: Tensor) -> Tensor:
@@ -36,6 +38,7 @@ COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "train": sums.add,
     "evaluate": scores.concatenate,
     "personalise": personalised.concatenate,
+    "personal": personalised.concatenate,
     "gram": operator.add,
     "combine": _join,
     "coordinatewise": _join,

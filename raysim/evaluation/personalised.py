@@ -1,14 +1,17 @@
-"""Scores clients before and after they fine-tune the model on their training examples (personalisation).
+"""Scores clients with the model of all and with models of their own: fine-tuned ones, or those of a personalisation.
 
-Source: Wang et al. (2021), section 7.5. Draws are addressed by (seed, round, client), apart from those of training.
+Source: Wang et al. (2021), section 7.5. Draws of fine-tuning are addressed by (seed, round, client), apart from those
+of training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+import numpy as np
+import numpy.typing as npt
 from torch import nn
 
 from raysim import seeds
@@ -22,7 +25,8 @@ from raysim.errors import ExperimentError
 from raysim.evaluation import scores as evaluate
 from raysim.evaluation.metric import Metrics
 from raysim.evaluation.scores import ClientScores
-from raysim.models.model import Model, Weights
+from raysim.models.layout import Layout
+from raysim.models.model import Weights
 from raysim.models.task import Task
 
 CLIENTS_PER_UNIT = 16
@@ -34,21 +38,29 @@ Unit = tuple[str, tuple[tuple[int, int, int], ...]]
 
 @dataclass(frozen=True)
 class BeforeAndAfter:
-    """Scores of the same clients, in the same order, by position in the scored split. A monoid under `concatenate`."""
+    """Scores of the same clients, in the same order, by position in the scored split. A monoid under `concatenate`.
+
+    before: with the model of all. after: with their own. seen: whether each took part in training, where that is known.
+    """
 
     before: ClientScores
     after: ClientScores
+    seen: npt.NDArray[np.bool_]
 
 
 def concatenate(left: BeforeAndAfter, right: BeforeAndAfter) -> BeforeAndAfter:
     """Return the rows of `left`, then those of `right`."""
     return BeforeAndAfter(
-        evaluate.concatenate(left.before, right.before), evaluate.concatenate(left.after, right.after)
+        evaluate.concatenate(left.before, right.before),
+        evaluate.concatenate(left.after, right.after),
+        np.concatenate([left.seen, right.seen]),
     )
 
 
-def plan(name: str, split: Split, train: Split, positions: Sequence[int]) -> tuple[Unit, ...]:
+def plan(name: str, split: Split, train: Split, positions: Sequence[int], key: str) -> tuple[Unit, ...]:
     """Plan units over the clients at these positions that have examples in the split, and are training clients too.
+
+    `key`: that of the experiment which asks for it.
 
     Raises:
         ExperimentError: there is no such client.
@@ -62,7 +74,7 @@ def plan(name: str, split: Split, train: Split, positions: Sequence[int]) -> tup
     clients = [client for client in found if client[2]]
     if not clients:
         raise ExperimentError(
-            f"evaluation.fine_tuning scores clients on their own examples in the split {name!r}, but no training "
+            f"{key} scores clients on their own examples in the split {name!r}, but no training "
             f"client has any there: its ids must be those of training clients, such as {train.id_of(0)!r}."
         )
     return tuple(
@@ -72,40 +84,32 @@ def plan(name: str, split: Split, train: Split, positions: Sequence[int]) -> tup
 
 @dataclass(frozen=True)
 class Bench:
-    """The objects with which a worker scores: `module` is bound to `loaded`; `trainer` fine-tunes by `section`; `seen`
-    transforms examples for evaluation; `metrics` are the user-defined ones."""
+    """The objects with which a worker scores: `module` is bound to `loaded`; `seen` transforms examples for evaluation;
+    `metrics` are the user-defined ones."""
 
-    trainer: Trainer
-    section: ClientSection
     module: nn.Module
     loaded: Weights
-    model: Model
     task: Task
-    seed: int
     seen: evaluate.Seen
     metrics: Metrics
 
-    def scores(self, examples: Examples, broadcast: Weights, lr: float, round_index: int, unit: Unit) -> BeforeAndAfter:
-        """Score the unit's clients before and after fine-tuning."""
+    def scores(
+        self,
+        examples: Examples,
+        broadcast: Weights,
+        unit: Unit,
+        personal: Iterable[Weights],
+        known: Container[int] = (),
+    ) -> BeforeAndAfter:
+        """Score the unit's clients with the model that was sent, then with their own ones, in order.
+
+        `known`: positions of training clients that took part.
+        """
         name, clients = unit
         before = [self._score(examples, broadcast, name, client) for client in clients]
-        members = local_training.members(
-            examples,
-            [client[0] for client in clients],
-            self.section,
-            seeds.key(self.seed, "fine-tuning"),
-            round_index,
-            broadcast.params,
-        )
-        tuned = self._tuned(local_training.train(self.trainer, broadcast, members, lr, self.model.params), broadcast)
-        after = [self._score(examples, own, name, client) for own, client in zip(tuned, clients, strict=True)]
-        return BeforeAndAfter(reduce(evaluate.concatenate, before), reduce(evaluate.concatenate, after))
-
-    def _tuned(self, trained: Iterator[local_training.Trained], broadcast: Weights) -> Iterator[Weights]:
-        for group in trained:
-            made = group.updates
-            for row in range(len(group.clients)):
-                yield Weights(broadcast.params + made.delta[row], made.buffers[row], made.counters[row])
+        after = [self._score(examples, own, name, client) for own, client in zip(personal, clients, strict=True)]
+        seen = np.array([client[0] in known for client in clients])
+        return BeforeAndAfter(reduce(evaluate.concatenate, before), reduce(evaluate.concatenate, after), seen)
 
     def _score(self, examples: Examples, weights: Weights, name: str, client: tuple[int, int, int]) -> ClientScores:
         trained, position, size = client
@@ -123,3 +127,24 @@ class Bench:
         except ClientFailure as failure:
             # Messages name training clients here.
             raise ClientFailure(trained) from failure.__cause__
+
+
+@dataclass(frozen=True)
+class FineTuner:
+    """Fine-tunes clients by `section` with `trainer`; `seed` is the run's."""
+
+    trainer: Trainer
+    section: ClientSection
+    layout: Layout
+    seed: int
+
+    def models(
+        self, examples: Examples, broadcast: Weights, lr: float, round_index: int, unit: Unit
+    ) -> Iterator[Weights]:
+        """Yield the fine-tuned model of each of the unit's clients, until the next is asked for."""
+        positions, seed = [client[0] for client in unit[1]], seeds.key(self.seed, "fine-tuning")
+        members = local_training.members(examples, positions, self.section, seed, round_index, broadcast.params)
+        for group in local_training.train(self.trainer, broadcast, members, lr, self.layout):
+            made = group.updates
+            for row in range(len(group.clients)):
+                yield Weights(broadcast.params + made.delta[row], made.buffers[row], made.counters[row])

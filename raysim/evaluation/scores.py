@@ -74,6 +74,12 @@ def concatenate(left: ClientScores, right: ClientScores) -> ClientScores:
     return ClientScores(**columns, own=tuple(map(np.concatenate, zip(left.own, right.own, strict=True))))
 
 
+def rows(scores: ClientScores, chosen: npt.NDArray[np.bool_]) -> ClientScores:
+    """Return some of the rows."""
+    columns = {name: getattr(scores, name)[chosen] for name in _COLUMNS}
+    return ClientScores(**columns, own=tuple(sums[chosen] for sums in scores.own))
+
+
 def per_client(scores: ClientScores) -> ClientScores:
     """Merge rows to one per client, in order of first appearance (a client's segments are consecutive)."""
     starts = np.flatnonzero(np.r_[True, scores.positions[1:] != scores.positions[:-1]])

@@ -11,6 +11,7 @@ from typing import Any
 from raysim.client import transform as transforms
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction
+from raysim.client.optimizers.adagrad import ClientAdagrad
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
@@ -18,6 +19,7 @@ from raysim.cohort.section import CohortSection
 from raysim.config.own import OwnPart
 from raysim.errors import ExperimentError
 from raysim.server.aggregators.fednova import FedNova
+from raysim.server.aggregators.local_adaptivity import LocalAdaptivity
 from raysim.server.fairness import choice as fair_objectives
 from raysim.server.fairness.choice import FairnessSection
 from raysim.server.section import ServerSection
@@ -30,6 +32,7 @@ def refusals(
     """Yield a sentence for each broken rule, with the given and the allowed values."""
     correction = _correction(client)
     yield from _fednova(correction, client, server)
+    yield from _local_adaptivity(correction, client, server)
     yield from _weights(correction, server, cohort)
     yield from _fairness(correction, client, server, cohort)
     yield from _choice(server, cohort)
@@ -38,11 +41,18 @@ def refusals(
     yield from _client_states(correction, client, cohort)
     if client.correction is None:
         return
+    if client.personalisation is not None:
+        yield (
+            f"client.personalisation.name = {client.personalisation.name!r} is defined without corrections, but "
+            f"got client.correction.name = {client.correction.name!r}: remove one of them"
+        )
     said = f"client.correction.name = {client.correction.name!r}"
     if correction.sent.full_gradients and server.diagnostics.probe is not None:
         yield (f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe")
     yield from _server(correction, said, server)
     yield from _clients(correction.client, said, client)
+    if correction.requires.every_client:
+        yield from _leaving(said, client, systems)
 
 
 def _correction(client: ClientSection) -> Correction:
@@ -53,11 +63,14 @@ def _correction(client: ClientSection) -> Correction:
 
 def _client_states(correction: Correction, client: ClientSection, cohort: CohortSection) -> Iterator[str]:
     known = [each for each in client.transform if not (isinstance(each, OwnPart) and not each.is_bound)]
-    keeping = state_vectors(correction, transforms.make(known))
+    personal = client.personalisation
+    keeping = state_vectors(correction, transforms.make(known), personal is not None and personal.keeps)
     sampler = cohort.rule
     if not keeping.num or not sampler.repeats:
         return
-    if keeping.correction and client.correction is not None:
+    if keeping.own and personal is not None:
+        said = f"client.personalisation.name = {personal.name!r}"
+    elif keeping.correction and client.correction is not None:
         said = f"client.correction.name = {client.correction.name!r}"
     else:
         said = f"client.transform.name = {known[keeping.transforms[0]].name!r}"
@@ -177,6 +190,27 @@ def _fednova(correction: Correction, client: ClientSection, server: ServerSectio
         )
 
 
+def _local_adaptivity(correction: Correction, client: ClientSection, server: ServerSection) -> Iterator[str]:
+    if not isinstance(server.aggregator, LocalAdaptivity):
+        return
+    optimizer = client.optimizer
+    said = (
+        "server.aggregator.name = 'local_adaptivity' divides by a_i, the sum of what a client's local steps multiply "
+        "gradients with"
+    )
+    if correction.client.optimizer is not None and client.correction is not None:
+        yield (
+            f"{said}, and client.correction.name = {client.correction.name!r} replaces the client's optimizer: take "
+            f"another aggregator"
+        )
+    elif not isinstance(optimizer, ClientSgd | ClientAdagrad):
+        yield f"{said}: client.optimizer.name must be 'adagrad', or 'sgd' without momentum, but got {optimizer.name!r}"
+    else:
+        for key in ("momentum", "weight_decay"):
+            if value := getattr(optimizer, key, 0.0):
+                yield f"{said}, which is not defined with {key}: client.optimizer.{key} must be 0, but got {value}"
+
+
 def _systems(systems: SystemsSection, cohort: CohortSection) -> Iterator[str]:
     sampler = cohort.rule
     if systems.over_selection > 1:
@@ -202,11 +236,12 @@ def _server(correction: Correction, said: str, server: ServerSection) -> Iterato
             f"{said} is defined with server.optimizer.name = 'sgd', because it defines the server's state itself, "
             f"but got {optimizer.name!r}"
         )
-    elif correction.server.average is not None:
+    elif correction.server.average is not None or requires.unit_lr:
         scaled = server.lr_scaling.rule != "none" or server.lr_scaling.warmup or server.lr_schedule is not None
         if optimizer.lr != 1 or scaled:
+            sends = "the clients' mean" if correction.server.average is None else "the clients' mean minus h"
             yield (
-                f"{said} broadcasts the clients' mean minus h, so server.optimizer.lr must be 1, without lr_scaling "
+                f"{said} broadcasts {sends}, so server.optimizer.lr must be 1, without lr_scaling "
                 f"and lr_schedule, but got lr = {optimizer.lr:g}{' with one of these' if scaled else ''}"
             )
     weighting = server.weighting_name
@@ -219,6 +254,16 @@ def _server(correction: Correction, said: str, server: ServerSection) -> Iterato
             f"{said} is defined with server.aggregator.name {' or '.join(map(repr, requires.aggregators))}, but got "
             f"{server.aggregator.name!r}"
         )
+
+
+def _leaving(said: str, client: ClientSection, systems: SystemsSection | None) -> Iterator[str]:
+    """Yield what lets clients of a cohort leave the round."""
+    leave: dict[str, Any] = {"client.mid_round_dropout": client.mid_round_dropout or None}
+    if systems is not None:
+        leave |= {"systems.deadline_s": systems.deadline_s, "systems.session_s": systems.session_s}
+    for key, value in leave.items():
+        if value is not None:
+            yield f"{said} is defined with every client in every round, but clients leave by {key} = {value}: remove it"
 
 
 def _clients(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str]:

@@ -62,13 +62,15 @@ def centralized(experiment: Experiment) -> Experiment:
     next model. A round is `client.epochs` passes over the pooled examples (or `client.local_steps` local steps), with
     the client's optimizer, batch size, learning rate and its decay per round. The optimizer's state starts anew in
     every round, like a client's: for momentum over the whole run, use one round of many epochs. Model, data, seeds,
-    evaluation and number of rounds stay. These sections are removed: cohort, server, correction, adversary, dropout of
-    clients, simulated devices, and the evaluation of fine-tuned clients.
+    evaluation and number of rounds stay. These sections are removed: cohort, server, correction, personalisation,
+    adversary, dropout of clients, simulated devices, and the evaluation of fine-tuned clients.
 
     Returns:
         An experiment with the name `<name>-centralized`.
     """
-    client = experiment.client.model_copy(update={"correction": None, "mid_round_dropout": 0.0})
+    client = experiment.client.model_copy(
+        update={"correction": None, "personalisation": None, "mid_round_dropout": 0.0}
+    )
     return experiment.model_copy(
         update={
             "name": f"{experiment.name}-centralized",

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from raysim.config.section import Section
 
 _OVER_CLIENTS = frozenset({"mean_client_accuracy", "client_accuracy_variance", "client_accuracy_range"})
-TAKEN = frozenset({"accuracy", "before", "client", "examples", "loss", "round", "split", "trial"}) | _OVER_CLIENTS
-"""Names of other columns, beside percentiles and figures after fine-tuning."""
+_OF_CLIENTS = frozenset({"client", "examples", "label_similarity", "seen", "split", "training_examples"})
+TAKEN = frozenset({"accuracy", "before", "global", "loss", "new", "round", "trial"}) | _OF_CLIENTS | _OVER_CLIENTS
+"""Names of other columns, beside percentiles and figures of other models of the client."""
 
 _FORM = re.compile(r"[A-Za-z][A-Za-z0-9_@-]*")
-_OTHERS = re.compile(r"p[0-9].*|tuned_.*")
+_OTHERS = re.compile(r"p[0-9].*|(tuned|global)_.*")
 
 
 def column(section: Section) -> str:
@@ -30,7 +31,7 @@ def refusals(sections: Sequence[Section]) -> Iterator[str]:
         elif name in TAKEN or _OTHERS.fullmatch(name):
             yield (
                 f"a metric cannot be named {name!r}, because other columns are: {', '.join(sorted(TAKEN))}, p5 and"
-                f" other percentiles, tuned_..."
+                f" other percentiles, tuned_... and global_..."
             )
         elif times > 1:
             yield f"{times} metrics are named {name!r}: their columns would be the same"

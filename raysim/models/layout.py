@@ -8,8 +8,9 @@ other bits for odd rows (see docs/architecture.md, "What the same bits take"). T
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,25 @@ class Layout:
         return [
             flat.narrow(-1, offset, math.prod(shape)) for offset, shape in zip(self.offsets, self.shapes, strict=True)
         ]
+
+    def matching(self, patterns: Sequence[str]) -> tuple[str, ...]:
+        """Return the names that match one of the patterns, such as "*.weight", in layout order.
+
+        >>> layout = Layout.of([("1.weight", torch.zeros(3, 2)), ("1.bias", torch.zeros(3))])
+        >>> layout.matching(["*.bias", "2.*"])
+        ('1.bias',)
+        """
+        return tuple(name for name in self.names if any(fnmatchcase(name, pattern) for pattern in patterns))
+
+    def only(self, names: Collection[str]) -> Layout:
+        """Return the layout of the same vectors in which these tensors alone have a place; the others are gaps.
+
+        >>> layout = Layout.of([("weight", torch.zeros(3, 2)), ("bias", torch.zeros(3))])
+        >>> layout.only({"bias"}).num_values, layout.only({"bias"}).offsets
+        (3, (32,))
+        """
+        kept = [each for each in zip(self.names, self.shapes, self.offsets, strict=True) if each[0] in names]
+        return Layout(tuple(k[0] for k in kept), tuple(k[1] for k in kept), tuple(k[2] for k in kept), self.size)
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return shaped views by name; writing to a view writes to `flat`. A leading client axis is kept."""

@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict
 from typing import Literal
 
+from pydantic import Field
 from torch import nn
 
 from raysim.models.model import ModelChoice
@@ -15,8 +16,19 @@ class Linear(ModelChoice):
     """`outputs = W flatten(x) + b`."""
 
     name: Literal["linear"] = "linear"
+    bias: bool = Field(True, description="Whether there is a `b`.")
 
 
 def make(section: Linear, x_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """Return a fresh module for inputs of shape (batch, *x_shape)."""
-    return nn.Sequential(OrderedDict(flatten=nn.Flatten(), fc=nn.Linear(math.prod(x_shape), outputs)))
+    return nn.Sequential(OrderedDict(flatten=nn.Flatten(), fc=nn.Linear(math.prod(x_shape), outputs, section.bias)))
+
+
+def is_without_bias(module: nn.Module) -> bool:
+    """Return whether the module computes `W flatten(x)`.
+
+    >>> is_without_bias(nn.Linear(3, 1, bias=False)), is_without_bias(nn.Sequential(nn.Linear(3, 1), nn.Tanh()))
+    (True, False)
+    """
+    *before, last = module if isinstance(module, nn.Sequential) else [module]
+    return all(type(each) is nn.Flatten for each in before) and type(last) is nn.Linear and last.bias is None

@@ -87,6 +87,8 @@ def _round(plan: Plan) -> Iterator[Line]:
     yield "client step", _choice(experiment.client.optimizer)
     if experiment.client.correction is not None:
         yield "correction", _choice(experiment.client.correction)
+    if experiment.client.personalisation is not None:
+        yield "personal models", _choice(experiment.client.personalisation)
     yield (
         "server step",
         f"{_choice(experiment.server.optimizer)}, weighted by {_weighting(experiment.server.weighting)}",
@@ -119,11 +121,14 @@ def _operations(plan: Plan, algorithm: Algorithm) -> Iterator[Line]:
     correction = corrections.make(client.correction)
     optimizer = optimizers.make(client.optimizer)
     found = operations(correction, optimizer, client.is_plain_sgd, plan.model.params, params)
-    yield "computes", f"a client {found.of_client}, the server {found.of_server} a round"
+    if client.personalisation is None:
+        yield "computes", f"a client {found.of_client}, the server {found.of_server} a round"
     kept = [_models(count) for count in (algorithm.state_vectors, len(correction.server.init(params)))]
     yield "stores", f"a client {kept[0]}, the server {kept[1]} beside the model"
-    down, up = (_models(1 + count) for count in algorithm.traffic)
-    yield "sends", f"{down} to a client, {up} back"
+    traffic, whole = algorithm.traffic, plan.model.params.num_values
+    share = "" if not traffic.unsent else f", of which {whole - traffic.unsent:,} of {whole:,} numbers are sent"
+    down, up = (_models(1 + count) for count in (traffic.down, traffic.up))
+    yield "sends", f"{down} to a client, {up} back{share}"
     yield "", "n numbers of the model, K local steps, |P| clients; g gradient, s sum, m product, o other operation"
 
 
@@ -173,6 +178,10 @@ def _schedule(plan: Plan) -> Iterator[Line]:
         whom = f"{figures.counted(most, 'client')} chosen at random"
     every = f"every {figures.counted(experiment.evaluation.every, 'round')} and after the last"
     yield "evaluation", f"{' and '.join(splits)}, {whom}, {every}" if splits else "none: the data have no test split"
+    if plan.optimum is not None:
+        yield "optimum", f"known: distance_to_optimum and excess_loss, {every}"
+    elif plan.dataset.optimum is not None:
+        yield "optimum", "known for a linear model without bias and the built-in loss, so not for this run"
 
 
 def _engine(plan: Plan) -> Iterator[Line]:

@@ -17,7 +17,7 @@ import logging
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ _RECORDED = {
 }
 """The entries of experiment.json."""
 
-EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/")
+EVALUATIONS = ("eval/", "eval_average/", "eval_tuned/", "eval_personal/")
 """Prefixes of columns that only evaluated rounds have."""
 
 STATES = "client_state"
@@ -222,7 +222,10 @@ def rows_before(path: Path, done: int) -> list[Row]:
 def read_clients(path: Path) -> pa.Table:
     """Read one row per client and evaluation: round, split, client, examples, loss, accuracy, user-defined metrics.
 
-    Rows with the split "fine_tuning/<split>" have `tuned_loss` and `tuned_accuracy`, after fine-tuning.
+    Rows with the split "fine_tuning/<split>" have `tuned_loss` and `tuned_accuracy`, after fine-tuning. Those with the
+    split "personal/<split>" are of personal models, and have `global_loss` and `global_accuracy`, of the model of all.
+    Both have the client's `training_examples`, and `label_similarity`, of its labels to those of all training clients;
+    the latter also `seen`, whether the client took part.
 
     Raises:
         RunFolderError: a file is damaged.
@@ -246,10 +249,17 @@ def _client_rows(file: Path) -> pa.Table:
     return checked_clients(read_table(file), file)
 
 
-def client_schema(metrics: Iterable[str], tuned: bool) -> pa.Schema:
-    """Return the columns of rows with these metrics; if clients fine-tune, also `tuned_<name>` of each."""
-    names = [name for metric in metrics for name in ([metric, f"tuned_{metric}"] if tuned else [metric])]
-    return pa.schema([*CLIENT_SCHEMA, *(pa.field(name, pa.float64()) for name in names)])
+def client_schema(metrics: Iterable[str], others: Collection[str] = ()) -> pa.Schema:
+    """Return the columns of rows with these metrics; with models of clients' own, also figures under other names.
+
+    `others`: the beginnings of these names, such as "tuned_".
+    """
+    names = [f"{other}{metric}" for metric in metrics for other in ("", *others)]
+    figures = [f"{other}{figure}" for other in others for figure in ("loss", "accuracy")]
+    facts = [("training_examples", pa.int64()), ("label_similarity", pa.float64()), ("seen", pa.bool_())]
+    fields = [*CLIENT_SCHEMA, *(pa.field(name, pa.float64()) for name in (*figures, *names))]
+    fields += [pa.field(name, kind) for name, kind in (facts if others else [])]
+    return pa.schema(list({field.name: field for field in fields}.values()))
 
 
 def write_table(content: pa.Table, path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,11 +44,26 @@ class Contribution:
     steps: int = 0
 
 
+class Divided(NamedTuple):
+    """Updates of clients that were trained together, divided number by number by their a_i.
+
+    deltas: (k, P). squared_norms: float64 (k, G), of these. shares: 1 / a_i, (k, P) or (k, 1); None: not summed.
+    """
+
+    deltas: Tensor
+    squared_norms: Tensor
+    shares: Tensor | None
+
+    def select(self, rows: Tensor) -> Divided:
+        """Return these rows."""
+        return Divided(*(None if value is None else value.index_select(0, rows) for value in self))  # type: ignore[arg-type]
+
+
 class Accumulator:
     """Adds up the clients of a chunk, in order and in float64, on the device where they were trained.
 
     `unit_dtype`, `changes_dtype`: what unit updates, and changes of the clients' states, are summed in; None: they are
-    not. `num_labels`: classes to count, or 0.
+    not. `num_labels`: classes to count, or 0. `num_shares`: numbers of a client's 1 / a_i, or 0.
     """
 
     def __init__(
@@ -60,6 +76,7 @@ class Accumulator:
         unit_dtype: torch.dtype | None = None,
         num_labels: int = 0,
         changes_dtype: torch.dtype | None = None,
+        num_shares: int = 0,
     ) -> None:
         # Made by the first update, which is written where zeros would be.
         self._delta: Tensor | None = None
@@ -69,6 +86,7 @@ class Accumulator:
         self._squared_norms = torch.zeros(num_groups, dtype=torch.float64, device=device)
         self._units = vectors.zeros(num_params if unit_dtype else 0, unit_dtype or torch.float32, device)
         self._changes = vectors.zeros(num_params if changes_dtype else 0, changes_dtype or torch.float32, device)
+        self._shares = vectors.zeros(num_shares, torch.float64, device)
         self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
         self._weight = self._norm = self._squared_norm = self._fourth_power = self._loss = self._correct = 0.0
         self._clients = self._moving = self._held = self._seen = self._steps = 0
@@ -88,6 +106,7 @@ class Accumulator:
         squared_norms: Tensor | None = None,
         buffers: Tensor | None = None,
         counters: Tensor | None = None,
+        divided: Divided | None = None,
     ) -> None:
         """Add clients that were trained together, a row of every argument each.
 
@@ -96,6 +115,7 @@ class Accumulator:
             deltas: (k, P).
             squared_norms: |delta_i|^2 per group, float64 (k, G).
             buffers, counters: (k, B) and (k, C), after local training.
+            divided: what enters the mean, if not the updates themselves.
         """
         rows = [row for row, client in enumerate(clients) if client is not None]
         included = [client for client in clients if client is not None]
@@ -108,14 +128,20 @@ class Accumulator:
             squared_norms, buffers, counters = (
                 None if value is None else value.index_select(0, where) for value in (squared_norms, buffers, counters)
             )
+            divided = None if divided is None else divided.select(where)
         weights = [client.weight * client.count for client in included]
         scales = [client.judged.scale / client.divisor for client in included]
         factors = [w * s for w, s in zip(weights, scales, strict=True)]
-        if self._delta is None and len(factors) == 1 and _in_pieces(deltas):
-            self._delta = _first_row(factors[0], deltas[0])
+        entering = deltas
+        if divided is not None:
+            entering, squared_norms = divided.deltas, divided.squared_norms
+            if divided.shares is not None:
+                _add_rows(self._shares, weights, divided.shares)
+        if self._delta is None and len(factors) == 1 and _in_pieces(entering):
+            self._delta = _first_row(factors[0], entering[0])
         else:
             self._delta = self._sum_of_updates()
-            _add_rows(self._delta, factors, deltas)
+            _add_rows(self._delta, factors, entering)
         if squared_norms is not None:
             _add_rows(self._squared_norms, [w * s**2 for w, s in zip(weights, scales, strict=True)], squared_norms)
         # Most models have neither: an empty addition costs as much as a small one.
@@ -190,6 +216,7 @@ class Accumulator:
             changes=self._changes,
             rejected=tuple(self._rejected),
             facts=tuple(self._facts),
+            shares=self._shares,
         )
 
 
@@ -201,11 +228,12 @@ def empty(
     unit_dtype: torch.dtype | None = None,
     num_labels: int = 0,
     changes_dtype: torch.dtype | None = None,
+    num_shares: int = 0,
 ) -> Sums:
-    """The identity of `sums.add`, for vectors of these lengths; the last three as for `Accumulator`."""
+    """The identity of `sums.add`, for vectors of these lengths; the last four as for `Accumulator`."""
     device = torch.device("cpu")
     accumulator = Accumulator(
-        num_params, num_buffers, num_counters, num_groups, device, unit_dtype, num_labels, changes_dtype
+        num_params, num_buffers, num_counters, num_groups, device, unit_dtype, num_labels, changes_dtype, num_shares
     )
     return accumulator.total()
 

@@ -153,7 +153,11 @@ def make(
         metrics |= similarity(layout, agreed)
         factors, baselines, said = _glad(section.glad, unit_of, layout, agreed, state, sums.clients)
         metrics |= said
-        if aggregate is None:
+        if aggregate is None and len(sums.shares):
+            # local_adaptivity, jointly corrected.
+            g = pseudo_gradient(sums.delta, sums.shares, weights.params)
+            metrics["pseudo_gradient_norm"] = math.hypot(*group_norms(layout, g))
+        elif aggregate is None:
             g = pseudo_gradient(sums.delta, sums.weight / effective, weights.params)
         else:
             g = pseudo_gradient(aggregate, 1.0, weights.params)

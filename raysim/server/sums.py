@@ -8,7 +8,7 @@ client's update travels: every figure of a round is a function of these sums.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -55,6 +55,7 @@ class Sums:
         where no correction asks for it.
     rejected: positions of the clients whose update was not finite, in order of chunk; they are in no other sum.
     facts: one per draw, in order of chunk, where updates are kept or the sampler learns; otherwise none.
+    shares: float64 (P,) or (1,), the sum of w_i / a_i where the mean is divided by that of 1 / a_i; else (0,).
     """
 
     weight: float
@@ -81,6 +82,7 @@ class Sums:
     changes: Tensor
     rejected: tuple[int, ...]
     facts: tuple[Fact, ...] = ()
+    shares: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
 
 
 def on_cpu(sums: Sums) -> Sums:

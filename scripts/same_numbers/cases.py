@@ -325,6 +325,12 @@ def _server() -> dict[str, Case]:
     made["aggregator fednova momentum"] = Case(
         {"server.aggregator.name": "fednova", **_client(lr=0.1, momentum=0.5), "client.epochs": 2}
     )
+    made["aggregator local_adaptivity sgd"] = Case({"server.aggregator.name": "local_adaptivity", "client.epochs": 2})
+    for name in ("joint", "local"):
+        adaptive = {"server.aggregator": {"name": "local_adaptivity", "correction": name}}
+        made[f"aggregator local_adaptivity {name}"] = Case(
+            {**adaptive, "client.optimizer": {"name": "adagrad", "lr": 0.05, "eps": 1e-3}, "client.epochs": 2}
+        )
     made["aggregator fednova prox"] = Case(
         {"server.aggregator.name": "fednova", "client.correction": {"name": "prox", "mu": 0.1}}
     )
@@ -386,6 +392,7 @@ def _clients() -> dict[str, Case]:
     made["correction mime examples"] = Case(
         {"client.correction": {"name": "mime", "base": "momentum"}, "server.weighting": "examples"}
     )
+    made["correction fedpd"] = Case({"client.correction": {"name": "fedpd", "mu": 0.1}, "cohort.size": 12})
     made["correction scaffold momentum"] = Case(
         {"client.correction.name": "scaffold", **_client(lr=0.1, momentum=0.5), "client.max_grad_norm": 1.0}
     )

@@ -58,7 +58,10 @@ def test_a_source_is_prepared_by_its_name(raysim: Raysim) -> None:
     assert raysim("data", "prepare", "digits", "--set", "data.clients=7") == 0
     assert "ready after" in raysim.out
     assert raysim("data", "prepare", "mnits") == 2
-    assert "'mnits' is neither a file nor a source of data: the sources are digits, synthetic, mnist" in raysim.err
+    assert (
+        "'mnits' is neither a file nor a source of data: the sources are digits, synthetic, quadratic, mnist"
+        in raysim.err
+    )
     assert raysim("data", "prepare", "tinyshakespeare") == 2
     assert "'tinyshakespeare' is shakespeare with data.form = 'tiny'" in raysim.err
     assert raysim("data", "prepare", "ag_news", "--root", "nowhere") == 2

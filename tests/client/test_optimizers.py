@@ -28,7 +28,7 @@ def test_steps_are_torchs(section: Any, reference: Any, lead: tuple[int, ...]) -
     params = torch.randn(*lead, 5, dtype=torch.float64)
     own = torch.nn.Parameter(params.clone())
     theirs = reference([own])
-    init, step, _ = optimizers.make(section)
+    init, step, *_ = optimizers.make(section)
     state = init(params)
     for _ in range(4):
         gradient = torch.randn(params.shape, dtype=torch.float64)
@@ -40,7 +40,7 @@ def test_steps_are_torchs(section: Any, reference: Any, lead: tuple[int, ...]) -
 
 @pytest.mark.parametrize("section", [s for s, _ in SECTIONS], ids=lambda s: s.name)
 def test_rows_of_a_stack_that_stop_early_stay_as_they_are(section: Any) -> None:
-    init, step, _ = optimizers.make(section)
+    init, step, *_ = optimizers.make(section)
     params = torch.ones(2, 3, dtype=torch.float64)
     state = init(params)
     step(params, torch.ones_like(params), state, 0.1)
@@ -52,14 +52,14 @@ def test_rows_of_a_stack_that_stop_early_stay_as_they_are(section: Any) -> None:
 
 @pytest.mark.parametrize("section", [ClientAdam(eps=1e-12), ClientAdagrad(eps=1e-12)], ids=lambda s: s.name)
 def test_the_first_step_is_the_learning_rate_whatever_the_gradient(section: Any) -> None:
-    init, step, _ = optimizers.make(section)
+    init, step, *_ = optimizers.make(section)
     params = torch.zeros(2, dtype=torch.float64)
     step(params, torch.tensor([1e-3, -40.0], dtype=torch.float64), init(params), 0.1)
     torch.testing.assert_close(params, torch.tensor([-0.1, 0.1], dtype=torch.float64), rtol=1e-8, atol=0)
 
 
 def test_adamw_shrinks_without_a_gradient() -> None:
-    init, step, adds_decay = optimizers.make(ClientAdamW(weight_decay=0.5))
+    init, step, adds_decay, *_ = optimizers.make(ClientAdamW(weight_decay=0.5))
     params = torch.full((2,), 4.0)
     step(params, torch.zeros(2), init(params), 0.1)
     assert params.tolist() == pytest.approx([4 * 0.95] * 2)

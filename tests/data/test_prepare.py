@@ -67,7 +67,7 @@ def test_a_section_is_chosen_by_name() -> None:
     )
     assert isinstance(section, Digits)
     assert adapter.validate_json(section.model_dump_json()) == section
-    with pytest.raises(ValidationError, match="'digits', 'synthetic', 'mnist', 'fashion_mnist', 'emnist'"):
+    with pytest.raises(ValidationError, match="'digits', 'synthetic', 'quadratic', 'mnist', 'fashion_mnist', 'emnist'"):
         adapter.validate_python({"name": "digit", "clients": 4})
     with pytest.raises(ValidationError, match="root"):
         adapter.validate_python({"name": "digits", "clients": 4, "root": "somewhere"})

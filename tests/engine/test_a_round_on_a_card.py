@@ -50,7 +50,7 @@ def one_round(plan: Plan, on_card: FakeCard) -> tuple[ServerState, Counter[str]]
     state, cohorts = plan.initial_state(), plan.cohorts()
     on_card.waits.clear()
     begun = training.begin(plan, algorithm, cohorts, executor, state, plan.keeps_updates)
-    outcomes = training.wait(plan, algorithm, executor, state, begun)
+    begun, outcomes = training.wait(plan, algorithm, cohorts, executor, state, begun)
     waits = on_card.waits.copy()
     sums, aggregate = [outcome.value for outcome in outcomes], None
     if (rule := plan.experiment.server.rule) is not None:
@@ -165,7 +165,7 @@ def test_clients_are_tuned_and_scored_on_the_card(
     experiment: Make, data: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned(experiment(evaluation={"fine_tuning": {"steps": 3}}, cohort={"size": 3}), data, monkeypatch)
-    units = personalised.plan("test", data.split("test"), data.train, [0, 1])
+    units = personalised.plan("test", data.split("test"), data.train, [0, 1], "evaluation.fine_tuning")
     with fake_card():
         executor = InProcess(plan)
         sent = Broadcast(0, plan.initial.clone(), 0.1)

@@ -24,6 +24,7 @@ Make = Callable[..., raysim.Experiment]
 SCAFFOLD: dict[str, Any] = {"optimizer": {"lr": 0.3}, "batch_size": 4, "correction": {"name": "scaffold"}}
 MIME: dict[str, Any] = {**SCAFFOLD, "correction": {"name": "mime"}}
 DANE: dict[str, Any] = {**SCAFFOLD, "correction": {"name": "feddane", "mu": 0.1}}
+PD: dict[str, Any] = {**SCAFFOLD, "correction": {"name": "fedpd", "mu": 0.1}}
 ADABEST: dict[str, Any] = {**SCAFFOLD, "correction": {"name": "adabest", "beta": 0.9}}
 
 
@@ -70,13 +71,15 @@ def test_a_worker_killed_in_mid_round_leaves_one_trace(
     assert trace(tmp_path / "pair") == trace(tmp_path / "alone")
 
 
-@pytest.mark.parametrize("client", [SCAFFOLD, ADABEST, MIME], ids=["scaffold", "adabest", "mime"])
+@pytest.mark.parametrize("client", [SCAFFOLD, ADABEST, MIME, PD], ids=["scaffold", "adabest", "mime", "fedpd"])
 @pytest.mark.parametrize("after", [40, 90])
 def test_an_interrupted_run_goes_on_to_the_same_bits(
     after: int, client: dict[str, Any], tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
     settings: dict[str, Any] = {"rounds": 8, "checkpoint": {"every": 3}, "evaluation": {"every": 1}, "client": client}
     settings["engine"] = {"workers": 0, "trainer": "one_by_one"}
+    # FedPD is defined with every client in every round.
+    settings |= {"cohort": {"size": 20}} if client is PD else {}
     whole = raysim.run(experiment(**settings), dataset=dataset, path=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         raysim.run(experiment(**settings), dataset=dataset, path=tmp_path / "cut", loss=Stops(after))

@@ -17,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from raysim.engine.failure import BUDGETS, Cause
 from raysim.engine.job import UpdatesLost
 from raysim.engine.on_ray.executor import events
-from raysim.engine.on_ray.executor.rules import change, most_calls
+from raysim.engine.on_ray.executor.assigning import most_calls
+from raysim.engine.on_ray.executor.rules import change
 from raysim.engine.on_ray.executor.table import Call, DispatchTable, Facts, Gather, Key, Start, Work
 from raysim.errors import ResourceError, WorkerLostError
 from tests.support.dispatch_table import check

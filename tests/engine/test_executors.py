@@ -20,7 +20,7 @@ from torch.nn import functional
 import raysim
 from raysim.engine.in_process import InProcess
 from raysim.engine.on_ray.cluster.cluster import Placement
-from raysim.engine.on_ray.executor import rules
+from raysim.engine.on_ray.executor import assigning, replies
 from raysim.engine.on_ray.executor.shell import OnRay
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import loop
@@ -78,8 +78,8 @@ def test_the_bits_do_not_depend_on_when_sums_are_handed_over(
     travelled = []
     for hold_s, call_s in ((0.0, 0.0), (1e9, 1e9)):  # after every call; at the end of the round only
         # The executor is made here, and not in a driver's process, so that its constants can be changed.
-        monkeypatch.setattr(rules, "HOLD_S", hold_s)
-        monkeypatch.setattr(rules, "WORTH_A_CALL_S", call_s)
+        monkeypatch.setattr(replies, "HOLD_S", hold_s)
+        monkeypatch.setattr(assigning, "WORTH_A_CALL_S", call_s)
         on_ray = OnRay(plan, Placement(workers=2, cpus=0.5, gpus=0.0))
         try:
             got = list(loop.rounds(plan, on_ray, plan.initial_state()))

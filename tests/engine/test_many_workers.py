@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from raysim.engine.on_ray.executor import events
-from raysim.engine.on_ray.executor.rules import DRIVER_S, change, next_for
+from raysim.engine.on_ray.executor.assigning import DRIVER_S, next_for
+from raysim.engine.on_ray.executor.rules import change
 from raysim.engine.on_ray.executor.schedule import Schedule
 from raysim.engine.on_ray.executor.table import DispatchTable, Facts, JobState, Start, Work, Worker
 

@@ -14,7 +14,7 @@ import ray
 import raysim
 from raysim.engine.on_ray.cluster import cluster
 from raysim.engine.on_ray.cluster.cluster import Placement
-from raysim.engine.on_ray.executor import rules
+from raysim.engine.on_ray.executor import assigning, late_workers, replies
 from raysim.engine.on_ray.executor.shell import OnRay
 from raysim.engine.rounds import kept_updates, loop
 from tests.support.nodes import (
@@ -40,9 +40,9 @@ def test_sums_are_added_up_on_their_node_before_they_travel(
 ) -> None:
     # Who takes chunks from others' regions, or does what somebody is late with, breaks up subtrees, as the moment has
     # it: here nobody does.
-    monkeypatch.setattr(rules, "least_to_take", lambda _: math.inf)
-    monkeypatch.setattr(rules, "SLOW_S", math.inf)
-    monkeypatch.setattr(rules, "HOLD_S", math.inf)
+    monkeypatch.setattr(assigning, "least_to_take", lambda _: math.inf)
+    monkeypatch.setattr(late_workers, "SLOW_S", math.inf)
+    monkeypatch.setattr(replies, "HOLD_S", math.inf)
     plan = plan_of(experiment, dataset, cohort={"size": 16})
     on_ray = OnRay(plan, TWO_EACH)
     try:
@@ -139,7 +139,7 @@ def test_nodes_that_join_are_used(
 def test_what_a_late_worker_has_is_done_by_another(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "SLOW_S", 1.0)
+    monkeypatch.setattr(late_workers, "SLOW_S", 1.0)
     trap, release = tmp_path / "trap", tmp_path / "release"
     here = ray.get_runtime_context().get_node_id()
     plan = plan_of(experiment, dataset, OnNode(here, trap, Until(release)), rounds=4)
@@ -164,7 +164,7 @@ def test_what_a_late_worker_has_is_done_by_another(
 def test_a_worker_that_hangs_is_replaced(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "HUNG_S", 5.0)
+    monkeypatch.setattr(late_workers, "HUNG_S", 5.0)
     trap = tmp_path / "trap"
     here = ray.get_runtime_context().get_node_id()
     plan = plan_of(experiment, dataset, OnNode(here, trap, never_return))
@@ -198,5 +198,5 @@ def test_a_worker_that_hangs_is_replaced(
 def test_late_is_measured_against_what_was_expected(
     running_s: float, expected_s: float | None, slow: bool, hung: bool
 ) -> None:
-    assert rules.is_slow(running_s, expected_s) is slow
-    assert rules.is_hung(running_s, expected_s) is hung
+    assert late_workers.is_slow(running_s, expected_s) is slow
+    assert late_workers.is_hung(running_s, expected_s) is hung

@@ -61,6 +61,8 @@ def row(index: int, size: int, rate: float, seed: int) -> dict[str, Any]:
         "mean_update_norm": 1.0,
         "mean_norm_all_clients": 1.1,
         "mean_cosine_similarity": 0.1,
+        "distance_to_optimum": 0.5,
+        "excess_loss": 0.1,
         "clip_level": 1.0 + 0.1 * index,
         "clipped_fraction": 0.5,
         "gsi": 1.5 + 0.1 * index,

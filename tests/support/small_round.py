@@ -31,6 +31,8 @@ def run(exp: raysim.Experiment, root: Path, monkeypatch: pytest.MonkeyPatch) -> 
     few += ["cohort.sampler.candidates=4"] if exp.cohort.rule.asks is not None else []
     few += ["data.size=32"] if exp.data.name == "gld" else []
     few += [f"cohort.size={COHORT}"]
+    # Some methods are defined with every client in every round.
+    few += [f"data.clients={COHORT}"] if divided and exp.cohort.size == getattr(exp.data, "clients", None) else []
     if getattr(exp.model, "vectors", None) is not None:
         few += [f"model.vectors={json.dumps(str(tiny.glove(root / 'glove' / 'glove.6B.300d.txt')))}"]
     return raysim.run(exp.changed([*SMALL, *few]), path=root / "run")

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 import raysim
+from raysim.data.sources.digits import Digits
 from tests.support.small_data import make_clients
 from tuning import protocol, section_of
 
@@ -41,7 +42,7 @@ def test_the_test_split_is_recorded_if_that_is_asked_for(experiment: Make) -> No
 @pytest.mark.parametrize("held", [{"holdout": 0.5}, {"holdout_examples": 0.25}])
 def test_what_the_file_holds_out_stays(held: dict[str, float], experiment: Make) -> None:
     measured = of(experiment(data={**DIGITS, **held}, tuning=KEYS))
-    assert measured.data is not None
+    assert isinstance(measured.data, Digits)
     kept = {"holdout": measured.data.holdout, "holdout_examples": measured.data.holdout_examples}
     assert kept == {"holdout": 0.0, "holdout_examples": 0.0, **held}
 

@@ -7,10 +7,12 @@ send to each other. In local training, from the broadcast model x,
 
 with one vector offset_i per client, fixed for the round; clipping, weight decay and the optimizer come after it. So
 methods differ only in the source of offset_i, and in the states of the two halves. A method that needs more has a
-`bend`, which is called at every local step. A round calls, in this order:
+`bend`, which is called at every local step; a `begin`, where local training starts; or an `upload`, which is sent in
+place of y - x. A round calls, in this order:
 
     server     sent.down(server's state, mean full gradient) -> vectors beside the model
-    client i   offset(ClientStart) -> offset_i;  local training;  after(ClientEnd) -> the client's next state
+    client i   offset(ClientStart) -> offset_i;  begin(ClientStart) -> the first y;  local training
+               upload(ClientEnd) -> the update to send;  after(ClientEnd) -> the client's next state
     server     its optimizer;  settle(ServerStepped) -> the next model, and the server's next state
 
 No function writes to its arguments. The code that runs a correction depends on its record, never on its name.
@@ -33,15 +35,16 @@ Vectors = Mapping[str, Tensor]
 class ClientStart(NamedTuple):
     """A client at the beginning of its round.
 
-    sent: the vectors beside the model. state: the client's vector, zeros before its first round; empty if clients keep
-    no state. gradient: its full local gradient at x, if the correction needs it. layout: the place of each parameter in
-    a vector.
+    sent: the vectors beside the model. state: the client's vector, or (S, P) if it keeps several; before its first
+    round, `ClientHalf.init`, or zeros; empty if clients keep no state. gradient: its full local gradient at x, if the
+    correction needs it. layout: the place of each parameter in a vector. params: x, (P,).
     """
 
     sent: Vectors
     state: Tensor
     gradient: Tensor | None
     layout: Layout
+    params: Tensor
 
 
 class LocalGradient(NamedTuple):
@@ -61,9 +64,9 @@ class LocalGradient(NamedTuple):
 class ClientEnd(NamedTuple):
     """A client at the end of its round.
 
-    delta: y - x, before attacks. tau: number of local steps. lr: of this round. gap: rounds since its last
-    participation, t - t'; any number in its first round. gradient: the mean of its raw loss gradients, if they are
-    summed. layout: the place of each parameter in a vector.
+    state: as at the beginning. delta: y - x, before attacks. tau: number of local steps. lr: of this round. gap: rounds
+    since its last participation, t - t'; any number in its first round. gradient: the mean of its raw loss gradients,
+    if they are summed. layout: the place of each parameter in a vector. params: x, (P,).
     """
 
     sent: Vectors
@@ -74,6 +77,7 @@ class ClientEnd(NamedTuple):
     gap: int
     gradient: Tensor | None
     layout: Layout
+    params: Tensor
 
 
 class ServerStepped(NamedTuple):
@@ -111,12 +115,16 @@ class ClientHalf(NamedTuple):
     offset: offset_i; None: there is none.
     own_gradient: `offset` needs the client's full gradient at x, `ClientStart.gradient`.
     anchored: the gradient at x on the same batch is subtracted.
-    after: the client's state after the round; None: clients keep none.
+    after: the client's state after the round, (P,), or (S, P) if it keeps several vectors; None: clients keep none.
     sums_gradients: `after` needs the mean of the raw loss gradients, `ClientEnd.gradient`.
     inverts_sgd: `after` computes that mean from the update, (x - y) / (tau lr), which holds for plain SGD. With
         `sums_gradients` it does so only if local steps are plain SGD; then `ClientEnd.gradient` is None.
     optimizer, start: the optimizer that replaces the client's, and its state in every round, from the sent vectors.
     bend: from the gradient of a local step to the one to step with; each row of a stack independently.
+    vectors: S, the vectors (P,) of a client's state.
+    init: a client's state before its first round, from the model that it then receives; None: zeros.
+    begin: y before the first local step; None: x.
+    upload: the update that is sent; None: y - x.
     """
 
     pull: float = 0.0
@@ -129,6 +137,10 @@ class ClientHalf(NamedTuple):
     optimizer: ClientOptimizer | None = None
     start: Callable[[Vectors], State] | None = None
     bend: Callable[[LocalGradient], Tensor] | None = None
+    vectors: int = 1
+    init: Callable[[Tensor], Tensor] | None = None
+    begin: Callable[[ClientStart], Tensor] | None = None
+    upload: Callable[[ClientEnd], Tensor] | None = None
 
     def sums(self, plain_sgd: bool) -> bool:
         """Whether trainers sum raw gradients; `plain_sgd`: apart from the correction, local steps are plain SGD."""
@@ -173,12 +185,16 @@ class Requires(NamedTuple):
     weightings: of server.weighting, the default first; None: any.
     aggregators: names of server.aggregator; None: any.
     equal_steps: all clients take the same number of local steps.
+    unit_lr: server.optimizer.lr is 1, without scaling and schedule.
+    every_client: every client takes part in every round.
     """
 
     server_sgd: bool = False
     weightings: tuple[str, ...] | None = None
     aggregators: tuple[str, ...] | None = None
     equal_steps: bool = False
+    unit_lr: bool = False
+    every_client: bool = False
 
 
 class Correction(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from raysim.client.corrections import adabest, feddane, feddyn, mime, prox, scaffold, scaffold_m
+from raysim.client.corrections import adabest, feddane, feddyn, fedpd, mime, prox, scaffold, scaffold_m
 from raysim.client.corrections.correction import Correction
 from raysim.config.own import OwnCorrection
 from raysim.config.part import Choice, Packaged
@@ -16,6 +16,7 @@ CorrectionSection = Annotated[
     | scaffold.Scaffold
     | scaffold_m.ScaffoldM
     | feddyn.FedDyn
+    | fedpd.FedPd
     | adabest.AdaBest
     | mime.Mime
     | mime.MimeLite
@@ -32,6 +33,7 @@ CORRECTIONS: Choice[Correction] = Choice(
         scaffold.Scaffold: scaffold.make,
         scaffold_m.ScaffoldM: scaffold_m.make,
         feddyn.FedDyn: feddyn.make,
+        fedpd.FedPd: fedpd.make,
         adabest.AdaBest: adabest.make,
         mime.Mime: mime.make,
         mime.MimeLite: mime.make,

@@ -43,6 +43,10 @@ def check(correction: Correction, said: str, params: Tensor, layout: Layout, row
     sent, half = correction.sent, correction.client
     if sent.sums_changes and half.after is None:
         raise ExperimentError(f"{said}: Sent.sums_changes sums what `after` changes, but ClientHalf.after is None.")
+    if half.vectors < 1 or (sent.sums_changes and half.vectors > 1):
+        raise ExperimentError(
+            f"{said}: ClientHalf.vectors must be at least 1, and 1 with Sent.sums_changes, but is {half.vectors}."
+        )
     like = probe(layout, params)
     mean = like if sent.full_gradients else None
     state = called(f"{said}: ServerHalf.init", correction.server.init, like.clone())
@@ -58,15 +62,24 @@ def _check_client(
     half: ClientHalf, said: str, down: Vectors, like: Tensor, layout: Layout, rows: bool, plain_sgd: bool
 ) -> None:
     own = like * 0.3 if half.own_gradient else None
-    state = like * 0.5 if half.after is not None else like.new_zeros(0)
-    if half.offset is not None:
-        made = called(f"{said}: ClientHalf.offset", half.offset, ClientStart(down, state, own, layout))
-        check_vector(f"{said}: ClientHalf.offset", "a vector", made, like, layout)
+    several = like if half.vectors == 1 else like.expand(half.vectors, -1)
+    state = several * 0.5 if half.after is not None else like.new_zeros(0)
+    if half.init is not None:
+        made = called(f"{said}: ClientHalf.init", half.init, like.clone())
+        check_vector(f"{said}: ClientHalf.init", "the state", made, several, layout)
+    begins = ClientStart(down, state, own, layout, like)
+    for name, function in (("offset", half.offset), ("begin", half.begin)):
+        if function is not None:
+            made = called(f"{said}: ClientHalf.{name}", function, begins)
+            check_vector(f"{said}: ClientHalf.{name}", "a vector", made, like, layout)
+    gradient = like * 0.3 if half.sums(plain_sgd) else None
+    ended = ClientEnd(down, state, like * 0.7, 1, LR, 1, gradient, layout, like)
+    if half.upload is not None:
+        made = called(f"{said}: ClientHalf.upload", half.upload, ended)
+        check_vector(f"{said}: ClientHalf.upload", "a vector", made, like, layout)
     if half.after is not None:
-        gradient = like * 0.3 if half.sums(plain_sgd) else None
-        ended = ClientEnd(down, state, like * 0.7, 1, LR, 1, gradient, layout)
         made = called(f"{said}: ClientHalf.after", half.after, ended)
-        check_vector(f"{said}: ClientHalf.after", "a vector", made, like, layout)
+        check_vector(f"{said}: ClientHalf.after", "the state", made, several, layout)
     for stack in [like, probe(layout, like, rows=2)] if rows else [like]:
         _check_bend(half, said, down, stack, like, layout)
     start = None

@@ -37,4 +37,4 @@ def make(section: ClientAdagrad) -> ClientOptimizer:
         squares = state["G"].addcmul_(gradient, gradient)
         descend_ratio(params, gradient, torch.sqrt(squares, out=state["scratch"]).add_(section.eps), lr)
 
-    return ClientOptimizer(init, step)
+    return ClientOptimizer(init, step, divisor=lambda state: state["scratch"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -21,6 +21,9 @@ from raysim.models.task import Task
 
 MOST_SHAPES = 500_000
 """Numbers of a model up to which short batches are recorded too: beyond it, a recording costs more than it saves."""
+
+Curved = Callable[[Tensor], Tensor]
+"""The product of a Hessian with a vector (P,)."""
 
 
 class BoundModule:
@@ -58,6 +61,7 @@ class BoundModule:
         self.watched = None if objective is None else Watched(objective, self.module, self._precision, self._dtype)
         self.gradient = self.weights.params if plain else torch.zeros_like(like.params)
         """Where gradients go; the weights, where the step is plain."""
+        self._layout = model.params
         trained = model.params.views(self.weights.params)
         named = dict(self.module.named_parameters())
         self._parameters = [named[name] for name in trained]
@@ -113,6 +117,32 @@ class BoundModule:
             return recorded(x, y, alpha)
         return self._by_autograd(x, y, alpha, at)
 
+    def differentiate_twice(
+        self, x: Tensor, y: Tensor, keys: Tensor | None, at: ObjectiveAt | None = None
+    ) -> tuple[Tensor | None, Tensor | None, Curved]:
+        """As `differentiate` of a step that is not plain, by autograd; also returns, for one call, the product of the
+        mean loss's Hessian with a vector (P,)."""
+        if keys is not None:
+            self._keys.copy_(keys)
+        outputs, losses, found = self._gradients(x, y, at, twice=True)
+        self._write(found, 1.0)
+
+        def curved(vector: Tensor) -> Tensor:
+            pieces = self._layout.views(vector)
+            product = torch.zeros_like(vector)
+            # A gradient that no parameter enters is constant: its product is 0.
+            curves = [(g, v) for g, v in zip(found, pieces.values(), strict=True) if g is not None and g.requires_grad]
+            if curves:
+                with torch.enable_grad():
+                    along = torch.stack([(g * v).sum() for g, v in curves]).sum()
+                made = torch.autograd.grad(along, self._parameters, allow_unused=True)
+                for into, one in zip(self._layout.views(product).values(), made, strict=True):
+                    if one is not None:
+                        into.copy_(one)
+            return product
+
+        return None if outputs is None else outputs.detach(), losses.detach(), curved
+
     def _recorded(self, x: Tensor, y: Tensor) -> Replay | None:
         try:
             return self._record(x, y)
@@ -167,6 +197,14 @@ class BoundModule:
     def _by_autograd(
         self, x: Tensor, y: Tensor, alpha: float, at: ObjectiveAt | None
     ) -> tuple[Tensor | None, Tensor | None]:
+        outputs, losses, found = self._gradients(x, y, at)
+        self._write(found, alpha)
+        return None if outputs is None else outputs.detach(), losses.detach()
+
+    def _gradients(
+        self, x: Tensor, y: Tensor, at: ObjectiveAt | None, twice: bool = False
+    ) -> tuple[Tensor | None, Tensor, tuple[Tensor | None, ...]]:
+        """The outputs, the losses, and the mean loss's gradient by parameter; `twice`: it can be differentiated."""
         outputs: Tensor | None
         self._start_dropouts()
         with torch.enable_grad():
@@ -175,14 +213,16 @@ class BoundModule:
                 losses = self._task.losses(outputs, y)
             else:
                 losses, outputs = self.watched.losses(x, y, at)
-            found = torch.autograd.grad(losses.mean(), self._parameters, allow_unused=True)
+            found = torch.autograd.grad(losses.mean(), self._parameters, create_graph=twice, allow_unused=True)
+        return outputs, losses, found
+
+    def _write(self, found: Sequence[Tensor | None], alpha: float) -> None:
         # torch's own zeros (materialize_grads) ask for gradients in torch 2.5.
         made = [torch.zeros_like(value) if one is None else one for one, value in zip(found, self._values, strict=True)]
         if self._plain:
             torch._foreach_add_(self._written, made, alpha=alpha)
         else:
             torch._foreach_copy_(self._written, made)
-        return None if outputs is None else outputs.detach(), losses.detach()
 
     def _autocast(self) -> AbstractContextManager[object]:
         if self._precision is None:

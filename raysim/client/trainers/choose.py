@@ -122,8 +122,9 @@ class TrainingConditions:
     """What a trainer is chosen by, beside the module and its loss.
 
     trainer, chunk_size, precision, dtype, threads: of the engine's section; the kernel takes one thread. device_kind:
-    "cpu" or "cuda". batch_size: examples of a local step. plain: whether it is plain SGD and a correction at most
-    (`StepRule.plain`).
+    "cpu" or "cuda". batch_size: examples of a local step. plain: whether the kernel can compute it whole
+    (`StepRule.by_kernel`). gradients: of a local step; "several": of a batch at several points, "twice": with the
+    Hessian.
     """
 
     trainer: TrainerName | Literal["auto"]
@@ -134,6 +135,7 @@ class TrainingConditions:
     device_kind: str
     batch_size: int | Literal["full"]
     plain: bool
+    gradients: Literal["one", "several", "twice"] = "one"
 
     @property
     def has_few_rows(self) -> bool:
@@ -171,14 +173,26 @@ def choose(
         )
     numbers = sum(p.numel() for p in module.parameters() if p.requires_grad)
     needs_module = None if objective is None else f"objective= {objective}, so it needs the module and autograd"
+    if given.gradients == "twice":
+        needs_module = "client.personalisation differentiates twice, so it needs the module and autograd"
+    several = given.gradients == "several"
+    needs_points = "client.personalisation takes gradients of a batch at several points" if several else ""
     name: TrainerName
     if given.trainer == "auto":
         if needs_module:
             name, why = "one_by_one", needs_module
+        elif needs_points:
+            missing = _not_recorded(given, not_recorded)
+            name = "one_by_one" if missing else "recorded"
+            why = f"{needs_points}; its local step is not recorded: {missing}" if missing else needs_points
         else:
             name, why = _best(given, module, task, numbers, not_recorded)
     elif needs_module and given.trainer != "one_by_one":
         raise ModelError(f"engine.trainer = {given.trainer!r} cannot be used: {needs_module}: take 'one_by_one'.")
+    elif needs_points and given.trainer not in ("one_by_one", "recorded"):
+        raise ModelError(
+            f"engine.trainer = {given.trainer!r} cannot be used: {needs_points}: take 'one_by_one' or 'recorded'."
+        )
     elif reason := _obstacle(given.trainer, given, module, task, not_recorded):
         raise ModelError(f"engine.trainer = {given.trainer!r} cannot be used: {reason}.")
     else:

@@ -30,18 +30,18 @@ more are held of the clients of runs in lockstep, so that alone and together the
 
 
 class Compiled:
-    """Trainer around a kernel, for rules that are plain.
+    """Trainer around a kernel, for rules that it computes whole.
 
     Args:
         kernel: of the model's layers.
         task: losses and hits.
-        rule: plain.
+        rule: by the kernel.
     """
 
     trains_together = True
 
     def __init__(self, kernel: Kernel, task: Task, rule: StepRule) -> None:
-        assert rule.plain
+        assert rule.by_kernel
         self._kernel, self._task, self._rule = kernel, task, rule
         self._deltas = torch.zeros(0)
 

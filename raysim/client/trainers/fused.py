@@ -123,7 +123,8 @@ class Fused:
                 steps.step()
         loss, correct = scores.totals()
         delta = own.params.sub_(broadcast.params).unsqueeze(0)
-        return Updates(delta, *_nothing(broadcast), loss, correct, (bounds[-1],), steps.mean_gradients())
+        gradients, inverses = steps.mean_gradients(), steps.inverses()
+        return Updates(delta, *_nothing(broadcast), loss, correct, (bounds[-1],), gradients, inverses=inverses)
 
 
 class LayersByHand:

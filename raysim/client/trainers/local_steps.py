@@ -4,13 +4,15 @@
              - grad at x, same batch and masks            where the rule is anchored (Mime)
              + offset_i + pull (y - x), bent              the correction
              clipped to max_grad_norm, + decay y
-    y        = the optimizer's step
+    y        = the optimizer's step, but for groups that are held: their gradient is 0 and they stay at x
 
 Where none of this but a correction is asked of SGD, the product that makes the gradient makes the step (plain):
 
     y <- y - lr / keep grad, then y <- keep y + lr (pull x - offset_i),   keep = 1 - lr pull
 
 which is y - lr (grad + pull (y - x) + offset_i): a correction costs one pass over a vector that is made once a round.
+
+y is x at first, or what a correction gives the client to begin with.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from torch import Tensor
 
 from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State
 from raysim.client.trainer import Client
+from raysim.models.layout import Layout
 
 Bend = Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor]], Tensor]
 
@@ -33,7 +36,9 @@ class StepRule:
 
     pull: of the correction. anchored: the gradient at x is subtracted. sums_gradients: the mean of the raw gradients is
     asked for. plain: the shortcut above; a trainer's products then write into the weights. bend: what else the
-    correction does, (gradient, y, x, what came beside the model) -> gradient.
+    correction does, (gradient, y, x, what came beside the model) -> gradient. begins: clients may begin elsewhere than
+    at x. sums_inverses: the sums of 1 / the optimizer's `divisor` are asked for. held: the place of the groups that
+    do not move; such a rule is not plain.
     """
 
     optimizer: ClientOptimizer
@@ -44,6 +49,14 @@ class StepRule:
     sums_gradients: bool
     plain: bool
     bend: Bend | None = None
+    begins: bool = False
+    sums_inverses: bool = False
+    held: Layout | None = None
+
+    @property
+    def by_kernel(self) -> bool:
+        """Whether the compiled kernel computes all local steps of a client in one call."""
+        return self.plain and not self.begins
 
 
 class LocalSteps:
@@ -51,7 +64,7 @@ class LocalSteps:
 
     Args:
         rule: see there.
-        params: y, equal to x at the start; written to.
+        params: y, equal to x; written to.
         gradient: where the trainer puts the loss gradient; the same tensor as `params` where the rule is plain.
         anchor_gradient: where it puts that at x, where the rule is anchored.
         x: (P,), the broadcast; or (K, P), where the rows of a stack start from different ones.
@@ -73,6 +86,8 @@ class LocalSteps:
     ) -> None:
         self._rule, self._params, self._gradient, self._anchor = rule, params, gradient, anchor_gradient
         self._x, self._sent = x, clients[0].sent
+        if begins := [client.begin for client in clients if client.begin is not None]:
+            params.copy_(torch.stack(begins) if params.dim() > 1 else begins[0])
         keep = 1 - lr * rule.pull
         self._lr = _like(lr, params)
         self.keep: Rate = _like(keep, params)
@@ -83,6 +98,8 @@ class LocalSteps:
         self._taus = [client.batches.num_steps for client in clients]
         self._state: State = {}
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
+        self._inverses = torch.zeros_like(params) if rule.sums_inverses else None
+        self._one = params.new_ones(())
         self.scale: Rate = -lr / keep if rule.plain else 1.0
         """What the trainer multiplies the loss gradient with; float64 (K, 1) where the rates differ."""
         self.acts = not rule.plain or self.constant is not None
@@ -130,8 +147,26 @@ class LocalSteps:
             gradient.add_(params, alpha=self._rule.pull)
         if self._rule.bend is not None:
             gradient.copy_(self._rule.bend(gradient, params, self._x, self._sent))
+        held = self._rule.held
+        if held is not None:
+            for piece in held.pieces(gradient):
+                piece.zero_()
         shape_gradient(gradient, params, self._rule.max_grad_norm, self._rule.decay)
         self._rule.optimizer.step(params, gradient, state, lr)
+        if self._inverses is not None:
+            divisor = self._rule.optimizer.divisor
+            assert divisor is not None
+            assert isinstance(lr, float)
+            self._inverses[: len(params) if active is not None else None].addcdiv_(self._one, divisor(state))
+        if held is not None:
+            # Weight decay moved them, or an optimizer's own.
+            x = self._x if self._x.dim() == 1 else self._x[: len(params)]
+            for piece, first in zip(held.pieces(params), held.pieces(x), strict=True):
+                piece.copy_(first)
+
+    def inverses(self) -> Tensor | None:
+        """The sums of 1 / the optimizer's divisors over each client's steps, where asked for: a row per client."""
+        return None if self._inverses is None else self._inverses.view(len(self._taus), -1)
 
     def mean_gradients(self) -> Tensor | None:
         """The raw loss gradients' means over each client's local steps, where asked for: a row per client."""

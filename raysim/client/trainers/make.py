@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import LocalGradient
 from raysim.client.objective import LocalObjective
 from raysim.client.optimizers import choice as optimizers
+from raysim.client.personalisation.personalisation import StepGradients
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Trainer
 from raysim.client.trainers.bound_module import BoundModule
@@ -25,6 +27,7 @@ from raysim.client.trainers.kernel.library import NoLibraryError
 from raysim.client.trainers.local_steps import Bend, StepRule
 from raysim.client.trainers.one_by_one import OneByOne
 from raysim.client.trainers.recognise import Recognised, recognise
+from raysim.client.trainers.several_points import SeveralPoints
 from raysim.client.trainers.stacked import Stacked
 from raysim.client.trainers.vmap import Vmap
 from raysim.errors import ResourceError
@@ -46,20 +49,30 @@ def make(
     sums_gradients: bool = False,
     cuda_graphs: bool = False,
     objective: LocalObjective | None = None,
+    sums_inverses: bool = False,
+    held: Collection[str] = (),
+    several: StepGradients | None = None,
 ) -> Trainer:
     """Make it once per worker; its buffers have the lengths, dtype and device of `like`.
 
     `sums_gradients` asks for the raw gradients' means even where the section's correction does not; `cuda_graphs` for
     passes that are recorded on a card. `objective` stands in for the task's losses where the trainer has a module.
+    `sums_inverses` asks for the sums of 1 over what the client's optimizer divides by.
+    `held`: names of groups that do not move. `several`: the gradients of a local step that takes several.
 
     Raises:
         ResourceError: this machine lacks what the trainer needs.
     """
-    rule = rule_for(section, sums_gradients, product_makes_step=choice.trainer != "vmap", layout=model.params)
+    makes_step = choice.trainer != "vmap" and several is None
+    rule = rule_for(section, sums_gradients, makes_step, layout=model.params, held=held)
+    rule = replace(rule, sums_inverses=sums_inverses)
     products = _products(precision, like)
     if choice.trainer in ("one_by_one", "recorded"):
         full = section.batch_sizes if choice.trainer == "recorded" else frozenset()
+        if several is not None:
+            return SeveralPoints(model, like, task, rule, products, several, objective, full)
         return OneByOne(model, like, task, rule, products, objective, full)
+    assert several is None, choice.trainer
     if choice.trainer == "vmap":
         return Vmap(model, like, task, rule, products)
     layers = recognise(model.module())
@@ -71,9 +84,10 @@ def make(
     # Where the script's machine has no card but the workers have, those take the trainer for cards.
     if choice.trainer == "compiled" and not like.params.is_cuda:
         kernel = _kernel(layers, model, like, task)
-        if rule.plain:
+        if rule.by_kernel:
             return Compiled(kernel, task, rule)
-        return Fused(layers, task, rule, products, lambda plain: CompiledNetwork(kernel, like))
+        by_gradient = replace(rule, plain=False)
+        return Fused(layers, task, by_gradient, products, lambda plain: CompiledNetwork(kernel, like))
     record = on_card if cuda_graphs and like.params.is_cuda else None
     return Stacked(layers, model, task, rule, products, record)
 
@@ -105,11 +119,16 @@ def _kernel(layers: Recognised, model: Model, like: Weights, task: Task) -> Kern
 
 
 def rule_for(
-    section: ClientSection, sums_gradients: bool, product_makes_step: bool, layout: Layout | None = None
+    section: ClientSection,
+    sums_gradients: bool,
+    product_makes_step: bool,
+    layout: Layout | None = None,
+    held: Collection[str] = (),
 ) -> StepRule:
     """What the section does to a gradient, and whether plain SGD's shortcut will do.
 
-    `layout`: of the model, where the rule is carried out; a rule that is only looked at has none.
+    `layout`: of the model, where the rule is carried out; a rule that is only looked at has none. `held`: names of
+    groups that do not move.
     """
     correction = corrections.make(section.correction).client
     sums_gradients |= correction.sums(section.is_plain_sgd)
@@ -125,9 +144,12 @@ def rule_for(
         and correction.optimizer is None
         and not correction.anchored
         and correction.bend is None
+        and not held
         and not sums_gradients
         and section.optimizer.lr * correction.pull <= LARGEST_PULL,
         bend=None if layout is None or correction.bend is None else _with_layout(correction.bend, layout),
+        begins=correction.begin is not None,
+        held=layout.only(held) if layout is not None and held else None,
     )
 
 

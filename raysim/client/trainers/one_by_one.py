@@ -94,7 +94,7 @@ class OneByOne:
         own, anchor, device = self._own, self._anchor, client.x.device
         weights = own.weights
         # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
-        _start_generators(client.key, device)
+        card.start_generators(client.key, device)
         scores = Scores(self._task, targets)
         anchored = None if anchor is None else anchor.gradient
         steps = LocalSteps(self._rule, weights.params, own.gradient, anchored, broadcast.params, [client], lr, start)
@@ -122,6 +122,7 @@ class OneByOne:
             correct,
             seen,
             steps.mean_gradients(),
+            inverses=steps.inverses(),
         )
 
     def _at(self, client: Client, step: int, received: Received) -> ObjectiveAt | None:
@@ -129,13 +130,3 @@ class OneByOne:
             return None
         assert client.at is not None
         return ObjectiveAt(client.at, client.position, step, self._objective.constants, received, client.x.device)
-
-
-def _start_generators(key: int, device: torch.device) -> None:
-    """Start the generators that a module on the device may draw from at a 64-bit key.
-
-    Not torch.manual_seed: while no card is in use that keeps a formatted stack trace of every call, three times over,
-    which took longer than a small client's local step.
-    """
-    for generator in card.generators(device):
-        generator.manual_seed(key >> 1)

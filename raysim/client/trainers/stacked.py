@@ -92,7 +92,7 @@ class Stacked:
         own, anchors = stacks[0], stacks[1:]
         broadcast, lr = _rows(starts, len(clients))
         broadcast, device = self._turned.turn(broadcast), broadcast.device
-        x, y, rows, members = together.x, together.y, together.rows, self._with_turned_offsets(together.members)
+        x, y, rows, members = together.x, together.y, together.rows, self._with_turned_vectors(together.members)
         if start is not None:
             start = {name: self._turned.turn(vector) for name, vector in start.items()}
         for stack in stacks:
@@ -120,8 +120,11 @@ class Stacked:
             if steps.acts:
                 steps.step(active)
         loss, correct = scores.totals()
-        delta, gradients = self._turned.turn_back(params.sub_(broadcast)), steps.mean_gradients()
-        gradients = None if gradients is None else self._turned.turn_back(gradients)
+        delta = self._turned.turn_back(params.sub_(broadcast))
+        gradients, inverses = (
+            None if rows is None else together.in_given_order(self._turned.turn_back(rows))
+            for rows in (steps.mean_gradients(), steps.inverses())
+        )
         seen = tuple(client.batches.bounds[-1] for client in clients)
         nothing = starts[0].weights
         return Updates(
@@ -131,13 +134,22 @@ class Stacked:
             together.in_given_order(loss),
             together.in_given_order(correct),
             seen * times,
-            None if gradients is None else together.in_given_order(gradients),
+            gradients,
+            inverses=inverses,
         )
 
-    def _with_turned_offsets(self, members: list[Client]) -> list[Client]:
-        if members[0].offset is None:
+    def _with_turned_vectors(self, members: list[Client]) -> list[Client]:
+        if members[0].offset is None and members[0].begin is None:
             return members
-        return [replace(m, offset=None if m.offset is None else self._turned.turn(m.offset)) for m in members]
+        turn = self._turned.turn
+        return [
+            replace(
+                m,
+                offset=None if m.offset is None else turn(m.offset),
+                begin=None if m.begin is None else turn(m.begin),
+            )
+            for m in members
+        ]
 
     def _largest(self, num: int, broadcast: Weights) -> list[_Stack]:
         """The stack that is trained and, where the rule is anchored, one for gradients at the broadcast."""

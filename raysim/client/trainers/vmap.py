@@ -86,7 +86,7 @@ class Vmap:
         loss, correct = scores.totals()
         delta, loss, correct = map(together.in_given_order, (params.sub_(broadcast.params), loss, correct))
         seen = tuple(client.batches.bounds[-1] for client in clients)
-        gradients = steps.mean_gradients()
+        gradients, inverses = steps.mean_gradients(), steps.inverses()
         return Updates(
             delta,
             broadcast.buffers.expand(num, -1),
@@ -95,6 +95,7 @@ class Vmap:
             correct,
             seen,
             None if gradients is None else together.in_given_order(gradients),
+            inverses=None if inverses is None else together.in_given_order(inverses),
         )
 
 

@@ -14,6 +14,7 @@ from raysim.cohort.section import grown
 from raysim.config.own import OwnPart
 from raysim.data.dataset import FederatedDataset
 from raysim.data.holdout import MOST_LISTED
+from raysim.engine.plan import own_models
 from raysim.engine.plan.plan import splits_of
 from raysim.errors import ExperimentError
 from raysim.experiment.experiment import Experiment
@@ -51,8 +52,8 @@ def _listing(e: Experiment) -> Iterator[str]:
         yield "server.diagnostics.labels"
     if e.server.diagnostics.probe is not None:
         yield "server.diagnostics.probe"
-    if e.evaluation.fine_tuning is not None:
-        yield "evaluation.fine_tuning"
+    for which in own_models.splits(e):
+        yield which.key
     if e.pooled:
         yield "pooled = true"
     chosen = e.client.correction

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raysim.client.corrections import make as corrections
 from raysim.engine.plan.plan import Plan
 from raysim.errors import ExperimentError
 from raysim.experiment.experiment import Experiment
@@ -26,6 +27,9 @@ def _methods(e: Experiment) -> Iterator[str]:
     fair = fair_objectives.make(section)
     if section is not None and fair is not None and fair.everyone:
         yield f"server.fairness.name = {section.name!r}"
+    correction = e.client.correction
+    if correction is not None and corrections.make(correction).requires.every_client:
+        yield f"client.correction.name = {correction.name!r}"
 
 
 def _check(plan: Plan, needs: str) -> None:

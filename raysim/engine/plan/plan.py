@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +20,14 @@ from raysim.cohort import chunks
 from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.section import cohorts
 from raysim.data.dataset import FederatedDataset
+from raysim.data.optimum import Optimum
+from raysim.engine.plan.label_similarity import LabelSimilarity
 from raysim.evaluation.metric import METRICS, Metrics
 from raysim.experiment import metric_columns
 from raysim.experiment.experiment import Experiment
+from raysim.models import linear
 from raysim.models.model import Model, Weights
-from raysim.models.task import Task
+from raysim.models.task import Task, squared_error
 from raysim.run_folder.client_states import ClientStore
 from raysim.server.state import ServerState
 
@@ -110,6 +114,17 @@ class Plan:
     def learns(self) -> bool:
         """Whether the sampler learns from a round's clients."""
         return self.experiment.cohort.rule.learn is not None
+
+    @cached_property
+    def optimum(self) -> Callable[[], Optimum] | None:
+        """Returns the best model, if the data know the one of this kind, with this loss."""
+        fits = self.task.losses is squared_error and linear.is_without_bias(self.model.module())
+        return self.dataset.optimum if fits else None
+
+    @cached_property
+    def label_similarity(self) -> LabelSimilarity:
+        """How like clients' labels are to those of all training clients."""
+        return LabelSimilarity(self.dataset)
 
     @property
     def kept_bytes(self) -> int:

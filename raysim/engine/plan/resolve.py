@@ -24,15 +24,23 @@ from raysim.cohort.sampler import Participant
 from raysim.config.own import OwnPart
 from raysim.config.user_call import watched_call
 from raysim.data.dataset import FederatedDataset
-from raysim.data.field import label_counts
 from raysim.data.pooled import pooled
 from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
-from raysim.engine.plan import amounts, everyone, first_examples, first_module, first_objective, own_parts, text_model
+from raysim.engine.plan import (
+    amounts,
+    everyone,
+    first_examples,
+    first_module,
+    first_objective,
+    own_models,
+    own_parts,
+    text_model,
+)
 from raysim.engine.plan.bind import bound
+from raysim.engine.plan.label_similarity import pooled_labels
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError
-from raysim.evaluation import personalised, scores
 from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
 from raysim.models import holdable, size
@@ -100,10 +108,8 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     everyone.check(plan)
     for split in evaluated_splits(plan):
         dataset.split(split)
-    if (tuning := experiment.evaluation.fine_tuning) is not None:
-        scored = dataset.split(tuning.split)
-        chosen = scores.sample_clients(scored, experiment.evaluation.clients, experiment.seed)
-        personalised.plan(tuning.split, scored, dataset.train, chosen.tolist())
+    for which, split in own_models.splits(experiment).items():
+        own_models.units(plan, which, split)
     first_examples.check(plan, own_loss=loss is not None)
     return plan
 
@@ -179,10 +185,7 @@ def _label_population(dataset: FederatedDataset) -> torch.Tensor:
         raise ExperimentError(
             "server.diagnostics.labels compares label distributions, but the targets of these data are real numbers."
         )
-    counts = np.zeros(dataset.num_classes, dtype=np.int64)
-    for position in range(len(dataset.train)):
-        counts += label_counts(dataset.train.client(position)[1], len(counts), dataset.y.padding)
-    return torch.from_numpy(counts)
+    return pooled_labels(dataset)
 
 
 def _minimised(
@@ -238,7 +241,8 @@ def training_conditions(experiment: Experiment, device_kind: str) -> TrainingCon
         threads=engine.threads,
         device_kind=device_kind,
         batch_size=client.batch_size,
-        plain=rule_for(client, sums_gradients=False, product_makes_step=True).plain,
+        plain=rule_for(client, sums_gradients=False, product_makes_step=True).by_kernel,
+        gradients="one" if client.personalisation is None else client.personalisation.gradients,
     )
 
 

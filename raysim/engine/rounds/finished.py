@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from raysim.algorithm.federated import Traffic
 from raysim.engine.job import Executor, Outcome
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import full_participation, scoring
@@ -65,7 +66,7 @@ class Finished:
 
 
 def finish(
-    plan: Plan, executor: Executor, stepped: SteppedRound, traffic: tuple[int, int], since_s: float, writing: Stopwatch
+    plan: Plan, executor: Executor, stepped: SteppedRound, traffic: Traffic, since_s: float, writing: Stopwatch
 ) -> Finished:
     """Wait for the round's evaluations and assemble the round; `writing`: the time to write the previous round."""
     index = stepped.state.round - 1

@@ -95,7 +95,7 @@ def _key(plan: Plan) -> str:
         "module": [type(child).__qualname__ for child in plan.model.module().modules()],
         "example": plan.dataset.x.shape,
         "loss": getattr(task.losses, "__qualname__", type(task.losses).__qualname__),
-        "local step": [given.precision, given.dtype, given.batch_size, given.plain],
+        "local step": [given.precision, given.dtype, given.batch_size, given.plain, given.gradients],
         "on": [card.name(), torch.__version__, records.version()],
     }
     return hashlib.blake2b(json.dumps(of, sort_keys=True).encode(), digest_size=16).hexdigest()

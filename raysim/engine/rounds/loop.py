@@ -265,6 +265,8 @@ def _step(
     # The kept updates are not used again: release them.
     outcome = replace(outcome, kept=())
     due = state.round % experiment.evaluation.every == 0 or state.round == experiment.rounds
+    if due:
+        metrics |= scoring.to_optimum(plan, state.weights)
     tickets = scoring.submit(plan, executor, state, algorithm.average(state), evaluations) if due else {}
     return SteppedRound(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from raysim.algorithm.phase import Broadcast
 from raysim.engine.job import Executor, Job, Outcome
+from raysim.engine.plan import own_models
+from raysim.engine.plan.own_models import FINE_TUNED, OF_METRICS, PERSONAL, OwnModels, splits
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ClientError
 from raysim.evaluation import personalised
@@ -31,10 +33,11 @@ NAMED = 5
 
 
 class Units(NamedTuple):
-    """Work by split: of evaluations, and of those before and after fine-tuning."""
+    """Work by split: of evaluations, of those before and after fine-tuning, and of those of personal models."""
 
     evaluate: Mapping[str, tuple[evaluate.Unit, ...]]
     personalise: Mapping[str, tuple[personalised.Unit, ...]]
+    personal: Mapping[str, tuple[personalised.Unit, ...]]
 
 
 def plan_units(plan: Plan) -> Units:
@@ -48,17 +51,8 @@ def plan_units(plan: Plan) -> Units:
             units[name] = work
         else:
             log.warning("the split %r has no examples, so it is not evaluated", name)
-    return Units(units, _personal_units(plan))
-
-
-def _personal_units(plan: Plan) -> dict[str, tuple[personalised.Unit, ...]]:
-    section = plan.experiment.evaluation
-    if section.fine_tuning is None:
-        return {}
-    name = section.fine_tuning.split
-    split = plan.dataset.split(name)
-    chosen = evaluate.sample_clients(split, section.clients, plan.experiment.seed)
-    return {name: personalised.plan(name, split, plan.dataset.train, chosen.tolist())}
+    own = {which: {name: own_models.units(plan, which, name)} for which, name in splits(plan.experiment).items()}
+    return Units(units, own.get(FINE_TUNED, {}), own.get(PERSONAL, {}))
 
 
 def submit(plan: Plan, executor: Executor, state: ServerState, average: Weights | None, units: Units) -> dict[str, int]:
@@ -74,8 +68,24 @@ def submit(plan: Plan, executor: Executor, state: ServerState, average: Weights 
         assert tuning is not None
         lr = plan.experiment.client.lr_at(index) if tuning.lr is None else tuning.lr
         sent = Broadcast(index, state.weights, lr)
-        tickets[f"eval_tuned/{name}"] = executor.submit(Job("personalise", sent, clients, [1.0] * len(clients)))
+        tickets[f"{FINE_TUNED.metrics}/{name}"] = executor.submit(
+            Job("personalise", sent, clients, [1.0] * len(clients))
+        )
+    for name, clients in units.personal.items():
+        models = plan.algorithm().personal
+        assert models is not None
+        sent = models.broadcast(state, [client[0] for _, unit in clients for client in unit])
+        tickets[f"{PERSONAL.metrics}/{name}"] = executor.submit(Job("personal", sent, clients, [1.0] * len(clients)))
     return tickets
+
+
+def to_optimum(plan: Plan, weights: Weights) -> dict[str, float]:
+    """Return how far the model is from the best one; nothing where the data do not know that one for such a model."""
+    if plan.optimum is None:
+        return {}
+    best, (x,) = plan.optimum(), plan.model.params.pieces(weights.params)
+    at = x.double().cpu().numpy()
+    return {"distance_to_optimum": best.distance(at), "excess_loss": best.excess(at)}
 
 
 def collect(
@@ -90,11 +100,11 @@ def collect(
         outcomes.append(outcome)
         prefix, _, split = name.partition("/")
         if isinstance(outcome.value, BeforeAndAfter):
-            before, after = outcome.value.before, outcome.value.after
-            tables.append(_rows(plan, own, index, split, before, after))
-            metrics |= evaluate.summarise(before, f"{name}/before", percentiles)
-            metrics |= _pooled(own, before, f"{name}/before", index)
-            metrics |= evaluate.summarise(after, name, percentiles) | _pooled(own, after, name, index)
+            which = OF_METRICS[prefix]
+            tables.append(_own_rows(plan, own, index, split, outcome.value, which))
+            for ending, part in _parts(plan, outcome.value, which).items():
+                metrics |= evaluate.summarise(part, f"{name}{ending}", percentiles)
+                metrics |= _pooled(own, part, f"{name}{ending}", index)
             continue
         scores = evaluate.per_client(outcome.value)
         _warn_of_losses(plan, scores, name, index)
@@ -149,24 +159,49 @@ def _figure(
         raise ClientError(f"The metric {name!r} of {whose} failed in round {index}: {error!r}\n{trace}") from error
 
 
-def _rows(
-    plan: Plan, own: Metrics, index: int, name: str, scores: ClientScores, tuned: ClientScores | None = None
-) -> pa.Table:
+def _parts(plan: Plan, found: BeforeAndAfter, which: OwnModels) -> dict[str, ClientScores]:
+    """Return what metrics are of, by the end of their names: own models, the model of all, and, where clients keep
+    vectors of their own, the own models of clients that took part and of those that did not."""
+    parts = {f"/{which.of_all}": found.before, "": found.after}
+    personal = plan.algorithm().personal
+    if which is PERSONAL and personal is not None and personal.from_state:
+        parts |= {"/seen": evaluate.rows(found.after, found.seen), "/new": evaluate.rows(found.after, ~found.seen)}
+    return {ending: part for ending, part in parts.items() if len(part.positions)}
+
+
+def _own_rows(plan: Plan, own: Metrics, index: int, name: str, found: BeforeAndAfter, which: OwnModels) -> pa.Table:
+    first, second = (found.after, found.before) if which.own_first else (found.before, found.after)
+    table, train = _rows(plan, own, index, name, first), plan.dataset.train
+    clients = table["client"].to_pylist()
+    positions = [train.position_of(client) for client in clients]
+    columns: dict[str, Any] = {
+        "split": [f"{which.rows}/{name}"] * len(clients),
+        f"{which.other}loss": second.loss / second.examples,
+        f"{which.other}accuracy": second.accuracies(),
+        **{f"{which.other}{metric}": made for metric, made in _by_client(own, second, clients, index).items()},
+        "training_examples": train.sizes(np.array(positions)),
+        "label_similarity": [plan.label_similarity.of(position) for position in positions],
+        "seen": found.seen if which is PERSONAL else None,
+    }
+    for column, values in columns.items():
+        if values is not None:
+            place, field = table.schema.get_field_index(column), table.schema.field(column)
+            table = table.set_column(place, field, pa.array(values, field.type))
+    return table
+
+
+def _rows(plan: Plan, own: Metrics, index: int, name: str, scores: ClientScores) -> pa.Table:
     split = plan.dataset.split(name)
     clients = [split.id_of(position) for position in scores.positions.tolist()]
     nothing = [None] * len(clients)
     columns = {
         "round": [index] * len(clients),
-        "split": [name if tuned is None else f"fine_tuning/{name}"] * len(clients),
+        "split": [name] * len(clients),
         "client": clients,
         "examples": scores.examples,
         "loss": scores.loss / scores.examples,
         "accuracy": scores.accuracies(),
-        "tuned_loss": nothing if tuned is None else tuned.loss / tuned.examples,
-        "tuned_accuracy": nothing if tuned is None else tuned.accuracies(),
         **_by_client(own, scores, clients, index),
     }
-    schema = client_schema(own, tuned=plan.experiment.evaluation.fine_tuning is not None)
-    if tuned is not None:
-        columns |= {f"tuned_{name}": found for name, found in _by_client(own, tuned, clients, index).items()}
+    schema = client_schema(own, [which.other for which in splits(plan.experiment)])
     return pa.table({column: columns.get(column, nothing) for column in schema.names}, schema=schema)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raysim.algorithm.federated import Algorithm
+from raysim.algorithm.federated import Algorithm, Traffic
+from raysim.client.personalisation import choice as personalisations
 from raysim.client.work import stays
 from raysim.cohort.sampler import Positions
 from raysim.engine.plan.plan import Plan
@@ -72,11 +73,16 @@ def _select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: in
 
 
 def _load(plan: Plan, algorithm: Algorithm, asked: Positions, round_index: int) -> Load:
-    """Return the load of these clients: a phase of full gradients is one more pass over a client's examples."""
+    """Return the load of these clients: a phase of full gradients is one more pass over a client's examples, and so is
+    the own pass of a personalisation."""
     sizes = plan.dataset.train.sizes(asked)
     work = plan.experiment.client.work_at(round_index)
     examples = work.examples(sizes, plan.local_steps(asked, round_index))
     examples = examples + (len(algorithm.phases) - 1) * sizes
+    kind = personalisations.make(plan.experiment.client, plan.model.params)
+    if kind is not None and kind.own is not None:
+        own = kind.own.section.work_at(round_index)
+        examples = examples + own.examples(sizes, own.steps(sizes, plan.experiment.seed, round_index, asked))
     one = transfers(plan, algorithm.traffic, 1)
     return Load(examples, one["bytes_down"], one["bytes_up"])
 
@@ -85,15 +91,15 @@ def _size(plan: Plan, round_index: int) -> int:
     return int(plan.experiment.cohort.size_at(len(plan.dataset.train))(round_index))
 
 
-def transfers(plan: Plan, traffic: tuple[int, int], cohort_size: int, senders: int | None = None) -> dict[str, float]:
+def transfers(plan: Plan, traffic: Traffic, cohort_size: int, senders: int | None = None) -> dict[str, float]:
     """Return the bytes that simulated clients would transfer; `senders` of them, by default all, stay to the end.
 
-    `traffic` is the algorithm's: numbers of vectors of the model's size beside the model, down and up.
+    `traffic` is the algorithm's.
     """
     model, item_bytes = plan.model, plan.initial.params.element_size()
-    vector_bytes = model.params.num_values * item_bytes
+    vector_bytes = (model.params.num_values - traffic.unsent) * item_bytes
     model_bytes = vector_bytes + model.buffers.num_values * item_bytes + model.counters.num_values * 8
-    down, up = traffic
+    down, up = traffic.down, traffic.up
     senders = cohort_size if senders is None else senders
     return {
         "bytes_down": cohort_size * (model_bytes + down * vector_bytes),

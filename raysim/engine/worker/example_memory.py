@@ -12,6 +12,7 @@ import torch
 
 from raysim import card
 from raysim.data.on_device import Examples
+from raysim.engine.plan import own_models
 from raysim.engine.plan.plan import Plan, evaluated_splits
 
 log = logging.getLogger("raysim")
@@ -88,9 +89,7 @@ def _to_upload(plan: Plan, device: torch.device) -> Iterator[str]:
     on_device = e.engine.examples == "device"
     if not on_device and (e.engine.examples == "host" or device.type != "cuda"):
         return
-    scored = set(evaluated_splits(plan))
-    if e.evaluation.fine_tuning is not None:
-        scored.add(e.evaluation.fine_tuning.split)
+    scored = {*evaluated_splits(plan), *own_models.splits(e).values()}
     size_at = e.cohort.size_at(len(dataset.train))
     for name, split in dataset.splits.items():
         if name != "train" and name not in scored:

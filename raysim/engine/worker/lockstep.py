@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable
 
+from raysim.algorithm import local_adaptivity
 from raysim.client.corrections import make as corrections
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.trainers.choose import STACK_NUMBERS
@@ -26,9 +27,9 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
     With `exact`, a run in lockstep has the bits that it has alone, on every processor: the kernel trains each client
     independently, while the bits of a product over a stack may depend on the number of clients.
 
-    A run goes alone if its clients keep state, if it has several phases, if it keeps updates, or if its sampler learns.
-    It also goes alone if its trainer cannot train a client from several starts, or if its client optimizer is not a
-    built-in one, because that may not accept a rate for each row.
+    A run goes alone if its clients keep state or train something for themselves, if it has several phases, if it keeps
+    updates, or if its sampler learns. It also goes alone if its trainer cannot train a client from several starts, or
+    if its client optimizer is not a built-in one, because that may not accept a rate for each row.
     """
     e = plan.experiment
     plain = rule_for(e.client, sums_gradients=False, product_makes_step=True).plain
@@ -36,8 +37,10 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
         not (plan.choice.trainer == "stacked" or (plan.choice.trainer == "compiled" and plain))
         or not corrections.make(e.client.correction).only_pulls
         or not optimizers.OPTIMIZERS.is_built_in(e.client.optimizer)
+        or local_adaptivity.sums_inverses(e.client, e.server)
         or plan.algorithm().state_vectors
         or len(plan.algorithm().phases) > 1
+        or plan.algorithm().personal is not None
         or plan.keeps_updates
         or plan.learns
         or e.engine.cuda_graphs

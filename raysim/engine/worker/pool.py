@@ -14,10 +14,13 @@ import torch
 from torch import Tensor
 
 from raysim import card
+from raysim.algorithm import local_adaptivity
 from raysim.algorithm.phase import Broadcast, ClientStates, LocalContext
 from raysim.client import local_training
 from raysim.client.augmentations import augment
 from raysim.client.local_training import ClientFailure
+from raysim.client.personalisation import choice as personalisations
+from raysim.client.personalisation.personalisation import StepGradients
 from raysim.client.section import ClientSection, fine_tuned
 from raysim.client.trainer import LocalStart, LockstepTrainer, Trainer
 from raysim.client.trainers.make import make
@@ -62,16 +65,22 @@ class Pool:
         self._augment = partial(augment.evaluated, plan.experiment.client.augment)
         self._store = plan.client_store() if self._algorithm.state_vectors else None
         self._loaded = _to(plan.initial, device, copy=True)
+        self._kind = personalisations.make(plan.experiment.client, plan.model.params)
         self._trainer: Trainer = self._make_trainer() if partner is None else partner._trainer
+        self._own = self._make_own_trainer()
         self._gradients = None
-        if any(phase.of == "gradients" for phase in self._algorithm.phases):
+        if any(phase.of == "gradients" for phase in self._algorithm.phases) or (
+            self._kind is not None and self._kind.needs_gradient
+        ):
             self._gradients = self._trainer_for(ClientSection(), sums_gradients=True)
         self._metrics = plan.metrics()
         self._module = bind(plan.model, self._loaded, device).eval()
-        self._bench = self._make_bench()
+        self._bench = personalised.Bench(self._module, self._loaded, plan.task, self._augment, self._metrics)
+        self._fine_tuner = self._make_fine_tuner()
         self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
             "evaluate": self._evaluate,
             "personalise": self._personalise,
+            "personal": self._personal,
             "gram": lambda query, shard: updates.gram(_rows(shard)),
             "combine": lambda query, shard: updates.combine(_rows(shard), query.vector),
             "coordinatewise": self._coordinatewise,
@@ -160,57 +169,80 @@ class Pool:
         return work()
 
     def _make_trainer(self) -> Trainer:
-        e = self._plan.experiment
-        return self._trainer_for(e.client, cuda_graphs=e.engine.cuda_graphs)
+        e, kind = self._plan.experiment, self._kind
+        inverses = local_adaptivity.sums_inverses(e.client, e.server)
+        held, several = ((), None) if kind is None else (kind.held, kind.step)
+        return self._trainer_for(
+            e.client, cuda_graphs=e.engine.cuda_graphs, held=held, several=several, sums_inverses=inverses
+        )
 
-    def _trainer_for(self, section: ClientSection, sums_gradients: bool = False, cuda_graphs: bool = False) -> Trainer:
+    def _make_own_trainer(self) -> Trainer | None:
+        own = None if self._kind is None else self._kind.own
+        return None if own is None else self._trainer_for(own.section, held=own.held)
+
+    def _trainer_for(
+        self,
+        section: ClientSection,
+        sums_gradients: bool = False,
+        cuda_graphs: bool = False,
+        held: Sequence[str] = (),
+        several: StepGradients | None = None,
+        sums_inverses: bool = False,
+    ) -> Trainer:
         plan, made = self._plan, self._plan.minimised
-        precision = plan.experiment.engine.precision
-        like, objective = self._loaded, made.objective
         return make(
-            plan.choice, plan.model, like, made.task, section, precision, sums_gradients, cuda_graphs, objective
-        )  # fmt: skip
+            plan.choice,
+            plan.model,
+            self._loaded,
+            made.task,
+            section,
+            plan.experiment.engine.precision,
+            sums_gradients,
+            cuda_graphs,
+            made.objective,
+            sums_inverses,
+            held,
+            several,
+        )
 
-    def _make_bench(self) -> personalised.Bench | None:
+    def _make_fine_tuner(self) -> personalised.FineTuner | None:
         plan, tuning = self._plan, self._plan.experiment.evaluation.fine_tuning
         if tuning is None:
             return None
         section = fine_tuned(plan.experiment.client, tuning)
-        trainer = self._trainer_for(section)
-        return personalised.Bench(
-            trainer,
-            section,
-            self._module,
-            self._loaded,
-            plan.model,
-            plan.task,
-            plan.experiment.seed,
-            self._augment,
-            self._metrics,
-        )
+        return personalised.FineTuner(self._trainer_for(section), section, plan.model.params, plan.experiment.seed)
 
     def _train(self, broadcast: Broadcast, index: int, chunk: Chunk, kept: list[Tensor] | None) -> Sums:
-        beside = {name: vector.to(self._device) for name, vector in broadcast.beside.items()}
-        sent = replace(broadcast, weights=_to(broadcast.weights, self._device), beside=beside)
+        sent = self._received(broadcast)
         phase = self._algorithm.phases[sent.phase]
         with self._states(sent, index, chunk) as states:
-            context = LocalContext(
-                self._trainer, self._gradients, states, keeps_updates=kept is not None, loss=self._loss
-            )
+            context = self._context(states)._replace(keeps_updates=kept is not None)
             result = phase.local(context, self._examples, sent, chunk)
         if kept is not None:
             kept.extend(result.updates)
         return result.sums
 
+    def _received(self, broadcast: Broadcast) -> Broadcast:
+        beside = {name: vector.to(self._device) for name, vector in broadcast.beside.items()}
+        return replace(broadcast, weights=_to(broadcast.weights, self._device), beside=beside)
+
+    def _context(self, states: ClientStates | None) -> LocalContext:
+        return LocalContext(self._trainer, self._gradients, states, loss=self._loss, own=self._own)
+
     def _states(self, sent: Broadcast, index: int, chunk: Chunk) -> AbstractContextManager[ClientStates | None]:
         if self._store is None or sent.phase + 1 < len(self._algorithm.phases):
             return nullcontext()
+        if sent.measures:
+            return nullcontext(self._reader(sent))
+        return self._store.chunk(sent.round, index, chunk, sent.places, self._like_a_state(sent))
+
+    def _reader(self, sent: Broadcast) -> ClientStates | None:
+        return None if self._store is None else self._store.reader(sent.places, self._like_a_state(sent))
+
+    def _like_a_state(self, sent: Broadcast) -> Tensor:
         params = sent.weights.params
         # Only its length and dtype are used.
-        like = torch.empty(self._algorithm.state_vectors * len(params), dtype=params.dtype, device="meta")
-        if sent.measures:
-            return nullcontext(self._store.reader(sent.places, like))
-        return self._store.chunk(sent.round, index, chunk, sent.places, like)
+        return torch.empty(self._algorithm.state_vectors * len(params), dtype=params.dtype, device="meta")
 
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
         self._load(broadcast.weights)
@@ -226,9 +258,20 @@ class Pool:
             loaded.copy_(sent)
 
     def _personalise(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
-        assert self._bench is not None
+        assert self._fine_tuner is not None
         weights = _to(broadcast.weights, self._device)
-        return self._bench.scores(self._examples, weights, broadcast.lr, broadcast.round, unit)
+        tuned = self._fine_tuner.models(self._examples, weights, broadcast.lr, broadcast.round, unit)
+        return self._bench.scores(self._examples, weights, unit, tuned)
+
+    def _personal(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
+        personal = self._algorithm.personal
+        assert personal is not None
+        sent = self._received(broadcast)
+        context, weights = self._context(self._reader(sent)), sent.weights
+        models = (
+            replace(weights, params=personal.model(context, self._examples, sent, client[0])) for client in unit[1]
+        )
+        return self._bench.scores(self._examples, weights, unit, models, sent.places)
 
     def _coordinatewise(self, query: UpdateQuery, shard: Shard) -> Tensor:
         rule = self._plan.experiment.server.rule
@@ -237,7 +280,7 @@ class Pool:
 
     def _describe(self, kind: Kind, failure: ClientFailure, round_index: int, index: int, unit: Any) -> str:
         split = self._plan.dataset.split(unit[0]) if kind == "evaluate" else self._plan.dataset.train
-        doing = {"train": "Training", "evaluate": "Evaluating"}.get(kind, "Fine-tuning")
+        doing = {"train": "Training", "evaluate": "Evaluating", "personal": "Personalising"}.get(kind, "Fine-tuning")
         cause = failure.__cause__
         trace = "".join(traceback.format_exception(cause)) if cause else ""
         others = f" or one of {failure.others} others that were with it" if failure.others else ""

@@ -44,6 +44,15 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
     sizes = "runs that differ in cohort.size"
     return [
         Kind(LEARNING, "Learning curves", "a finished round", partial(learning_curves.make, monotone=monotone)),
+        by_round(
+            LEARNING,
+            "distance_to_optimum",
+            "Distance to the optimum",
+            "Of the model to the best one, where the data know that one. A line that levels off ends elsewhere.",
+        ),
+        by_round(
+            LEARNING, "excess_loss", "Excess loss", "Mean loss of all training clients, less that of the best model."
+        ),
         Kind(LEARNING, "Train against test accuracy", "an evaluation of the test split", train_test.make),
         Kind(
             TARGETS,

@@ -2,7 +2,8 @@
 
 A section gives a rule over every update (rule.py), or None if their sums are enough:
 
-mean, fednova   need sums only
+mean, fednova, local_adaptivity
+                need sums only
 krum, multi_krum, geometric_median, and the weighting "ida"
                 are weighted means whose coefficients follow from the updates' inner products
 median, trimmed_mean
@@ -20,6 +21,7 @@ from raysim.config.part import Choice, Packaged
 from raysim.config.section import Section
 from raysim.server.aggregators import geometric_median, krum, own, trimmed_mean
 from raysim.server.aggregators.fednova import FedNova
+from raysim.server.aggregators.local_adaptivity import LocalAdaptivity
 from raysim.server.aggregators.rule import Rule
 
 
@@ -32,6 +34,7 @@ class Mean(Section):
 Aggregator = Annotated[
     Mean
     | FedNova
+    | LocalAdaptivity
     | trimmed_mean.Median
     | trimmed_mean.TrimmedMean
     | krum.Krum
@@ -52,6 +55,7 @@ AGGREGATORS: Choice[Rule | None] = Choice(
     {
         Mean: _of_sums,
         FedNova: _of_sums,
+        LocalAdaptivity: _of_sums,
         trimmed_mean.Median: trimmed_mean.make,
         trimmed_mean.TrimmedMean: trimmed_mean.make,
         krum.Krum: krum.make,

@@ -531,3 +531,40 @@ def test_pooling_works_channels_last_with_the_same_numbers(channels: int, pool: 
     wanted.differentiate(x, y, None, -0.1)
     torch.testing.assert_close(got.weights.params, wanted.weights.params, rtol=1e-12, atol=1e-12)
     assert not torch.equal(got.weights.params, weights.params)
+
+
+class DeepConvolution(nn.Module):
+    """A kernel of more than a million numbers over small maps."""
+
+    def __init__(self, stride: int, bias: bool, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.first = nn.Conv2d(2, 256, 1)
+        self.deep = nn.Conv2d(256, 512, 3, stride, padding=1, bias=bias)
+        self.out = nn.Linear(512, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = torch.tanh(self.deep(self.first(x.view(len(x), 2, self.size, self.size))))
+        return cast(Tensor, self.out(maps.mean((2, 3))))
+
+
+@pytest.mark.parametrize(("stride", "bias", "size", "products"), [(1, True, 3, 1), (2, False, 6, 1), (1, False, 6, 0)])
+@pytest.mark.parametrize("plain", [True, False])
+def test_the_gradient_of_a_deep_kernel_is_a_product(
+    stride: int, bias: bool, size: int, products: int, plain: bool
+) -> None:
+    model, weights = create(lambda: DeepConvolution(stride, bias, size), 0, torch.float64)
+    got = BoundModule(model, weights, TASK, torch.float64, plain=plain, recorded_batches=(4,))
+    wanted = BoundModule(model, weights, TASK, torch.float64, plain=plain)
+    x, y = torch.randn(4, 2 * size * size, dtype=torch.float64), torch.tensor([0, 1, 2, 3])
+    for bound in (got, wanted):
+        bound.load(weights)
+    assert got.record([x], [y], [4])
+    # One of the product's operands is what each position of the map sees.
+    assert str(got._recordings[4].__doc__).count("2304, -1") == products
+    alpha = -0.1 if plain else 1.0
+    with torch.no_grad():
+        got.differentiate(x, y, None, alpha)
+    wanted.differentiate(x, y, None, alpha)
+    torch.testing.assert_close(got.gradient, wanted.gradient, rtol=1e-10, atol=1e-12)
+    assert not torch.equal(got.gradient, weights.params)

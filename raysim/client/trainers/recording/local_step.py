@@ -17,7 +17,7 @@ from raysim import card
 from raysim.client.dropout import AddressedDropout
 from raysim.client.trainers import side_effects
 from raysim.client.trainers.loss_gradient import LossGradient
-from raysim.client.trainers.recording import elsewhere, pooling
+from raysim.client.trainers.recording import convolution, elsewhere, pooling
 from raysim.client.trainers.recording.replay import Replay, replay
 from raysim.client.trainers.recording.simplify import simplified, storage, writes
 from raysim.client.trainers.recording.tape import NotRecorded, Slot, Tape, record
@@ -150,6 +150,7 @@ def _others(weighted: Weighted) -> list[Tensor]:
 def _compiled(attempt: _Attempt, weighted: Weighted) -> Replay:
     weights = attempt.weights
     program = simplified(attempt.tape, weights, attempt.changing, attempt.results)
+    program = convolution.as_products(program, attempt.tape.values)
     program = pooling.channels_last(program, attempt.tape.values)
     outputs, losses, *gradients = program.wanted
     assert outputs is not None

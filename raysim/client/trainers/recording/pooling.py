@@ -33,7 +33,7 @@ def channels_last(program: Program, values: Sequence[Tensor]) -> Program:
         values: of its slots, as they were recorded.
     """
     ops: list[Op] = []
-    fresh = len(values)
+    fresh = max([len(values), *(slot.number + 1 for op in program.ops for slot in op.made)])
     for op in program.ops:
         if not (op.function in _POOLS and _gains(values[op.args[0].number])):
             ops.append(op)

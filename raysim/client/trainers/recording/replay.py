@@ -11,7 +11,7 @@ from torch import Tensor
 
 from raysim.client.trainers.recording.simplify import Program
 from raysim.client.trainers.recording.tape import Op, Slot
-from raysim.client.trainers.recording.update import Product, WeightUpdates, into
+from raysim.client.trainers.recording.update import Product, WeightUpdates
 
 Replay = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor | None]]
 """(x, y, alpha) -> outputs and losses; writes into the weights, or into their gradients."""
@@ -48,7 +48,7 @@ def replay(
             targets = source.targets(op.results, set(op.operands))
             source.add(f"{targets} = {call}" if targets else call)
         for product in by_place.get(place, ()):
-            name = source.constant(into(written[product.weight], product.turned))
+            name = source.constant(product.matrix(written[product.weight]))
             a, b = source.text(product.a), source.text(product.b)
             beta = "" if keep == 1 else ", beta=0"
             source.add(f"{name}.addmm_({a}, {b}, alpha=alpha{beta})")

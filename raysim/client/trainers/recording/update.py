@@ -7,7 +7,7 @@ after the last operator that reads it, as the gradient of what lies before it ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,22 +17,22 @@ from raysim.client.trainers.recording.simplify import Program, writes
 from raysim.client.trainers.recording.tape import Op, Slot
 
 _MM = torch.ops.aten.mm.default
-_T = torch.ops.aten.t.default
+_RESHAPED = (torch.ops.aten.t.default, torch.ops.aten.unflatten.int)
 
 
 @dataclass(frozen=True)
 class Product:
     """into <- keep into + alpha a b, which an operator makes in the place of the gradient.
 
-    place: index of the operator behind which it stands. turned: whether the product is the gradient's transpose.
-    weight: index of the weight.
+    place: index of the operator behind which it stands. weight: index of the weight. matrix: from the weight to the
+    matrix that the product is.
     """
 
     place: int
     weight: int
     a: Slot
     b: Slot
-    turned: bool
+    matrix: Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ def updates(
         if gradient is None or uses[gradient] != 1 or gradient not in made_by:
             continue
         last = made_by[gradient]
-        turn = last if last.function is _T and uses[last.args[0]] == 1 else None
-        product = last if turn is None else made_by.get(last.args[0])
+        reshaped = last if last.function in _RESHAPED and uses[last.args[0]] == 1 else None
+        product = last if reshaped is None else made_by.get(last.args[0])
         if product is not None and product.function is _MM and may_wait(product):
-            found[index] = product, turn
+            found[index] = product, reshaped
     gone = {id(op) for pair in found.values() for op in pair if op is not None}
     position: dict[int, int] = {}
     kept_ops: list[Op] = []
@@ -106,15 +106,17 @@ def updates(
             index,
             product.args[0],
             product.args[1],
-            turn is not None,
+            _matrix(reshaped),
         )
-        for index, (product, turn) in found.items()
+        for index, (product, reshaped) in found.items()
     )
     rest = {i: slot for i, slot in enumerate(gradients) if slot is not None and i not in found}
     unused = tuple(i for i, slot in enumerate(gradients) if slot is None)
     return WeightUpdates(tuple(kept_ops), products, rest, unused)
 
 
-def into(weight: Tensor, turned: bool) -> Tensor:
-    """The matrix that a product writes to."""
-    return weight.t() if turned else weight
+def _matrix(reshaped: Op | None) -> Callable[[Tensor], Tensor]:
+    """From the weight to the product, where this makes the gradient of the product."""
+    if reshaped is None:
+        return lambda weight: weight
+    return Tensor.t if reshaped.function is _RESHAPED[0] else lambda weight: weight.flatten(1)

@@ -1,0 +1,131 @@
+"""Carries out a personalisation: clients' training with vectors of their own, and their personal models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from raysim.algorithm.client_state import X0, LocalStates
+from raysim.algorithm.phase import Broadcast, LocalContext, Members
+from raysim.client import local_training
+from raysim.client.corrections import make as corrections
+from raysim.client.corrections.correction import Correction
+from raysim.client.local_training import Trained, measured
+from raysim.client.personalisation.personalisation import Ended, PersonalAt, Personalisation
+from raysim.client.section import ClientSection
+from raysim.client.state_vectors import StateVectors
+from raysim.client.trainer import Client
+from raysim.data.on_device import Examples
+from raysim.models.layout import Layout
+from raysim.server import manifest
+from raysim.server.state import ServerState, Tensors
+
+
+@dataclass(frozen=True)
+class Personal:
+    """A personalisation with what it trains.
+
+    kind: its functions. client: local training. layout: of the parameters. members: builds clients with the batches of
+    a round. correction: none. vectors: those that a client keeps.
+    """
+
+    kind: Personalisation
+    client: ClientSection
+    layout: Layout
+    members: Members
+    correction: Correction
+    vectors: StateVectors
+
+    def train(self, states: LocalStates, examples: Examples, clients: Sequence[Client]) -> Iterator[Trained]:
+        """Train the clients; yields their updates without what they do not send, and the vectors that they keep."""
+        kind, sent, context = self.kind, states.sent, states.context
+        weights, after = sent.weights, kind.after
+        if kind.step is not None and kind.step.own:
+            clients = [replace(client, own=states.read_own(client.position)) for client in clients]
+        # Each client from a start of its own; or all from the model, together where the trainer does so.
+        alone = [[client] for client in clients] if kind.start is not None else [clients]
+        for group in alone:
+            start = weights.params
+            if kind.start is not None:
+                start = kind.start(self._at(states, examples, group[0]))
+            begun = replace(weights, params=start)
+            for trained in local_training.train(context.train, begun, group, sent.lr, self.layout):
+                own: list[Tensor] = []
+                # A measurement keeps no state.
+                for row, client in enumerate(trained.clients if after is not None and not sent.measures else ()):
+                    assert after is not None
+                    beside = None if trained.updates.own is None else trained.updates.own[row]
+                    ended = Ended(start, trained.updates.delta[row], beside)
+                    own.append(after(self._at(states, examples, client), ended))
+                yield replace(self._as_sent(trained), own=tuple(own))
+
+    def scored(self, state: ServerState, positions: Sequence[int]) -> Broadcast:
+        """See `PersonalModels.broadcast`."""
+        # Of the round that was just finished: an own pass has its batches.
+        index = state.round - 1
+        places = manifest.places(state.clients, positions) if self.vectors.num else {}
+        return Broadcast(index, state.weights, self.client.lr_at(index), beside=x0(state), places=places)
+
+    def of_client(self, context: LocalContext, examples: Examples, sent: Broadcast, position: int) -> Tensor:
+        """See `PersonalModels.model`."""
+        states = LocalStates(self.correction, self.vectors, self.layout, context, sent, ())
+        (client,) = self.members.of(examples, sent, (position,))
+        return self.kind.scored(self._at(states, examples, client))
+
+    def _at(self, states: LocalStates, examples: Examples, client: Client) -> PersonalAt:
+        sent, context = states.sent, states.context
+
+        def gradient() -> Tensor:
+            assert context.gradients is not None
+            ((_, found),) = local_training.full_gradients(context.gradients, sent.weights, [client])
+            return found
+
+        own = states.read_own(client.position)
+        return PersonalAt(sent.weights.params, own, self._own_pass(context, examples, sent, client), gradient)
+
+    def _own_pass(
+        self, context: LocalContext, examples: Examples, sent: Broadcast, client: Client
+    ) -> Callable[[Tensor], Tensor]:
+        def train(start: Tensor) -> Tensor:
+            own, x = self.kind.own, sent.weights.params
+            assert own is not None
+            assert context.own is not None
+            worker = client
+            if own.section.work_at(sent.round) != self.client.work_at(sent.round):
+                (worker,) = self.members.training_by(own.section).of(examples, sent, (client.position,))
+            pull = 0.0 if own.section.correction is None else corrections.make(own.section.correction).client.pull
+            # pull (y - start) + pull (start - x), the first by the trainer.
+            worker = replace(worker, own=None, offset=(start - x) * pull if pull else None)
+            lr = sent.lr if own.lr is None else own.lr
+            return local_training.end_of(context.own, replace(sent.weights, params=start), worker, lr)
+
+        return train
+
+    def _as_sent(self, trained: Trained) -> Trained:
+        """Return the clients with updates that are 0 where nothing is sent; rejected as the whole update is."""
+        if not self.kind.unsent:
+            return trained
+        with torch.inference_mode():
+            delta = trained.updates.delta.clone()
+            for piece in self.layout.only(self.kind.unsent).pieces(delta):
+                piece.zero_()
+            sent = measured(trained.clients, replace(trained.updates, delta=delta, squared_norms=None), self.layout)
+        return replace(sent, finite=trained.finite)
+
+
+def x0(state: ServerState) -> Tensors:
+    """Return the initial model among the vectors beside the model, if clients need it."""
+    return {X0: state.correction[X0]} if X0 in state.correction else {}
+
+
+def holding(unsent: Layout, before: ServerState, after: ServerState) -> ServerState:
+    """Return the state after a step in which these groups of the model did not move, whatever the optimizer does."""
+    if not unsent.names:
+        return after
+    params = after.weights.params.clone()
+    for piece, first in zip(unsent.pieces(params), unsent.pieces(before.weights.params), strict=True):
+        piece.copy_(first)
+    return replace(after, weights=replace(after.weights, params=params))

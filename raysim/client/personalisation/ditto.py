@@ -1,0 +1,58 @@
+"""Ditto: FedAvg, and beside it a personal model of each client, pulled towards the model that it receives.
+
+v_i <- v_i - lr (grad f_i(v_i; B) + lam (v_i - x))      x as received; with the client's optimizer, begun anew
+
+Personal model: v_i, x_0 before the client's first round. lam = 0 is local training alone. Departure: the paper's lr is
+the clients' here, unless it is given.
+
+Source: Li et al. (2021), algorithm 1, and Wang et al. (2021), equation 22; docs/algorithms.md section 3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from raysim.client.corrections.prox import Prox
+from raysim.client.personalisation.personalisation import OwnPass, Personalisation, PersonalSection
+from raysim.client.work import Amount
+from raysim.config.values import Factor
+from raysim.models.layout import Layout
+
+if TYPE_CHECKING:
+    from raysim.client.section import ClientSection
+
+
+class Ditto(PersonalSection):
+    """Ditto, the multi-task form: a model of each client beside the model of all."""
+
+    name: Literal["ditto"] = "ditto"
+    lam: Factor = Field(description="Weight of the pull of a client's own model towards the received one.")
+    lr: Factor | None = Field(None, description="Learning rate of the own models. Absent: the clients' of the round.")
+    epochs: Amount | None = Field(
+        None, description="Passes over the client's examples. Absent, without `local_steps`: the client's work."
+    )
+    local_steps: Amount | None = Field(None, description="Number of local steps, in place of epochs.")
+
+    @model_validator(mode="after")
+    def _one_measure_of_work(self) -> Ditto:
+        if self.epochs is not None and self.local_steps is not None:
+            raise ValueError(
+                f"either epochs or local_steps measures the work on a client's own model, but got epochs = "
+                f"{self.epochs} and local_steps = {self.local_steps}: remove one"
+            )
+        return self
+
+
+def make(section: Ditto, client: ClientSection, layout: Layout) -> Personalisation:
+    """The own pass is local training with FedProx's pull."""
+    if section.epochs is not None or section.local_steps is not None:
+        client = client.with_work(epochs=section.epochs, local_steps=section.local_steps)
+    own = OwnPass(client.model_copy(update={"correction": Prox(mu=section.lam)}), section.lr)
+    return Personalisation(
+        scored=lambda at: at.own,
+        after=lambda at, ended: at.train(at.own),
+        begins_at_x0=True,
+        own=own,
+    )

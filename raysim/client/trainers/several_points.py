@@ -1,0 +1,145 @@
+"""One client after another, by local steps that take gradients of one batch at several points.
+
+For methods whose local step is not the gradient at y alone: a model of the client's own that moves beside y, or a
+gradient through a gradient (client/personalisation). Rows are y, and the client's own vector where it moves too; the
+optimizer takes them as a stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from raysim import card
+from raysim.client.objective import LocalObjective, ObjectiveAt, Received
+from raysim.client.personalisation.personalisation import StepAt, StepGradients
+from raysim.client.trainer import Client, Updates
+from raysim.client.trainers.bound_module import BoundModule, Curved
+from raysim.client.trainers.local_steps import LocalSteps, StepRule
+from raysim.client.trainers.scores import Scores
+from raysim.models.model import Model, Weights
+from raysim.models.task import Task
+
+
+class SeveralPoints:
+    """Trainer over two modules: one at y, whose outputs are scored and whose buffers count, one for all other points.
+
+    Args:
+        model, like, task, precision, objective, recorded_batches: see `OneByOne`.
+        rule: what is done to each row's gradient, and the optimizer; not plain.
+        step: the gradients of a local step.
+    """
+
+    trains_together = False
+
+    def __init__(
+        self,
+        model: Model,
+        like: Weights,
+        task: Task,
+        rule: StepRule,
+        precision: torch.dtype,
+        step: StepGradients,
+        objective: LocalObjective | None = None,
+        recorded_batches: Collection[int] = (),
+    ) -> None:
+        assert not rule.plain
+        self._task, self._rule, self._step = task, rule, step
+        self._model, self._objective = model, objective
+        self._y, self._other = (
+            BoundModule(model, like, task, precision, False, objective, () if step.curved else recorded_batches)
+            for _ in range(2)
+        )
+
+    def train(
+        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Updates]:
+        """Train each client from the broadcast; see `Trainer.train`."""
+        for client in clients:
+            yield self._train_one(broadcast, client, lr, start)
+
+    @torch.no_grad()
+    def _train_one(self, broadcast: Weights, client: Client, lr: float, start: Mapping[str, Tensor] | None) -> Updates:
+        self._y.load(broadcast)
+        self._other.load(broadcast)
+        lengths = [stop - first for first, stop in pairwise(client.batches.bounds)]
+        x, y = client.visits()
+        batches = x.split_with_sizes(lengths), y.split_with_sizes(lengths)
+        recorded = self._y.record(*batches, lengths) and self._other.record(*batches, lengths)
+        with torch.inference_mode(recorded):
+            return self._train_on(*batches, y, broadcast, client, lr, start)
+
+    def _train_on(
+        self,
+        x: Sequence[Tensor],
+        y: Sequence[Tensor],
+        targets: Tensor,
+        broadcast: Weights,
+        client: Client,
+        lr: float,
+        start: Mapping[str, Tensor] | None,
+    ) -> Updates:
+        """Train on batches x, y; `targets` are all of y."""
+        at_y, params = self._y, broadcast.params
+        own = client.own if self._step.own else None
+        rows = torch.stack([params] if own is None else [params, own])
+        gradients = torch.zeros_like(rows)
+        card.start_generators(client.key, params.device)
+        scores = Scores(self._task, targets)
+        steps = LocalSteps(self._rule, rows, gradients, None, rows.clone(), [client], lr, start)
+        received = Received(self._model, broadcast)
+        for number, (batch, wanted, keys) in enumerate(zip(x, y, at_y.keys_of(client), strict=True)):
+            at_y.weights.params.copy_(rows[0])
+            at = self._at(client, number, received)
+            # The same draws at every point: those that the module makes where the generators stand now.
+            stand = [(generator, generator.get_state()) for generator in card.generators(params.device)]
+            curved: Curved = _not_curved
+            if self._step.curved:
+                outputs, losses, curved = at_y.differentiate_twice(batch, wanted, keys, at)
+            else:
+                outputs, losses = at_y.differentiate(batch, wanted, keys, 1.0, at)
+            scores.keep(outputs, losses)
+
+            def elsewhere(
+                point: Tensor,
+                x: Tensor = batch,
+                y: Tensor = wanted,
+                keys: Tensor | None = keys,
+                at: ObjectiveAt | None = at,
+                stand: Any = stand,
+            ) -> Tensor:
+                with card.same_draws(point.device):
+                    for generator, state in stand:
+                        generator.set_state(state)
+                    self._other.weights.params.copy_(point)
+                    self._other.differentiate(x, y, keys, 1.0, at)
+                return self._other.gradient.clone()
+
+            step = StepAt(tuple(rows), at_y.gradient.clone(), elsewhere, curved)
+            for row, made in zip(gradients, self._step.gradients(step), strict=True):
+                row.copy_(made)
+            steps.step()
+        loss, correct = scores.totals()
+        return Updates(
+            (rows[0] - params)[None],
+            at_y.weights.buffers[None],
+            at_y.weights.counters[None],
+            loss,
+            correct,
+            (client.batches.bounds[-1],),
+            own=None if own is None else rows[1:],
+        )
+
+    def _at(self, client: Client, step: int, received: Received) -> ObjectiveAt | None:
+        if self._objective is None:
+            return None
+        assert client.at is not None
+        return ObjectiveAt(client.at, client.position, step, self._objective.constants, received, client.x.device)
+
+
+def _not_curved(vector: Tensor) -> NoReturn:
+    raise AssertionError("this step did not ask for the Hessian")
