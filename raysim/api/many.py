@@ -328,7 +328,7 @@ class Runs:
 
 def _params(run: _Run) -> dict[str, Tensor] | None:
     finished = run.state.round >= run.plan.experiment.rounds
-    return run.state.weights.to_named(run.plan.model) if finished else None
+    return run.state.weights.to_named(run.plan.stated) if finished else None
 
 
 def _record(run: _Run, advanced: Advanced) -> None:

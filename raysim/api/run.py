@@ -222,11 +222,11 @@ def _public(plan: Plan, steps: Generator[Finished], until_left: ExitStack) -> It
 
 
 def _as_round(plan: Plan, f: Finished) -> Round:
-    return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model)
+    return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.stated)
 
 
 def _result(plan: Plan, path: Path, weights: Weights) -> Result:
-    return Result(weights.to_named(plan.model), records.read_rounds(path), records.read_clients(path), path)
+    return Result(weights.to_named(plan.stated), records.read_rounds(path), records.read_clients(path), path)
 
 
 def _carry_out(
