@@ -79,7 +79,7 @@ class Algorithm(NamedTuple):
     `step` takes the sums of every phase and, if a rule needs every update, the vector that replaces the mean; it also
     returns the round's metrics. `average`: the weights to evaluate beside the state's. `state_vectors`: the number of
     vectors (P,) that a client keeps between rounds. `traffic`: what a client receives and sends. `members`: the clients
-    of a chunk. `personal`: the clients' personal models, if there are any.
+    of a chunk. `personal`: the clients' personal models, if there are any. `of_all`: the model that is evaluated.
     """
 
     init: Callable[[Weights, State], ServerState]
@@ -90,6 +90,7 @@ class Algorithm(NamedTuple):
     traffic: Traffic
     members: Members
     personal: PersonalModels | None = None
+    of_all: Callable[[ServerState], Weights] = lambda state: state.weights
 
 
 def federated(

@@ -34,9 +34,9 @@ class Broadcast:
     round: number of finished rounds. phase: its index among the algorithm's phases. lr: the clients' learning rate in
     this round. limits: levels of clipping and zeroing. repeats: by position, the number of draws of clients drawn more
     than once. beside: vectors (P,) of a correction, or of a personalisation. places: by position, the place of the
-    client's state. left_out: positions that an earlier phase of the round rejected. fair_weights: by position, how
-    clients enter the mean under a fair objective; otherwise empty. measures: the updates are only for a measurement, so
-    client states are read and not written.
+    client's state. left_out: positions that an earlier phase of the round rejected. elsewhere: those without a part in
+    this phase. fair_weights: by position, how clients enter the mean under a fair objective; otherwise empty. measures:
+    the updates are only for a measurement, so client states are read and not written.
     """
 
     round: int
@@ -48,6 +48,7 @@ class Broadcast:
     beside: Mapping[str, Tensor] = field(default_factory=dict)
     places: Mapping[int, StatePlace] = field(default_factory=dict)
     left_out: frozenset[int] = frozenset()
+    elsewhere: frozenset[int] = frozenset()
     fair_weights: Mapping[int, FairWeight] = field(default_factory=dict)
     measures: bool = False
 
@@ -151,4 +152,4 @@ def weighed(sent: Broadcast, position: int, weight: float) -> float:
 
 
 def _left(sent: Broadcast, chunk: Chunk) -> list[int]:
-    return [position for position in chunk if position not in sent.left_out]
+    return [position for position in chunk if position not in sent.left_out and position not in sent.elsewhere]

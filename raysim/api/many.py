@@ -340,7 +340,7 @@ class Runs:
 
 def _report(number: int, run: _Run, rows: tuple[Mapping[str, Any], ...]) -> Report:
     path, stopped = run.folder.path, run.seen.stopped
-    params = run.state.weights.to_named(run.plan.model) if run.is_over else None
+    params = run.state.weights.to_named(run.plan.stated) if run.is_over else None
     return Report(number, path, rows, run.is_over, params=params, stopped=stopped)
 
 

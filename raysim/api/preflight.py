@@ -38,7 +38,7 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
     done, rounds = (state.round if state else 0), plan.experiment.rounds
     rows = records.rows_before(path, done)
     if state is not None:
-        check_fits(state, plan.initial, path)
+        check_fits(state, plan.begins, path)
     if done > rounds:
         raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
     stopped = stopping.after_all(plan.experiment.stop, rows).stopped

@@ -230,13 +230,13 @@ def _public(plan: Plan, steps: Generator[Finished], until_left: ExitStack) -> It
 
 
 def _as_round(plan: Plan, f: Finished) -> Round:
-    return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.model, f.stopped)
+    return Round(f.index, f.metrics, f.cohort, f.rejected, f.clients, f.weights, plan.stated, f.stopped)
 
 
 def _result(plan: Plan, path: Path, weights: Weights) -> Result:
     rounds, clients = records.read_rounds(path), records.read_clients(path)
     stopped = records.stop_reason(plan.experiment, rounds)
-    return Result(weights.to_named(plan.model), rounds, clients, path, stopped)
+    return Result(weights.to_named(plan.stated), rounds, clients, path, stopped)
 
 
 def _carry_out(

@@ -44,7 +44,7 @@ class Parts(TypedDict, total=False):
 
     dataset, model, loss: stand in for `[data]`, `[model]` and the task's loss. `model` returns a new
         torch.nn.Module; `loss(outputs, targets)` returns one loss per example, shape (batch,).
-    params: initial values by name, for every trainable parameter.
+    params: initial values by name, for every trainable parameter; a list of them, one for each cluster.
     objective: `fn(module, x, y, at)` returns the losses of a batch, shape (batch,); see `raysim.ObjectiveAt`.
     correction: `make(section)` returns a `raysim.Correction`.
     client_optimizer: `make(section)` returns a `raysim.ClientOptimizer`.
@@ -63,7 +63,7 @@ class Parts(TypedDict, total=False):
     dataset: FederatedDataset | None
     model: ModuleFactory | None
     loss: Loss | None
-    params: Mapping[str, npt.ArrayLike] | None
+    params: Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]] | None
     objective: Objective | None
     correction: Callable[[OwnCorrection], Correction] | None
     client_optimizer: Callable[[OwnClientOptimizer], ClientOptimizer] | None

@@ -13,6 +13,7 @@ from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction
 from raysim.client.optimizers.adagrad import ClientAdagrad
 from raysim.client.optimizers.sgd import ClientSgd
+from raysim.client.personalisation.clusters import Clusters
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
 from raysim.cohort.section import CohortSection
@@ -36,6 +37,7 @@ def refusals(
     yield from _weights(correction, server, cohort)
     yield from _fairness(correction, client, server, cohort)
     yield from _choice(server, cohort)
+    yield from _clusters(client, server, cohort)
     if systems is not None:
         yield from _systems(systems, cohort)
     yield from _client_states(correction, client, cohort)
@@ -162,6 +164,27 @@ def _choice(server: ServerSection, cohort: CohortSection) -> Iterator[str]:
             f"server.diagnostics.probe measures one pass over all clients, and cohort.sampler.name = "
             f"{cohort.rule.name!r} takes a pass of its own to choose from: remove the probe"
         )
+
+
+def _clusters(client: ClientSection, server: ServerSection, cohort: CohortSection) -> Iterator[str]:
+    if not isinstance(client.personalisation, Clusters):
+        return
+    said = "client.personalisation.name = 'clusters' trains several models, each of them the mean of its clients"
+    if server.aggregator.name != "mean":
+        yield f"{said}: server.aggregator.name must be 'mean', but got {server.aggregator.name!r}"
+    if server.weighting_name == "ida":
+        yield f"{said}, and server.weighting = 'ida' compares the updates of all: take 'examples' or 'uniform'"
+    for key, value in (
+        ("server.glad", server.glad),
+        ("server.fairness", server.fairness),
+        ("server.diagnostics.probe", server.diagnostics.probe),
+        ("client.transform", client.transform or None),
+        ("cohort.sampler", cohort.rule.learn),
+        ("cohort.sampler", cohort.rule.choose),
+    ):
+        if value is not None:
+            what = f"cohort.sampler.name = {cohort.rule.name!r}" if key == "cohort.sampler" else key
+            yield f"{said}, and {what} is defined for one model: remove it"
 
 
 def _fednova(correction: Correction, client: ClientSection, server: ServerSection) -> Iterator[str]:

@@ -50,6 +50,19 @@ class Layout:
             end += math.ceil(tensor.numel() / ALIGNMENT) * ALIGNMENT
         return cls(tuple(names), tuple(shapes), tuple(offsets), end)
 
+    def copies(self, count: int) -> Layout:
+        """Return the layout of so many such vectors, one behind the other: names begin with "0/", "1/", and so on.
+
+        >>> Layout.of([("bias", torch.zeros(3))]).copies(2)
+        Layout(names=('0/bias', '1/bias'), shapes=((3,), (3,)), offsets=(0, 32), size=64)
+        """
+        return Layout(
+            tuple(f"{j}/{name}" for j in range(count) for name in self.names),
+            self.shapes * count,
+            tuple(j * self.size + offset for j in range(count) for offset in self.offsets),
+            self.size * count,
+        )
+
     @property
     def num_values(self) -> int:
         """Numbers of all tensors, without the gaps."""

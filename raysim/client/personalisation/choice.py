@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from raysim.client.personalisation import apfl, ditto, maml, split
+from raysim.client.personalisation import apfl, clusters, ditto, maml, split
 from raysim.client.personalisation.personalisation import Personalisation, PersonalSection
 from raysim.models.layout import Layout
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from raysim.client.section import ClientSection
 
 PersonalisationSection = Annotated[
-    ditto.Ditto | apfl.Apfl | split.SplitModel | maml.Maml,
+    ditto.Ditto | apfl.Apfl | split.SplitModel | maml.Maml | clusters.Clusters,
     Field(discriminator="name"),
 ]
 
@@ -26,7 +26,7 @@ MAKERS: Mapping[type[PersonalSection], Callable[[Any, ClientSection, Layout], Pe
 
 
 def make(client: ClientSection, layout: Layout) -> Personalisation | None:
-    """Return the record of pure functions; None without a section.
+    """Return the record of pure functions; None without a section, or for clusters (algorithm/clustered.py).
 
     Args:
         client: local training, with the section.
@@ -38,4 +38,6 @@ def make(client: ClientSection, layout: Layout) -> Personalisation | None:
     chosen = client.personalisation
     # What trains has no personalisation of its own.
     plain = client.model_copy(update={"personalisation": None})
-    return None if chosen is None else MAKERS[type(chosen)](chosen, plain, layout)
+    return (
+        None if chosen is None or isinstance(chosen, clusters.Clusters) else MAKERS[type(chosen)](chosen, plain, layout)
+    )

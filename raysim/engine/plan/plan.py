@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from raysim.algorithm.clustered import clustered, joined
 from raysim.algorithm.federated import Algorithm, federated
 from raysim.client.adversary import positions
+from raysim.client.personalisation.clusters import Clusters
 from raysim.client.trainers.choose import TrainerChoice
 from raysim.client.trainers.minimised import Minimised
 from raysim.cohort import chunks
@@ -49,6 +51,8 @@ class Plan:
     """Folder in which client states are written, if clients keep any."""
     older_states: Path | None = None
     """Folder in which missing client states are read."""
+    others: tuple[Weights, ...] = ()
+    """The first models of the other clusters, if there are any."""
 
     @property
     def fingerprint(self) -> str:
@@ -72,8 +76,9 @@ class Plan:
         size_at = e.cohort.size_at(len(self.dataset.train))
         adversaries = positions(e.adversary, e.seed, self.dataset.train)
         population = len(self.dataset.train)
-        return federated(
-            e.client,
+        clusters = self._clusters
+        one = federated(
+            e.client if clusters is None else e.client.model_copy(update={"personalisation": None}),
             e.server,
             self.model,
             e.seed,
@@ -86,6 +91,30 @@ class Plan:
             chooses_clients=e.cohort.rule.choose is not None,
             counts=self.task.correct is not None,
         )
+        return one if clusters is None else clustered(one, clusters.count, e.server)
+
+    @property
+    def begins(self) -> Weights:
+        """The weights of the state before the first round: of all clusters, if there are any."""
+        return self.initial if self._clusters is None else joined([self.initial, *self.others])
+
+    @property
+    def stated(self) -> Model:
+        """The model as the layout of the state's weights."""
+        if self._clusters is None:
+            return self.model
+        made, count = self.model, self._clusters.count
+        return replace(
+            made,
+            params=made.params.copies(count),
+            buffers=made.buffers.copies(count),
+            counters=made.counters.copies(count),
+        )
+
+    @property
+    def _clusters(self) -> Clusters | None:
+        section = self.experiment.client.personalisation
+        return section if isinstance(section, Clusters) else None
 
     def metrics(self) -> Metrics:
         """Return the user-defined metrics, by the names of their columns."""
@@ -136,7 +165,7 @@ class Plan:
 
     def initial_state(self) -> ServerState:
         """Return the state before the first round."""
-        return self.algorithm().init(self.initial, self.cohorts().init())
+        return self.algorithm().init(self.begins, self.cohorts().init())
 
     def local_steps(self, cohort: npt.NDArray[np.int64], round_index: int) -> npt.NDArray[np.int64]:
         """Return the number of local steps tau of each of these clients in a round."""

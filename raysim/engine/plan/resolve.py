@@ -30,6 +30,7 @@ from raysim.engine.parts import Parts
 from raysim.engine.plan import (
     amounts,
     everyone,
+    first_clusters,
     first_examples,
     first_module,
     first_objective,
@@ -86,8 +87,9 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         size.check(section, x_shape, outputs, _DTYPES[experiment.engine.dtype])
         model = models.factory(section, x_shape, outputs, text_model.vectors(section, data))
         seed = experiment.model.seed if experiment.model.seed is not None else seed
-    made, values = create(model, seed, _DTYPES[experiment.engine.dtype])
-    params = parts.get("params")
+    dtype = _DTYPES[experiment.engine.dtype]
+    made, values = create(model, seed, dtype)
+    params, *others = first_clusters.params_of(experiment, dataset, made, parts.get("params"))
     initial = values if params is None else replace_params(made, values, params)
     holdable.check_initial(made.params.views(initial.params))
     if parts.get("model") is not None:
@@ -98,7 +100,11 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     task, local = _minimised(experiment, dataset, made, initial, task)
     population = _label_population(dataset) if experiment.server.diagnostics.labels else None
     choice = _choice(experiment, dataset, made, initial, local)
-    plan = Plan(experiment, dataset, made, initial, task, local, choice, population)
+    begun = tuple(
+        create(model, seed + j, dtype)[1] if given is None else replace_params(made, values, given)
+        for j, given in enumerate(others, start=1)
+    )
+    plan = Plan(experiment, dataset, made, initial, task, local, choice, population, others=begun)
     own_parts.check(plan)
     plan.initial_state()
     if isinstance(experiment.server.optimizer, OwnPart):

@@ -64,5 +64,5 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
             records.write_experiment(path, experiment, plan.fingerprint, *recorded)
         folder, state = RunFolder.reopen(path, experiment, opening.profile)
         if state is not None:
-            check_fits(state, plan.initial, path)
+            check_fits(state, plan.begins, path)
         yield folder, state

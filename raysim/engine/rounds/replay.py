@@ -67,6 +67,8 @@ def _client(plan: Plan, path: Path, index: int, client: str) -> ClientUpdate:
     train = plan.dataset.train
     position = train.position_of(client)
     cohorts, algorithm = plan.cohorts(), plan.algorithm()
+    if sum(phase.of == "training" for phase in algorithm.phases) > 1:
+        raise RunFolderError("A client is not replayed where a round trains several models: replay the whole round.")
     kept: list[Tensor] = []
     engine = plan.experiment.engine
     device = choose_device(engine.gpus_per_worker)
@@ -124,7 +126,7 @@ def state_before(plan: Plan, path: Path, index: int) -> ServerState:
         raise RunFolderError(f"0 <= round < {done} must hold, the rounds that {path} has, but got {index}.")
     nearest = _nearest(path, records.stored_fingerprint(path), index)
     if nearest is not None:
-        check_fits(nearest, plan.initial, path)
+        check_fits(nearest, plan.begins, path)
     state = nearest or plan.initial_state()
     if state.round == index:
         return state

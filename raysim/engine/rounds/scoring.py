@@ -58,7 +58,9 @@ def plan_units(plan: Plan) -> Units:
 def submit(plan: Plan, executor: Executor, state: ServerState, average: Weights | None, units: Units) -> dict[str, int]:
     """Submit the evaluations of the state's model, and of its average; returns a ticket by name."""
     tickets = {}
-    for prefix, weights in (("eval", state.weights), ("eval_average", average)):
+    algorithm = plan.algorithm()
+    model = algorithm.of_all(state)
+    for prefix, weights in (("eval", model), ("eval_average", average)):
         if weights is not None:
             sent = Broadcast(state.round - 1, weights, lr=0.0)
             for name, work in units.evaluate.items():
@@ -67,12 +69,12 @@ def submit(plan: Plan, executor: Executor, state: ServerState, average: Weights 
     for name, clients in units.personalise.items():
         assert tuning is not None
         lr = plan.experiment.client.lr_at(index) if tuning.lr is None else tuning.lr
-        sent = Broadcast(index, state.weights, lr)
+        sent = Broadcast(index, model, lr)
         tickets[f"{FINE_TUNED.metrics}/{name}"] = executor.submit(
             Job("personalise", sent, clients, [1.0] * len(clients))
         )
     for name, clients in units.personal.items():
-        models = plan.algorithm().personal
+        models = algorithm.personal
         assert models is not None
         sent = models.broadcast(state, [client[0] for _, unit in clients for client in unit])
         tickets[f"{PERSONAL.metrics}/{name}"] = executor.submit(Job("personal", sent, clients, [1.0] * len(clients)))

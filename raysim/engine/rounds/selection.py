@@ -78,7 +78,7 @@ def _load(plan: Plan, algorithm: Algorithm, asked: Positions, round_index: int) 
     sizes = plan.dataset.train.sizes(asked)
     work = plan.experiment.client.work_at(round_index)
     examples = work.examples(sizes, plan.local_steps(asked, round_index))
-    examples = examples + (len(algorithm.phases) - 1) * sizes
+    examples = examples + sum(phase.of != "training" for phase in algorithm.phases) * sizes
     kind = personalisations.make(plan.experiment.client, plan.model.params)
     if kind is not None and kind.own is not None:
         own = kind.own.section.work_at(round_index)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -16,12 +17,14 @@ FairnessSection = Annotated[
     Field(discriminator="name"),
 ]
 
-_MAKERS: dict[type[Section], Callable[[Any], Fairness]] = {
-    qffl.Qffl: qffl.make,
-    tilt.Tilt: tilt.make,
-    superquantile.Superquantile: superquantile.make,
-    afl.Afl: afl.make,
-}
+_MAKERS: Mapping[type[Section], Callable[[Any], Fairness]] = MappingProxyType(
+    {
+        qffl.Qffl: qffl.make,
+        tilt.Tilt: tilt.make,
+        superquantile.Superquantile: superquantile.make,
+        afl.Afl: afl.make,
+    }
+)
 
 
 def make(section: FairnessSection | None) -> Fairness | None:

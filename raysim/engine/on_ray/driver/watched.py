@@ -137,7 +137,7 @@ class WatchedDriver:
 
     def remains(self) -> Remains:
         """Return the results of the run after its end."""
-        path, params = self._opening.path, self._driver.weights.to_named(self._plan.model)
+        path, params = self._opening.path, self._driver.weights.to_named(self._plan.stated)
         return Remains(wire.pack(params), records.read_rounds(path), records.read_clients(path), self._behind)
 
     def stop(self) -> None:

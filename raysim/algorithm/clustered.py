@@ -1,0 +1,144 @@
+"""Carries out clusters: an algorithm of several models, made of that of one (client/personalisation/clusters.py).
+
+Its state holds the models one behind the other, and the server's state of each under "0/", "1/", ... A round has a
+phase of losses and a phase of training for each model, so that nothing but sums of one model travels:
+
+    phases 0 .. k-1     losses of model j                  every client
+    phases k .. 2k-1    training of model j                the clients of argmin_j f_i(x_j)
+    step                one step of each model, with the sums of its phase
+
+Levels of clipping and the ledger are of the whole cohort, and so are the round's figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.algorithm import start_losses
+from raysim.algorithm.federated import Algorithm, PersonalModels, Traffic
+from raysim.algorithm.phase import Broadcast, LocalContext, Phase
+from raysim.cohort.sampler import State
+from raysim.data.on_device import Examples
+from raysim.models.model import Weights
+from raysim.models.vectors import squared_norm
+from raysim.server.section import ServerSection
+from raysim.server.state import ServerState, Tensors
+from raysim.server.step import Metrics
+from raysim.server.sums import Sums, add
+
+
+def joined(models: Sequence[Weights]) -> Weights:
+    """Return the models one behind the other."""
+    return Weights(
+        *(torch.cat([getattr(one, part) for one in models]) for part in ("params", "buffers", "counters")),
+    )
+
+
+def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
+    """Return the algorithm of `count` models, each trained by `one`, whose only phase is training."""
+    (training,) = one.phases
+    losses = start_losses.make(server, one.members)
+
+    def of(state: ServerState, j: int) -> ServerState:
+        return replace(state, weights=models(state.weights)[j], optimizer=_under(f"{j}/", state.optimizer))
+
+    def models(weights: Weights) -> list[Weights]:
+        parts = (vector.chunk(count) if len(vector) else [vector] * count for vector in _vectors(weights))
+        return [Weights(*each) for each in zip(*parts, strict=True)]
+
+    def together(state: ServerState, each: Sequence[ServerState]) -> ServerState:
+        optimizer = {f"{j}/{name}": value for j, its in enumerate(each) for name, value in its.optimizer.items()}
+        return replace(state, weights=joined([its.weights for its in each]), optimizer=optimizer)
+
+    def init(weights: Weights, sampler: State) -> ServerState:
+        each = [one.init(its, sampler) for its in models(weights)]
+        return together(each[0], each)
+
+    def of_losses(
+        j: int, state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
+    ) -> Broadcast:
+        sent = training.broadcast(of(state, j), repeats, positions, ())
+        return replace(sent, phase=j)
+
+    def of_training(
+        j: int, state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
+    ) -> Broadcast:
+        sent, chosen = training.broadcast(of(state, j), repeats, positions, ()), assigned(positions, sums[:count])
+        elsewhere = frozenset(position for position, its in chosen.items() if its != j)
+        rejected: frozenset[int] = frozenset()
+        if j == count - 1:
+            # The last phase names all clients that left the round.
+            without = {position for position in positions if position not in chosen}
+            rejected = frozenset(without.union(*(earlier.rejected for earlier in sums[count:])))
+        else:
+            elsewhere |= frozenset(positions) - chosen.keys()
+        return replace(sent, phase=count + j, left_out=rejected, elsewhere=elsewhere - rejected)
+
+    def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
+        # A round without clients has one phase, without any.
+        trained = sums[count:] if len(sums) == 2 * count else [sums[-1]] * count
+        whole = replace(reduce(add, trained), rejected=sums[-1].rejected) if len(sums) == 2 * count else sums[-1]
+        shared, metrics = one.step(of(state, 0), (*sums[: len(sums) - len(trained)], whole), None)
+        each = [
+            one.step(of(state, j), (its,), None)[0] if its.clients and its.weight else of(state, j)
+            for j, its in enumerate(trained)
+        ]
+        after = together(shared, each)
+        if whole.clients:
+            metrics["params_norm"] = math.sqrt(squared_norm(after.weights.params))
+        return after, metrics | {f"cluster/{j}/clients": its.clients for j, its in enumerate(trained)}
+
+    def scored(state: ServerState, positions: Sequence[int]) -> Broadcast:
+        first, *others = models(state.weights)
+        beside = {str(j): its.params for j, its in enumerate(others, start=1)}
+        return Broadcast(state.round - 1, first, lr=0.0, beside=beside)
+
+    def of_client(context: LocalContext, examples: Examples, sent: Broadcast, position: int) -> Tensor:
+        ((_, x, y),) = one.members.held(examples, sent, (position,))
+        assert context.loss is not None
+        each = [sent.weights.params, *(sent.beside[str(j)] for j in range(1, count))]
+        found = [context.loss(replace(sent.weights, params=params), x, y) for params in each]
+        return each[best(found)]
+
+    phases = [Phase(partial(of_losses, j), losses, "losses") for j in range(count)]
+    phases += [Phase(partial(of_training, j), training.local) for j in range(count)]
+    return one._replace(
+        init=init,
+        phases=tuple(phases),
+        step=step,
+        average=lambda state: None,
+        of_all=lambda state: models(state.weights)[0],
+        traffic=Traffic(down=one.traffic.down + count - 1, up=one.traffic.up),
+        personal=PersonalModels(scored, of_client, from_state=False),
+    )
+
+
+def best(losses: Sequence[float]) -> int:
+    """Return the model with the smallest loss, the lowest of several; one without a finite loss is the worst.
+
+    >>> best([2.0, 1.0, 1.0]), best([math.nan, 3.0])
+    (1, 1)
+    """
+    return int(np.argmin([loss if math.isfinite(loss) else math.inf for loss in losses]))
+
+
+def assigned(positions: Sequence[int], losses: Sequence[Sums]) -> dict[int, int]:
+    """Return the model of each client, from the sums of every model's losses; none of clients without a finite loss."""
+    found = [{fact.position: fact.loss for fact in its.facts} for its in losses]
+    rows = {position: [its.get(position, math.inf) for its in found] for position in positions}
+    return {position: best(row) for position, row in rows.items() if min(row) < math.inf}
+
+
+def _vectors(weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
+    return weights.params, weights.buffers, weights.counters
+
+
+def _under(prefix: str, tensors: Tensors) -> Tensors:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
