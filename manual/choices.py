@@ -8,9 +8,9 @@ from functools import cache
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from manual import examples, kinds
+from manual import examples
 from manual.pages import ROOT
-from raysim.config import listing
+from raysim.config import kinds, listing
 from raysim.config.section import Section
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve

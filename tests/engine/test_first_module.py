@@ -412,8 +412,9 @@ def test_initial_values_that_are_none_are_refused(
 
 
 def test_initial_values_without_names_are_refused(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    unnamed: Any = [WEIGHT]
     with pytest.raises(ModelError, match="params= must be a mapping from names to arrays, but got list"):
-        raysim.run(experiment(), model=Linear, params=[WEIGHT], dataset=dataset)  # type: ignore[arg-type]
+        raysim.run(experiment(), model=Linear, params=unnamed, dataset=dataset)
 
 
 READABLE: dict[str, Any] = {
