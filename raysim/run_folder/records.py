@@ -4,7 +4,7 @@ experiment.json          the complete experiment, fingerprint, versions
 rounds.parquet           one row per finished round
 clients/round-*.parquet  one row per client and evaluation
 checkpoints/round-*.safetensors
-client_state/            client states, if a correction or a transform keeps them
+client_state/            client states, if a correction, a transform or a personalisation keeps them
 timeline.json            with profile: the times of driver and workers
 .lock                    locked by the process that writes here
 """
