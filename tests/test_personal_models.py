@@ -411,6 +411,36 @@ def test_what_is_not_defined_is_refused(client: dict[str, Any], message: str, ex
         run(of_kind(experiment, None, client=client))
 
 
+class Once(torch.autograd.Function):
+    """The identity, which can be differentiated once."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return g
+
+
+class OnceLinear(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = Once.apply(super().forward(x))  # type: ignore[no-untyped-call]
+        return made
+
+
+def test_a_module_that_is_differentiated_once_takes_a_difference(experiment: Make) -> None:
+    for hessian in ("difference", "exact"):
+        exp = of_kind(experiment, {"name": "maml", "alpha": 0.1, "hessian": hessian}, rounds=1)
+        if hessian == "exact":
+            # torch leaves the function out, without a word.
+            with pytest.raises(raysim.ModelError, match=r"differentiates twice, and that fails here: .*'difference'"):
+                raysim.rounds(exp, dataset=DATA, model=lambda: OnceLinear(3, 1))
+        else:
+            assert list(raysim.rounds(exp, dataset=DATA, model=lambda: OnceLinear(3, 1)))
+
+
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[7], KINDS[8]], ids=str)
 def test_clients_with_a_vector_are_not_drawn_twice(kind: dict[str, Any], experiment: Make) -> None:
     twice = {"size": 3, "sampler": {"name": "md"}}

@@ -6,7 +6,7 @@ clients/round-*.parquet  one row per client and evaluation
 checkpoints/round-*.safetensors
 checkpoints/best-*.safetensors  with checkpoint.best: the model with the best evaluation
 stopped.json             if `[stop]` ended the run: why
-client_state/            client states, if a correction or a transform keeps them
+client_state/            client states, if a correction, a transform or a personalisation keeps them
 timeline.json            with profile: the times of driver and workers
 .lock                    locked by the process that writes here
 """

@@ -125,7 +125,7 @@ class BoundModule:
         if keys is not None:
             self._keys.copy_(keys)
         outputs, losses, found = self._gradients(x, y, at, twice=True)
-        self._write(found, 1.0)
+        self._write([None if one is None else one.detach() for one in found], 1.0)
 
         def curved(vector: Tensor) -> Tensor:
             pieces = self._layout.views(vector)

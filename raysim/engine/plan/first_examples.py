@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from raysim.client import batches
 from raysim.client.augmentations import augment
+from raysim.client.objective import RoundAt
+from raysim.client.personalisation import choice as personalisations
+from raysim.client.personalisation.personalisation import StepAt, StepGradients
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client
 from raysim.client.trainers.make import make
 from raysim.client.trainers.make import recording_obstacle as obstacle
+from raysim.config.global_draws import draws
 from raysim.data.dataset import FederatedDataset
 from raysim.data.on_device import Examples
 from raysim.engine.plan import first_metrics
@@ -51,6 +57,61 @@ def check(plan: Plan, own_loss: bool) -> None:
         ) from error
     first_metrics.check(plan.metrics(), outputs, y_batch)
     check_client_axis(plan)
+    _check_twice(plan)
+
+
+def _check_twice(plan: Plan) -> None:
+    """Take a local step with the Hessian, where a personalisation does.
+
+    Raises:
+        ModelError: the module cannot be differentiated twice.
+    """
+    kind = personalisations.make(plan.experiment.client, plan.model.params)
+    if kind is None or kind.step is None or not kind.step.curved:
+        return
+    x, y = load(plan.experiment, plan.dataset, plan.initial)
+    told = RoundAt(plan.experiment.seed, 0, plan.dataset.train.id_of)
+    client = Client(0, len(x), x, y, batches.whole(len(x)), key=0, at=told)
+    task, objective = plan.minimised.task, plan.minimised.objective
+    step = StepGradients(_compared, curved=True)
+    try:
+        with draws():
+            trainer = make(
+                plan.choice,
+                plan.model,
+                plan.initial,
+                task,
+                ClientSection(),
+                "float32",
+                objective=objective,
+                several=step,
+            )
+            list(trainer.train(plan.initial, [client], lr=0.0))
+    except Exception as error:
+        raise ModelError(
+            f"client.personalisation.hessian = 'exact' differentiates twice, and that fails here: {error}. Set it to "
+            f"'difference' or 'none'."
+        ) from error
+
+
+def _compared(step: StepAt) -> Sequence[Tensor]:
+    """Compare the product of the Hessian and the gradient with a difference of gradients.
+
+    A function that cannot be differentiated twice may say so, or be left out of the product.
+
+    Raises:
+        ValueError: they differ by more than rounding, or a kink, would make.
+    """
+    (y,), v = step.rows, step.gradient
+    length = float(v.norm())
+    if length:
+        apart = 1e-3 / length
+        difference = (step.at(torch.add(y, v, alpha=apart)) - step.at(torch.sub(y, v, alpha=apart))) / (2 * apart)
+        product = step.curved(v)
+        gap, larger = float((product - difference).norm()), max(float(product.norm()), float(difference.norm()))
+        if gap > 0.5 * larger and gap > 0.01 * length:
+            raise ValueError(f"the product with the Hessian is {gap:.3g} away from a difference of length {larger:.3g}")
+    return (v,)
 
 
 def check_client_axis(plan: Plan) -> None:
