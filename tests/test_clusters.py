@@ -154,8 +154,8 @@ def test_a_client_that_no_model_fits_leaves_the_round(experiment: Make) -> None:
     exp = made(experiment, rounds=2, cohort=cohort)
     for done in raysim.rounds(exp, dataset=bad, model=network, params=starts()):
         assert done.rejected == ("1",)
-        members = [done.metrics[f"cluster/{j}/clients"] for j in range(COUNT)]
-        assert done.metrics["clients"] == sum(count or 0 for count in members) == 4
+        counts = [done.metrics[f"cluster/{j}/clients"] or 0 for j in range(COUNT)]
+        assert done.metrics["clients"] == sum(counts) == 4
 
 
 @pytest.mark.usefixtures("ray_cluster")
