@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raysim.api.attach import attach, launch, stop, under_way
     from raysim.api.interpolation import interpolate
+    from raysim.api.kept_model import ModelScores, evaluate, export
     from raysim.api.many import Report, Runs
     from raysim.api.run import Result, Round, replay, resume, rounds, run
     from raysim.api.sweeps import SweepPoint, SweepResult, run_sweep
@@ -83,6 +84,7 @@ __all__ = [
     "Metric",
     "MissingFileError",
     "ModelError",
+    "ModelScores",
     "ObjectiveAt",
     "OwnPart",
     "Part",
@@ -117,6 +119,8 @@ __all__ = [
     "centralized",
     "dataset_of",
     "differing",
+    "evaluate",
+    "export",
     "interpolate",
     "launch",
     "load",
@@ -137,6 +141,7 @@ _HOMES = {
     for home, names in {
         "raysim.api.attach": "attach launch stop under_way",
         "raysim.api.interpolation": "interpolate",
+        "raysim.api.kept_model": "ModelScores evaluate export",
         "raysim.api.many": "Report Runs",
         "raysim.api.run": "Result Round replay resume rounds run",
         "raysim.api.sweeps": "SweepPoint SweepResult run_sweep",

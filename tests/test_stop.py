@@ -195,7 +195,7 @@ def test_a_stopped_run_stays_stopped_and_says_so(
     first = raysim.run(e, dataset=dataset, path=path)
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     again = raysim.resume(path, rounds=30, dataset=dataset)
-    assert again.stopped == first.stopped == StopReason("budget.rounds", 3, "3 rounds are used of a budget of 3")
+    assert again.stopped == first.stopped == StopReason("budget.rounds", 3, "the budget of 3 rounds is used up (3)")
     assert "stays stopped: it ended after round 3 of 30" in caplog.text
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
     with raysim.Runs(e, dataset=dataset) as runs:

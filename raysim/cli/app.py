@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from raysim.cli import begin, check, data, keys, on_cluster, parts, recorded, run, tune
+from raysim.cli import begin, check, data, kept_model, keys, on_cluster, parts, recorded, run, tune
 from raysim.cli.output import FAILED, MISUSED, say
 from raysim.errors import (
     DataError,
@@ -58,6 +58,11 @@ def _version(asked: bool) -> None:
 app = typer.Typer(
     cls=_Commands,
     help="Simulate cross-device federated learning.",
+    epilog=(
+        "Exit codes: 0: done, also where [stop] ended a run; 1: an error during the work; 2: a request that cannot be "
+        "carried out, before anything is written; 130: Ctrl-C or SIGTERM. With --json the result is one JSON document "
+        "on standard output, and messages go to standard error."
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -87,5 +92,7 @@ app.command("tune")(tune.tune)
 app.command("report")(recorded.report)
 app.command("compare")(recorded.compare)
 app.command("best")(recorded.best)
+app.command("export")(kept_model.export)
+app.command("evaluate")(kept_model.evaluate)
 app.command("interpolate")(recorded.interpolate)
 app.add_typer(data.data, name="data")

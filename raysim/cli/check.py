@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import File, Folder, Set, Unset, load
 from raysim.cli.output import say
 
@@ -28,6 +29,7 @@ def check(
             metavar="FILE", help="With --calibrate: write FILE with the fastest values here. [default: print]"
         ),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Check an experiment, prepare its data, and say what would run."""
     if out is not None and not calibrate:
@@ -37,6 +39,13 @@ def check(
 
     experiment = load(file, changes, removals)
     plan = resolve(experiment)
+    if as_json:
+        if calibrate:
+            raise typer.BadParameter("--calibrate prints keys of a file, and no JSON: leave out one of them.")
+        where = path or experiment.default_folder
+        facts = {"folder": where, "fingerprint": plan.fingerprint, "trainer": plan.choice.trainer}
+        print_json({**facts, "experiment": experiment.model_copy(update={"tuning": None})})
+        return
     typer.echo(preview.text(plan, path or experiment.default_folder))
     if experiment.tuning is not None:
         import tuning

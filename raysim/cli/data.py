@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import Set, load
 from raysim.cli.output import say
 from raysim.errors import ExperimentError, MissingFileError
@@ -30,19 +31,23 @@ def inspect(
         typer.Option("--histograms", metavar="PNG", help="Also draw histograms of clients' sizes and labels."),
     ] = None,
     split: Annotated[str, typer.Option(help="The split that --picture and --histograms show.")] = "train",
+    as_json: Json = False,
 ) -> None:
     """Describe a dataset: clients, examples, sizes, labels."""
     from raysim.data.describe import describe
     from raysim.report import client_histograms, label_picture
 
-    dataset = _dataset(source, changes)
-    typer.echo(describe(dataset))
+    dataset = dataset_at(source, changes)
+    if as_json:
+        print_json(_record(dataset))
+    else:
+        typer.echo(describe(dataset))
     if picture is not None:
         label_picture.draw(dataset, split, picture)
-        typer.echo(f"\npicture      {picture}")
+        (say if as_json else typer.echo)(f"\npicture      {picture}")
     if histograms is not None:
         client_histograms.draw(dataset, split, histograms)
-        typer.echo(f"\nhistograms   {histograms}")
+        (say if as_json else typer.echo)(f"\nhistograms   {histograms}")
 
 
 def prepare(
@@ -52,6 +57,7 @@ def prepare(
     download: Annotated[
         bool, typer.Option("--download", help="First fetch what is missing from the publisher's address.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Put data into the cache, where runs find them: an experiment's, or a source's as --set data.KEY=VALUE has it.
 
@@ -69,13 +75,17 @@ def prepare(
     else:
         experiment = experiments.of_source(source, root, changes or ())
     dataset = _downloaded(experiment, Path(source)) if download else _prepared(experiment, Path(source))
+    if as_json:
+        print_json(_record(dataset))
+        return
     took = figures.duration(time.monotonic() - start_s)
     typer.echo(summary(dataset))
     typer.echo(f"fingerprint  {dataset.fingerprint}")
     typer.echo(f"cache        {_whereabouts(dataset)}, ready after {took}")
 
 
-def _dataset(source: Path, changes: list[str] | None) -> FederatedDataset:
+def dataset_at(source: Path, changes: list[str] | None) -> FederatedDataset:
+    """Return the data of an experiment's file, of a run's folder, or of a prepared dataset's folder or URI."""
     from raysim.storage.remote.uri import uri_of
 
     uri = uri_of(source)
@@ -90,6 +100,18 @@ def _dataset(source: Path, changes: list[str] | None) -> FederatedDataset:
     from raysim.data.dataset import FederatedDataset
 
     return FederatedDataset.open(uri or source)
+
+
+def _record(dataset: FederatedDataset) -> dict[str, Any]:
+    """Return what a dataset is, for other programs."""
+    splits = {name: {"clients": len(split)} for name, split in dataset.splits.items()}
+    return {
+        "fingerprint": dataset.fingerprint,
+        "x": str(dataset.x),
+        "y": str(dataset.y),
+        "classes": dataset.num_classes,
+        "splits": splits,
+    }
 
 
 def _prepared(experiment: Experiment, source: Path) -> FederatedDataset:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raysim.cli.as_json import Json, of_run, print_json
 from raysim.cli.options import Cluster, Loggers, Progress, loggers_of
 from raysim.cli.output import INTERRUPTED, print_table, say
+
+if TYPE_CHECKING:
+    from raysim.engine.rounds.under_way import UnderWay
 
 
 def attach(
@@ -17,6 +21,7 @@ def attach(
     address: Cluster = "auto",
     progress: Progress = True,
     loggers: Loggers = None,
+    as_json: Json = False,
 ) -> None:
     """Follow a run on a cluster until it ends; without a name, list the runs.
 
@@ -28,22 +33,40 @@ def attach(
     from raysim.report import closing, runs_under_way
 
     if name is None:
-        typer.echo(runs_under_way.text(attached.under_way(address), time.time()))
+        listed = attached.under_way(address)
+        if as_json:
+            print_json([_record(each) for each in listed])
+        else:
+            typer.echo(runs_under_way.text(listed, time.time()))
         return
     try:
         run, result = attached.follow(name, address, progress, loggers_of(loggers))
     except KeyboardInterrupt:
         say(f"{name} goes on; stop it with: raysim stop {name}")
         raise typer.Exit(INTERRUPTED) from None
-    print_table(closing.lines_of(run, result.rounds))
+    if as_json:
+        print_json({"host": run.host, **of_run(run.experiment, result.rounds, run.folder, result.stopped)})
+    else:
+        print_table(closing.lines_of(run, result.rounds))
 
 
 def stop(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The run's name, as raysim attach lists it.")],
     address: Cluster = "auto",
+    as_json: Json = False,
 ) -> None:
     """End a run on a cluster, with a checkpoint of its last finished round."""
     from raysim.api import attach as attached
     from raysim.report import runs_under_way
 
-    typer.echo(runs_under_way.ended(attached.stop(name, address=address)))
+    ended = attached.stop(name, address=address)
+    if as_json:
+        print_json(_record(ended))
+    else:
+        typer.echo(runs_under_way.ended(ended))
+
+
+def _record(run: UnderWay) -> dict[str, Any]:
+    """Return the status of a run, for other programs."""
+    known = ("name", "host", "folder", "since_s", "stage", "rounds")
+    return {**{name: getattr(run, name) for name in known}, "of": run.experiment.rounds}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import Folders
 from raysim.cli.output import say
 
 if TYPE_CHECKING:
+    from raysim.api.run import Round
     from raysim.engine.rounds.replay import ClientUpdate
 
 
@@ -30,6 +32,7 @@ def report(
     monotone: Annotated[
         bool, typer.Option("--monotone", help="Learning curves show the best value so far (McMahan et al. 2017).")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Make a page with pictures of runs, and each picture as PNG, SVG and CSV.
 
@@ -40,7 +43,10 @@ def report(
     made = build.build(folders, out or build.default_folder(folders), targets or (), monotone)
     for note in made.notes:
         say(f"note: {note}")
-    typer.echo(f"{made.page}, {made.figures} figures")
+    if as_json:
+        print_json(made)
+    else:
+        typer.echo(f"{made.page}, {made.figures} figures")
 
 
 def compare(
@@ -51,6 +57,7 @@ def compare(
     ] = None,
     test: Annotated[Literal["t", "wilcoxon"], typer.Option(help="The paired test.")] = "t",
     form: Annotated[Literal["text", "markdown", "latex"], typer.Option("--format", help="Of the table.")] = "text",
+    as_json: Json = False,
 ) -> None:
     """Compare methods: mean, deviation, and the difference from the first, paired by seed and tested."""
     from raysim.report import comparison, comparison_table, runs
@@ -61,7 +68,10 @@ def compare(
     for note in (*unread, *careful):
         say(f"note: {note}")
     tables = [comparison.compare(groups, metric, test) for metric in metrics or comparison.default_metrics(groups)]
-    typer.echo("\n\n".join(comparison_table.written(table, form) for table in tables))
+    if as_json:
+        print_json(tables)
+    else:
+        typer.echo("\n\n".join(comparison_table.written(table, form) for table in tables))
 
 
 def best(
@@ -80,6 +90,7 @@ def best(
         str | None, typer.Option(metavar="NAME", help="What is drawn. [default: eval/test/accuracy, else the score]")
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where pictures and their CSV go.")] = Path("best"),
+    as_json: Json = False,
 ) -> None:
     """Choose the best and the second best method of each folder by a score, and draw them.
 
@@ -90,7 +101,10 @@ def best(
     made = best_build.build(folders, by, after or [None], shown, out)
     for note in made.notes:
         say(f"note: {note}")
-    typer.echo("\n".join(made.lines))
+    if as_json:
+        print_json(made)
+    else:
+        typer.echo("\n".join(made.lines))
 
 
 def interpolate(
@@ -98,11 +112,15 @@ def interpolate(
     second: Annotated[Path, typer.Argument(metavar="RUN", help="w': likewise, of such a model.")],
     split: Annotated[str, typer.Option(metavar="NAME", help="The split of the first run's data.")] = "train",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where picture and CSV go.")] = Path("interpolation"),
+    as_json: Json = False,
 ) -> None:
     """Score the models theta w + (1 - theta) w', theta from -0.2 to 1.2, and draw their loss."""
     from raysim.api import interpolation
 
     rows = interpolation.between_runs(first, second, split=split, out=out).to_pylist()
+    if as_json:
+        print_json({"split": split, "rows": rows, "picture": out / "interpolation.png"})
+        return
     best = min(rows, key=lambda row: row["loss"])
     for row in rows:
         if row["theta"] in (0.0, 1.0):
@@ -114,15 +132,32 @@ def replay(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or its URI.")],
     index: Annotated[int, typer.Option("--round", min=0, help="The round; 0 is the first.")],
     client: Annotated[str | None, typer.Option(metavar="ID", help="Only this client's update.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Repeat a recorded round in this process, and compare it with the record."""
     from raysim.api import run as api
 
     again = api.replay(folder, index, client=client)
-    if isinstance(again, api.Round):
+    if as_json:
+        print_json(_replayed(folder, again))
+    elif isinstance(again, api.Round):
         typer.echo(beside_record(folder, again.index, again.metrics))
     else:
         typer.echo(_sent(again))
+
+
+def _replayed(folder: Path, again: Round | ClientUpdate) -> dict[str, Any]:
+    """Return a repeated round with its record, or the norms of a client's update, for other programs."""
+    from raysim.engine.rounds.replay import ClientUpdate
+    from raysim.run_folder import records
+
+    if isinstance(again, ClientUpdate):
+        norms = None if again.update is None else {k: float(v.double().norm()) for k, v in again.update.items()}
+        return {"round": again.index, "client": again.client, "rejected": again.rejected, "norms": norms}
+    row = records.read_rounds(folder).to_pylist()[again.index]
+    metrics = {name: value for name, value in again.metrics.items() if not records.tells_cost(name)}
+    differing = [name for name, value in metrics.items() if row.get(name) is not None and value != row[name]]
+    return {"round": again.index, "metrics": metrics, "differs": differing}
 
 
 def beside_record(folder: Path, index: int, metrics: Mapping[str, float | None]) -> str:

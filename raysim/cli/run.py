@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
+from raysim.cli.as_json import Json, of_run, print_json
 from raysim.cli.options import Address, File, Folder, Loggers, Progress, Set, Unset, load, loggers_of
 from raysim.cli.output import interruptible, print_table, say
 from raysim.errors import RunFolderError
@@ -45,6 +46,7 @@ def run(
     centralized: Annotated[
         bool, typer.Option("--centralized", help="Train on the pooled data of all training clients instead.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Run an experiment, and record it in a folder."""
     if resume and overwrite:
@@ -63,7 +65,11 @@ def run(
             raise typer.BadParameter("--detach takes one run; trials and sweeps are carried out by this process.")
         if address is None:
             raise typer.BadParameter("--detach takes a cluster that outlives this process: add --address.")
-        _launch(experiment, address, where, overwrite, resume, profile)
+        name = _launch(experiment, address, where, overwrite, resume, profile)
+        if as_json:
+            print_json({"name": name, "folder": where})
+        else:
+            typer.echo(name)
         return
     how = How(
         address=address,
@@ -73,15 +79,15 @@ def run(
         profile=profile,
         loggers=loggers_of(loggers),
     )
-    _carry_out(experiment, sweep.parse(sweeps or ()), where, how)
+    _carry_out(experiment, sweep.parse(sweeps or ()), where, how, as_json)
 
 
-def _launch(experiment: Experiment, address: str, where: Path, overwrite: bool, resume: bool, profile: bool) -> None:
+def _launch(experiment: Experiment, address: str, where: Path, overwrite: bool, resume: bool, profile: bool) -> str:
     from raysim.api import attach as attached
 
     name = attached.launch(experiment, address=address, path=where, overwrite=overwrite, resume=resume, profile=profile)
-    typer.echo(name)
     say(f"goes on in {where}; follow it with: raysim attach {name}; stop it with: raysim stop {name}")
+    return name
 
 
 def resume(
@@ -93,6 +99,7 @@ def resume(
     address: Address = None,
     progress: Progress = True,
     loggers: Loggers = None,
+    as_json: Json = False,
 ) -> None:
     """Continue a run from its newest checkpoint.
 
@@ -110,13 +117,17 @@ def resume(
         changes = [f"rounds={rounds}"] if rounds else []
         changes += [f"trials.count={trials}"] if trials else []
         how = How(address=address, resume=True, progress=progress, loggers=loggers_of(loggers))
-        _carry_out(stored.changed(changes), values, folder, how)
+        _carry_out(stored.changed(changes), values, folder, how, as_json)
         return
     if trials is not None:
         raise RunFolderError(f"{folder} holds one run and no trials; run its experiment with --set trials={trials}.")
     with local_copy(folder) as where, interruptible(where):
         result = api.resume(where, rounds=rounds, address=address, progress=progress, loggers=loggers_of(loggers))
-    print_table(closing.lines(records.stored_experiment(where), result.rounds, where))
+    experiment = records.stored_experiment(where)
+    if as_json:
+        print_json(of_run(experiment, result.rounds, folder, result.stopped))
+    else:
+        print_table(closing.lines(experiment, result.rounds, where))
 
 
 class How(TypedDict, total=False):
@@ -130,7 +141,7 @@ class How(TypedDict, total=False):
     loggers: Sequence[LoggerName]
 
 
-def _carry_out(experiment: Experiment, sweep: Mapping[str, list[Any]], folder: Path, how: How) -> None:
+def _carry_out(experiment: Experiment, sweep: Mapping[str, list[Any]], folder: Path, how: How, as_json: bool) -> None:
     """Run one experiment, its trials, or the points of a sweep, and print the closing table."""
     from raysim.report import closing
     from raysim.storage.remote.folder import local_copy
@@ -146,13 +157,30 @@ def _carry_out(experiment: Experiment, sweep: Mapping[str, list[Any]], folder: P
             lines = closing.lines_of_sweep(
                 experiment, [(p.path.name, p.rounds, p.stopped) for p in swept.points], where
             )
+            record = {
+                "points": [
+                    {
+                        "values": p.values,
+                        "folder": p.path,
+                        "stopped": p.stopped,
+                        "newest": of_run(experiment, p.rounds, p.path, None)["newest"],
+                    }
+                    for p in swept.points
+                ]
+            }
         elif experiment.trials.count > 1:
             from raysim.api.trials import run_trials
 
             tried = run_trials(experiment, path=where, started=started, **how)
             lines = closing.lines_of_trials(experiment, tried.summary, where, [t.stopped for t in tried.trials])
+            record = {"trials": [of_run(experiment, t.rounds, t.path, t.stopped) for t in tried.trials]}
         else:
             from raysim.api import run as api
 
-            lines = closing.lines(experiment, api.run(experiment, path=where, **how).rounds, where)
-    print_table(lines)
+            result = api.run(experiment, path=where, **how)
+            lines = closing.lines(experiment, result.rounds, where)
+            record = of_run(experiment, result.rounds, folder, result.stopped)
+    if as_json:
+        print_json({"experiment": experiment.name, "folder": folder, **record})
+    else:
+        print_table(lines)

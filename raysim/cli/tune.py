@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import Address, File, Progress, Set, Unset, load
 from raysim.cli.output import INTERRUPTED, print_table, say
 
@@ -25,6 +26,7 @@ def tune(
         Path | None, typer.Option("--path", metavar="DIR", help="The study's folder. [default: runs/NAME-tuning]")
     ] = None,
     progress: Progress = True,
+    as_json: Json = False,
 ) -> None:
     """Find the best values of some keys on held-out clients, and evaluate them on the test split.
 
@@ -49,4 +51,7 @@ def tune(
     except KeyboardInterrupt:
         say(f"stopped; the same command goes on with the study in {where}")
         raise typer.Exit(INTERRUPTED) from None
-    print_table(tuning.lines(study))
+    if as_json:
+        print_json(study)
+    else:
+        print_table(tuning.lines(study))

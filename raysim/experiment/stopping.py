@@ -134,7 +134,7 @@ def _budget(budget: StopBudget | None, seen: Seen, row: Row) -> tuple[Seen, dict
     used["rounds"] = 1
     spent = {name: seen.spent.get(name, 0) + used[name] for name in budget.amounts}
     return replace(seen, spent=spent), {
-        f"budget.{name}": f"{spent[name]:,.12g} {_UNITS.get(name, 'seconds')} are used of a budget of {amount:,.12g}"
+        f"budget.{name}": f"the budget of {amount:,.12g} {_UNITS.get(name, 'seconds')} is used up ({spent[name]:,.12g})"
         for name, amount in budget.amounts.items()
         if spent[name] >= amount
     }

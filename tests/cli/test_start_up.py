@@ -24,8 +24,11 @@ def test_help_imports_nothing_heavy() -> None:
 def test_help_names_every_command(raysim: Raysim) -> None:
     assert raysim("--help") == 0
     _, listed = raysim.out.split("Commands:\n")
-    named = [line.split()[0] for line in listed.splitlines() if re.match("  [a-z]", line)]
-    wanted = ["attach", "best", "check", "compare", "configs", "data", "init", "interpolate", "keys", "parts"]
+    commands, codes = listed.split("\n\n", 1)
+    assert re.search("Exit codes: 0: .* 1: .* 2: .* 130: ", codes, re.DOTALL)
+    named = [line.split()[0] for line in commands.splitlines() if re.match("  [a-z]", line)]
+    wanted = ["attach", "best", "check", "compare", "configs", "data"]
+    wanted += ["evaluate", "export", "init", "interpolate", "keys", "parts"]
     assert sorted(named) == [*wanted, "replay", "report", "resume", "run", "stop", "tune"]
 
 

@@ -1,0 +1,147 @@
+"""Reads a recorded run's model, the newest or the best: writes it for other programs, and scores it again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Unpack
+
+import pyarrow as pa
+import torch
+from safetensors.torch import save
+
+from raysim.api.preflight import check_one, check_same, with_executor
+from raysim.data.dataset import FederatedDataset
+from raysim.engine.in_process import InProcess
+from raysim.engine.numerics import choose_device, fixed
+from raysim.engine.parts import Parts, takes_parts
+from raysim.engine.plan.plan import Plan
+from raysim.engine.plan.resolve import resolve
+from raysim.engine.rounds import scoring
+from raysim.engine.rounds.first_use import settled
+from raysim.errors import DataError, ModelError, RunFolderError
+from raysim.models.model import bind
+from raysim.run_folder import checkpoint, files, records
+from raysim.run_folder.state_check import check_fits
+from raysim.server.state import ServerState
+from raysim.storage import atomic, disk
+from raysim.storage.remote.folder import named, read_only_copy
+
+
+@dataclass(frozen=True)
+class ModelScores:
+    """The scores of a recorded run's model.
+
+    rounds: finished rounds of the model. metrics: as a round's, by "eval/<split>/...". clients: one row per evaluated
+    client.
+    """
+
+    rounds: int
+    metrics: dict[str, float]
+    clients: pa.Table
+
+
+@takes_parts
+def export(path: str | Path, out: str | Path, *, best: bool = False, **parts: Unpack[Parts]) -> int:
+    """Write a run's model as safetensors, for `module.load_state_dict(load_file(out))`; returns its rounds.
+
+    Args:
+        path: the run's folder, or its URI.
+        out: the file.
+        best: the model that `checkpoint.best` keeps; else that of the newest checkpoint.
+        parts: the same parts as for `run`.
+
+    Raises:
+        RunFolderError: the folder has no such model, or data or model differ from those of the run.
+        ModelError: the module has state that is no tensor.
+    """
+    plan, state = _opened(path, best, parts)
+    held = bind(plan.model, state.weights, torch.device("cpu")).state_dict()
+    if others := [name for name, value in held.items() if not isinstance(value, torch.Tensor)]:
+        raise ModelError(f"The module's state {others[0]!r} is no tensor, so safetensors cannot hold it.")
+    # Tensors that share memory are written once for each name, which strict loading wants.
+    tensors = {name: value.detach().clone().contiguous() for name, value in held.items()}
+    content = save(tensors, {"format": "pt", "experiment": plan.experiment.name, "rounds": str(state.round)})
+    file = Path(out)
+    with disk.writing(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write(file, lambda place: place.write_bytes(content))
+    return state.round
+
+
+@takes_parts
+def evaluate(
+    path: str | Path,
+    *,
+    best: bool = False,
+    data: FederatedDataset | None = None,
+    split: Sequence[str] = (),
+    **parts: Unpack[Parts],
+) -> ModelScores:
+    """Score a run's model again, in this process: on the same data with the bits of the record.
+
+    Args:
+        path: the run's folder, or its URI; it is not changed.
+        best: the model that `checkpoint.best` keeps; else that of the newest checkpoint.
+        data: other data, with examples and classes as the run's; None: the run's.
+        split: names of splits; none: those that the experiment evaluates.
+        parts: the same parts as for `run`.
+
+    Raises:
+        RunFolderError: the folder has no such model, or data or model differ from those of the run.
+        DataError: the data have no such split, or nothing to score in it, or examples of another form.
+    """
+    plan, state = _opened(path, best, parts)
+    section = plan.experiment.evaluation.model_copy(update={"fine_tuning": None})
+    if split:
+        section = section.model_copy(update={"split": tuple(split)})
+    plan = replace(plan, experiment=plan.experiment.model_copy(update={"evaluation": section}))
+    if data is not None:
+        _check_alike(plan, data)
+        plan = replace(plan, dataset=data)
+    engine = plan.experiment.engine
+    with fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision):
+        units = scoring.plan_units(plan)
+        if not units.evaluate:
+            raise DataError(f"{named(Path(path))} evaluates no split with examples: name one (--split, split=).")
+        executor = InProcess(plan)
+        tickets = scoring.submit(plan, executor, state, None, units)
+        metrics, clients, _ = scoring.collect(plan, executor, state.round - 1, tickets)
+    assert clients is not None
+    return ModelScores(state.round, metrics, clients)
+
+
+def _opened(path: str | Path, best: bool, parts: Parts) -> tuple[Plan, ServerState]:
+    """Return the plan of a recorded run, and the state with the model that is asked for."""
+    where = read_only_copy(path)
+    experiment = records.stored_experiment(where)
+    check_one(experiment, where)
+    plan = settled(resolve(with_executor(experiment, "local"), **parts), where)
+    check_same(plan, where)
+    state = _best(where, plan.fingerprint) if best else records.newest_state(where, plan.fingerprint)
+    if state is None:
+        missing = "best model: checkpoint.best keeps one, from the first evaluation on" if best else "checkpoint"
+        raise RunFolderError(f"{named(where)} has no {missing}.")
+    check_fits(state, plan.initial, where)
+    return plan, state
+
+
+def _best(where: Path, fingerprint: str) -> ServerState | None:
+    """Return the kept best model: each is better than those before it, so it is the last."""
+    kept = files.best_models(where)
+    try:
+        return next((checkpoint.read(file, fingerprint, done) for done, file in reversed(kept.items())), None)
+    except checkpoint.DamagedError as error:
+        raise RunFolderError(f"The best model of {named(where)} cannot be read: {error}") from None
+
+
+def _check_alike(plan: Plan, data: FederatedDataset) -> None:
+    """Refuse data whose examples or classes are not those of the run."""
+    own = plan.dataset
+    form, its = (own.x.shape, own.num_classes, own.y.shape), (data.x.shape, data.num_classes, data.y.shape)
+    if form != its:
+        raise DataError(
+            f"data must have examples of shape {form[0]}, {form[1]} classes and targets of shape {form[2]}, as the "
+            f"run's, but have {its[0]}, {its[1]} and {its[2]}."
+        )

@@ -1,0 +1,63 @@
+"""Defines the commands that use a recorded run's model: `raysim export` and `raysim evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from raysim.cli.as_json import Json, print_json
+
+Run = Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or its URI.")]
+Best = Annotated[bool, typer.Option("--best", help="The model that checkpoint.best keeps. [default: the newest]")]
+
+
+def export(
+    folder: Run,
+    best: Best = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="[default: model.safetensors or best.safetensors in DIR]")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run's model as safetensors, with the names that module.load_state_dict takes."""
+    from raysim.api import kept_model
+    from raysim.storage.remote.uri import uri_of
+
+    name = "best.safetensors" if best else "model.safetensors"
+    file = out or (folder / name if uri_of(folder) is None else Path(name))
+    rounds = kept_model.export(folder, file, best=best)
+    if as_json:
+        print_json({"file": file, "rounds": rounds})
+    else:
+        typer.echo(f"{file}, the model after {rounds:,} rounds")
+
+
+def evaluate(
+    folder: Run,
+    best: Best = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="FILE_OR_FOLDER", help="Other data: an experiment's, or a prepared dataset or its URI."
+        ),
+    ] = None,
+    split: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A split; repeatable. [default: those of the experiment]")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Score a run's model again, on its own data with the numbers on record, or on other data."""
+    from raysim.api import kept_model
+    from raysim.cli.data import dataset_at
+    from raysim.report import figures
+
+    other = None if data is None else dataset_at(data, None)
+    scores = kept_model.evaluate(folder, best=best, data=other, split=split or ())
+    if as_json:
+        print_json({"folder": folder, "rounds": scores.rounds, "metrics": scores.metrics})
+        return
+    typer.echo(f"the model after {scores.rounds:,} rounds")
+    for name, value in scores.metrics.items():
+        typer.echo(f"{name}  {figures.share(value) if figures.is_share(name) else figures.loss(value)}")

@@ -1,0 +1,124 @@
+"""The model that a run leaves, newest or best: other programs load it, and it can be scored again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import raysim
+from raysim.api import kept_model
+from raysim.run_folder import files
+from tests.support.small_data import make_clients
+
+Make = Callable[..., raysim.Experiment]
+
+
+class Everything(nn.Module):
+    """Trainable, frozen and tied parameters; buffers of every kind that a module keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+        self.frozen = nn.Linear(8, 8)
+        self.frozen.requires_grad_(False)
+        self.again = self.first
+        self.register_buffer("mask", torch.arange(8) % 2 == 0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.frozen(torch.relu(self.norm(self.first(x)))) * self.mask
+        outputs: torch.Tensor = self.last(hidden)
+        return outputs
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_module_takes_the_exported_model(
+    dtype: torch.dtype, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    parts: Any = {"dataset": dataset, "model": Everything}
+    client = {"optimizer": {"name": "sgd", "lr": 0.3}, "batch_size": "full"}
+    e = experiment(model=None, client=client, engine={"workers": 0, "dtype": str(dtype).removeprefix("torch.")})
+    result = raysim.run(e, path=tmp_path / "run", **parts)
+    assert kept_model.export(tmp_path / "run", tmp_path / "out" / "model.safetensors", **parts) == 4
+    held = load_file(tmp_path / "out" / "model.safetensors")
+    module = Everything().to(dtype)
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    assert module.load_state_dict(held, strict=True)
+    for name, tensor in result.params.items():
+        assert torch.equal(module.state_dict()[name], tensor)
+    assert not torch.equal(before["first.weight"], held["first.weight"])
+    assert int(held["norm.num_batches_tracked"]) > 0
+    assert torch.equal(held["mask"], before["mask"])
+    # Another run of the factory would draw other frozen values: those of the run are exported.
+    assert not torch.equal(before["frozen.weight"], held["frozen.weight"])
+
+
+def test_the_best_model_is_that_of_the_first_best_evaluation(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    e = experiment(
+        rounds=9,
+        client={"optimizer": {"name": "sgd", "lr": 5.0}, "batch_size": 4},
+        evaluation={"every": 1},
+        checkpoint={"best": "eval/test/loss"},
+    )
+    rows = raysim.run(e, dataset=dataset, path=tmp_path / "run").rounds.to_pylist()
+    losses = [row["eval/test/loss"] for row in rows]
+    first = losses.index(min(losses))
+    assert first < 8, "the last model is the best, so this shows nothing"
+    assert kept_model.export(tmp_path / "run", tmp_path / "best", best=True, dataset=dataset) == first + 1
+    for best, row in ((True, rows[first]), (False, rows[-1])):
+        scores = kept_model.evaluate(tmp_path / "run", best=best, dataset=dataset)
+        assert scores.metrics == {name: row[name] for name in row if name.startswith("eval/")}
+        assert scores.clients["client"].to_pylist() == ["t0", "t1", "t2", "t3"]
+    again = raysim.replay(tmp_path / "run", first, dataset=dataset)
+    assert isinstance(again, raysim.Round)
+    for name, tensor in load_file(tmp_path / "best").items():
+        assert torch.equal(again.params[name], tensor)
+
+
+def test_ties_go_to_the_earlier(tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    still = {"optimizer": {"name": "sgd", "lr": 0.0}, "batch_size": 4}
+    e = experiment(client=still, evaluation={"every": 1}, checkpoint={"best": "eval/test/loss", "every": 1})
+    raysim.run(e, dataset=dataset, path=tmp_path / "run")
+    assert list(files.best_models(tmp_path / "run")) == [1]
+
+
+def test_other_data_are_scored_if_they_are_alike(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    raysim.run(experiment(), dataset=dataset, path=tmp_path / "run")
+    own = kept_model.evaluate(tmp_path / "run", dataset=dataset, split=["train"]).metrics
+    swapped = raysim.FederatedDataset.from_clients(
+        train=make_clients([25] * 4, seed=1, prefix="t"), test=make_clients([3 + 2 * i for i in range(20)])
+    )
+    other = kept_model.evaluate(tmp_path / "run", dataset=dataset, data=swapped).metrics
+    assert [other[f"eval/test/{name}"] for name in ("loss", "accuracy")] == [
+        own[f"eval/train/{name}"] for name in ("loss", "accuracy")
+    ]
+    narrow = raysim.FederatedDataset.from_clients(train={"a": ([[1.0]], [2])})
+    with pytest.raises(raysim.DataError, match=r"examples of shape \(5,\), 3 classes"):
+        kept_model.evaluate(tmp_path / "run", dataset=dataset, data=narrow)
+    with pytest.raises(raysim.DataError, match="no split 'tset'"):
+        kept_model.evaluate(tmp_path / "run", dataset=dataset, split=["tset"])
+
+
+def test_a_best_model_that_is_not_there_or_damaged_is_named(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    raysim.run(experiment(), dataset=dataset, path=tmp_path / "none")
+    with pytest.raises(raysim.RunFolderError, match=r"has no best model: checkpoint\.best keeps one"):
+        kept_model.export(tmp_path / "none", tmp_path / "out", best=True, dataset=dataset)
+    e = experiment(checkpoint={"best": "eval/test/loss"})
+    raysim.run(e, dataset=dataset, path=tmp_path / "run")
+    for file in files.best_models(tmp_path / "run").values():
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.write_bytes(content)
+    with pytest.raises(raysim.RunFolderError, match=r"The best model of .* cannot be read"):
+        kept_model.evaluate(tmp_path / "run", best=True, dataset=dataset)
