@@ -30,7 +30,7 @@ from raysim.client import transform as transforms
 from raysim.client.adversary import Adversary
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import ServerStepped
-from raysim.client.local_training import Trained
+from raysim.client.local_training import Trained, with_windows
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
 from raysim.cohort.chunks import Chunk
@@ -90,8 +90,8 @@ def federated(
         notes_clients: the sums list the facts of every client.
         counts: whether the task counts correct predictions.
     """
-    correction = corrections.make(client.correction)
-    said = "" if client.correction is None else corrections.CORRECTIONS.title(client.correction)
+    correction = corrections.make(client.correcting)
+    said = "" if client.correcting is None else corrections.CORRECTIONS.title(client.correcting)
     server_side = server_step.make(server, model.params, cohort_size, label_population, counts)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
@@ -162,6 +162,8 @@ def federated(
         clients = members.of(examples, sent, states.chunk)
         if half.bend is not None:
             clients = [replace(member, sent=sent.beside) for member in clients]
+        if half.windows is not None:
+            clients = [with_windows(half.windows, client.work_at(sent.round), sent.round, member) for member in clients]
         prepared = states.prepared if states.prepares else None
         start = None if half.start is None else half.start(sent.beside)
         return local_training.train(context.train, sent.weights, clients, sent.lr, model.params, prepared, start)

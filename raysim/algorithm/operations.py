@@ -152,7 +152,10 @@ def operations(
     client = OperatorCount(products=1) if sums_gradients else OperatorCount()
     step = step.plus(OperatorCount(sums=1)) if sums_gradients else step
     gradient = like if sums_gradients else None
-    ended = ClientEnd(down, kept, like, _TAU, _LR, _GAP, gradient, layout, like)
+    samples = None if half.windows is None else probe(layout, params, rows=2)
+    ended = ClientEnd(down, kept, like, _TAU, _LR, _GAP, gradient, layout, like, samples)
+    # y is added to the sum of its window.
+    step = step if samples is None else step.plus(OperatorCount(sums=1))
     if half.begin is not None:
         client = client.plus(_counted(half.begin, begins))
     for function in filter(None, (half.upload, half.after)):

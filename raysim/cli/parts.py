@@ -36,7 +36,8 @@ def parts(
         return
     for one, (_, _, key) in listing.KEYS.items():
         if kind in (None, one):
-            typer.echo(f"{one}: {key}, or {listing.KEYWORDS.get(one, one)}= of a script")
+            keyword = listing.KEYWORDS.get(one, one)
+            typer.echo(f"{one}: {key}" + (f", or {keyword}= of a script" if keyword else ""))
             _table([each for each in found if each.kind == one])
     for broken in (each for each in found if not each.kind):
         typer.echo(f"cannot be had: {broken.problem}")

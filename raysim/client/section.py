@@ -16,6 +16,7 @@ from raysim.client.corrections.make import CorrectionSection
 from raysim.client.objective import ObjectiveSection
 from raysim.client.optimizers.choice import OptimizerSection
 from raysim.client.optimizers.sgd import ClientSgd
+from raysim.client.posterior import Posterior
 from raysim.client.transform import TransformSections
 from raysim.client.work import Amount, BatchSize, Change, RoundWork
 from raysim.config.section import Section, with_default_name
@@ -30,6 +31,9 @@ class ClientSection(Section):
     )
     correction: CorrectionSection | None = Field(
         None, description="Correction of local gradients against client drift. Absent: none."
+    )
+    posterior: Posterior | None = Field(
+        None, description="FedPA: updates from samples of the local posterior. Absent: y - x is sent."
     )
     objective: ObjectiveSection | None = Field(
         None, description="Losses of a batch as a function of the module. Absent: the task's loss of its outputs."
@@ -97,6 +101,33 @@ class ClientSection(Section):
             raise ValueError("fill_last_batch keeps an epoch's last batch and drop_last leaves it out: remove one")
         return self
 
+    @model_validator(mode="after")
+    def _one_correction(self) -> ClientSection:
+        if self.posterior is None:
+            return self
+        if self.correction is not None:
+            raise ValueError(
+                f"posterior makes an update of plain local training, and correction.name = {self.correction.name!r} "
+                f"changes it: remove one"
+            )
+        if why := self._samples_nothing(self.posterior):
+            raise ValueError(f"posterior.burn_in must not be longer than local training, but {why}")
+        return self
+
+    def _samples_nothing(self, posterior: Posterior) -> str | None:
+        """Say why the burn-in is longer than any client's work in any round; None if it is not."""
+        works = [self.work_at(t) for t in {0, *(change.round for change in self.schedule)}]
+        most = 0
+        for work in works:
+            amount = work.epochs if work.local_steps is None else work.local_steps
+            units = amount if isinstance(amount, int) else amount.high
+            if work.local_steps is not None and work.most_steps is not None:
+                units = min(units, work.most_steps)
+            most = max(most, units)
+        if posterior.burn_in <= most:
+            return None
+        return f"got burn_in = {posterior.burn_in} with {most} epochs or local steps at most"
+
     def lr_at(self, round_index: int) -> float:
         """lr * decay^t, t = number of finished rounds."""
         return float(self.optimizer.lr * self.lr_decay**round_index)
@@ -112,6 +143,11 @@ class ClientSection(Section):
             drop_last=self.drop_last,
         )
         return reduce(RoundWork.changed, (change for change in self.schedule if change.round <= round_index), work)
+
+    @property
+    def correcting(self) -> CorrectionSection | Posterior | None:
+        """The section of what corrects local training: `correction`, or `posterior`."""
+        return self.correction if self.posterior is None else self.posterior
 
     @property
     def batch_sizes(self) -> frozenset[int]:
@@ -143,4 +179,4 @@ def fine_tuned(client: ClientSection, tuning: FineTuning) -> ClientSection:
         if change.batch_size is not None
     )
     work = {"epochs": None, "local_steps": tuning.steps, "max_local_steps": None, "schedule": batches}
-    return client.model_copy(update={**work, "correction": None})
+    return client.model_copy(update={**work, "correction": None, "posterior": None})

@@ -27,7 +27,8 @@ class Client:
     `at` is for an objective; None if there is none.
     `offset` (P,) is what a correction adds to every local gradient of the round; `begin` (P,) is y before the first
     local step, in place of x. Either all clients of a call have one, or none. `sent` is what came beside the model,
-    (P,) each, the same for all clients of a call, where a correction bends gradients.
+    (P,) each, the same for all clients of a call, where a correction bends gradients. `windows` are ranges of local
+    steps over which y is averaged.
     """
 
     position: int
@@ -41,6 +42,7 @@ class Client:
     begin: Tensor | None = None
     sent: Mapping[str, Tensor] = field(default_factory=dict)
     at: RoundAt | None = None
+    windows: tuple[tuple[int, int], ...] = ()
 
     def visits(self) -> tuple[Tensor, Tensor]:
         """x and y of all local steps in their order, one row a visit."""
@@ -58,7 +60,8 @@ class Updates:
     batches, float64 (k,) on the CPU. `gradients` (k, P) are the means of the raw loss gradients over the client's local
     steps, where the trainer was made to sum them. `squared_norms` (k, G), float64, are |delta_i|^2 per parameter, where
     the trainer has them. `inverses` (k, P) are the sums, over local steps, of 1 over what the optimizer divided each
-    number of the gradient by, where the trainer was made to sum them.
+    number of the gradient by, where the trainer was made to sum them. `samples`, (l, P) of each client, are the means
+    of y over its windows, where a correction has windows.
     """
 
     delta: Tensor
@@ -70,6 +73,7 @@ class Updates:
     gradients: Tensor | None = None
     squared_norms: Tensor | None = None
     inverses: Tensor | None = None
+    samples: tuple[Tensor, ...] | None = None
 
 
 class LocalStart(NamedTuple):

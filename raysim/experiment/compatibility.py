@@ -35,9 +35,9 @@ def refusals(
     if systems is not None:
         yield from _systems(systems, cohort)
     yield from _client_states(correction, client, cohort)
-    if client.correction is None:
+    if client.correcting is None:
         return
-    said = f"client.correction.name = {client.correction.name!r}"
+    said = named(client)
     if correction.sent.full_gradients and server.diagnostics.probe is not None:
         yield (f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe")
     yield from _server(correction, said, server)
@@ -48,8 +48,15 @@ def refusals(
 
 def _correction(client: ClientSection) -> Correction:
     """Return the section's correction; a user-defined one is not known before the script has passed it."""
-    section = client.correction
+    section = client.correcting
     return Correction() if isinstance(section, OwnPart) and not section.is_bound else corrections.make(section)
+
+
+def named(client: ClientSection) -> str:
+    """Return how messages name what corrects local training."""
+    if client.posterior is not None:
+        return "client.posterior"
+    return "" if client.correction is None else f"client.correction.name = {client.correction.name!r}"
 
 
 def _client_states(correction: Correction, client: ClientSection, cohort: CohortSection) -> Iterator[str]:
@@ -119,6 +126,11 @@ def _fednova(correction: Correction, client: ClientSection, server: ServerSectio
             f"server.aggregator.name = 'fednova' has no a_i for weight decay, which shrinks earlier local steps, "
             f"but got client.optimizer.weight_decay = {client.optimizer.weight_decay}: set it to 0"
         )
+    elif correction.client.upload is not None:
+        yield (
+            f"server.aggregator.name = 'fednova' divides y - x by a_i, the sum of a client's local steps, but "
+            f"{named(client)} sends another vector: take another aggregator"
+        )
     elif client.correction is not None and correction.client.bend is not None:
         yield (
             f"server.aggregator.name = 'fednova' has no a_i for local gradients that are bent, but got "
@@ -140,7 +152,9 @@ def _local_adaptivity(correction: Correction, client: ClientSection, server: Ser
         "server.aggregator.name = 'local_adaptivity' divides by a_i, the sum of what a client's local steps multiply "
         "gradients with"
     )
-    if correction.client.optimizer is not None and client.correction is not None:
+    if correction.client.upload is not None:
+        yield f"{said}, but {named(client)} sends another vector than y - x: take another aggregator"
+    elif correction.client.optimizer is not None and client.correction is not None:
         yield (
             f"{said}, and client.correction.name = {client.correction.name!r} replaces the client's optimizer: take "
             f"another aggregator"

@@ -68,7 +68,7 @@ def centralized(experiment: Experiment) -> Experiment:
     Returns:
         An experiment with the name `<name>-centralized`.
     """
-    client = experiment.client.model_copy(update={"correction": None, "mid_round_dropout": 0.0})
+    client = experiment.client.model_copy(update={"correction": None, "posterior": None, "mid_round_dropout": 0.0})
     return experiment.model_copy(
         update={
             "name": f"{experiment.name}-centralized",

@@ -87,6 +87,8 @@ def _round(plan: Plan) -> Iterator[Line]:
     yield "client step", _choice(experiment.client.optimizer)
     if experiment.client.correction is not None:
         yield "correction", _choice(experiment.client.correction)
+    if experiment.client.posterior is not None:
+        yield "posterior", _choice(experiment.client.posterior)
     yield (
         "server step",
         f"{_choice(experiment.server.optimizer)}, weighted by {_weighting(experiment.server.weighting)}",
@@ -114,7 +116,7 @@ def _round(plan: Plan) -> Iterator[Line]:
 def _operations(plan: Plan, algorithm: Algorithm) -> Iterator[Line]:
     """Yield a round's costs in the letters of Varno et al. (2022), tables 3 to 5; docs/algorithms.md explains them."""
     client, params = plan.experiment.client, plan.initial.params
-    correction = corrections.make(client.correction)
+    correction = corrections.make(client.correcting)
     optimizer = optimizers.make(client.optimizer)
     found = operations(correction, optimizer, client.is_plain_sgd, plan.model.params, params)
     yield "computes", f"a client {found.of_client}, the server {found.of_server} a round"

@@ -11,7 +11,8 @@ methods differ only in the source of offset_i, and in the states of the two halv
 place of y - x. A round calls, in this order:
 
     server     sent.down(server's state, mean full gradient) -> vectors beside the model
-    client i   offset(ClientStart) -> offset_i;  begin(ClientStart) -> the first y;  local training
+    client i   windows(LocalWork) -> the local steps whose models are averaged
+               offset(ClientStart) -> offset_i;  begin(ClientStart) -> the first y;  local training
                upload(ClientEnd) -> the update to send;  after(ClientEnd) -> the client's next state
     server     its optimizer;  settle(ServerStepped) -> the next model, and the server's next state
 
@@ -20,7 +21,7 @@ No function writes to its arguments. The code that runs a correction depends on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -47,6 +48,17 @@ class ClientStart(NamedTuple):
     params: Tensor
 
 
+class LocalWork(NamedTuple):
+    """A client's work in a round.
+
+    round: 0 for the first. tau: number of local steps. unit: those of an epoch, or 1 where `local_steps` measures work.
+    """
+
+    round: int
+    tau: int
+    unit: int
+
+
 class LocalGradient(NamedTuple):
     """A local step's gradient: of one client, (P,), or of a stack of clients, (K, P); not to be written to.
 
@@ -66,7 +78,8 @@ class ClientEnd(NamedTuple):
 
     state: as at the beginning. delta: y - x, before attacks. tau: number of local steps. lr: of this round. gap: rounds
     since its last participation, t - t'; any number in its first round. gradient: the mean of its raw loss gradients,
-    if they are summed. layout: the place of each parameter in a vector. params: x, (P,).
+    if they are summed. layout: the place of each parameter in a vector. params: x, (P,). samples: (l, P), the means of
+    y over the windows of local steps, if the correction has windows.
     """
 
     sent: Vectors
@@ -78,6 +91,7 @@ class ClientEnd(NamedTuple):
     gradient: Tensor | None
     layout: Layout
     params: Tensor
+    samples: Tensor | None = None
 
 
 class ServerStepped(NamedTuple):
@@ -125,6 +139,7 @@ class ClientHalf(NamedTuple):
     init: a client's state before its first round, from the model that it then receives; None: zeros.
     begin: y before the first local step; None: x.
     upload: the update that is sent; None: y - x.
+    windows: ranges of local steps, [first, stop), in order and apart, over which y after each step is averaged.
     """
 
     pull: float = 0.0
@@ -141,6 +156,7 @@ class ClientHalf(NamedTuple):
     init: Callable[[Tensor], Tensor] | None = None
     begin: Callable[[ClientStart], Tensor] | None = None
     upload: Callable[[ClientEnd], Tensor] | None = None
+    windows: Callable[[LocalWork], Sequence[tuple[int, int]]] | None = None
 
     def sums(self, plain_sgd: bool) -> bool:
         """Whether trainers sum raw gradients; `plain_sgd`: apart from the correction, local steps are plain SGD."""

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from raysim.client import posterior
 from raysim.client.corrections import adabest, feddane, feddyn, fedpd, mime, prox, scaffold, scaffold_m
 from raysim.client.corrections.correction import Correction
 from raysim.config.own import OwnCorrection
@@ -43,6 +44,8 @@ CORRECTIONS: Choice[Correction] = Choice(
 )
 
 
-def make(section: CorrectionSection | None) -> Correction:
+def make(section: CorrectionSection | posterior.Posterior | None) -> Correction:
     """Return the record of pure functions; without a section, one that corrects nothing."""
+    if isinstance(section, posterior.Posterior):
+        return posterior.make(section)
     return Correction() if section is None else CORRECTIONS.make(section)

@@ -13,6 +13,7 @@ from raysim.client.corrections.correction import (
     ClientStart,
     Correction,
     LocalGradient,
+    LocalWork,
     ServerHalf,
     ServerResult,
     ServerStepped,
@@ -73,7 +74,11 @@ def _check_client(
             made = called(f"{said}: ClientHalf.{name}", function, begins)
             check_vector(f"{said}: ClientHalf.{name}", "a vector", made, like, layout)
     gradient = like * 0.3 if half.sums(plain_sgd) else None
-    ended = ClientEnd(down, state, like * 0.7, 1, LR, 1, gradient, layout, like)
+    samples = None
+    if half.windows is not None:
+        called(f"{said}: ClientHalf.windows", half.windows, LocalWork(0, 2, 1))
+        samples = probe(layout, like, rows=2)
+    ended = ClientEnd(down, state, like * 0.7, 1, LR, 1, gradient, layout, like, samples)
     if half.upload is not None:
         made = called(f"{said}: ClientHalf.upload", half.upload, ended)
         check_vector(f"{said}: ClientHalf.upload", "a vector", made, like, layout)

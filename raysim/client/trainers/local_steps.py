@@ -25,6 +25,7 @@ from torch import Tensor
 
 from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State
 from raysim.client.trainer import Client
+from raysim.client.trainers.window_averages import WindowAverages
 
 Bend = Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor]], Tensor]
 
@@ -36,7 +37,8 @@ class StepRule:
     pull: of the correction. anchored: the gradient at x is subtracted. sums_gradients: the mean of the raw gradients is
     asked for. plain: the shortcut above; a trainer's products then write into the weights. bend: what else the
     correction does, (gradient, y, x, what came beside the model) -> gradient. begins: clients may begin elsewhere than
-    at x. sums_inverses: the sums of 1 / the optimizer's `divisor` are asked for.
+    at x. sums_inverses: the sums of 1 / the optimizer's `divisor` are asked for. samples: clients have windows of local
+    steps over which y is averaged.
     """
 
     optimizer: ClientOptimizer
@@ -49,11 +51,12 @@ class StepRule:
     bend: Bend | None = None
     begins: bool = False
     sums_inverses: bool = False
+    samples: bool = False
 
     @property
     def by_kernel(self) -> bool:
         """Whether the compiled kernel computes all local steps of a client in one call."""
-        return self.plain and not self.begins
+        return self.plain and not self.begins and not self.samples
 
 
 class LocalSteps:
@@ -97,9 +100,12 @@ class LocalSteps:
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
         self._inverses = torch.zeros_like(params) if rule.sums_inverses else None
         self._one = params.new_ones(())
+        self._averages = None
+        if rule.samples:
+            self._averages = WindowAverages(params, [client.windows for client in clients])
         self.scale: Rate = -lr / keep if rule.plain else 1.0
         """What the trainer multiplies the loss gradient with; float64 (K, 1) where the rates differ."""
-        self.acts = not rule.plain or self.constant is not None
+        self.acts = not rule.plain or self.constant is not None or rule.samples
         """Whether `step` does anything."""
         if rule.plain:
             return
@@ -116,6 +122,15 @@ class LocalSteps:
 
     def step(self, active: int | None = None) -> None:
         """Finish a local step, of the first so many rows of a stack."""
+        self._move(active)
+        if self._averages is not None:
+            self._averages.add(active)
+
+    def samples(self) -> tuple[Tensor, ...] | None:
+        """The means of y over each client's windows, (l, P) each, where asked for."""
+        return None if self._averages is None else self._averages.means
+
+    def _move(self, active: int | None) -> None:
         params, constant, keep, lr = self._params, self.constant, self.keep, self._lr
         if active is not None:
             params = params[:active]

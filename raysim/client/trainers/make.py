@@ -116,7 +116,7 @@ def rule_for(
 
     `layout`: of the model, where the rule is carried out; a rule that is only looked at has none.
     """
-    correction = corrections.make(section.correction).client
+    correction = corrections.make(section.correcting).client
     sums_gradients |= correction.sums(section.is_plain_sgd)
     return StepRule(
         optimizer=correction.optimizer or optimizers.make(section.optimizer),
@@ -134,6 +134,7 @@ def rule_for(
         and section.optimizer.lr * correction.pull <= LARGEST_PULL,
         bend=None if layout is None or correction.bend is None else _with_layout(correction.bend, layout),
         begins=correction.begin is not None,
+        samples=correction.windows is not None,
     )
 
 

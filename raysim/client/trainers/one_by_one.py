@@ -123,6 +123,7 @@ class OneByOne:
             seen,
             steps.mean_gradients(),
             inverses=steps.inverses(),
+            samples=steps.samples(),
         )
 
     def _at(self, client: Client, step: int, received: Received) -> ObjectiveAt | None:

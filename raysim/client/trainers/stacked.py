@@ -125,6 +125,7 @@ class Stacked:
             None if rows is None else together.in_given_order(self._turned.turn_back(rows))
             for rows in (steps.mean_gradients(), steps.inverses())
         )
+        samples = together.each_in_given_order(steps.samples())
         seen = tuple(client.batches.bounds[-1] for client in clients)
         nothing = starts[0].weights
         return Updates(
@@ -136,6 +137,7 @@ class Stacked:
             seen * times,
             gradients,
             inverses=inverses,
+            samples=None if samples is None else tuple(self._turned.turn_back(own) for own in samples),
         )
 
     def _with_turned_vectors(self, members: list[Client]) -> list[Client]:

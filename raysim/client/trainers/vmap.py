@@ -96,6 +96,7 @@ class Vmap:
             seen,
             None if gradients is None else together.in_given_order(gradients),
             inverses=None if inverses is None else together.in_given_order(inverses),
+            samples=together.each_in_given_order(steps.samples()),
         )
 
 
