@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import raysim
-from raysim.client.posterior import PIECE, posterior_update
+from raysim.client.corrections.fedpa import PIECE, posterior_update
 from tests.support.corrected_runs import BATCH, DECAY, LR, SGD, SHAPES, Make, flat, grad
 from tests.support.tanh_federation import COHORTS, ROUNDS, Array, clients, network, start
 

@@ -12,11 +12,11 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from raysim.client.augmentations.augment import Augmentation
+from raysim.client.corrections.fedpa import Posterior
 from raysim.client.corrections.make import CorrectionSection
 from raysim.client.objective import ObjectiveSection
 from raysim.client.optimizers.choice import OptimizerSection
 from raysim.client.optimizers.sgd import ClientSgd
-from raysim.client.posterior import Posterior
 from raysim.client.transform import TransformSections
 from raysim.client.work import Amount, BatchSize, Change, RoundWork
 from raysim.config.section import Section, with_default_name

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from raysim.client import posterior
-from raysim.client.corrections import adabest, feddane, feddyn, fedpd, mime, prox, scaffold, scaffold_m
+from raysim.client.corrections import adabest, feddane, feddyn, fedpa, fedpd, mime, prox, scaffold, scaffold_m
 from raysim.client.corrections.correction import Correction
 from raysim.config.own import OwnCorrection
 from raysim.config.part import Choice, Packaged
@@ -44,8 +43,8 @@ CORRECTIONS: Choice[Correction] = Choice(
 )
 
 
-def make(section: CorrectionSection | posterior.Posterior | None) -> Correction:
+def make(section: CorrectionSection | fedpa.Posterior | None) -> Correction:
     """Return the record of pure functions; without a section, one that corrects nothing."""
-    if isinstance(section, posterior.Posterior):
-        return posterior.make(section)
+    if isinstance(section, fedpa.Posterior):
+        return fedpa.make(section)
     return Correction() if section is None else CORRECTIONS.make(section)
