@@ -106,11 +106,15 @@ def federated(
         clients = manifest.empty() if vectors.num else {}
         return replace(state, correction=correction.server.init(weights.params), clients=clients)
 
+    def received(state: ServerState) -> Weights:
+        origin = correction.server.origin
+        return state.weights if origin is None else replace(state.weights, params=state.correction[origin])
+
     def plain_broadcast(
         state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
     ) -> Broadcast:
         lr, limits = client.lr_at(state.round), server_side.limits(state)
-        return Broadcast(state.round, state.weights, lr, limits, repeats, phase=len(sums))
+        return Broadcast(state.round, received(state), lr, limits, repeats, phase=len(sums))
 
     def broadcast(
         state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
@@ -160,7 +164,7 @@ def federated(
         if context.trained is not None:
             return [context.trained]
         clients = members.of(examples, sent, states.chunk)
-        if half.bend is not None:
+        if half.bend is not None or half.point is not None:
             clients = [replace(member, sent=sent.beside) for member in clients]
         if half.windows is not None:
             clients = [with_windows(half.windows, client.work_at(sent.round), sent.round, member) for member in clients]
@@ -174,14 +178,34 @@ def federated(
         def corrected(before: ServerState, made: Sums, params: Tensor, g: Tensor) -> tuple[Tensor, Tensors]:
             assert settle is not None
             lr, tau = client.lr_at(before.round), made.steps / made.clients
+            server_lr = server.lr_at(cohort_size(before.round), before.round)
             stepped = ServerStepped(
-                before.correction, params, g, made.clients, population, lr, tau, made.changes, gradient, model.params
-            )  # fmt: skip
+                state=before.correction,
+                params=params,
+                g=g,
+                clients=made.clients,
+                population=population,
+                lr=lr,
+                tau=tau,
+                changes=made.changes,
+                gradient=gradient,
+                layout=model.params,
+                weighted_tau=made.weighted_steps / made.weight,
+                server_lr=server_lr,
+            )
             after = called(f"{said}: ServerHalf.settle, in round {before.round},", settle, stepped)
             return after.params, after.state
 
         seen_before = sum(made.seen for made in sums[:-1])
-        return server_side.step(state, sums[-1], aggregate, None if settle is None else corrected, seen_before)
+        before = replace(state, weights=received(state))
+        after, metrics = server_side.step(
+            before, sums[-1], aggregate, None if settle is None else corrected, seen_before
+        )
+        if not sums[-1].clients:
+            after = replace(after, weights=state.weights)
+        if correction.server.figures is not None:
+            metrics = {**metrics, **correction.server.figures(after.weights.params, model.params)}
+        return after, metrics
 
     def average(state: ServerState) -> Weights | None:
         name = correction.server.average
@@ -191,6 +215,7 @@ def federated(
     if correction.sent.full_gradients:
         phases.insert(0, Phase(plain_broadcast, gradient_phase.make(server, model.params, members)))
     zeros = torch.zeros(model.params.size)
-    down = len(correction.sent.down(correction.server.init(zeros), zeros))
+    sent_down = correction.sent.down(correction.server.init(zeros), zeros)
+    down = sum(vector.numel() == model.params.size for vector in sent_down.values())
     traffic = down, correction.sent.sums_changes + correction.sent.full_gradients
     return Algorithm(init, tuple(phases), step, average, vectors.num, traffic, members)

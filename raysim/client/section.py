@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from raysim.client.augmentations.augment import Augmentation
+from raysim.client.corrections.feddualavg import Composite
 from raysim.client.corrections.fedpa import Posterior
 from raysim.client.corrections.make import CorrectionSection
 from raysim.client.objective import ObjectiveSection
@@ -145,9 +146,13 @@ class ClientSection(Section):
         return reduce(RoundWork.changed, (change for change in self.schedule if change.round <= round_index), work)
 
     @property
-    def correcting(self) -> CorrectionSection | Posterior | None:
-        """The section of what corrects local training: `correction`, or `posterior`."""
+    def correcting(self) -> CorrectionSection | Posterior | Composite | None:
+        """The section of what corrects local training: `correction`, `posterior`, or `composite`."""
         return self.correction if self.posterior is None else self.posterior
+
+    def with_composite(self, composite: Composite | None) -> ClientSection:
+        """Return the local training of FedDualAvg with this penalty; without one, the section itself."""
+        return self if composite is None else self.model_copy(update={"correction": composite})
 
     @property
     def batch_sizes(self) -> frozenset[int]:

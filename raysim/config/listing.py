@@ -22,11 +22,12 @@ KEYS: Mapping[str, tuple[Named, str, str]] = {
     "weighting": (Named("raysim.server.section", "ServerSection"), "weighting", "server.weighting"),
     "server_optimizer": (Named("raysim.server.section", "ServerSection"), "optimizer", "server.optimizer"),
     "metric": (Named("raysim.experiment.experiment", "EvaluationSection"), "metrics", "evaluation.metrics"),
+    "composite": (Named("raysim.experiment.experiment", "Experiment"), "composite", "composite"),
     "posterior": (Named("raysim.client.section", "ClientSection"), "posterior", "client.posterior"),
 }
 """For each kind, the key in which an experiment names a part: a section, its key, and the key's dotted name."""
 
-KEYWORDS = {"metric": "metrics", "posterior": ""}
+KEYWORDS = {"metric": "metrics", "posterior": "", "composite": ""}
 """The keyword of a script, if it differs from the kind; empty: a script passes none."""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from raysim.client import transform as transforms
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction
+from raysim.client.corrections.feddualavg import Composite
 from raysim.client.optimizers.adagrad import ClientAdagrad
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.section import ClientSection
@@ -42,6 +43,12 @@ def refusals(
         yield (f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe")
     yield from _server(correction, said, server)
     yield from _clients(correction.client, said, client)
+    yield from _points(correction.client, said, client)
+    if correction.server.origin is not None and cohort.rule.needs_distances:
+        yield (
+            f"cohort.sampler.name = {cohort.rule.name!r} compares clients' models with the next one, and {said} sends "
+            f"other vectors: take another sampler"
+        )
     if correction.requires.every_client:
         yield from _leaving(said, client, systems)
 
@@ -56,6 +63,8 @@ def named(client: ClientSection) -> str:
     """Return how messages name what corrects local training."""
     if client.posterior is not None:
         return "client.posterior"
+    if isinstance(client.correcting, Composite):
+        return "composite"
     return "" if client.correction is None else f"client.correction.name = {client.correction.name!r}"
 
 
@@ -205,6 +214,8 @@ def _server(correction: Correction, said: str, server: ServerSection) -> Iterato
         *others, last = sorted(requires.weightings, reverse=True)
         allowed = f"{' or '.join(map(repr, others))} or {last!r}" if others else f"= {last!r}"
         yield f"{said} is defined with server.weighting {allowed}, but got {weighting!r}"
+    if requires.aggregators is not None and requires.weightings is None and weighting == "ida":
+        yield f"{said} is defined with a mean of sums, but got server.weighting = 'ida'"
     if requires.aggregators is not None and server.aggregator.name not in requires.aggregators:
         yield (
             f"{said} is defined with server.aggregator.name {' or '.join(map(repr, requires.aggregators))}, but got "
@@ -220,6 +231,14 @@ def _leaving(said: str, client: ClientSection, systems: SystemsSection | None) -
     for key, value in leave.items():
         if value is not None:
             yield f"{said} is defined with every client in every round, but clients leave by {key} = {value}: remove it"
+
+
+def _points(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str]:
+    if half.point is not None and not client.is_plain_sgd:
+        yield (
+            f"{said} is defined with plain local steps: client.optimizer must be 'sgd' without momentum, weight_decay "
+            f"and max_grad_norm"
+        )
 
 
 def _clients(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str]:

@@ -74,6 +74,7 @@ def centralized(experiment: Experiment) -> Experiment:
             "name": f"{experiment.name}-centralized",
             "pooled": True,
             "client": client,
+            "composite": None,
             "cohort": CohortSection(size=1, seed=experiment.cohort.seed),
             "server": ServerSection(),
             "adversary": None,

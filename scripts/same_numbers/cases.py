@@ -397,6 +397,8 @@ def _clients() -> dict[str, Case]:
         made[f"posterior {trainer}"] = Case(
             {"client.posterior": {"rho": 0.5}, "client.epochs": 4, "model": WIDE, "engine.trainer": trainer}
         )
+    for keys in ({"penalty": "l1", "strength": 0.05}, {"penalty": "l2_ball", "radius": 0.5, "groups": ["*.weight"]}):
+        made[f"composite {keys['penalty']}"] = Case({"composite": keys, "client.epochs": 2, "model": WIDE})
     made["posterior steps"] = Case(
         {"client.posterior": {"burn_in": 0, "sample": 2, "from_round": 1}, "client.local_steps": 7}
     )

@@ -12,7 +12,7 @@ and with b = mu - x and C (l, P) the centred samples, which is how it is compute
 
 One sample: s_1 - x. None, or before `from_round`: y - x. rho = 0: mu - x. No state.
 
-Source: Al-Shedivat et al. (2021), algorithm 3 and appendix C, and Wang et al. (2021), equation 5; docs/algorithms.md
+Source: Al-Shedivat et al. (2021), section 4 and appendix C, and Wang et al. (2021), equation 5; docs/algorithms.md
 section 3. Departure: the closed form in place of their dynamic programme over samples, which gives the same.
 """
 

@@ -122,7 +122,7 @@ class Fused:
             if steps.acts:
                 steps.step()
         loss, correct = scores.totals()
-        delta = own.params.sub_(broadcast.params).unsqueeze(0)
+        delta = steps.delta().unsqueeze(0)
         gradients, inverses = steps.mean_gradients(), steps.inverses()
         made, samples = (*_nothing(broadcast), loss, correct, (bounds[-1],)), steps.samples()
         return Updates(delta, *made, gradients, inverses=inverses, samples=samples)

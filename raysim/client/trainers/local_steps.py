@@ -27,6 +27,7 @@ from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State
 from raysim.client.trainer import Client
 from raysim.client.trainers.window_averages import WindowAverages
 
+Point = Callable[[Tensor, int, float, Mapping[str, Tensor]], Tensor]
 Bend = Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor]], Tensor]
 
 
@@ -38,7 +39,8 @@ class StepRule:
     asked for. plain: the shortcut above; a trainer's products then write into the weights. bend: what else the
     correction does, (gradient, y, x, what came beside the model) -> gradient. begins: clients may begin elsewhere than
     at x. sums_inverses: the sums of 1 / the optimizer's `divisor` are asked for. samples: clients have windows of local
-    steps over which y is averaged.
+    steps over which y is averaged. point: (what the optimizer steps, local step, rate, what came beside the
+    model) -> where the gradient is taken.
     """
 
     optimizer: ClientOptimizer
@@ -52,6 +54,7 @@ class StepRule:
     begins: bool = False
     sums_inverses: bool = False
     samples: bool = False
+    point: Point | None = None
 
     @property
     def by_kernel(self) -> bool:
@@ -100,6 +103,10 @@ class LocalSteps:
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
         self._inverses = torch.zeros_like(params) if rule.sums_inverses else None
         self._one = params.new_ones(())
+        self._iterate, self._taken = params, 0
+        if rule.point is not None:
+            self._iterate = params.clone()
+            self._take_point(params, self._iterate)
         self._averages = None
         if rule.samples:
             self._averages = WindowAverages(params, [client.windows for client in clients])
@@ -125,6 +132,15 @@ class LocalSteps:
         self._move(active)
         if self._averages is not None:
             self._averages.add(active)
+
+    def delta(self) -> Tensor:
+        """What the optimizer stepped, less x; written over it."""
+        return self._iterate.sub_(self._x)
+
+    def _take_point(self, params: Tensor, iterate: Tensor) -> None:
+        assert self._rule.point is not None
+        assert isinstance(self._lr, float)
+        params.copy_(self._rule.point(iterate, self._taken, self._lr, self._sent))
 
     def samples(self) -> tuple[Tensor, ...] | None:
         """The means of y over each client's windows, (l, P) each, where asked for."""
@@ -160,7 +176,11 @@ class LocalSteps:
         if self._rule.bend is not None:
             gradient.copy_(self._rule.bend(gradient, params, self._x, self._sent))
         shape_gradient(gradient, params, self._rule.max_grad_norm, self._rule.decay)
-        self._rule.optimizer.step(params, gradient, state, lr)
+        iterate = self._iterate if active is None else self._iterate[:active]
+        self._rule.optimizer.step(iterate, gradient, state, lr)
+        if self._rule.point is not None:
+            self._taken += 1
+            self._take_point(params, iterate)
         if self._inverses is not None:
             divisor = self._rule.optimizer.divisor
             assert divisor is not None

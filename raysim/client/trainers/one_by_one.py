@@ -112,7 +112,7 @@ class OneByOne:
         if self._objective is not None and versions(targets, broadcast.params) != before:
             raise ValueError("objective= wrote to y or at.broadcast, which are not to be written to.")
         loss, correct = scores.totals()
-        delta = weights.params.sub_(broadcast.params)
+        delta = steps.delta()
         seen = (client.batches.bounds[-1],)
         return Updates(
             delta[None],

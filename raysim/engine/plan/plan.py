@@ -69,7 +69,7 @@ class Plan:
         adversaries = positions(e.adversary, e.seed, self.dataset.train)
         population = len(self.dataset.train)
         return federated(
-            e.client,
+            e.training,
             e.server,
             self.model,
             e.seed,

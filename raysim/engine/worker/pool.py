@@ -163,7 +163,7 @@ class Pool:
     def _make_trainer(self) -> Trainer:
         e = self._plan.experiment
         inverses = local_adaptivity.sums_inverses(e.client, e.server)
-        return self._trainer_for(e.client, cuda_graphs=e.engine.cuda_graphs, sums_inverses=inverses)
+        return self._trainer_for(e.training, cuda_graphs=e.engine.cuda_graphs, sums_inverses=inverses)
 
     def _trainer_for(
         self,
