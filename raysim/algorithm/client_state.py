@@ -133,7 +133,8 @@ class LocalStates:
         gradient = None if updates.gradients is None else updates.gradients[row]
         delta, tau, lr = updates.delta[row], client.batches.num_steps, self.sent.lr
         params = self.sent.weights.params
-        return ClientEnd(self.sent.beside, before, delta, tau, lr, gap, gradient, self.layout, params)
+        samples = None if updates.samples is None else updates.samples[row]
+        return ClientEnd(self.sent.beside, before, delta, tau, lr, gap, gradient, self.layout, params, samples)
 
     @cached_property
     def _row(self) -> dict[int, int]:

@@ -32,7 +32,7 @@ from raysim.client import transform as transforms
 from raysim.client.adversary import Adversary
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import ServerStepped
-from raysim.client.local_training import Trained
+from raysim.client.local_training import Trained, with_windows
 from raysim.client.personalisation import choice as personalisations
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
@@ -121,8 +121,8 @@ def federated(
         chooses_clients: the sampler chooses by losses the clients that train.
         counts: whether the task counts correct predictions.
     """
-    correction = corrections.make(client.correction)
-    said = "" if client.correction is None else corrections.CORRECTIONS.title(client.correction)
+    correction = corrections.make(client.correcting)
+    said = "" if client.correcting is None else corrections.CORRECTIONS.title(client.correcting)
     server_side = server_step.make(server, model.params, cohort_size, label_population, counts)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
@@ -149,6 +149,10 @@ def federated(
     def of_gradients(earlier: Sequence[Sums]) -> Sums | None:
         return earlier[-1] if correction.sent.full_gradients and len(earlier) > takes_losses else None
 
+    def received(state: ServerState) -> Weights:
+        origin = correction.server.origin
+        return state.weights if origin is None else replace(state.weights, params=state.correction[origin])
+
     def plain_broadcast(
         state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
     ) -> Broadcast:
@@ -161,7 +165,7 @@ def federated(
             each = zip(told, fair.weigh(state.fairness, told, lr), strict=True)
             fair_weights = {one.position: one_weight for one, one_weight in each}
         return Broadcast(
-            state.round, state.weights, lr, limits, repeats, len(sums), left_out=left_out, fair_weights=fair_weights
+            state.round, received(state), lr, limits, repeats, len(sums), left_out=left_out, fair_weights=fair_weights
         )
 
     def broadcast(
@@ -212,8 +216,10 @@ def federated(
         if context.trained is not None:
             return [context.trained]
         clients = members.of(examples, sent, states.chunk)
-        if half.bend is not None:
+        if half.bend is not None or half.point is not None:
             clients = [replace(member, sent=sent.beside) for member in clients]
+        if half.windows is not None:
+            clients = [with_windows(half.windows, client.work_at(sent.round), sent.round, member) for member in clients]
         if personal is not None:
             return personal.train(states, examples, clients)
         prepared = states.prepared if states.prepares else None
@@ -227,18 +233,35 @@ def federated(
         def corrected(before: ServerState, made: Sums, params: Tensor, g: Tensor) -> tuple[Tensor, Tensors]:
             assert settle is not None
             lr, tau = client.lr_at(before.round), made.steps / made.clients
+            server_lr = server.lr_at(cohort_size(before.round), before.round)
             stepped = ServerStepped(
-                before.correction, params, g, made.clients, population, lr, tau, made.changes, gradient, model.params
-            )  # fmt: skip
+                state=before.correction,
+                params=params,
+                g=g,
+                clients=made.clients,
+                population=population,
+                lr=lr,
+                tau=tau,
+                changes=made.changes,
+                gradient=gradient,
+                layout=model.params,
+                weighted_tau=made.weighted_steps / made.weight,
+                server_lr=server_lr,
+            )
             after = called(f"{said}: ServerHalf.settle, in round {before.round},", settle, stepped)
             return after.params, after.state
 
         seen_before = sum(made.seen for made in earlier)
         adjusted = last if fair is None else fairness.divided(last)
+        before = replace(state, weights=received(state))
         stepped, metrics = server_side.step(
-            state, adjusted, aggregate, None if settle is None else corrected, seen_before
+            before, adjusted, aggregate, None if settle is None else corrected, seen_before
         )
         stepped = holding(unsent, state, stepped)
+        if not last.clients:
+            stepped = replace(stepped, weights=state.weights)
+        if correction.server.figures is not None:
+            metrics = {**metrics, **correction.server.figures(stepped.weights.params, model.params)}
         if fair is None:
             return stepped, metrics
         after, figures = told(state, earlier, last)
@@ -262,7 +285,8 @@ def federated(
     if takes_losses:
         phases.insert(0, Phase(plain_broadcast, start_losses.make(server, members), "losses"))
     zeros = torch.zeros(model.params.size)
-    down = len(correction.sent.down(correction.server.init(zeros), zeros))
+    sent_down = correction.sent.down(correction.server.init(zeros), zeros)
+    down = sum(vector.numel() == model.params.size for vector in sent_down.values())
     up = correction.sent.sums_changes + correction.sent.full_gradients
     traffic = Traffic(down, up, unsent.num_values)
 

@@ -28,6 +28,7 @@ from raysim.client.corrections.correction import (
     ClientStart,
     Correction,
     LocalGradient,
+    LocalPoint,
     ServerStepped,
 )
 from raysim.client.optimizers.optimizer import ClientOptimizer
@@ -147,12 +148,17 @@ def operations(
         step = step.plus(OperatorCount(sums=2, products=1))
     if half.bend is not None:
         step = step.plus(_counted(half.bend, LocalGradient(like, like, like, down, layout)))
+    if half.point is not None:
+        step = step.plus(_counted(half.point, LocalPoint(like, 1, _LR, down, layout)))
     step = step.plus(_optimizer_step(half, optimizer, down, like))
     sums_gradients = half.sums(plain_sgd)
     client = OperatorCount(products=1) if sums_gradients else OperatorCount()
     step = step.plus(OperatorCount(sums=1)) if sums_gradients else step
     gradient = like if sums_gradients else None
-    ended = ClientEnd(down, kept, like, _TAU, _LR, _GAP, gradient, layout, like)
+    samples = None if half.windows is None else probe(layout, params, rows=2)
+    ended = ClientEnd(down, kept, like, _TAU, _LR, _GAP, gradient, layout, like, samples)
+    # y is added to the sum of its window.
+    step = step if samples is None else step.plus(OperatorCount(sums=1))
     if half.begin is not None:
         client = client.plus(_counted(half.begin, begins))
     for function in filter(None, (half.upload, half.after)):
@@ -180,7 +186,9 @@ def _server(
     # Told from the others by its identity.
     g = like.view_as(like)
     changes = like if correction.sent.sums_changes else like.new_zeros(0)
-    stepped = ServerStepped(state, like, g, _CLIENTS, _POPULATION, _LR, float(_TAU), changes, mean, layout)
+    stepped = ServerStepped(
+        state, like, g, _CLIENTS, _POPULATION, _LR, float(_TAU), changes, mean, layout, float(_TAU), _LR
+    )
     counting = _OperatorMode(watched=g)
     with counting:
         correction.server.settle(stepped)

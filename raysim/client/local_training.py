@@ -14,9 +14,11 @@ from raysim import seeds
 from raysim.client import batches
 from raysim.client.augmentations import augment
 from raysim.client.augmentations.augment import Augmentation
+from raysim.client.corrections.correction import LocalWork
 from raysim.client.objective import RoundAt
 from raysim.client.section import ClientSection
 from raysim.client.trainer import Client, LocalStart, LockstepTrainer, Trainer, Updates
+from raysim.client.work import RoundWork
 from raysim.data.on_device import Examples
 from raysim.errors import RaysimError
 from raysim.models.layout import Layout
@@ -98,6 +100,15 @@ def _augmented(client: Client, how: Augmentation, seed: int, round_index: int) -
     visits, _ = client.visits()
     augmented = augment.visits(how, visits, seed, round_index, client.position)
     return replace(client, x=augment.evaluated(how, client.x), augmented=augmented)
+
+
+def with_windows(
+    windows: Callable[[LocalWork], Sequence[tuple[int, int]]], work: RoundWork, round_index: int, client: Client
+) -> Client:
+    """Return the client with a correction's windows of local steps."""
+    unit = 1 if work.local_steps is not None else int(work.epoch(np.array([client.num_examples]))[1][0])
+    with working_on(client.position):
+        return replace(client, windows=tuple(windows(LocalWork(round_index, client.batches.num_steps, unit))))
 
 
 def train(

@@ -12,6 +12,8 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from raysim.client.augmentations.augment import Augmentation
+from raysim.client.corrections.feddualavg import Composite
+from raysim.client.corrections.fedpa import Posterior
 from raysim.client.corrections.make import CorrectionSection
 from raysim.client.objective import ObjectiveSection
 from raysim.client.optimizers.choice import OptimizerSection
@@ -31,6 +33,9 @@ class ClientSection(Section):
     )
     correction: CorrectionSection | None = Field(
         None, description="Correction of local gradients against client drift. Absent: none."
+    )
+    posterior: Posterior | None = Field(
+        None, description="FedPA: updates from samples of the local posterior. Absent: y - x is sent."
     )
     objective: ObjectiveSection | None = Field(
         None, description="Losses of a batch as a function of the module. Absent: the task's loss of its outputs."
@@ -101,6 +106,33 @@ class ClientSection(Section):
             raise ValueError("fill_last_batch keeps an epoch's last batch and drop_last leaves it out: remove one")
         return self
 
+    @model_validator(mode="after")
+    def _one_correction(self) -> ClientSection:
+        if self.posterior is None:
+            return self
+        if self.correction is not None:
+            raise ValueError(
+                f"posterior makes an update of plain local training, and correction.name = {self.correction.name!r} "
+                f"changes it: remove one"
+            )
+        if why := self._samples_nothing(self.posterior):
+            raise ValueError(f"posterior.burn_in must not be longer than local training, but {why}")
+        return self
+
+    def _samples_nothing(self, posterior: Posterior) -> str | None:
+        """Say why the burn-in is longer than any client's work in any round; None if it is not."""
+        works = [self.work_at(t) for t in {0, *(change.round for change in self.schedule)}]
+        most = 0
+        for work in works:
+            amount = work.epochs if work.local_steps is None else work.local_steps
+            units = amount if isinstance(amount, int) else amount.high
+            if work.local_steps is not None and work.most_steps is not None:
+                units = min(units, work.most_steps)
+            most = max(most, units)
+        if posterior.burn_in <= most:
+            return None
+        return f"got burn_in = {posterior.burn_in} with {most} epochs or local steps at most"
+
     def lr_at(self, round_index: int) -> float:
         """lr * decay^t, t = number of finished rounds."""
         return float(self.optimizer.lr * self.lr_decay**round_index)
@@ -128,6 +160,15 @@ class ClientSection(Section):
         return self.model_copy(update=work)
 
     @property
+    def correcting(self) -> CorrectionSection | Posterior | Composite | None:
+        """The section of what corrects local training: `correction`, `posterior`, or `composite`."""
+        return self.correction if self.posterior is None else self.posterior
+
+    def with_composite(self, composite: Composite | None) -> ClientSection:
+        """Return the local training of FedDualAvg with this penalty; without one, the section itself."""
+        return self if composite is None else self.model_copy(update={"correction": composite})
+
+    @property
     def batch_sizes(self) -> frozenset[int]:
         """The sizes of full batches over the rounds; none of "full", where each client has its own."""
         sizes = (self.batch_size, *(change.batch_size for change in self.schedule))
@@ -151,4 +192,6 @@ class FineTuning(Section):
 
 def fine_tuned(client: ClientSection, tuning: FineTuning) -> ClientSection:
     """The local training that fine-tunes."""
-    return client.with_work(local_steps=tuning.steps).model_copy(update={"correction": None, "personalisation": None})
+    return client.with_work(local_steps=tuning.steps).model_copy(
+        update={"correction": None, "posterior": None, "personalisation": None}
+    )

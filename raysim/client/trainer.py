@@ -27,7 +27,8 @@ class Client:
     objective; None if there is none. `offset` (P,) is what a correction adds to every local gradient of the round;
     `begin` (P,) is y before the first local step, in place of x. Either all clients of a call have one, or none. `sent`
     is what came beside the model, (P,) each, the same for all clients of a call, where a correction bends gradients.
-    `own` (P,) is a vector of the client's own that its local steps move too.
+    `own` (P,) is a vector of the client's own that its local steps move too. `windows` are ranges of local steps over
+    which y is averaged.
     """
 
     position: int
@@ -42,6 +43,7 @@ class Client:
     sent: Mapping[str, Tensor] = field(default_factory=dict)
     at: RoundAt | None = None
     own: Tensor | None = None
+    windows: tuple[tuple[int, int], ...] = ()
 
     def visits(self) -> tuple[Tensor, Tensor]:
         """x and y of all local steps in their order, one row a visit."""
@@ -60,7 +62,8 @@ class Updates:
     steps, where the trainer was made to sum them. `squared_norms` (k, G), float64, are |delta_i|^2 per parameter, where
     the trainer has them. `inverses` (k, P) are the sums, over local steps, of 1 over what the optimizer divided each
     number of the gradient by, where the trainer was made to sum them. `own` (k, P): where the clients' own vectors
-    ended, where local steps move them.
+    ended, where local steps move them. `samples`, (l, P) of each client, are the means of y over its windows, where a
+    correction has windows.
     """
 
     delta: Tensor
@@ -73,6 +76,7 @@ class Updates:
     squared_norms: Tensor | None = None
     inverses: Tensor | None = None
     own: Tensor | None = None
+    samples: tuple[Tensor, ...] | None = None
 
 
 class LocalStart(NamedTuple):

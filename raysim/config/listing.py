@@ -26,6 +26,8 @@ KEYS: Mapping[str, tuple[Named, str, str]] = {
 """For each kind, the key in which an experiment names a part: a section, its key, and the key's dotted name."""
 
 OURS: Mapping[str, tuple[Named, str, str]] = {
+    "composite": (Named("raysim.experiment.experiment", "Experiment"), "composite", "composite"),
+    "posterior": (Named("raysim.client.section", "ClientSection"), "posterior", "client.posterior"),
     "fairness": (Named("raysim.server.section", "ServerSection"), "fairness", "server.fairness"),
     "personalisation": (Named("raysim.client.section", "ClientSection"), "personalisation", "client.personalisation"),
 }

@@ -11,6 +11,7 @@ from typing import Any
 from raysim.client import transform as transforms
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import ClientHalf, Correction
+from raysim.client.corrections.feddualavg import Composite
 from raysim.client.optimizers.adagrad import ClientAdagrad
 from raysim.client.optimizers.sgd import ClientSgd
 from raysim.client.personalisation.clusters import Clusters
@@ -41,26 +42,41 @@ def refusals(
     if systems is not None:
         yield from _systems(systems, cohort)
     yield from _client_states(correction, client, cohort)
-    if client.correction is None:
+    if client.correcting is None:
         return
+    said = named(client)
     if client.personalisation is not None:
         yield (
-            f"client.personalisation.name = {client.personalisation.name!r} is defined without corrections, but "
-            f"got client.correction.name = {client.correction.name!r}: remove one of them"
+            f"client.personalisation.name = {client.personalisation.name!r} is defined without corrections, but got "
+            f"{said}: remove one of them"
         )
-    said = f"client.correction.name = {client.correction.name!r}"
     if correction.sent.full_gradients and server.diagnostics.probe is not None:
         yield (f"server.diagnostics.probe measures one pass over all clients, and {said} takes two: remove the probe")
     yield from _server(correction, said, server)
     yield from _clients(correction.client, said, client)
+    yield from _points(correction.client, said, client)
+    if correction.server.origin is not None and cohort.rule.needs_distances:
+        yield (
+            f"cohort.sampler.name = {cohort.rule.name!r} compares clients' models with the next one, and {said} sends "
+            f"other vectors: take another sampler"
+        )
     if correction.requires.every_client:
         yield from _leaving(said, client, systems)
 
 
 def _correction(client: ClientSection) -> Correction:
     """Return the section's correction; a user-defined one is not known before the script has passed it."""
-    section = client.correction
+    section = client.correcting
     return Correction() if isinstance(section, OwnPart) and not section.is_bound else corrections.make(section)
+
+
+def named(client: ClientSection) -> str:
+    """Return how messages name what corrects local training."""
+    if client.posterior is not None:
+        return "client.posterior"
+    if isinstance(client.correcting, Composite):
+        return "composite"
+    return "" if client.correction is None else f"client.correction.name = {client.correction.name!r}"
 
 
 def _client_states(correction: Correction, client: ClientSection, cohort: CohortSection) -> Iterator[str]:
@@ -200,6 +216,11 @@ def _fednova(correction: Correction, client: ClientSection, server: ServerSectio
             f"server.aggregator.name = 'fednova' has no a_i for weight decay, which shrinks earlier local steps, "
             f"but got client.optimizer.weight_decay = {client.optimizer.weight_decay}: set it to 0"
         )
+    elif correction.client.upload is not None:
+        yield (
+            f"server.aggregator.name = 'fednova' divides y - x by a_i, the sum of a client's local steps, but "
+            f"{named(client)} sends another vector: take another aggregator"
+        )
     elif client.correction is not None and correction.client.bend is not None:
         yield (
             f"server.aggregator.name = 'fednova' has no a_i for local gradients that are bent, but got "
@@ -221,7 +242,9 @@ def _local_adaptivity(correction: Correction, client: ClientSection, server: Ser
         "server.aggregator.name = 'local_adaptivity' divides by a_i, the sum of what a client's local steps multiply "
         "gradients with"
     )
-    if correction.client.optimizer is not None and client.correction is not None:
+    if correction.client.upload is not None:
+        yield f"{said}, but {named(client)} sends another vector than y - x: take another aggregator"
+    elif correction.client.optimizer is not None and client.correction is not None:
         yield (
             f"{said}, and client.correction.name = {client.correction.name!r} replaces the client's optimizer: take "
             f"another aggregator"
@@ -272,6 +295,8 @@ def _server(correction: Correction, said: str, server: ServerSection) -> Iterato
         *others, last = sorted(requires.weightings, reverse=True)
         allowed = f"{' or '.join(map(repr, others))} or {last!r}" if others else f"= {last!r}"
         yield f"{said} is defined with server.weighting {allowed}, but got {weighting!r}"
+    if requires.aggregators is not None and requires.weightings is None and weighting == "ida":
+        yield f"{said} is defined with a mean of sums, but got server.weighting = 'ida'"
     if requires.aggregators is not None and server.aggregator.name not in requires.aggregators:
         yield (
             f"{said} is defined with server.aggregator.name {' or '.join(map(repr, requires.aggregators))}, but got "
@@ -287,6 +312,14 @@ def _leaving(said: str, client: ClientSection, systems: SystemsSection | None) -
     for key, value in leave.items():
         if value is not None:
             yield f"{said} is defined with every client in every round, but clients leave by {key} = {value}: remove it"
+
+
+def _points(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str]:
+    if half.point is not None and not client.is_plain_sgd:
+        yield (
+            f"{said} is defined with plain local steps: client.optimizer must be 'sgd' without momentum, weight_decay "
+            f"and max_grad_norm"
+        )
 
 
 def _clients(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str]:

@@ -69,13 +69,14 @@ def centralized(experiment: Experiment) -> Experiment:
         An experiment with the name `<name>-centralized`.
     """
     client = experiment.client.model_copy(
-        update={"correction": None, "personalisation": None, "mid_round_dropout": 0.0}
+        update={"correction": None, "posterior": None, "personalisation": None, "mid_round_dropout": 0.0}
     )
     return experiment.model_copy(
         update={
             "name": f"{experiment.name}-centralized",
             "pooled": True,
             "client": client,
+            "composite": None,
             "cohort": CohortSection(size=1, seed=experiment.cohort.seed),
             "server": ServerSection(),
             "adversary": None,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from raysim.client.adversary import Adversary
+from raysim.client.corrections.feddualavg import Composite
 from raysim.client.section import ClientSection, FineTuning
 from raysim.client.trainers.choose import Precision, TrainerName
 from raysim.cohort.section import CohortSection
@@ -198,6 +199,9 @@ class Experiment(Section):
     )
     model: ModelSection | None = Field(None, description="The model that is trained. Absent: a script passes `model=`.")
     client: ClientSection = Field(ClientSection(), description="Local training on each client.")
+    composite: Annotated[Composite, Field(discriminator="name")] | None = Field(
+        None, description="FedDualAvg: the penalty of the model. Absent: none."
+    )
     cohort: CohortSection = Field(description="The clients that take part in a round.")
     server: ServerSection = Field(ServerSection(), description="How updates are aggregated and the model is stepped.")
     adversary: Adversary | None = Field(None, description="Clients that attack the training. Absent: none.")
@@ -227,9 +231,18 @@ class Experiment(Section):
 
     @model_validator(mode="after")
     def _choices_that_fit(self) -> Experiment:
-        if refused := list(compatibility.refusals(self.client, self.server, self.cohort, self.systems)):
+        if self.composite is not None and self.client.correcting is not None:
+            raise ValueError(
+                f"composite has local steps of its own, and {compatibility.named(self.client)} changes them: remove one"
+            )
+        if refused := list(compatibility.refusals(self.training, self.server, self.cohort, self.systems)):
             raise ValueError("; ".join(refused))
         return self
+
+    @property
+    def training(self) -> ClientSection:
+        """The clients' local training, with what `composite` makes of it."""
+        return self.client.with_composite(self.composite)
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Experiment:

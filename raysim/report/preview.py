@@ -89,6 +89,10 @@ def _round(plan: Plan) -> Iterator[Line]:
         yield "correction", _choice(experiment.client.correction)
     if experiment.client.personalisation is not None:
         yield "personal models", _choice(experiment.client.personalisation)
+    if experiment.client.posterior is not None:
+        yield "posterior", _choice(experiment.client.posterior)
+    if experiment.composite is not None:
+        yield "composite", _keys(experiment.composite)
     yield (
         "server step",
         f"{_choice(experiment.server.optimizer)}, weighted by {_weighting(experiment.server.weighting)}",
@@ -117,13 +121,14 @@ def _round(plan: Plan) -> Iterator[Line]:
 
 def _operations(plan: Plan, algorithm: Algorithm) -> Iterator[Line]:
     """Yield a round's costs in the letters of Varno et al. (2022), tables 3 to 5; docs/algorithms.md explains them."""
-    client, params = plan.experiment.client, plan.initial.params
-    correction = corrections.make(client.correction)
+    client, params = plan.experiment.training, plan.initial.params
+    correction = corrections.make(client.correcting)
     optimizer = optimizers.make(client.optimizer)
     found = operations(correction, optimizer, client.is_plain_sgd, plan.model.params, params)
     if client.personalisation is None:
         yield "computes", f"a client {found.of_client}, the server {found.of_server} a round"
-    kept = [_models(count) for count in (algorithm.state_vectors, len(correction.server.init(params)))]
+    of_server = sum(vector.numel() == params.numel() for vector in correction.server.init(params).values())
+    kept = [_models(count) for count in (algorithm.state_vectors, of_server)]
     yield "stores", f"a client {kept[0]}, the server {kept[1]} beside the model"
     traffic, whole = algorithm.traffic, plan.model.params.num_values
     share = "" if not traffic.unsent else f", of which {whole - traffic.unsent:,} of {whole:,} numbers are sent"

@@ -91,7 +91,7 @@ class Accumulator:
         self._weight = self._norm = self._squared_norm = self._fourth_power = self._loss = self._correct = 0.0
         self._clients = self._moving = self._held = self._seen = self._steps = 0
         self._within_clip = self._within_zeroing = self._zeroed = 0
-        self._normaliser = 0.0
+        self._normaliser = self._weighted_steps = 0.0
         self._rejected: list[int] = []
         self._facts: list[Fact] = []
 
@@ -178,6 +178,7 @@ class Accumulator:
         self._held += count * client.held
         self._seen += count * client.seen
         self._steps += count * client.steps
+        self._weighted_steps += weight * client.steps
 
     def change(self, change: Tensor) -> None:
         """Add the change of a client's state."""
@@ -216,6 +217,7 @@ class Accumulator:
             changes=self._changes,
             rejected=tuple(self._rejected),
             facts=tuple(self._facts),
+            weighted_steps=self._weighted_steps,
             shares=self._shares,
         )
 

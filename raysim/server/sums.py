@@ -55,6 +55,7 @@ class Sums:
         where no correction asks for it.
     rejected: positions of the clients whose update was not finite, in order of chunk; they are in no other sum.
     facts: one per draw, in order of chunk, where updates are kept or the sampler learns; otherwise none.
+    weighted_steps: sum of w_i tau_i.
     shares: float64 (P,) or (1,), the sum of w_i / a_i where the mean is divided by that of 1 / a_i; else (0,).
     """
 
@@ -82,6 +83,7 @@ class Sums:
     changes: Tensor
     rejected: tuple[int, ...]
     facts: tuple[Fact, ...] = ()
+    weighted_steps: float = 0.0
     shares: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
 
 

@@ -393,6 +393,15 @@ def _clients() -> dict[str, Case]:
         {"client.correction": {"name": "mime", "base": "momentum"}, "server.weighting": "examples"}
     )
     made["correction fedpd"] = Case({"client.correction": {"name": "fedpd", "mu": 0.1}, "cohort.size": 12})
+    for trainer in ("one_by_one", "auto"):
+        made[f"posterior {trainer}"] = Case(
+            {"client.posterior": {"rho": 0.5}, "client.epochs": 4, "model": WIDE, "engine.trainer": trainer}
+        )
+    for keys in ({"penalty": "l1", "strength": 0.05}, {"penalty": "l2_ball", "radius": 0.5, "groups": ["*.weight"]}):
+        made[f"composite {keys['penalty']}"] = Case({"composite": keys, "client.epochs": 2, "model": WIDE})
+    made["posterior steps"] = Case(
+        {"client.posterior": {"burn_in": 0, "sample": 2, "from_round": 1}, "client.local_steps": 7}
+    )
     made["correction scaffold momentum"] = Case(
         {"client.correction.name": "scaffold", **_client(lr=0.1, momentum=0.5), "client.max_grad_norm": 1.0}
     )

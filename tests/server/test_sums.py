@@ -52,6 +52,7 @@ def sums(draw: st.DrawFn) -> Sums:
                 st.lists(st.builds(Fact, st.integers(0, 9), small.map(float), st.tuples(small.map(float))), max_size=2)
             )
         ),
+        weighted_steps=float(draw(small)),
         shares=draw(vector),
     )
 

@@ -11,7 +11,8 @@ methods differ only in the source of offset_i, and in the states of the two halv
 place of y - x. A round calls, in this order:
 
     server     sent.down(server's state, mean full gradient) -> vectors beside the model
-    client i   offset(ClientStart) -> offset_i;  begin(ClientStart) -> the first y;  local training
+    client i   windows(LocalWork) -> the local steps whose models are averaged
+               offset(ClientStart) -> offset_i;  begin(ClientStart) -> the first y;  local training
                upload(ClientEnd) -> the update to send;  after(ClientEnd) -> the client's next state
     server     its optimizer;  settle(ServerStepped) -> the next model, and the server's next state
 
@@ -20,7 +21,7 @@ No function writes to its arguments. The code that runs a correction depends on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -47,6 +48,17 @@ class ClientStart(NamedTuple):
     params: Tensor
 
 
+class LocalWork(NamedTuple):
+    """A client's work in a round.
+
+    round: 0 for the first. tau: number of local steps. unit: those of an epoch, or 1 where `local_steps` measures work.
+    """
+
+    round: int
+    tau: int
+    unit: int
+
+
 class LocalGradient(NamedTuple):
     """A local step's gradient: of one client, (P,), or of a stack of clients, (K, P); not to be written to.
 
@@ -61,12 +73,27 @@ class LocalGradient(NamedTuple):
     layout: Layout
 
 
+class LocalPoint(NamedTuple):
+    """The local model before a local step: of one client, (P,), or of a stack of clients, (K, P); not to be written to.
+
+    iterate: what the optimizer steps. step: local steps taken. lr: of this round. sent: the vectors beside the model.
+    layout: the place of each parameter along the last axis.
+    """
+
+    iterate: Tensor
+    step: int
+    lr: float
+    sent: Vectors
+    layout: Layout
+
+
 class ClientEnd(NamedTuple):
     """A client at the end of its round.
 
     state: as at the beginning. delta: y - x, before attacks. tau: number of local steps. lr: of this round. gap: rounds
     since its last participation, t - t'; any number in its first round. gradient: the mean of its raw loss gradients,
-    if they are summed. layout: the place of each parameter in a vector. params: x, (P,).
+    if they are summed. layout: the place of each parameter in a vector. params: x, (P,). samples: (l, P), the means of
+    y over the windows of local steps, if the correction has windows.
     """
 
     sent: Vectors
@@ -78,6 +105,7 @@ class ClientEnd(NamedTuple):
     gradient: Tensor | None
     layout: Layout
     params: Tensor
+    samples: Tensor | None = None
 
 
 class ServerStepped(NamedTuple):
@@ -86,7 +114,8 @@ class ServerStepped(NamedTuple):
     state: the server's half before it. params: x - lr f g. g: f g, the pseudo-gradient as FedGLAD scaled it: x - the
     clients' mean. clients, population: M and N. lr: the clients' of this round. tau: mean local steps of the cohort.
     changes: sum of the changes of the cohort's client states, if the correction sums them. gradient: the cohort's mean
-    full gradient at x, if there was a phase for it. layout: the place of each parameter in a vector.
+    full gradient at x, if there was a phase for it. layout: the place of each parameter in a vector. weighted_tau: sum
+    p_i tau_i. server_lr: of this round.
     """
 
     state: Vectors
@@ -99,6 +128,8 @@ class ServerStepped(NamedTuple):
     changes: Tensor
     gradient: Tensor | None
     layout: Layout
+    weighted_tau: float
+    server_lr: float
 
 
 class ServerResult(NamedTuple):
@@ -125,6 +156,9 @@ class ClientHalf(NamedTuple):
     init: a client's state before its first round, from the model that it then receives; None: zeros.
     begin: y before the first local step; None: x.
     upload: the update that is sent; None: y - x.
+    point: the model at which a local step takes the gradient, from what the optimizer steps; each row of a stack
+        independently. None: that itself.
+    windows: ranges of local steps, [first, stop), in order and apart, over which y after each step is averaged.
     """
 
     pull: float = 0.0
@@ -141,6 +175,8 @@ class ClientHalf(NamedTuple):
     init: Callable[[Tensor], Tensor] | None = None
     begin: Callable[[ClientStart], Tensor] | None = None
     upload: Callable[[ClientEnd], Tensor] | None = None
+    windows: Callable[[LocalWork], Sequence[tuple[int, int]]] | None = None
+    point: Callable[[LocalPoint], Tensor] | None = None
 
     def sums(self, plain_sgd: bool) -> bool:
         """Whether trainers sum raw gradients; `plain_sgd`: apart from the correction, local steps are plain SGD."""
@@ -155,11 +191,15 @@ class ServerHalf(NamedTuple):
     settle: the model and the state after a round; None: the optimizer's model, and no state.
     average: the name of the state's vector that is the clients' mean, if the model differs from it: it is evaluated
     beside the model, and a mean needs server.optimizer.lr = 1.
+    origin: the name of the state's vector that clients receive and the optimizer steps, in place of the model.
+    figures: metrics of a round, from the model after it.
     """
 
     init: Callable[[Tensor], Vectors] = lambda params: {}
     settle: Callable[[ServerStepped], ServerResult] | None = None
     average: str | None = None
+    origin: str | None = None
+    figures: Callable[[Tensor, Layout], Mapping[str, float]] | None = None
 
 
 class Sent(NamedTuple):

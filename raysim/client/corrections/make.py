@@ -6,7 +6,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from raysim.client.corrections import adabest, feddane, feddyn, fedpd, mime, prox, scaffold, scaffold_m
+from raysim.client.corrections import (
+    adabest,
+    feddane,
+    feddualavg,
+    feddyn,
+    fedpa,
+    fedpd,
+    mime,
+    prox,
+    scaffold,
+    scaffold_m,
+)
 from raysim.client.corrections.correction import Correction
 from raysim.config.own import OwnCorrection
 from raysim.config.part import Choice, Packaged
@@ -43,6 +54,10 @@ CORRECTIONS: Choice[Correction] = Choice(
 )
 
 
-def make(section: CorrectionSection | None) -> Correction:
+def make(section: CorrectionSection | fedpa.Posterior | feddualavg.Composite | None) -> Correction:
     """Return the record of pure functions; without a section, one that corrects nothing."""
+    if isinstance(section, fedpa.Posterior):
+        return fedpa.make(section)
+    if isinstance(section, feddualavg.Composite):
+        return feddualavg.make(section)
     return Correction() if section is None else CORRECTIONS.make(section)

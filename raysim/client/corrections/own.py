@@ -13,6 +13,8 @@ from raysim.client.corrections.correction import (
     ClientStart,
     Correction,
     LocalGradient,
+    LocalPoint,
+    LocalWork,
     ServerHalf,
     ServerResult,
     ServerStepped,
@@ -73,7 +75,11 @@ def _check_client(
             made = called(f"{said}: ClientHalf.{name}", function, begins)
             check_vector(f"{said}: ClientHalf.{name}", "a vector", made, like, layout)
     gradient = like * 0.3 if half.sums(plain_sgd) else None
-    ended = ClientEnd(down, state, like * 0.7, 1, LR, 1, gradient, layout, like)
+    samples = None
+    if half.windows is not None:
+        called(f"{said}: ClientHalf.windows", half.windows, LocalWork(0, 2, 1))
+        samples = probe(layout, like, rows=2)
+    ended = ClientEnd(down, state, like * 0.7, 1, LR, 1, gradient, layout, like, samples)
     if half.upload is not None:
         made = called(f"{said}: ClientHalf.upload", half.upload, ended)
         check_vector(f"{said}: ClientHalf.upload", "a vector", made, like, layout)
@@ -82,6 +88,9 @@ def _check_client(
         check_vector(f"{said}: ClientHalf.after", "the state", made, several, layout)
     for stack in [like, probe(layout, like, rows=2)] if rows else [like]:
         _check_bend(half, said, down, stack, like, layout)
+        if half.point is not None:
+            made = called(f"{said}: ClientHalf.point", half.point, LocalPoint(stack, 1, LR, down, layout))
+            check_vector(f"{said}: ClientHalf.point", "a model", made, stack, layout)
     start = None
     if half.start is not None:
         start = called(f"{said}: ClientHalf.start", half.start, down)
@@ -107,10 +116,15 @@ def _check_server(
             f"{said}: ServerHalf.average must name a vector of the server's state, {sorted(state)}, but is "
             f"{server.average!r}."
         )
+    if server.origin is not None and (server.origin not in state or server.settle is None):
+        raise ExperimentError(
+            f"{said}: ServerHalf.origin must name a vector of the server's state, {sorted(state)}, which "
+            f"ServerHalf.settle makes anew, but is {server.origin!r}."
+        )
     if server.settle is None:
         return
     changes = like * 0.3 if correction.sent.sums_changes else like.new_zeros(0)
-    stepped = ServerStepped(state, like * 0.7, like * 0.5, 1, 2, LR, 1.0, changes, mean, layout)
+    stepped = ServerStepped(state, like * 0.7, like * 0.5, 1, 2, LR, 1.0, changes, mean, layout, 1.0, LR)
     made = called(f"{said}: ServerHalf.settle", server.settle, stepped)
     if not isinstance(made, ServerResult):
         raise ExperimentError(f"{said}: ServerHalf.settle must return a raysim.ServerResult, but returned {made!r}.")

@@ -122,9 +122,10 @@ class Fused:
             if steps.acts:
                 steps.step()
         loss, correct = scores.totals()
-        delta = own.params.sub_(broadcast.params).unsqueeze(0)
+        delta = steps.delta().unsqueeze(0)
         gradients, inverses = steps.mean_gradients(), steps.inverses()
-        return Updates(delta, *_nothing(broadcast), loss, correct, (bounds[-1],), gradients, inverses=inverses)
+        made, samples = (*_nothing(broadcast), loss, correct, (bounds[-1],)), steps.samples()
+        return Updates(delta, *made, gradients, inverses=inverses, samples=samples)
 
 
 class LayersByHand:

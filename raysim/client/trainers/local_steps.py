@@ -25,8 +25,10 @@ from torch import Tensor
 
 from raysim.client.optimizers.optimizer import ClientOptimizer, Rate, State
 from raysim.client.trainer import Client
+from raysim.client.trainers.window_averages import WindowAverages
 from raysim.models.layout import Layout
 
+Point = Callable[[Tensor, int, float, Mapping[str, Tensor]], Tensor]
 Bend = Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor]], Tensor]
 
 
@@ -37,8 +39,9 @@ class StepRule:
     pull: of the correction. anchored: the gradient at x is subtracted. sums_gradients: the mean of the raw gradients is
     asked for. plain: the shortcut above; a trainer's products then write into the weights. bend: what else the
     correction does, (gradient, y, x, what came beside the model) -> gradient. begins: clients may begin elsewhere than
-    at x. sums_inverses: the sums of 1 / the optimizer's `divisor` are asked for. held: the place of the groups that
-    do not move; such a rule is not plain.
+    at x. sums_inverses: the sums of 1 / the optimizer's `divisor` are asked for. samples: clients have windows of local
+    steps over which y is averaged. point: (what the optimizer steps, local step, rate, what came beside the
+    model) -> where the gradient is taken. held: the place of the groups that do not move; such a rule is not plain.
     """
 
     optimizer: ClientOptimizer
@@ -52,11 +55,13 @@ class StepRule:
     begins: bool = False
     sums_inverses: bool = False
     held: Layout | None = None
+    samples: bool = False
+    point: Point | None = None
 
     @property
     def by_kernel(self) -> bool:
         """Whether the compiled kernel computes all local steps of a client in one call."""
-        return self.plain and not self.begins
+        return self.plain and not self.begins and not self.samples
 
 
 class LocalSteps:
@@ -100,9 +105,16 @@ class LocalSteps:
         self._sum = torch.zeros_like(params) if rule.sums_gradients else None
         self._inverses = torch.zeros_like(params) if rule.sums_inverses else None
         self._one = params.new_ones(())
+        self._iterate, self._taken = params, 0
+        if rule.point is not None:
+            self._iterate = params.clone()
+            self._take_point(params, self._iterate)
+        self._averages = None
+        if rule.samples:
+            self._averages = WindowAverages(params, [client.windows for client in clients])
         self.scale: Rate = -lr / keep if rule.plain else 1.0
         """What the trainer multiplies the loss gradient with; float64 (K, 1) where the rates differ."""
-        self.acts = not rule.plain or self.constant is not None
+        self.acts = not rule.plain or self.constant is not None or rule.samples
         """Whether `step` does anything."""
         if rule.plain:
             return
@@ -119,6 +131,24 @@ class LocalSteps:
 
     def step(self, active: int | None = None) -> None:
         """Finish a local step, of the first so many rows of a stack."""
+        self._move(active)
+        if self._averages is not None:
+            self._averages.add(active)
+
+    def delta(self) -> Tensor:
+        """What the optimizer stepped, less x; written over it."""
+        return self._iterate.sub_(self._x)
+
+    def _take_point(self, params: Tensor, iterate: Tensor) -> None:
+        assert self._rule.point is not None
+        assert isinstance(self._lr, float)
+        params.copy_(self._rule.point(iterate, self._taken, self._lr, self._sent))
+
+    def samples(self) -> tuple[Tensor, ...] | None:
+        """The means of y over each client's windows, (l, P) each, where asked for."""
+        return None if self._averages is None else self._averages.means
+
+    def _move(self, active: int | None) -> None:
         params, constant, keep, lr = self._params, self.constant, self.keep, self._lr
         if active is not None:
             params = params[:active]
@@ -152,7 +182,11 @@ class LocalSteps:
             for piece in held.pieces(gradient):
                 piece.zero_()
         shape_gradient(gradient, params, self._rule.max_grad_norm, self._rule.decay)
-        self._rule.optimizer.step(params, gradient, state, lr)
+        iterate = self._iterate if active is None else self._iterate[:active]
+        self._rule.optimizer.step(iterate, gradient, state, lr)
+        if self._rule.point is not None:
+            self._taken += 1
+            self._take_point(params, iterate)
         if self._inverses is not None:
             divisor = self._rule.optimizer.divisor
             assert divisor is not None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from raysim.client.corrections import make as corrections
-from raysim.client.corrections.correction import LocalGradient
+from raysim.client.corrections.correction import LocalGradient, LocalPoint
 from raysim.client.objective import LocalObjective
 from raysim.client.optimizers import choice as optimizers
 from raysim.client.personalisation.personalisation import StepGradients
@@ -24,7 +24,7 @@ from raysim.client.trainers.fused import Fused, LayersByHand
 from raysim.client.trainers.kernel.dense import Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel
 from raysim.client.trainers.kernel.library import NoLibraryError
-from raysim.client.trainers.local_steps import Bend, StepRule
+from raysim.client.trainers.local_steps import Bend, Point, StepRule
 from raysim.client.trainers.one_by_one import OneByOne
 from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.client.trainers.several_points import SeveralPoints
@@ -130,7 +130,7 @@ def rule_for(
     `layout`: of the model, where the rule is carried out; a rule that is only looked at has none. `held`: names of
     groups that do not move.
     """
-    correction = corrections.make(section.correction).client
+    correction = corrections.make(section.correcting).client
     sums_gradients |= correction.sums(section.is_plain_sgd)
     return StepRule(
         optimizer=correction.optimizer or optimizers.make(section.optimizer),
@@ -145,12 +145,22 @@ def rule_for(
         and not correction.anchored
         and correction.bend is None
         and not held
+        and correction.point is None
         and not sums_gradients
         and section.optimizer.lr * correction.pull <= LARGEST_PULL,
         bend=None if layout is None or correction.bend is None else _with_layout(correction.bend, layout),
         begins=correction.begin is not None,
         held=layout.only(held) if layout is not None and held else None,
+        samples=correction.windows is not None,
+        point=None if layout is None or correction.point is None else _point_with_layout(correction.point, layout),
     )
+
+
+def _point_with_layout(point: Callable[[LocalPoint], Tensor], layout: Layout) -> Point:
+    def taken(iterate: Tensor, step: int, lr: float, sent: Mapping[str, Tensor]) -> Tensor:
+        return point(LocalPoint(iterate, step, lr, sent, layout))
+
+    return taken
 
 
 def _with_layout(bend: Callable[[LocalGradient], Tensor], layout: Layout) -> Bend:

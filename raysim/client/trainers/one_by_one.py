@@ -112,7 +112,7 @@ class OneByOne:
         if self._objective is not None and versions(targets, broadcast.params) != before:
             raise ValueError("objective= wrote to y or at.broadcast, which are not to be written to.")
         loss, correct = scores.totals()
-        delta = weights.params.sub_(broadcast.params)
+        delta = steps.delta()
         seen = (client.batches.bounds[-1],)
         return Updates(
             delta[None],
@@ -123,6 +123,7 @@ class OneByOne:
             seen,
             steps.mean_gradients(),
             inverses=steps.inverses(),
+            samples=steps.samples(),
         )
 
     def _at(self, client: Client, step: int, received: Received) -> ObjectiveAt | None:

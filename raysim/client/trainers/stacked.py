@@ -28,7 +28,7 @@ from raysim.client.trainers.layers.build import for_stack, turned
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.layers.layer import Layer, every
 from raysim.client.trainers.layers.parameter import Parameter
-from raysim.client.trainers.local_steps import Bend, LocalSteps, StepRule
+from raysim.client.trainers.local_steps import Bend, LocalSteps, Point, StepRule
 from raysim.client.trainers.recognise import Recognised
 from raysim.client.trainers.scores import Scores
 from raysim.client.trainers.together import lay_together
@@ -67,6 +67,8 @@ class Stacked:
         self._task = task
         self._turned = Turned(model.params, turned(recognised.layers))
         self._rule = rule if rule.bend is None else replace(rule, bend=_as_they_lie(rule.bend, self._turned))
+        if (point := rule.point) is not None:
+            self._rule = replace(self._rule, point=_point_as_it_lies(point, self._turned))
         self._stacks: list[_Stack] = []
 
     def train(
@@ -120,11 +122,12 @@ class Stacked:
             if steps.acts:
                 steps.step(active)
         loss, correct = scores.totals()
-        delta = self._turned.turn_back(params.sub_(broadcast))
+        delta = self._turned.turn_back(steps.delta())
         gradients, inverses = (
             None if rows is None else together.in_given_order(self._turned.turn_back(rows))
             for rows in (steps.mean_gradients(), steps.inverses())
         )
+        samples = together.each_in_given_order(steps.samples())
         seen = tuple(client.batches.bounds[-1] for client in clients)
         nothing = starts[0].weights
         return Updates(
@@ -136,6 +139,7 @@ class Stacked:
             seen * times,
             gradients,
             inverses=inverses,
+            samples=None if samples is None else tuple(self._turned.turn_back(own) for own in samples),
         )
 
     def _with_turned_vectors(self, members: list[Client]) -> list[Client]:
@@ -199,6 +203,13 @@ def _as_they_lie(bend: Bend, turned: Turned) -> Bend:
         return turned.turn(bend(back(gradient), back(params), back(x), sent))
 
     return bent
+
+
+def _point_as_it_lies(point: Point, turned: Turned) -> Point:
+    def taken(iterate: Tensor, step: int, lr: float, sent: Mapping[str, Tensor]) -> Tensor:
+        return turned.turn(point(turned.turn_back(iterate), step, lr, sent))
+
+    return taken
 
 
 class _Network:

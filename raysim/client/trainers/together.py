@@ -48,6 +48,12 @@ class Together:
         """(times K, ...) by member -> by occurrence, and within it by client in the order given."""
         return per_member if self.place is None else per_member.index_select(0, self.place.to(per_member.device))
 
+    def each_in_given_order(self, per_member: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
+        """The same of one tensor a member; None stays."""
+        if per_member is None or self.place is None:
+            return per_member
+        return tuple(per_member[place] for place in self.place.tolist())
+
 
 def lay_together(clients: Sequence[Client], dtypes: Collection[torch.dtype], times: int = 1) -> Together:
     """Sort the clients and lay out their local steps, each client's `times` times.

@@ -84,7 +84,7 @@ class Vmap:
             _store(made, views(gradient[:active]))
             steps.step(active)
         loss, correct = scores.totals()
-        delta, loss, correct = map(together.in_given_order, (params.sub_(broadcast.params), loss, correct))
+        delta, loss, correct = map(together.in_given_order, (steps.delta(), loss, correct))
         seen = tuple(client.batches.bounds[-1] for client in clients)
         gradients, inverses = steps.mean_gradients(), steps.inverses()
         return Updates(
@@ -96,6 +96,7 @@ class Vmap:
             seen,
             None if gradients is None else together.in_given_order(gradients),
             inverses=None if inverses is None else together.in_given_order(inverses),
+            samples=together.each_in_given_order(steps.samples()),
         )
 
 

@@ -143,7 +143,7 @@ def recording_obstacle(
 ) -> str | None:
     """Return why a local step on the first examples cannot be recorded; None where it can."""
     batch = load(experiment, dataset, initial)
-    return obstacle(model, initial, task, experiment.client, experiment.engine.precision, *batch)
+    return obstacle(model, initial, task, experiment.training, experiment.engine.precision, *batch)
 
 
 def load(experiment: Experiment, dataset: FederatedDataset, like: Weights) -> tuple[Tensor, Tensor]:

@@ -78,7 +78,7 @@ class Plan:
         population = len(self.dataset.train)
         clusters = self._clusters
         one = federated(
-            e.client if clusters is None else e.client.model_copy(update={"personalisation": None}),
+            e.training if clusters is None else e.training.model_copy(update={"personalisation": None}),
             e.server,
             self.model,
             e.seed,

@@ -15,6 +15,7 @@ import torch
 from raysim.client.adversary import LabelFlip
 from raysim.client.augmentations import augment
 from raysim.client.corrections import make as corrections
+from raysim.client.corrections.feddualavg import unmatched
 from raysim.client.objective import LocalObjective
 from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
 from raysim.client.trainers.make import rule_for
@@ -105,6 +106,10 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         for j, given in enumerate(others, start=1)
     )
     plan = Plan(experiment, dataset, made, initial, task, local, choice, population, others=begun)
+    if experiment.composite is not None and (unknown := unmatched(experiment.composite, made.params)):
+        raise ExperimentError(
+            f"composite.groups must match the model's parameters {list(made.params.names)}, but {unknown} match none."
+        )
     own_parts.check(plan)
     plan.initial_state()
     if isinstance(experiment.server.optimizer, OwnPart):
@@ -240,7 +245,7 @@ def _choice(
 
 def training_conditions(experiment: Experiment, device_kind: str) -> TrainingConditions:
     """Return what of the experiment the choice of a trainer depends on, for a kind of device."""
-    engine, client = experiment.engine, experiment.client
+    engine, client = experiment.engine, experiment.training
     return TrainingConditions(
         trainer=engine.trainer,
         chunk_size=engine.chunk_size,

@@ -35,7 +35,7 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
     plain = rule_for(e.client, sums_gradients=False, product_makes_step=True).plain
     alone = (
         not (plan.choice.trainer == "stacked" or (plan.choice.trainer == "compiled" and plain))
-        or not corrections.make(e.client.correction).only_pulls
+        or not corrections.make(e.training.correcting).only_pulls
         or not optimizers.OPTIMIZERS.is_built_in(e.client.optimizer)
         or local_adaptivity.sums_inverses(e.client, e.server)
         or plan.algorithm().state_vectors

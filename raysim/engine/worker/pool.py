@@ -173,7 +173,7 @@ class Pool:
         inverses = local_adaptivity.sums_inverses(e.client, e.server)
         held, several = ((), None) if kind is None else (kind.held, kind.step)
         return self._trainer_for(
-            e.client, cuda_graphs=e.engine.cuda_graphs, held=held, several=several, sums_inverses=inverses
+            e.training, cuda_graphs=e.engine.cuda_graphs, held=held, several=several, sums_inverses=inverses
         )
 
     def _make_own_trainer(self) -> Trainer | None:

@@ -1,0 +1,90 @@
+"""FedPA: a client sends Sigma^-1 (mu - x), of samples of its local posterior, in place of y - x.
+
+After `burn_in` units of local training, the mean of y over the local steps of every `sample` units is a sample, s_1 ..
+s_l; an unfinished one is dropped. A unit is an epoch, or a local step where `local_steps` measures work. With mu the
+mean of the samples, S their covariance with 1 / (l - 1), and r = 1 / (1 + (l - 1) rho),
+
+    delta_i = Sigma^-1 (mu - x),   Sigma = r I + (1 - r) S
+
+and with b = mu - x and C (l, P) the centred samples, which is how it is computed, in float64,
+
+    delta_i = (1 + (l - 1) rho) [b - rho C' (I + rho C C')^-1 C b].
+
+One sample: s_1 - x. None, or before `from_round`: y - x. rho = 0: mu - x. No state.
+
+Source: Al-Shedivat et al. (2021), section 4 and appendix C, and Wang et al. (2021), equation 5; docs/algorithms.md
+section 3. Departure: the closed form in place of their dynamic programme over samples, which gives the same.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from raysim.client.corrections.correction import ClientEnd, ClientHalf, Correction, LocalWork
+from raysim.config.section import Section
+from raysim.config.values import Factor, Steps, Whole
+
+PIECE = 1 << 14
+"""Numbers of each sample that are converted to float64 at a time."""
+
+
+class Posterior(Section):
+    """FedPA: updates by the mean and covariance of local posterior samples."""
+
+    name: Literal["fedpa"] = "fedpa"
+    burn_in: Whole = Field(1, description="Epochs, or local steps, before the first sample.")
+    sample: Steps = Field(1, description="Epochs, or local steps, whose local models are averaged to a sample.")
+    rho: Factor = Field(0.01, description="Weight of the samples' covariance against the identity; 0: the identity.")
+    from_round: Whole = Field(0, description="Number of finished rounds after which it begins; before, FedAvg.")
+
+
+def make(section: Posterior) -> Correction:
+    """Close the functions over the section."""
+
+    def windows(work: LocalWork) -> tuple[tuple[int, int], ...]:
+        if work.round < section.from_round:
+            return ()
+        length = section.sample * work.unit
+        starts = range(section.burn_in * work.unit, work.tau - length + 1, length)
+        return tuple((start, start + length) for start in starts)
+
+    def upload(ended: ClientEnd) -> Tensor:
+        assert ended.samples is not None
+        return posterior_update(ended.samples, ended.params, section.rho) if len(ended.samples) else ended.delta
+
+    return Correction(ClientHalf(windows=windows, upload=upload))
+
+
+def posterior_update(samples: Tensor, x: Tensor, rho: float) -> Tensor:
+    """Return Sigma^-1 (mu - x) of l >= 1 samples (l, P), in the dtype of x.
+
+    >>> posterior_update(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0]), 1.0)  # r = 1/2, S = 2, Sigma = 3/2
+    tensor([1.3333])
+    """
+    num, device = len(samples), samples.device
+    gram = torch.zeros((num, num), dtype=torch.float64, device=device)
+    along = torch.zeros(num, dtype=torch.float64, device=device)
+    pieces = list(zip(samples.split(PIECE, dim=1), x.split(PIECE), strict=True))
+    for rows, part in pieces:
+        centred, b = _centred(rows, part)
+        gram.addmm_(centred, centred.t())
+        along.addmv_(centred, b)
+    unit = torch.eye(num, dtype=torch.float64, device=device)
+    # Without its check: what is not finite is rejected with the update.
+    coefficients, _ = torch.linalg.solve_ex(unit.add_(gram, alpha=rho), along)
+    update = torch.empty_like(x)
+    for (rows, part), into in zip(pieces, update.split(PIECE), strict=True):
+        centred, b = _centred(rows, part)
+        into.copy_(b.addmv_(centred.t(), coefficients, alpha=-rho).mul_(1 + (num - 1) * rho))
+    return update
+
+
+def _centred(samples: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """C and b of some numbers, float64."""
+    rows = samples.double()
+    mean = rows.mean(0)
+    return rows - mean, mean - x
