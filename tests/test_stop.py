@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import raysim
-from raysim.experiment.stop import StopSection
+from raysim.experiment.stop import BestMetric, StopSection
 from raysim.experiment.stopping import NOTHING, StopReason, after, after_all
 from raysim.run_folder import checkpoint, files, records
+from raysim.run_folder.best_models import BestModels
 from tests.support.interrupted import Stops
 
 Make = Callable[..., raysim.Experiment]
@@ -241,6 +242,27 @@ def test_beyond_its_stop_a_run_is_the_run_that_did_not_stop(
     assert figures(path) == figures(tmp_path / "whole")
     assert best(path) == best(tmp_path / "whole")
     assert not (path / "stopped.json").exists()
+
+
+def test_an_evaluation_that_only_the_end_asked_for_does_not_outlive_it(tmp_path: Path) -> None:
+    """A run that goes on has the best of its regular evaluations: that of round 4, not of round 5, its former end."""
+    (tmp_path / "checkpoints").mkdir()
+    metric = BestMetric.checked({"metric": METRIC})
+    kept = BestModels(tmp_path, metric, every=2)
+    values = [None, 0.5, None, 0.6, 0.7]
+    rows: list[dict[str, Any]] = [{"round": index, METRIC: value} for index, value in enumerate(values)]
+    for row in rows:
+        if kept.add(row):
+            files.best_file(tmp_path, row["round"] + 1).touch()
+            kept.prune()
+    files.checkpoint_file(tmp_path, 5).touch()
+    kept.prune()
+    assert list(files.best_models(tmp_path)) == [4, 5]
+    kept = BestModels(tmp_path, metric, every=2)
+    kept.open([*rows[:4], {"round": 4, METRIC: None}])
+    assert list(files.best_models(tmp_path)) == [4]
+    assert not kept.add({"round": 5, METRIC: 0.6})
+    assert kept.add({"round": 7, METRIC: 0.61})
 
 
 def best(path: Path) -> dict[int, list[float]]:
