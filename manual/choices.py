@@ -16,6 +16,7 @@ from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.errors import RaysimError
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.keys import name_key
 
 LEFT_OUT = ("metric",)
 """Kinds that do not change a model."""
@@ -113,7 +114,7 @@ def _merged(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]
 
 def _tables(left: Any, right: Any) -> bool:
     # A choice is replaced as a whole.
-    return isinstance(left, Mapping) and isinstance(right, Mapping) and "name" not in right
+    return isinstance(left, Mapping) and isinstance(right, Mapping) and not {"name", "penalty"} & right.keys()
 
 
 def _table(key: str, name: str) -> dict[str, Any] | str:
@@ -121,9 +122,10 @@ def _table(key: str, name: str) -> dict[str, Any] | str:
     if section is None:
         return name
     used = examples.used_in_configs()
+    named = name_key(section)
     wanted = {k: field for k, field in section.model_fields.items() if field.is_required()}
     found = {k: examples.example(f"{key}.{k}", name, field, used) for k, field in wanted.items()}
-    return {"name": name, **ALSO.get(name, {}), **{k: _plain(value) for k, value in found.items()}}
+    return {named: name, **ALSO.get(name, {}), **{k: _plain(value) for k, value in found.items()}}
 
 
 def _plain(value: Any) -> Any:
@@ -148,7 +150,7 @@ def shown_in(method: Method) -> str:
         at: Any = table
         for key in method.key.split("."):
             at = at.get(key) if isinstance(at, dict) else None
-        if (at.get("name") if isinstance(at, dict) else at) == method.part.name:
+        if (at.get("name", at.get("penalty")) if isinstance(at, dict) else at) == method.part.name:
             return file
     return ""
 

@@ -77,7 +77,8 @@ def _table(table: KeyTable, homes: Homes) -> Iterator[str]:
         yield from _section(table.sections[0], table, homes)
         return
     links = ", ".join(_link(section, table.page, table) for section in table.sections)
-    yield f"One of these{', by its `name`' if keys.name_of(table.sections[0]) else ''}: {links}.\n"
+    by = f", by its `{keys.name_key(table.sections[0])}`" if keys.name_of(table.sections[0]) else ""
+    yield f"One of these{by}: {links}.\n"
     for section in table.sections:
         yield f"{mark}# {_title(section)} {{ #{_anchor_of(section, table)} }}\n"
         yield from _section(section, table, homes)

@@ -61,7 +61,7 @@ def _listed(found: list[Key], indent: str = "") -> Iterator[str]:
 def _explained(
     path: str, found: list[tuple[type[Section], Key]], elsewhere: Mapping[str, type[Section]]
 ) -> Iterator[str]:
-    from raysim.experiment.keys import keys, name_of
+    from raysim.experiment.keys import keys, name_key, name_of
 
     met: set[type[Section]] = set()
     for owner, key in found:
@@ -75,7 +75,7 @@ def _explained(
             yield ""
             about = _plain((section.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " "))
             name = name_of(section)
-            yield f'name = "{name}": {about}' if name else about
+            yield f'{name_key(section)} = "{name}": {about}' if name else about
             yield from _listed(keys(section, elsewhere), INDENT)
 
 

@@ -59,7 +59,7 @@ def keys(section: type[Section], elsewhere: Elsewhere) -> list[Key]:
     found = []
     for name, field in section.model_fields.items():
         key = field.alias or name
-        if key == "name" and name_of(section):
+        if name == "name" and name_of(section):
             continue
         foreign = section is Experiment and key in elsewhere
         found.append(Key(key, field, (elsewhere[key],) if foreign else kinds.sections(field.annotation)))
@@ -98,6 +98,11 @@ def name_of(section: type[Section]) -> str | None:
         return None
     name: str = get_args(field.annotation)[0]
     return name
+
+
+def name_key(section: type[Section]) -> str:
+    """Return the key by which a file chooses the section: `name`, or what the section calls it."""
+    return section.model_fields["name"].alias or "name"
 
 
 def default(field: FieldInfo) -> str:

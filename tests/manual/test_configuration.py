@@ -14,6 +14,7 @@ import tuning
 from manual import configuration, examples
 from raysim import Section
 from raysim.config import kinds
+from raysim.experiment import keys
 
 
 def test_every_key_has_a_description_and_an_example() -> None:
@@ -47,8 +48,7 @@ def test_every_section_has_its_place_and_every_table_of_the_experiment_its_page(
 def test_every_example_is_toml_that_its_key_takes() -> None:
     for table in configuration.described():
         for section in table.sections:
-            for name, field in section.model_fields.items():
-                key = field.alias or name
+            for key, field, _ in keys.keys(section, configuration.ELSEWHERE):
                 value = examples.example(f"{table.path}.{key}", None, field, examples.used_in_configs())
                 if value is not None and not isinstance(value, Section):
                     read = tomllib.loads(f"{key} = {kinds.toml(value)}")[key]
