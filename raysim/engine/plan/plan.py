@@ -45,6 +45,8 @@ class Plan:
     """Folder in which client states are written, if clients keep any."""
     older_states: Path | None = None
     """Folder in which missing client states are read."""
+    states_of: str = ""
+    """The fingerprint of the run whose client states these are."""
 
     @property
     def fingerprint(self) -> str:
@@ -89,7 +91,7 @@ class Plan:
     def client_store(self) -> ClientStore:
         """Return the store of client states in the folder `states`."""
         assert self.states is not None
-        return ClientStore(self.states, self.older_states, self.dataset.train.id_of)
+        return ClientStore(self.states, self.older_states, self.dataset.train.id_of, self.states_of)
 
     def cohorts(self) -> Cohorts:
         """Return the cohorts of the run's rounds."""
