@@ -228,7 +228,7 @@ def choices(record: type[raysim.Section], at: str) -> dict[str, set[str]]:
         for member in (*node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ()), *of_a_list):
             visit(member, path)
         for key, value in node.get("properties", {}).items():
-            if key == "name" and path and "const" in value:
+            if key in ("name", "penalty") and path and "const" in value:
                 found.setdefault(path, set()).add(value["const"])
             else:
                 visit(value, f"{path}.{key}".removeprefix("."))

@@ -224,7 +224,9 @@ class Runs:
         placed = experiment.model_copy(update={"engine": self._engine_of(experiment)})
         parts: Parts = {**self._parts, "dataset": self._data(placed)}
         plan = resolve(placed, **parts)
-        return replace(plan, states=path.absolute() / STATES) if plan.algorithm().state_vectors else plan
+        if not plan.algorithm().state_vectors:
+            return plan
+        return replace(plan, states=path.absolute() / STATES, states_of=plan.fingerprint)
 
     def _engine_of(self, experiment: Experiment) -> Any:
         """Return the run's engine section, with the placement of the workers."""

@@ -43,10 +43,11 @@ class ClientStore:
         folder: for new files; created with the first one.
         older: a folder in which files that `folder` lacks are read.
         id_of: a position's client id, for errors.
+        owner: the run's fingerprint; states of another run are refused.
     """
 
-    def __init__(self, folder: Path, older: Path | None, id_of: Callable[[int], str]) -> None:
-        self._folder, self._older, self._id_of = folder, older, id_of
+    def __init__(self, folder: Path, older: Path | None, id_of: Callable[[int], str], owner: str = "") -> None:
+        self._folder, self._older, self._id_of, self.owner = folder, older, id_of, owner
         self._unsynced: set[Path] = set()
 
     @contextmanager
@@ -108,8 +109,10 @@ class ClientStore:
                     raise ValueError(f"it is truncated: {got} of the row's {row.nbytes} bytes are there")
                 file.seek(start + rows * row.nbytes + len(_tail_header(rows)) + place.row * _CHECKSUM.itemsize)
                 checksum = file.read(_CHECKSUM.itemsize)
-            if checksum != _checksum(place.round, position, row).to_bytes(_CHECKSUM.itemsize, "little"):
-                raise ValueError(f"it is damaged: row {place.row} does not match its checksum")
+            # Earlier versions' do not tell whose they are.
+            expected = (_checksum(owner, place.round, position, row) for owner in dict.fromkeys((self.owner, "")))
+            if checksum not in (each.to_bytes(_CHECKSUM.itemsize, "little") for each in expected):
+                raise ValueError(f"it is damaged, or another run's: row {place.row} does not match its checksum")
         except Exception as error:
             # NumPy raises many kinds of errors for damaged headers.
             raise CheckpointError(
@@ -177,7 +180,7 @@ class ChunkStates:
     ) -> None:
         self._known, self._like = ReadStates(store, places, like), like
         self._file, self._start, self._path = file, start, path
-        self._round, self._chunk = round_index, chunk
+        self._owner, self._round, self._chunk = store.owner, round_index, chunk
         self.checksums = np.zeros(len(chunk), _CHECKSUM)
         """Of the rows written so far."""
 
@@ -188,7 +191,7 @@ class ChunkStates:
     def write(self, row: int, state: Tensor) -> None:
         """See `ClientStates`."""
         kept = state.cpu().contiguous()
-        self.checksums[row] = _checksum(self._round, self._chunk[row], kept)
+        self.checksums[row] = _checksum(self._owner, self._round, self._chunk[row], kept)
         with _writing(self._path):
             self._file.seek(self._start + row * self._like.element_size() * len(self._like))
             self._file.write(_bytes(kept))
@@ -230,9 +233,9 @@ def _tail_header(rows: int) -> bytes:
     return head.getvalue()
 
 
-def _checksum(round_index: int, position: int, state: Tensor) -> int:
+def _checksum(owner: str, round_index: int, position: int, state: Tensor) -> int:
     """Return the CRC-32 of a client's states after a round; of the same states elsewhere it is another one."""
-    return zlib.crc32(_bytes(state), zlib.crc32(f"{round_index} {position}".encode()))
+    return zlib.crc32(_bytes(state), zlib.crc32(f"{owner}{round_index} {position}".encode()))
 
 
 def _start(file: BinaryIO, position: int, place: StatePlace, like: Tensor) -> tuple[int, int]:

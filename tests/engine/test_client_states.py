@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -299,8 +300,36 @@ def test_a_state_of_another_round_is_refused_under_this_ones_name(tmp_path: Path
             states.write(0, row + index)
     older, newer = sorted(tmp_path.iterdir())
     older.replace(newer)
-    with pytest.raises(raysim.CheckpointError, match="row 0 does not match its checksum"):
+    with pytest.raises(raysim.CheckpointError, match="another run's: row 0 does not match its checksum"):
         store.read(7, StatePlace(1, 0, 0), row)
+
+
+def test_a_state_of_another_run_is_refused(tmp_path: Path) -> None:
+    row, place = torch.arange(4.0), StatePlace(0, 0, 0)
+    for written, read in (("one", "another"), ("one", "one"), ("", "one")):
+        folder = tmp_path / f"{written}-{read}"
+        with ClientStore(folder, None, str, written).chunk(0, 0, (7,), {}, row) as states:
+            states.write(0, row)
+        reader = ClientStore(folder, None, str, read)
+        if written and written != read:
+            with pytest.raises(raysim.CheckpointError, match="another run's: row 0 does not match its checksum"):
+                reader.read(7, place, row)
+        else:
+            # Earlier versions' do not tell whose they are.
+            assert torch.equal(reader.read(7, place, row), row)
+
+
+def test_a_run_does_not_go_on_with_another_runs_states(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    """Which has the same clients in the same rounds: only the learning rate differs."""
+    for name, lr in (("run", 0.3), ("other", 0.2)):
+        exp = experiment(rounds=2, client={**SCAFFOLD, "optimizer": {"lr": lr}}, checkpoint={"every": 1})
+        raysim.run(exp, dataset=dataset, path=tmp_path / name, progress=False)
+    for file in (tmp_path / "other" / "client_state").iterdir():
+        shutil.copy(file, tmp_path / "run" / "client_state")
+    with pytest.raises(raysim.CheckpointError, match="another run's"):
+        raysim.resume(tmp_path / "run", dataset=dataset, rounds=6, progress=False)
 
 
 def test_the_manifest_names_the_newest_row_of_each_client() -> None:

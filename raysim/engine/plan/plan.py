@@ -53,6 +53,8 @@ class Plan:
     """Folder in which missing client states are read."""
     others: tuple[Weights, ...] = ()
     """The first models of the other clusters, if there are any."""
+    states_of: str = ""
+    """The fingerprint of the run whose client states these are."""
 
     @property
     def fingerprint(self) -> str:
@@ -123,7 +125,7 @@ class Plan:
     def client_store(self) -> ClientStore:
         """Return the store of client states in the folder `states`."""
         assert self.states is not None
-        return ClientStore(self.states, self.older_states, self.dataset.train.id_of)
+        return ClientStore(self.states, self.older_states, self.dataset.train.id_of, self.states_of)
 
     def cohorts(self) -> Cohorts:
         """Return the cohorts of the run's rounds."""

@@ -112,7 +112,8 @@ def _aside(plan: Plan, path: Path) -> Iterator[Plan]:
         yield plan
         return
     with TemporaryDirectory(prefix="raysim-") as scratch:
-        yield replace(plan, states=Path(scratch) / records.STATES, older_states=path.absolute() / records.STATES)
+        older, owner = path.absolute() / records.STATES, records.stored_fingerprint(path)
+        yield replace(plan, states=Path(scratch) / records.STATES, older_states=older, states_of=owner)
 
 
 def state_before(plan: Plan, path: Path, index: int) -> ServerState:

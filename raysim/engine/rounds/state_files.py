@@ -64,7 +64,7 @@ def with_states_folder(plan: Plan, path: Path | None) -> Iterator[Plan]:
     if not plan.algorithm().state_vectors or plan.states is not None:
         yield plan
     elif path is not None:
-        yield replace(plan, states=path.absolute() / STATES)
+        yield replace(plan, states=path.absolute() / STATES, states_of=plan.fingerprint)
     else:
         with TemporaryDirectory(prefix="raysim-") as scratch:
             yield replace(plan, states=Path(scratch) / STATES)
