@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 SMALLEST_BYTES = 1 << 22
 """Smaller vectors come from the C library, which uses their memory again."""
 
-MOST_FREE = 4
-"""Free blocks of a size that a process keeps."""
+MOST_FREE = 3
+"""Free blocks of a size that a process keeps: adding two sums takes three at a time."""
 
 MOST_SIZES = 8
 """Sizes of which it keeps any. A process that meets more, such as one with many models, starts again with none."""
