@@ -7,16 +7,16 @@ operators are called again without autograd, and products make plain SGD's step.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from raysim import card
-from raysim.client.objective import LocalObjective, ObjectiveAt, Received
+from raysim.client.objective import LocalObjective, Received
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.client_by_client import ClientByClient
 from raysim.client.trainers.local_steps import LocalSteps, StepRule
 from raysim.client.trainers.scores import Scores
 from raysim.client.trainers.watched import versions
@@ -24,7 +24,7 @@ from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
 
-class OneByOne:
+class OneByOne(ClientByClient):
     """Trainer over a module bound to this object's own weights; every nn.Dropout inside draws addressed masks.
 
     Args:
@@ -36,8 +36,6 @@ class OneByOne:
         objective: stands in for the task's losses.
         recorded_batches: sizes of full batches, where local steps are recorded; none: they are not.
     """
-
-    trains_together = False
 
     def __init__(
         self,
@@ -51,34 +49,14 @@ class OneByOne:
     ) -> None:
         self._task = task
         self._rule = rule
-        self._model, self._objective = model, objective
 
         def bound(plain: bool) -> BoundModule:
             return BoundModule(model, like, task, precision, plain, objective, recorded_batches)
 
         self._own = bound(rule.plain)
         self._anchor = bound(plain=False) if rule.anchored else None
-
-    def train(
-        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
-    ) -> Iterator[Updates]:
-        """Train each client from the broadcast; see `Trainer.train`."""
-        for client in clients:
-            yield self._train_one(broadcast, client, lr, start)
-
-    @torch.no_grad()
-    def _train_one(self, broadcast: Weights, client: Client, lr: float, start: Mapping[str, Tensor] | None) -> Updates:
-        own, anchor = self._own, self._anchor
-        own.load(broadcast)
-        if anchor is not None:
-            anchor.load(broadcast)
-        lengths = [stop - first for first, stop in pairwise(client.batches.bounds)]
-        x, y = client.visits()
-        batches = x.split_with_sizes(lengths), y.split_with_sizes(lengths)
-        # Recorded steps are quicker without what torch notes for autograd.
-        recorded = own.record(*batches, lengths) and (anchor is None or anchor.record(*batches, lengths))
-        with torch.inference_mode(recorded):
-            return self._train_on(*batches, y, broadcast, client, lr, start)
+        modules = [self._own] if self._anchor is None else [self._own, self._anchor]
+        super().__init__(modules, model, objective)
 
     def _train_on(
         self,
@@ -125,9 +103,3 @@ class OneByOne:
             inverses=steps.inverses(),
             samples=steps.samples(),
         )
-
-    def _at(self, client: Client, step: int, received: Received) -> ObjectiveAt | None:
-        if self._objective is None:
-            return None
-        assert client.at is not None
-        return ObjectiveAt(client.at, client.position, step, self._objective.constants, received, client.x.device)

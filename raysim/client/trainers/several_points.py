@@ -7,8 +7,7 @@ optimizer takes them as a stack.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -19,13 +18,14 @@ from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers.bound_module import BoundModule, Curved
+from raysim.client.trainers.client_by_client import ClientByClient
 from raysim.client.trainers.local_steps import LocalSteps, StepRule
 from raysim.client.trainers.scores import Scores
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
 
-class SeveralPoints:
+class SeveralPoints(ClientByClient):
     """Trainer over two modules: one at y, whose outputs are scored and whose buffers count, one for all other points.
 
     Args:
@@ -33,8 +33,6 @@ class SeveralPoints:
         rule: what is done to each row's gradient, and the optimizer; not plain.
         step: the gradients of a local step.
     """
-
-    trains_together = False
 
     def __init__(
         self,
@@ -49,29 +47,11 @@ class SeveralPoints:
     ) -> None:
         assert not rule.plain
         self._task, self._rule, self._step = task, rule, step
-        self._model, self._objective = model, objective
         self._y, self._other = (
             BoundModule(model, like, task, precision, False, objective, () if step.curved else recorded_batches)
             for _ in range(2)
         )
-
-    def train(
-        self, broadcast: Weights, clients: Sequence[Client], lr: float, start: Mapping[str, Tensor] | None = None
-    ) -> Iterator[Updates]:
-        """Train each client from the broadcast; see `Trainer.train`."""
-        for client in clients:
-            yield self._train_one(broadcast, client, lr, start)
-
-    @torch.no_grad()
-    def _train_one(self, broadcast: Weights, client: Client, lr: float, start: Mapping[str, Tensor] | None) -> Updates:
-        self._y.load(broadcast)
-        self._other.load(broadcast)
-        lengths = [stop - first for first, stop in pairwise(client.batches.bounds)]
-        x, y = client.visits()
-        batches = x.split_with_sizes(lengths), y.split_with_sizes(lengths)
-        recorded = self._y.record(*batches, lengths) and self._other.record(*batches, lengths)
-        with torch.inference_mode(recorded):
-            return self._train_on(*batches, y, broadcast, client, lr, start)
+        super().__init__((self._y, self._other), model, objective)
 
     def _train_on(
         self,
@@ -133,12 +113,6 @@ class SeveralPoints:
             (client.batches.bounds[-1],),
             own=None if own is None else rows[1:],
         )
-
-    def _at(self, client: Client, step: int, received: Received) -> ObjectiveAt | None:
-        if self._objective is None:
-            return None
-        assert client.at is not None
-        return ObjectiveAt(client.at, client.position, step, self._objective.constants, received, client.x.device)
 
 
 def _not_curved(vector: Tensor) -> NoReturn:
