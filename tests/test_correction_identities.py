@@ -19,9 +19,9 @@ from torch import nn
 import raysim
 from raysim.engine.plan.resolve import resolve
 from raysim.run_folder import checkpoint
-from raysim.run_folder.client_states import ClientStore
 from raysim.server import manifest
 from tests.support.corrected_runs import ANY, BATCH, LR, N, flat, run
+from tests.support.states_of import states_of
 from tests.support.tanh_federation import COHORTS, ROUNDS, Array, clients, network, start
 
 Make = Callable[..., raysim.Experiment]
@@ -63,7 +63,7 @@ def recorded(experiment: Make, folder: Path, correction: dict[str, Any]) -> Run:
     raysim.run(exp, dataset=data, model=network, params=start(), path=folder, progress=False)
     after = [checkpoint.read(file) for file in sorted((folder / "checkpoints").iterdir())]
     store, layout = (
-        ClientStore(folder / "client_state", None, str),
+        states_of(folder),
         resolve(exp, dataset=data, model=network).model.params,
     )
 
@@ -127,7 +127,7 @@ def test_feddyns_h_is_the_gradient_where_local_training_converged(experiment: Ma
     raysim.run(exp, dataset=data, model=lambda: nn.Linear(2, 1, bias=False), path=tmp_path / "run", progress=False)
     state = checkpoint.read(next((tmp_path / "run" / "checkpoints").iterdir()))
     place = manifest.places(state.clients, [0])[0]
-    h = ClientStore(tmp_path / "run" / "client_state", None, str).read(0, place, state.weights.params).numpy()[:2]
+    h = states_of(tmp_path / "run").read(0, place, state.weights.params).numpy()[:2]
     # One client in the cohort: its model is the average.
     end = state.correction["average"].numpy()[:2]
     np.testing.assert_allclose(h, 2 * (x @ end - y) @ x / 3, 1e-8, 1e-10)

@@ -12,6 +12,7 @@ Levels of clipping and the ledger are of the whole cohort, and so are the round'
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +33,8 @@ from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
 from raysim.server.step import Metrics
 from raysim.server.sums import Sums, add
+
+log = logging.getLogger("raysim")
 
 
 def joined(models: Sequence[Weights]) -> Weights:
@@ -85,6 +88,9 @@ def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
         # A round without clients has one phase, without any.
         trained = sums[count:] if len(sums) == 2 * count else [sums[-1]] * count
         whole = replace(reduce(add, trained), rejected=sums[-1].rejected) if len(sums) == 2 * count else sums[-1]
+        if whole.clients and whole.weight == 0:
+            log.warning("round %d: every client weighs 0, so the models are left as they are", state.round)
+            whole = replace(whole, clients=0)
         shared, metrics = one.step(of(state, 0), (*sums[: len(sums) - len(trained)], whole), None)
         each = [
             one.step(of(state, j), (its,), None)[0] if its.clients and its.weight else of(state, j)

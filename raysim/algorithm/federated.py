@@ -14,6 +14,7 @@ Source: Reddi et al. (2021), algorithm 1; docs/algorithms.md, section 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -41,6 +42,7 @@ from raysim.cohort.sampler import State
 from raysim.config.user_call import called
 from raysim.data.on_device import Examples
 from raysim.models.model import Model, Weights
+from raysim.models.vectors import squared_norm
 from raysim.server import manifest
 from raysim.server import step as server_step
 from raysim.server.fairness import choice as fair_objectives
@@ -127,7 +129,7 @@ def federated(
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
     contribution = contribution_rule(client, server, correction, num_labels)
-    divide = local_adaptivity.division(server, model.params)
+    divide = local_adaptivity.division(client, server, model.params)
     kind = personalisations.make(client, model.params)
     unsent = model.params.only(() if kind is None else kind.unsent)
     sent_groups = model.params.only(set(model.params.names) - set(unsent.names))
@@ -167,6 +169,12 @@ def federated(
         return Broadcast(
             state.round, received(state), lr, limits, repeats, len(sums), left_out=left_out, fair_weights=fair_weights
         )
+
+    def of_losses(
+        state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
+    ) -> Broadcast:
+        # Of the model that is evaluated, whatever clients start from.
+        return replace(plain_broadcast(state, repeats, positions, sums), weights=state.weights)
 
     def broadcast(
         state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
@@ -258,6 +266,8 @@ def federated(
             before, adjusted, aggregate, None if settle is None else corrected, seen_before
         )
         stepped = holding(unsent, state, stepped)
+        if unsent.names and last.clients:
+            metrics = {**metrics, "params_norm": math.sqrt(squared_norm(stepped.weights.params))}
         if not last.clients:
             stepped = replace(stepped, weights=state.weights)
         if correction.server.figures is not None:
@@ -283,7 +293,7 @@ def federated(
     if correction.sent.full_gradients:
         phases.insert(0, Phase(plain_broadcast, gradient_phase.make(server, model.params, members), "gradients"))
     if takes_losses:
-        phases.insert(0, Phase(plain_broadcast, start_losses.make(server, members), "losses"))
+        phases.insert(0, Phase(of_losses, start_losses.make(server, members), "losses"))
     zeros = torch.zeros(model.params.size)
     sent_down = correction.sent.down(correction.server.init(zeros), zeros)
     down = sum(vector.numel() == model.params.size for vector in sent_down.values())

@@ -30,22 +30,23 @@ def num_shares(client: ClientSection, server: ServerSection, params: Tensor) -> 
     return len(params) if sums_inverses(client, server) else 1
 
 
-def division(server: ServerSection, layout: Layout) -> Callable[[Trained], Divided | None]:
+def division(client: ClientSection, server: ServerSection, layout: Layout) -> Callable[[Trained], Divided | None]:
     """Return the function from trained clients to their divided updates; to None, if nothing divides them."""
     aggregator = server.aggregator
     if not isinstance(aggregator, LocalAdaptivity):
         return lambda trained: None
-    joint = aggregator.correction == "joint"
+    joint, by_vectors = aggregator.correction == "joint", sums_inverses(client, server)
 
     def divide(trained: Trained) -> Divided:
         updates = trained.updates
         with torch.inference_mode():
-            if updates.inverses is None:
+            if not by_vectors:
                 taus = torch.tensor([[client.batches.num_steps] for client in trained.clients], dtype=torch.float64)
                 shares = taus.reciprocal().to(updates.delta.device)
                 deltas = updates.delta * shares.to(updates.delta.dtype)
                 squares = trained.squared_norms * shares.to(trained.squared_norms.device).square()
             else:
+                assert updates.inverses is not None
                 shares = updates.inverses.reciprocal()
                 deltas = updates.delta * shares
                 squares = squared_norms(layout, deltas)

@@ -5,7 +5,7 @@ its draws (adafl.py). All of them receive the model, and say f_i, their mean los
 M with the largest f_i train, the largest first, ties to the first drawn; with all clients as candidates that is a sort.
 A candidate without a finite loss leaves the round. No state. Cost is O(N) a round.
 
-Source: Cho et al. (2020), section 3 (pow-d); docs/algorithms.md section 5. The weights of those that train are equal by
+Source: Cho et al. (2020), pow-d; docs/algorithms.md section 5. The weights of those that train are equal by
 default, because the examples are in the probabilities already.
 """
 

@@ -7,6 +7,7 @@ format, the run's fingerprint and the file's checksum. Nothing is pickled.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -43,13 +44,25 @@ def write(state: ServerState, path: Path, fingerprint: str) -> None:
         **{f"{part}.{name}": tensor for part in PARTS for name, tensor in getattr(state, part).items()},
     }
     metadata = {"checksum": sealed.BLANK, "format": FORMAT, "round": str(state.round), "fingerprint": fingerprint}
-    content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
+    content = save(_apart(tensors), metadata)
     try:
         atomic.write(path, lambda file: sealed.write(file, content), flushed=True, needed_bytes=len(content), then=THEN)
         with disk.writing(path.parent, then=THEN):
             sync_folder(path.parent)
     except DiskError as error:
         raise CheckpointError(f"The checkpoint {error}") from error
+
+
+def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the tensors with memory of their own, as the format asks for: before the first step, vectors of a method
+    may be the model's."""
+    met: set[int] = set()
+    apart = {}
+    for name, tensor in tensors.items():
+        place = tensor.untyped_storage().data_ptr()
+        apart[name] = tensor.clone() if place in met and tensor.numel() else tensor.contiguous()
+        met.add(place)
+    return apart
 
 
 def read(path: Path, fingerprint: str | None = None, done: int | None = None) -> ServerState:

@@ -397,7 +397,10 @@ def _clients() -> dict[str, Case]:
         made[f"posterior {trainer}"] = Case(
             {"client.posterior": {"rho": 0.5}, "client.epochs": 4, "model": WIDE, "engine.trainer": trainer}
         )
-    for keys in ({"penalty": "l1", "strength": 0.05}, {"penalty": "l2_ball", "radius": 0.5, "groups": ["*.weight"]}):
+    for keys in (
+        {"penalty": "l1", "strength": 0.05, "groups": ["*"]},
+        {"penalty": "l2_ball", "radius": 0.5, "groups": ["*.weight"]},
+    ):
         made[f"composite {keys['penalty']}"] = Case({"composite": keys, "client.epochs": 2, "model": WIDE})
     made["posterior steps"] = Case(
         {"client.posterior": {"burn_in": 0, "sample": 2, "from_round": 1}, "client.local_steps": 7}
@@ -479,7 +482,6 @@ def _cohorts() -> dict[str, Case]:
         "fairness afl": {"server.fairness": {"name": "afl", "lr": 0.05}, "cohort.size": 12},
         "fairness tilt": {"server.fairness": {"name": "tilt", "t": 2.0}},
         "fairness superquantile": {"server.fairness": {"name": "superquantile", "tail": 0.4}},
-        "clusters": {"client.personalisation": {"name": "clusters", "count": 2, "split": "train"}},
         "sampler replay": {"cohort.sampler": {"name": "replay", "cohorts": lists}, "cohort.size": None},
         "sampler replay over": {"cohort.sampler": {"name": "replay", "rounds": {"1": lists[0]}, "over.name": "adafl"}},
         "growth": {"cohort.growth": {"every": 1, "factor": 1.5, "max": 8}, "cohort.size": 3, "rounds": 5},
@@ -522,6 +524,43 @@ def _cohorts() -> dict[str, Case]:
         },
     }
     return {name: Case(settings) for name, settings in parts.items()}
+
+
+def _personal() -> dict[str, Case]:
+    """Models of the clients' own; groups of WIDE that stay at the client."""
+    kinds: dict[str, dict[str, Any]] = {
+        "ditto": {"name": "ditto", "lam": 0.5},
+        "ditto epochs": {"name": "ditto", "lam": 2.0, "lr": 0.05, "epochs": 2},
+        "ditto steps": {"name": "ditto", "lam": 0.0, "local_steps": 3},
+        "apfl": {"name": "apfl", "alpha": 0.3},
+        "split": {"name": "split", "local": ["fc3.*"]},
+        "split rounds": {"name": "split", "local": ["fc3.*"], "local_epochs": 2, "lr": 0.1, "keep": False},
+        "maml": {"name": "maml", "alpha": 0.1},
+        "maml difference": {"name": "maml", "alpha": 0.1, "hessian": "difference", "delta": 0.01},
+        "maml none": {"name": "maml", "alpha": 0.1, "hessian": "none"},
+        "clusters": {"name": "clusters", "count": 2},
+    }
+    return {
+        f"personal {name}": Case({"client.personalisation": {**kind, "split": "train"}, "model": WIDE})
+        for name, kind in kinds.items()
+    }
+
+
+def _ends() -> dict[str, Case]:
+    """Runs that know when to stop, and what their best model is."""
+    accuracy, loss = "eval/test/accuracy", "eval/test/loss"
+    stops: dict[str, dict[str, Any]] = {
+        "target": {"target": {"metric": accuracy, "value": 0.4, "last": 2, "maximise": True}},
+        "patience": {"patience": {"metric": loss, "evaluations": 2, "min_change": 0.01, "maximise": False}},
+        "budget": {"budget": {"rounds": 6, "client_updates": 17, "bytes": 10_000_000, "wall_s": 600.0}},
+        "simulated": {"budget": {"simulated_s": 60.0}},
+        "divergence": {"divergence": {"metric": "loss", "above": 50.0}},
+    }
+    made = {f"stop {name}": Case({"stop": keys, "rounds": 12}) for name, keys in stops.items()}
+    time = {"name": "round_time", "seconds_per_example": 0.5}
+    made["stop simulated"] = Case({"stop": stops["simulated"], "rounds": 12, "systems.time": time})
+    made["best"] = Case({"checkpoint.best": {"metric": accuracy}, "rounds": 5}, kind="run")
+    return made
 
 
 def _trainers() -> dict[str, Case]:
@@ -662,6 +701,19 @@ def _sources() -> dict[str, Case]:
         "scale": 0.5,
     }
     sources: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "quadratic": (
+            {
+                "name": "quadratic",
+                "clients": 8,
+                "dimension": 3,
+                "smoothness": 2.0,
+                "convexity": 0.1,
+                "spread": 0.5,
+                "holdout": 0.25,
+                "seed": 2,
+            },
+            {"model": {"name": "linear", "bias": False}, "client.local_steps": 3},
+        ),
         "digits": ({"name": "digits", "clients": 12, "holdout": 0.25, "mix": 0.3, "seed": 4, **_dirichlet()}, {}),
         "digits examples": ({"name": "digits", "clients": 12, "holdout_examples": 0.2}, {}),
         "synthetic": (
@@ -808,7 +860,7 @@ def _on_ray(local: Mapping[str, Case]) -> dict[str, Case]:
 def cases() -> dict[str, Case]:
     """Every case by its name, those on Ray last."""
     makers: list[Callable[[], dict[str, Case]]] = [
-        _server, _clients, _cohorts, _trainers, _models, _own_parts, _sources, _kinds,
+        _server, _clients, _personal, _cohorts, _ends, _trainers, _models, _own_parts, _sources, _kinds,
     ]  # fmt: skip
     local = {name: case for make in makers for name, case in make().items()}
     return {**local, **_on_ray(local)}

@@ -15,11 +15,11 @@ import raysim
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.worker.lockstep import lockstep_key
 from raysim.run_folder import checkpoint
-from raysim.run_folder.client_states import ClientStore
 from raysim.server import manifest
 from tests.support.chosen_updates import SIZES, UPDATES, Array, moved, run
 from tests.support.executors import DiesOnce, bits
 from tests.support.interrupted import Stops, same_records
+from tests.support.states_of import states_of
 
 Make = Callable[..., raysim.Experiment]
 Apply = Callable[[raysim.TransformAt], Any]
@@ -72,7 +72,7 @@ def stored(folder: Path, client: int, num: int) -> tuple[Tensor, ...]:
     state = checkpoint.read(max((folder / "checkpoints").iterdir()))
     place = manifest.places(state.clients, [client])[client]
     like = torch.zeros(num * len(state.weights.params), dtype=state.weights.params.dtype)
-    return ClientStore(folder / "client_state", None, str).read(client, place, like).view(num, -1).unbind()
+    return states_of(folder).read(client, place, like).view(num, -1).unbind()
 
 
 # What is sent

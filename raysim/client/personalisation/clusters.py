@@ -6,7 +6,7 @@ clients that trained it, and a state of its own; without any it stays. count = 1
 
 Model j starts from the model's seed + j. raysim/algorithm/clustered.py carries it out.
 
-Sources: Ghosh et al. (2020), algorithm 1 with model averaging (IFCA); Mansour et al. (2020), section 3 (HypCluster);
+Sources: Ghosh et al. (2020), IFCA with model averaging; Mansour et al. (2020), HypCluster;
 docs/algorithms.md section 3.
 """
 

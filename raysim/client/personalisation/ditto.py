@@ -49,6 +49,9 @@ def make(section: Ditto, client: ClientSection, layout: Layout) -> Personalisati
     """The own pass is local training with FedProx's pull."""
     if section.epochs is not None or section.local_steps is not None:
         client = client.with_work(epochs=section.epochs, local_steps=section.local_steps)
+    if section.lr is not None:
+        # Whether the pull is a plain factor of the step depends on the rate.
+        client = client.model_copy(update={"optimizer": client.optimizer.model_copy(update={"lr": section.lr})})
     own = OwnPass(client.model_copy(update={"correction": Prox(mu=section.lam)}), section.lr)
     return Personalisation(
         scored=lambda at: at.own,

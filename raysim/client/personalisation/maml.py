@@ -7,7 +7,8 @@ hessian = "difference"  H u = [grad f_B(y + delta u) - grad f_B(y - delta u)] / 
 hessian = "none"        the gradient is u
 
 Personal model: x - alpha grad f_i(x), one full batch. Clients keep nothing. alpha = 0 is FedAvg. Departure: one batch
-for all, where the paper draws three.
+for all, where the paper draws three. At scoring the gradient is that of a module in training mode: dropout and batch
+norm act as in a local step.
 
 Source: Fallah et al. (2020), algorithm 1, and Wang et al. (2021), equation 23; docs/algorithms.md section 3.
 """

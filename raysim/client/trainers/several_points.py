@@ -104,6 +104,7 @@ class SeveralPoints(ClientByClient):
                 row.copy_(made)
             steps.step()
         loss, correct = scores.totals()
+        inverses = steps.inverses()
         return Updates(
             (rows[0] - params)[None],
             at_y.weights.buffers[None],
@@ -111,6 +112,8 @@ class SeveralPoints(ClientByClient):
             loss,
             correct,
             (client.batches.bounds[-1],),
+            # Only what is done to y is sent.
+            inverses=None if inverses is None else inverses[:, : len(params)],
             own=None if own is None else rows[1:],
         )
 

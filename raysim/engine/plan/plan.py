@@ -78,7 +78,7 @@ class Plan:
         size_at = e.cohort.size_at(len(self.dataset.train))
         adversaries = positions(e.adversary, e.seed, self.dataset.train)
         population = len(self.dataset.train)
-        clusters = self._clusters
+        clusters = self.clusters
         one = federated(
             e.training if clusters is None else e.training.model_copy(update={"personalisation": None}),
             e.server,
@@ -98,14 +98,14 @@ class Plan:
     @property
     def begins(self) -> Weights:
         """The weights of the state before the first round: of all clusters, if there are any."""
-        return self.initial if self._clusters is None else joined([self.initial, *self.others])
+        return self.initial if self.clusters is None else joined([self.initial, *self.others])
 
     @property
     def stated(self) -> Model:
         """The model as the layout of the state's weights."""
-        if self._clusters is None:
+        if self.clusters is None:
             return self.model
-        made, count = self.model, self._clusters.count
+        made, count = self.model, self.clusters.count
         return replace(
             made,
             params=made.params.copies(count),
@@ -114,7 +114,8 @@ class Plan:
         )
 
     @property
-    def _clusters(self) -> Clusters | None:
+    def clusters(self) -> Clusters | None:
+        """The clusters of clients, each with a model; None: there is one model."""
         section = self.experiment.client.personalisation
         return section if isinstance(section, Clusters) else None
 

@@ -104,7 +104,7 @@ def finish(
             **stepped.metrics,
             **scores,
             **probed,
-            **transfers(plan, traffic, training.selected.asked, len(training.selected.positions)),
+            **transfers(plan, traffic, training.selected.asked, training.selected.senders),
             **_engine_costs(outcomes, training.times_lost, time.perf_counter() - since_s),
             **watch.seconds(),
             f"{PREFIX}write": 0.0,

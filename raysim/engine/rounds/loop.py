@@ -273,7 +273,7 @@ def _step(
     earlier, sums = [phase.value for phase in before_outcomes], outcome.value
     index, experiment, vector = state.round, plan.experiment, None
     rule = experiment.server.rule
-    if sums.clients and sums.weight == 0:
+    if sums.clients and sums.weight == 0 and plan.clusters is None:
         log.warning("round %d: every client weighs 0, so the model is left as it is", index)
         sums = replace(sums, clients=0)
     elif rule is not None and sums.facts:
@@ -296,7 +296,7 @@ def _step(
             state = replace(state, sampler=cohorts.learn(state.sampler, participants, index))
     # The kept updates are not used again: release them.
     outcome = replace(outcome, kept=())
-    sent = transfers(plan, algorithm.traffic, training.selected.asked, len(training.selected.positions))
+    sent = transfers(plan, algorithm.traffic, training.selected.asked, training.selected.senders)
     is_last = ends_with({**metrics, **sent}) or state.round == experiment.rounds
     due = is_last or state.round % experiment.evaluation.every == 0
     if due:

@@ -174,6 +174,7 @@ def _parts(plan: Plan, found: BeforeAndAfter, which: OwnModels) -> dict[str, Cli
 def _own_rows(plan: Plan, own: Metrics, index: int, name: str, found: BeforeAndAfter, which: OwnModels) -> pa.Table:
     first, second = (found.after, found.before) if which.own_first else (found.before, found.after)
     table, train = _rows(plan, own, index, name, first), plan.dataset.train
+    personal = plan.algorithm().personal
     clients = table["client"].to_pylist()
     positions = [train.position_of(client) for client in clients]
     columns: dict[str, Any] = {
@@ -183,7 +184,8 @@ def _own_rows(plan: Plan, own: Metrics, index: int, name: str, found: BeforeAndA
         **{f"{which.other}{metric}": made for metric, made in _by_client(own, second, clients, index).items()},
         "training_examples": train.sizes(np.array(positions)),
         "label_similarity": [plan.label_similarity.of(position) for position in positions],
-        "seen": found.seen if which is PERSONAL else None,
+        # Where nothing is kept, the models do not say who took part.
+        "seen": found.seen if which is PERSONAL and personal is not None and personal.from_state else None,
     }
     for column, values in columns.items():
         if values is not None:

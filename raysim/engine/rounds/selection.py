@@ -25,7 +25,7 @@ class Selection(NamedTuple):
     """positions: the clients that train, in sampling order. repeats: number of draws of clients drawn more than once.
 
     asked: number of clients that received the model. metrics: of the simulated devices. abandoned: too few reports
-    arrived, so none counts.
+    arrived, so none counts. silent: clients at the end of `positions` whose loss was not finite: they are only named.
     """
 
     positions: Positions
@@ -33,6 +33,12 @@ class Selection(NamedTuple):
     asked: int
     metrics: Metrics
     abandoned: bool = False
+    silent: int = 0
+
+    @property
+    def senders(self) -> int:
+        """Number of clients that send an update."""
+        return len(self.positions) - self.silent
 
 
 def select(

@@ -101,8 +101,11 @@ def _chosen(
     asked = np.array([position in loss_of for position in candidates.tolist()], dtype=bool)
     of_asked = np.array([loss_of[position] for position in candidates[asked].tolist()], dtype=np.float64)
     chosen = cohorts.choose(candidates[asked], of_asked, state.round)
-    cohort = np.concatenate([chosen, candidates[~asked]])
-    selected = select(plan, algorithm, cohort, state.round, len(candidates))
+    silent = candidates[~asked]
+    cohort = np.concatenate([chosen, silent])
+    # They take no place of those that train, and nobody waits for them.
+    selected = select(plan, algorithm, chosen, state.round, len(candidates))
+    selected = selected._replace(positions=np.concatenate([selected.positions, silent]), silent=len(silent))
     planned = _planned(plan, cohort, selected, state.round, plan.keeps_updates, training.watch)
     return replace(planned, probe=training.probe, times_lost=training.times_lost)
 

@@ -39,6 +39,13 @@ def rows(axes: Axes, names: Sequence[str]) -> None:
     axes.set_ylim(-0.6, len(names) - 0.4)
 
 
+def rounds(axes: Axes) -> None:
+    """Write the ticks of x as numbers of rounds, which are whole."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+
+
 def counts(axes: Axes) -> None:
     """Write the ticks of x as counts with a unit prefix: 12 k, 3 M."""
     from matplotlib.ticker import EngFormatter

@@ -129,6 +129,8 @@ def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against 
             around = np.nan_to_num(y.deviation)
             axes.fill_between(x, y.mean - around, y.mean + around, color=look.colour, alpha=0.18, linewidth=0)
     axes.set_xlabel(label)
+    if label == ROUNDS.label:
+        ticks.rounds(axes)
     axes.set_ylabel(spoken(column))
     if is_share(column):
         ticks.shares(axes)

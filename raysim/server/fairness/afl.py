@@ -5,7 +5,7 @@ that the round began with. A client that was rejected has nothing added.
 
 State: lambda, float64 (N,), 1/N at first.
 
-Source: Mohri et al. (2019), algorithm 1 (stochastic AFL); the projection is that of Duchi et al. (2008), figure 1;
+Source: Mohri et al. (2019), "Agnostic federated learning"; the projection is that of Duchi et al. (2008);
 docs/algorithms.md section 4. Departures: every client takes part in every round, with as many local steps as it takes,
 and the models are not averaged over the rounds.
 """

@@ -8,7 +8,7 @@ F_i = f_i + 1e-10, L = 1 / lr, lr the clients' of the round:
 so that the server needs no learning rate of its own for each q. No state. The weights are divided by the largest F^q,
 which changes no quotient.
 
-Source: Li et al. (2020), "Fair resource allocation in federated learning", algorithm 2 (q-FedAvg) and equation 2;
+Source: Li et al. (2020), "Fair resource allocation in federated learning", q-FedAvg;
 docs/algorithms.md section 4. Departure: p_i, which is 1 / M by default, where the paper samples clients by p_i.
 """
 
@@ -49,7 +49,8 @@ def make(section: Qffl) -> Fairness:
         big = [one.loss + SMALLEST for one in start_losses]
         largest = max(big, default=1.0)
         return [
-            FairWeight(one.share * (loss / largest) ** q, q / (loss * lr))
+            # A rate that has decayed to 0 leaves h = 0.
+            FairWeight(one.share * (loss / largest) ** q, q / (loss * lr) if lr else 0.0)
             for one, loss in zip(start_losses, big, strict=True)
         ]
 

@@ -4,8 +4,8 @@ w_i = pi_i, which maximise sum pi_i f_i with 0 <= pi_i <= p_i / tail and sum pi_
 get p_i / tail until 1 is spent. Clients with equal losses at the end share what is left in proportion to p_i. tail = 1
 is FedAvg. No state.
 
-Source: Laguel et al. (2021), "A superquantile approach to federated learning with heterogeneous devices", equations 2
-and 4; docs/algorithms.md section 4. Departure: the client at the quantile gets what is left to spend; in their code it
+Source: Laguel et al. (2021), "A superquantile approach to federated learning with heterogeneous devices";
+docs/algorithms.md section 4. Departure: the client at the quantile gets what is left to spend; in their code it
 has all its weight.
 """
 

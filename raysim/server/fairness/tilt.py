@@ -3,8 +3,8 @@
 w_i = p_i exp(t f_i), normalised over the cohort. No state. t < 0 minds the smallest losses. The largest exponent is
 subtracted, which changes no quotient.
 
-Source: Li et al. (2021), "Tilted empirical risk minimization", equation 2 and lemma 1; docs/algorithms.md section 4.
-Departure: the sum is that of the cohort, where their algorithm 2 keeps a running estimate of it.
+Source: Li et al. (2021), "Tilted empirical risk minimization"; docs/algorithms.md section 4.
+Departure: the sum is that of the cohort, where their stochastic algorithm keeps a running estimate of it.
 """
 
 from __future__ import annotations
