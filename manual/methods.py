@@ -48,7 +48,7 @@ def page() -> str:
         lines += [_row(each, found, reasons) for each in found if each.key == key]
         lines.append("")
     lines += ["## Experiments", "", "The files of `configs/field_guide`, by the first lines of each.", ""]
-    lines += [f"- [{file}](../configs/{file}.toml): {said}" for file, said in _said()]
+    lines += [f"- `configs/{file}.toml`: {said}" for file, said in _said()]
     lines.append("")
     if reasons:
         lines += ["## Why FedGLAD is refused", ""]
@@ -69,7 +69,7 @@ def _row(method: Method, others: list[Method], reasons: list[str]) -> str:
     if reason and reason not in reasons:
         reasons.append(reason)
     glad = f"no: {reasons.index(reason) + 1}" if reason else "yes"
-    link = f"[{config}](../configs/{config}.toml)" if config else ""
+    link = f"`{config}`" if config else ""
     cells = [f"`{part.name}`", part.summary, part.source, *facts, glad, _refused(method, others), link]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
