@@ -57,7 +57,7 @@ def test_refusals_are_raysim_s(rows: dict[tuple[str, str], list[str]]) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    # Of sections 3 and 7.5 of Wang et al. (2021).
+    # Of sections 2.3, 3, 7.3 and 7.5 of Wang et al. (2021).
     [
         *(
             "FedAvg",
@@ -72,7 +72,8 @@ def test_refusals_are_raysim_s(rows: dict[tuple[str, str], list[str]]) -> None:
             "MimeLite",
         ),
         *("FedDANE", "FedProx", "FedDyn", "FedPD", "FedNova", "FedMA", "local_adaptivity", "Ditto", "MOCHA", "APFL"),
-        *("FedPer", "LG-FedAvg", "FedRep", "FedRecon", "Reptile", "maml"),
+        *("FedPer", "LG-FedAvg", "FedRep", "FedRecon", "Reptile", "maml", "IFCA", "HypCluster"),
+        *("FedPA", "FedDualAvg", "AFL", "q-FFL"),
     ],
 )
 def test_a_reader_of_the_field_guide_finds_each_name(name: str) -> None:

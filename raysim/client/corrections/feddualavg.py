@@ -11,7 +11,7 @@ l2_ball    z min(1, radius / |z|), per tensor
 
 FedGLAD's factor scales the step of z, and not E. `sparsity`: share of zeros among the numbers that are penalised.
 
-Source: Yuan et al. (2021), algorithm 3, and Wang et al. (2021), section 2.3; docs/algorithms.md section 3.
+Source: Yuan et al. (2021) and Wang et al. (2021), section 2.3; docs/algorithms.md section 3.
 """
 
 from __future__ import annotations

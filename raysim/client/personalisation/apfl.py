@@ -6,7 +6,7 @@ v_i <- v_i - lr alpha grad f(m; B)    w <- w - lr grad f(w; B)      per batch, b
 Personal model: alpha v_i + (1 - alpha) x; v_i is x_0 before the client's first round. alpha = 0 is FedAvg, scored as it
 is. Departure: alpha is fixed.
 
-Source: Deng et al. (2020), algorithm 1; docs/algorithms.md section 3.
+Source: Deng et al. (2020); docs/algorithms.md section 3.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ v_i <- v_i - lr (grad f_i(v_i; B) + lam (v_i - x))      x as received; with the 
 Personal model: v_i, x_0 before the client's first round. lam = 0 is local training alone. Departure: the paper's lr is
 the clients' here, unless it is given.
 
-Source: Li et al. (2021), algorithm 1, and Wang et al. (2021), equation 22; docs/algorithms.md section 3.
+Source: Li et al. (2021) and Wang et al. (2021), equation 22; docs/algorithms.md section 3.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Personal model: x - alpha grad f_i(x), one full batch. Clients keep nothing. alp
 for all, where the paper draws three. At scoring the gradient is that of a module in training mode: dropout and batch
 norm act as in a local step.
 
-Source: Fallah et al. (2020), algorithm 1, and Wang et al. (2021), equation 23; docs/algorithms.md section 3.
+Source: Fallah et al. (2020) and Wang et al. (2021), equation 23; docs/algorithms.md section 3.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ keep = false        local groups start at x_0 in every round, and at scoring, wh
 Personal model: the client's local groups, with the other groups of x. Until a client takes part its local groups are
 those of x_0.
 
-Sources: Arivazhagan et al. (2019), algorithm 1; Liang et al. (2020), algorithm 1; Collins et al. (2021), algorithm 1;
-Singhal et al. (2021), algorithm 1; docs/algorithms.md section 3.
+Sources: Arivazhagan et al. (2019); Liang et al. (2020); Collins et al. (2021);
+Singhal et al. (2021); docs/algorithms.md section 3.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from raysim.server.fairness.fairness import Fairness, FairWeight, StartLoss, Sta
 
 
 class Afl(Section):
-    """Agnostic federated learning: weights follow the losses by gradient ascent on the simplex."""
+    """Agnostic federated learning (AFL): weights follow the losses by gradient ascent on the simplex."""
 
     name: Literal["afl"] = "afl"
     lr: Factor = Field(description="Learning rate of the clients' weights lambda; 0 keeps them equal.")
