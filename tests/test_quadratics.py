@@ -16,7 +16,14 @@ from raysim.data.sources.quadratic import Quadratic, drawn
 from tuning import protocol
 
 FILE = Path(__file__).parents[1] / "configs" / "field_guide" / "quadratic.toml"
-SMALL = ("data.clients=6", "cohort.size=6", "data.dimension=3", "data.convexity=0.5", "engine.dtype=float64")
+SMALL = (
+    "engine.workers=0",
+    "data.clients=6",
+    "cohort.size=6",
+    "data.dimension=3",
+    "data.convexity=0.5",
+    "engine.dtype=float64",
+)
 SEED = 5
 
 

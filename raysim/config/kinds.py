@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterable
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import annotated_types
@@ -14,7 +15,7 @@ from pydantic.fields import FieldInfo
 from raysim.config.section import Section
 from raysim.config.values import written
 
-PLAIN = {Any: "any value"}
+PLAIN = MappingProxyType({Any: "any value"})
 BITS_64 = (-(2**63), 2**63)
 """The smallest integer, and the first that is too large."""
 
