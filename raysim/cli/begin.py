@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from raysim.cli.as_json import Json, print_json
+
 EXPERIMENT = """# FedAvg on the 8 x 8 digits that come with scikit-learn.
 # `raysim keys` lists all keys, `raysim parts` all methods.
 name = "{name}"
@@ -62,6 +64,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 def init(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Of the two files, and of the run.")] = "first",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files of these names.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write an experiment and a script to begin with: NAME.toml and NAME.py."""
     from raysim.errors import ExperimentError
@@ -70,6 +73,10 @@ def init(
         raise ExperimentError(f"NAME must be letters, digits, _ and -, and begin with a letter, but got {name!r}.")
     texts = {Path(f"{name}.toml"): EXPERIMENT.format(name=name), Path(f"{name}.py"): SCRIPT.format(name=name)}
     _write(texts, overwrite)
+    if as_json:
+        print_json({"written": list(texts)})
+        return
+    _say_written(texts)
     typer.echo(f"run it: raysim run {name}.toml, or python {name}.py")
 
 
@@ -78,6 +85,7 @@ def configs(
         str | None, typer.Argument(metavar="[NAME]", help="The file to copy here, such as fedavg/mnist_2nn.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of this name.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the experiments of the papers, or copy one of them into this folder."""
     from difflib import get_close_matches
@@ -87,6 +95,9 @@ def configs(
     found = dict(_configs())
     if not found:
         raise ExperimentError("the papers' experiments are not installed here: take them from raysim's repository.")
+    if name is None and as_json:
+        print_json([{"name": one, "about": _about(file), "file": file} for one, file in found.items()])
+        return
     if name is None:
         width = max(map(len, found))
         for one, file in found.items():
@@ -97,7 +108,12 @@ def configs(
         near = get_close_matches(name, found, 1, 0.3)
         hint = f" (did you mean {near[0]}?)" if near else ""
         raise ExperimentError(f"there is no experiment {name!r}{hint}; `raysim configs` lists them.")
-    _write({Path(path.name): path.read_text(encoding="utf-8")}, overwrite)
+    texts = {Path(path.name): path.read_text(encoding="utf-8")}
+    _write(texts, overwrite)
+    if as_json:
+        print_json({"written": list(texts)})
+        return
+    _say_written(texts)
 
 
 def _configs() -> Iterator[tuple[str, Path]]:
@@ -138,4 +154,8 @@ def _write(texts: Mapping[Path, str], overwrite: bool) -> None:
         raise ExperimentError(f"{there[0]} is there already: choose another name, or add --overwrite.")
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
+
+
+def _say_written(texts: Mapping[Path, str]) -> None:
+    for path in texts:
         typer.echo(f"wrote {path}")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from raysim.cli.as_json import Json, print_json
+
 if TYPE_CHECKING:
     from raysim.config.section import Section
     from raysim.experiment.keys import Key
@@ -20,6 +22,7 @@ def keys(
         typer.Argument(metavar="[KEY]", help="A key or a table by its dotted name, such as client.optimizer."),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema, for editors.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Explain the keys of an experiment: meaning, values and default of one, or of all in a table."""
     import json
@@ -32,6 +35,10 @@ def keys(
     elsewhere = {"tuning": TuningSection}
     if schema:
         typer.echo(json.dumps(_with_tuning(Experiment.model_json_schema(), TuningSection.model_json_schema())))
+        return
+    if as_json:
+        found = [(Experiment, each) for each in keys_of(Experiment, elsewhere)] if key is None else find(key, elsewhere)
+        print_json([_record(owner, each, elsewhere) for owner, each in found])
         return
     if key is None:
         typer.echo("\n".join(_listed(keys_of(Experiment, elsewhere))))
@@ -77,6 +84,23 @@ def _explained(
             name = name_of(section)
             yield f'{name_key(section)} = "{name}": {about}' if name else about
             yield from _listed(keys(section, elsewhere), INDENT)
+
+
+def _record(
+    owner: type[Section], key: Key, elsewhere: Mapping[str, type[Section]], opened: bool = True
+) -> dict[str, Any]:
+    """Return a key as a record.
+
+    `of` in it is the choice that the key belongs to. `opened`: with the keys of the tables that it takes.
+    """
+    from raysim.experiment.keys import keys, name_of
+
+    tables: list[dict[str, Any]] = []
+    for section in key.inside if opened else ():
+        inner = [_record(section, each, elsewhere, opened=False) for each in keys(section, elsewhere)]
+        tables.append({"name": name_of(section), "keys": inner})
+    meaning = _plain(key.field.description or "")
+    return {"key": key.name, "of": name_of(owner), "takes": _facts(key), "meaning": meaning, "tables": tables}
 
 
 def _facts(key: Key) -> str:

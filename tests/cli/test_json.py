@@ -41,6 +41,9 @@ def test_results_are_documents(raysim: Raysim) -> None:
     assert of("resume", "runs/tiny")["stopped"] == ran["stopped"]
     assert of("replay", "runs/tiny", "--round", "0")["differs"] == []
     assert of("check", "tiny.toml")["experiment"]["rounds"] == 2
+    assert of("keys", "client.optimizer.lr")[0]["meaning"] == "Learning rate of the first round."
+    assert any(each["name"] == "fedavg/mnist_2nn" for each in of("configs"))
+    assert of("init", "mine") == {"written": ["mine.toml", "mine.py"]}
     assert of("data", "inspect", "tiny.toml")["classes"] == 10
     swept = of("run", "tiny.toml", "--sweep", "server.optimizer.lr=0.5,1.0", "--path", "swept", *watched)
     assert [point["values"]["server.optimizer.lr"] for point in swept["points"]] == [0.5, 1.0]

@@ -22,7 +22,7 @@ def test_a_result_is_the_closing_table_and_the_curve(
     assert shown is not None
     assert re.search(r"<th [^>]*>rounds</th><td [^>]*>4</td>", shown)
     assert shown.count('src="data:image/png;base64,') == 1
-    assert repr(result) == f"Result(path={result.path!r})"
+    assert repr(result) == f"Result(path={result.path!r}, stopped=None)"
 
 
 def test_trials_show_mean_and_deviation(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
