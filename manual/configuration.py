@@ -32,9 +32,9 @@ HEAD = """# Configuration
 This page is generated from the code (`python -m manual.configuration` writes it). An experiment is a TOML file, read by
 `raysim.load` or passed to a command; these are its keys. `--set KEY=VALUE` changes any of them by its dotted name, such
 as `server.optimizer.lr`, and `--unset KEY` removes one. A key that does not exist, or that belongs to another choice,
-is an error that names the nearest key. A key whose default is *none* may be absent; its meaning states the effect. Editors
-complete and explain keys by the JSON schema, which `raysim keys --schema` prints. `raysim keys client.optimizer` prints
-what this page says of a key.
+is an error that names the nearest key. A key whose default is *none* may be absent; its meaning states the effect.
+Editors complete and explain keys by the JSON schema, which `raysim keys --schema` prints.
+`raysim keys client.optimizer` prints what this page says of a key.
 """
 
 CHOICES = """## Choices

@@ -11,7 +11,7 @@ from raysim.engine.rounds.opening import Opening
 from raysim.errors import ExperimentError, ResourceError, RunFolderError
 from raysim.experiment import differences, stopping
 from raysim.experiment.experiment import EngineSection, Experiment
-from raysim.run_folder import begun, records
+from raysim.run_folder import begun, frozen, records
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import lock
@@ -70,7 +70,9 @@ def check_same(plan: Plan, path: Path) -> None:
     """Refuse a folder of a run with other settings or data."""
     check_one(records.stored_experiment(path), path)
     if plan.fingerprint != records.stored_fingerprint(path):
-        found = differences.settings(records.stored_experiment(path), plan.experiment) or [
+        found = differences.settings(records.stored_experiment(path), plan.experiment)
+        found += frozen.differing(path, plan.model.constants)
+        found = found or [
             "its data are not the same, or the kind of device, or whether there is a C compiler, or a loss of your "
             "own: they decide what 'auto' means"
         ]
