@@ -159,7 +159,9 @@ def test_a_split_without_examples_is_said(
 def test_a_table_has_the_columns_of_evaluations_from_its_first_row(
     dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
-    exp = experiment(engine={"workers": 0}, rounds=2, evaluation={"every": 2, "fine_tuning": {"split": "train", "steps": 1}})
+    exp = experiment(
+        engine={"workers": 0}, rounds=2, evaluation={"every": 2, "fine_tuning": {"split": "train", "steps": 1}}
+    )
     first, last = raysim.rounds(exp, dataset=dataset, model=lambda: nn.Linear(5, 3))
     assert set(first.metrics) == set(last.metrics)
     assert first.metrics["eval_tuned/train/before/accuracy"] is None

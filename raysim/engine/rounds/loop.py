@@ -222,13 +222,7 @@ class Loop:
         assert self._stepped is not None
         stepped, folder = self._stepped, self._folder
         finished = finish(
-            self._plan,
-            self._executor,
-            stepped,
-            self._algorithm.traffic,
-            self._unscored,
-            self.since_s,
-            self._writing,
+            self._plan, self._algorithm, self._executor, stepped, self._unscored, self.since_s, self._writing
         )
         # A row cannot contain the time of its own writing: the next row does.
         self.since_s, self._writing = time.perf_counter(), Stopwatch()
@@ -311,7 +305,7 @@ def _step(
     due = is_last or state.round % experiment.evaluation.every == 0
     if due:
         metrics |= scoring.to_optimum(plan, state.weights)
-    tickets = scoring.submit(plan, executor, state, algorithm.average(state), evaluations) if due else {}
+    tickets = scoring.submit(plan, algorithm, executor, state, algorithm.average(state), evaluations) if due else {}
     return SteppedRound(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets)
 
 
