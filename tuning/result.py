@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,12 +46,21 @@ class Configuration:
 
 
 @dataclass(frozen=True)
+class TableBest:
+    """The best configuration of a whole table: values by dotted key, and value of the objective."""
+
+    values: Mapping[str, Any]
+    value: float
+
+
+@dataclass(frozen=True)
 class Study:
     """The result of a study.
 
     name: of the study in its storage. objective: the optimised figure. best, second: the best two configurations.
     trials: a row for each trial. counts: outcome -> trials. edges: a sentence for each best value at the edge of its
-    space. path: the study's folder, with best.toml, trials.parquet and the pictures.
+    space. spent: what all trials have used up, by the units of a budget. path: the study's folder, with best.toml,
+    trials.parquet and the pictures. table: of a study on a table.
     """
 
     name: str
@@ -60,7 +70,9 @@ class Study:
     trials: pa.Table
     counts: Mapping[str, int]
     edges: tuple[str, ...]
+    spent: Mapping[str, float]
     path: Path
+    table: TableBest | None = None
 
 
 def ranked(
@@ -127,6 +139,14 @@ def edges(best: Configuration, space: Space) -> tuple[str, ...]:
     return tuple(sentences)
 
 
+def spent(trials: Sequence[FrozenTrial]) -> dict[str, float]:
+    """Return what all trials have used up, without what costs nothing here."""
+    total = Counter[str]()
+    for trial in trials:
+        total.update(trial.user_attrs["facts"].get("spent", {}))
+    return {unit: amount for unit, amount in total.items() if amount}
+
+
 def no_result(trials: Sequence[FrozenTrial], space: Space) -> str:
     """Return why a study has no finished trial, with advice."""
     found = counts(trials)
@@ -165,6 +185,7 @@ def _row(trial: FrozenTrial, space: Space) -> dict[str, Any]:
         **space.values(trial.params),
         **{f"value/{place}": value for place, value in enumerate(kept.get("values", ()))},
         "rounds": sum(kept.get("rounds", ())),
+        **{unit: amount for unit, amount in kept.get("spent", {}).items() if unit != "rounds"},
         **kept.get("figures", {}),
         "seconds": None if took is None else took.total_seconds(),
         "why": kept["why"],

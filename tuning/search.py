@@ -61,9 +61,13 @@ class Search:
         Raises:
             RaysimError: an error that no trial caused; trials under way resume with the study.
         """
-        self._progress.expects(self._ledger.num_open() * self._tuning.seeds * self._measured.rounds)
+        if self._tuning.budget is None:
+            self._expect(self._ledger.num_open())
         with ThreadPoolExecutor(1, thread_name_prefix="study") as self._writer:
             self._search()
+
+    def _expect(self, trials: int) -> None:
+        self._progress.expects(trials * self._tuning.seeds * self._measured.rounds)
 
     def _search(self) -> None:
         self._fill()
@@ -87,6 +91,9 @@ class Search:
             self._inherited_s = time.monotonic()
             if self._ledger.inherit():
                 taken += self._ledger.take(room - len(taken))
+        if self._tuning.budget is not None:
+            # How many trials it is enough for is not known before.
+            self._expect(len(taken))
         for resumed in (True, False):
             chosen = [held for held in taken if held.resumed == resumed]
             self._begin([trial for held in chosen if (trial := self._prepared(held)) is not None], resumed)
@@ -156,7 +163,7 @@ class Search:
         if (why := trial.lacks(self._tuning.objective)) is not None:
             self._fail(trial, why)
             return True
-        steps = trial.steps(self._tuning.objective, self._by_seed)
+        steps = trial.fresh_steps(self._tuning.objective, self._by_seed)
         self._report(trial, steps)
         if trial.is_complete:
             objective = self._tuning.objective
@@ -209,7 +216,9 @@ class Search:
                 self._runs.stop(number)
             del self._trials[number]
         self._progress.finished(len(trial.runs) * trial.total - sum(len(rows) for rows in trial.rows))
-        self._end(trial.held, outcome, state, value, {**trial.facts(self._tuning.objective), "why": why})
+        objective = self._tuning.objective
+        facts = trial.facts(objective, trial.over_clients(objective))
+        self._end(trial.held, outcome, state, value, {**facts, "why": why})
 
     def _end(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
         self._written()

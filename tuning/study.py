@@ -117,8 +117,8 @@ def tune(
                 _conclude(experiment, tuning, ledger, runs, chosen, where, show)
         study = ledger.study
         found = result.ranked(trials, read, tuning.objective, study.user_attrs)
-        finished = _result(name, tuning, read, trials, found, where)
-        _write_best(experiment, finished, source)
+        finished = finished_study(name, tuning, read, trials, found, where)
+        write_best(experiment, finished, source)
         pictures.draw_all(finished, read, study)
     return finished
 
@@ -161,10 +161,11 @@ def _ledger(
         tuning.num_trials(),
         lambda slot: samplers.make(sampler, space, measured.seed, slot),
         pruners.make(tuning.pruner, rounds, every),
+        tuning.budget,
     )
 
 
-def _result(
+def finished_study(
     name: str,
     tuning: TuningSection,
     space: Space,
@@ -172,6 +173,7 @@ def _result(
     found: list[Configuration],
     where: Path,
 ) -> Study:
+    """Return the result of a study; `found`: its finished trials, the best first."""
     return Study(
         name=name,
         objective=tuning.objective,
@@ -180,11 +182,13 @@ def _result(
         trials=result.table(trials, space),
         counts=result.counts(trials),
         edges=result.edges(found[0], space),
+        spent=result.spent(trials),
         path=where,
     )
 
 
-def _write_best(experiment: Experiment, study: Study, source: str | None) -> None:
+def write_best(experiment: Experiment, study: Study, source: str | None) -> None:
+    """Write best.toml; `source`: the experiment's file."""
     best = protocol.concluding(experiment, {"name": f"{experiment.name}-best", **study.best.values})
     value = study.best.missed or figure(study.objective, study.best.value)
     heading = f"The best of {study.trials.num_rows} trials of {study.name}: {study.objective.label} {value}."

@@ -1,0 +1,182 @@
+"""A table stands in for training: what a tuner is told by it is what it would have been told by the runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import raysim
+import tuning
+from raysim.cli import app
+from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
+from tuning.table.record import ACCURACIES, LOSSES
+
+Make = Callable[..., raysim.Experiment]
+SPACE = {"client.optimizer.lr": {"grid": [0.01, 0.1, 1.0]}, "server.weighting": {"choices": ["examples", "uniform"]}}
+
+
+@pytest.fixture
+def exp(tuned: Make) -> raysim.Experiment:
+    return tuned(space=SPACE, seeds=2, final=0).changed({"evaluation.every": 1})
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tests of this file have their table."""
+    return tmp_path_factory.mktemp("table") / "table.parquet"
+
+
+@pytest.fixture
+def table(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, file: Path, tmp_path: Path, no_pictures: None
+) -> tuning.Table:
+    if not file.exists():
+        made = tuning.make_table(exp, file, folder=tmp_path / "grid", dataset=small, storage=quick(tmp_path))
+        read = tuning.read_table(file)
+        for name in ("clients", "seeds", "content", "space"):
+            assert getattr(read, name) == getattr(made, name)
+    return tuning.read_table(file)
+
+
+def quick(folder: Path) -> str:
+    """A storage that is opened faster than a database."""
+    return f"journal:{folder / 'journal'}"
+
+
+def test_every_client_is_there_and_their_mean_is_the_recorded_figure(table: tuning.Table) -> None:
+    assert len(table.configurations) == 6
+    for runs in table.rows:
+        assert [len(rows) for rows in runs] == [4, 4]
+        for row in (row for rows in runs for row in rows):
+            for of, lists in (("accuracy", ACCURACIES), ("loss", LOSSES)):
+                mean = np.average(row[lists], weights=table.clients.examples)
+                assert mean == pytest.approx(row[f"eval/validation/{of}"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"sampler": {"name": "tpe", "startup": 2}, "trials": 6},
+        {"sampler": {"name": "random"}, "pruner": {"name": "median", "startup": 1}, "trials": 6},
+        {"sampler": {"name": "random"}, "budget": {"client_updates": 60}},
+        {"objective": {"name": "rounds_to_target", "target": 0.5}},
+    ],
+)
+def test_a_study_on_the_table_is_the_study_with_training(
+    exp: raysim.Experiment, table: tuning.Table, small: raysim.FederatedDataset, tmp_path: Path, keys: dict[str, Any]
+) -> None:
+    trained = tuning.tune(exp, path=tmp_path / "trained", dataset=small, concurrent=1, storage=quick(tmp_path), **keys)
+    read = tuning.tune_on(exp, table, path=tmp_path / "read", **keys)
+
+    def rows(study: tuning.Study) -> list[dict[str, Any]]:
+        # The table's lists have 32 bits.
+        inexact = {"seconds", "standard_error/clients"}
+        return [{name: row[name] for name in row if name not in inexact} for row in study.trials.to_pylist()]
+
+    assert rows(read) == rows(trained)
+    assert (read.best.values, read.best.value, read.spent) == (trained.best.values, trained.best.value, trained.spent)
+    assert read.best.clients_error == (trained.best.clients_error and pytest.approx(trained.best.clients_error))
+    assert raysim.load(tmp_path / "read" / "best.toml") == raysim.load(tmp_path / "trained" / "best.toml")
+
+
+def test_the_best_of_the_table_is_said(exp: raysim.Experiment, table: tuning.Table, tmp_path: Path) -> None:
+    whole = tuning.tune_on(exp, table, path=tmp_path / "whole")
+    one = tuning.tune_on(exp, table, path=tmp_path / "one", trials=1)
+    assert whole.table is not None
+    assert one.table == whole.table
+    assert whole.best.value == whole.table.value
+    assert "the study's best is 0.0 % behind it" in dict(tuning.lines(whole))["best of table"]
+
+
+def overshooting(section: Any) -> ServerOptimizer:
+    """A server optimizer that steps to no number, once the updates are large."""
+
+    def step(params: torch.Tensor, descent: Descent, state: Any) -> Stepped:
+        return Stepped(params * (math.inf if descent.g.abs().max() > 1e3 else 1.0) - descent.fg, {})
+
+    return ServerOptimizer(lambda params: {}, step)
+
+
+def test_a_configuration_that_diverged_diverges_again(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path, no_pictures: None
+) -> None:
+    space = {"client.optimizer.lr": {"grid": [0.1, 1e6]}}
+    wild = exp.changed({"tuning": {"space": space, "seeds": 2, "final": 0}})
+    file, parts = tmp_path / "wild.parquet", {"dataset": small, "server_optimizer": overshooting}
+    tuning.make_table(wild, file, folder=tmp_path / "grid", storage=quick(tmp_path), **parts)
+    found = tuning.tune_on(wild, tuning.read_table(file), path=tmp_path / "read")
+    assert found.counts == {"finished": 1, "diverged": 1}
+    assert "| diverged | 1 configurations" in (tmp_path / "wild.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tuning.space": {"client.optimizer.lr": {"grid": [0.1]}}}, "another space: it varies"),
+        ({"tuning.space": {**SPACE, "client.optimizer.lr": {"grid": [0.1, 0.2]}}}, "also has 0.2"),
+        ({"tuning.space": {**SPACE, "client.optimizer.lr": {"log": [0.1, 1.0]}}}, "numbers without end"),
+        ({"cohort.size": 5}, "another experiment: cohort.size was 4, and is 5"),
+        ({"rounds": 3}, "another experiment: rounds was 4, and is 3"),
+        ({"tuning.seeds": 3}, "runs of the seeds 0, 1, but the study takes 0, 1, 2"),
+    ],
+)
+def test_a_table_of_something_else_is_refused(
+    exp: raysim.Experiment, table: tuning.Table, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(raysim.ExperimentError, match=said):
+        tuning.tune_on(exp.changed(changes), table, path=tmp_path / "study")
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tuning.space": {"client.optimizer.lr": {"log": [0.1, 1.0]}}}, "every configuration of a grid"),
+        ({"tuning.vary": ["data"]}, "the same validation clients for every seed"),
+        ({"stop": {"budget": {"rounds": 2}}}, r"\[stop\] would end some before"),
+    ],
+)
+def test_what_no_table_can_be_made_of(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(raysim.ExperimentError, match=said):
+        tuning.make_table(exp.changed(changes), tmp_path / "table.parquet", folder=tmp_path / "grid", dataset=small)
+    assert not (tmp_path / "grid").exists()
+
+
+def test_a_file_that_is_no_table_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"round": [0]}), tmp_path / "other.parquet")
+    with pytest.raises(tuning.StudyError, match=r"other\.parquet is damaged: expected a table of `raysim table`"):
+        tuning.read_table(tmp_path / "other.parquet")
+
+
+def test_the_commands_publish_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.toml").write_text(
+        'name = "tiny"\nrounds = 2\n[data]\nname = "digits"\nclients = 10\n[model]\nname = "linear"\n'
+        "[cohort]\nsize = 5\n[engine]\nworkers = 0\n[tuning.space]\nclient.optimizer.lr = { grid = [0.01, 0.1] }\n"
+    )
+    monkeypatch.setattr("tuning.study.pictures.draw_all", lambda *given: None)
+
+    def call(*words: str) -> Any:
+        result = CliRunner().invoke(app, [*words, "--json", "--no-progress"])
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout)
+
+    made = call("table", "tiny.toml")
+    assert (made["configurations"], made["rounds"], made["clients"]) == (2, 2, 2)
+    assert str(tmp_path) not in Path("tiny.md").read_text()
+    found = call("tune", "tiny.toml", "--table", "tiny.parquet", "--path", "read")
+    assert found["best"]["value"] == found["table"]["value"]
+    refused = CliRunner().invoke(app, ["tune", "tiny.toml", "--table", "tiny.parquet", "--storage", "sqlite:///a.db"])
+    assert refused.exit_code == 2
