@@ -116,3 +116,38 @@ def table(
         print_json(facts)
     else:
         print_table([(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in facts.items()])
+
+
+def tuners(
+    file: File,
+    table: Annotated[Path, typer.Option(metavar="FILE", help="A table of `raysim table`.")],
+    tuner: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="A sampler, or sampler+pruner, such as tpe or random+hyperband; repeatable."),
+    ],
+    changes: Set = None,
+    removals: Unset = None,
+    studies: Annotated[int, typer.Option(min=1, max=100_000, help="Studies of each tuner.")] = 100,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where picture and CSV go.")] = Path("tuners"),
+    as_json: Json = False,
+) -> None:
+    """Compare tuners on a table by one budget: the regret of what they would choose, and their mean ranks."""
+    import tuning
+
+    found = tuning.compare(load(file, changes, removals), tuning.read_table(table), tuner, studies)
+    files = tuning.write_comparison(found, out)
+    if as_json:
+        print_json({"budget": found.budget, "studies": found.studies, "tuners": found.table, "files": files})
+        return
+    lines = [
+        (
+            f"{row['tuner']}",
+            f"mean rank {row['rank']:.2f}{_error(row['rank/standard_error'])}, regret {row['regret']:.4g}",
+        )
+        for row in found.last()
+    ]
+    print_table([*lines, *(("written", str(each)) for each in files)])
+
+
+def _error(value: Any) -> str:
+    return "" if value is None else f" +- {value:.2f}"

@@ -19,6 +19,7 @@ import raysim
 import tuning
 from raysim.cli import app
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
+from tuning.budget import StudyBudget
 from tuning.table.record import ACCURACIES, LOSSES
 
 Make = Callable[..., raysim.Experiment]
@@ -39,7 +40,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def table(
     exp: raysim.Experiment, small: raysim.FederatedDataset, file: Path, tmp_path: Path, no_pictures: None
-) -> tuning.Table:
+) -> tuning.PublishedTable:
     if not file.exists():
         made = tuning.make_table(exp, file, folder=tmp_path / "grid", dataset=small, storage=quick(tmp_path))
         read = tuning.read_table(file)
@@ -53,7 +54,7 @@ def quick(folder: Path) -> str:
     return f"journal:{folder / 'journal'}"
 
 
-def test_every_client_is_there_and_their_mean_is_the_recorded_figure(table: tuning.Table) -> None:
+def test_every_client_is_there_and_their_mean_is_the_recorded_figure(table: tuning.PublishedTable) -> None:
     assert len(table.configurations) == 6
     for runs in table.rows:
         assert [len(rows) for rows in runs] == [4, 4]
@@ -73,7 +74,11 @@ def test_every_client_is_there_and_their_mean_is_the_recorded_figure(table: tuni
     ],
 )
 def test_a_study_on_the_table_is_the_study_with_training(
-    exp: raysim.Experiment, table: tuning.Table, small: raysim.FederatedDataset, tmp_path: Path, keys: dict[str, Any]
+    exp: raysim.Experiment,
+    table: tuning.PublishedTable,
+    small: raysim.FederatedDataset,
+    tmp_path: Path,
+    keys: dict[str, Any],
 ) -> None:
     trained = tuning.tune(exp, path=tmp_path / "trained", dataset=small, concurrent=1, storage=quick(tmp_path), **keys)
     read = tuning.tune_on(exp, table, path=tmp_path / "read", **keys)
@@ -89,7 +94,7 @@ def test_a_study_on_the_table_is_the_study_with_training(
     assert raysim.load(tmp_path / "read" / "best.toml") == raysim.load(tmp_path / "trained" / "best.toml")
 
 
-def test_the_best_of_the_table_is_said(exp: raysim.Experiment, table: tuning.Table, tmp_path: Path) -> None:
+def test_the_best_of_the_table_is_said(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:
     whole = tuning.tune_on(exp, table, path=tmp_path / "whole")
     one = tuning.tune_on(exp, table, path=tmp_path / "one", trials=1)
     assert whole.table is not None
@@ -131,7 +136,7 @@ def test_a_configuration_that_diverged_diverges_again(
     ],
 )
 def test_a_table_of_something_else_is_refused(
-    exp: raysim.Experiment, table: tuning.Table, tmp_path: Path, changes: dict[str, Any], said: str
+    exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(raysim.ExperimentError, match=said):
         tuning.tune_on(exp.changed(changes), table, path=tmp_path / "study")
@@ -180,3 +185,54 @@ def test_the_commands_publish_no_path_of_this_machine(tmp_path: Path, monkeypatc
     assert found["best"]["value"] == found["table"]["value"]
     refused = CliRunner().invoke(app, ["tune", "tiny.toml", "--table", "tiny.parquet", "--storage", "sqlite:///a.db"])
     assert refused.exit_code == 2
+
+
+def test_tuners_of_one_budget_are_ranked(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:
+    whole = 6 * 2 * 4 * 4  # configurations, seeds, rounds, clients
+    budgeted = exp.changed({"tuning.budget": {"client_updates": whole}})
+    found = tuning.compare(budgeted, table, ["random", "grid", "tpe+median"], studies=8)
+    rows = found.table.to_pylist()
+    assert len(rows) == 3 * 40
+    for spent in {row["spent"] for row in rows}:
+        at = [row for row in rows if row["spent"] == spent]
+        assert sum(row["rank"] for row in at) == pytest.approx(1 + 2 + 3)
+        # A sixth of the budget is one trial: before it ends there is no incumbent, and all are alike.
+        assert spent >= whole / 6 or {row["rank"] for row in at if "+" not in row["tuner"]} == {2.0}
+    (grid,) = (row for row in found.last() if row["tuner"] == "grid")
+    assert grid["regret"] == 0
+    of_random = [row["regret"] for row in rows if row["tuner"] == "random"]
+    assert of_random == sorted(of_random, reverse=True)
+    assert of_random[0] > of_random[-1]
+    assert [file.name for file in tuning.write_comparison(found, tmp_path)] == ["tuners.png", "tuners.csv"]
+    assert all(file.stat().st_size for file in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("tuners", "budget", "said"),
+    [
+        (["best"], {"rounds": 9}, "The tuner 'best': tuning.sampler"),
+        (["random+all"], {"rounds": 9}, r"The tuner 'random\+all': tuning.pruner"),
+        (["tpe", "tpe"], {"rounds": 9}, "Every tuner is compared once"),
+        (["cmaes"], {"rounds": 9}, "cmaes needs at least two keys"),
+        (["tpe"], None, "tuning.budget is absent"),
+        (["tpe"], {"rounds": 0}, "must be greater than or equal to 1"),
+        (["tpe"], {"rounds": 9, "bytes": 5}, "budget is one amount"),
+        (["tpe"], {"simulated_s": 9.0}, r"without \[systems\] rounds have none"),
+    ],
+)
+def test_what_cannot_be_compared(
+    exp: raysim.Experiment, table: tuning.PublishedTable, tuners: list[str], budget: dict[str, Any] | None, said: str
+) -> None:
+    budgeted = exp.changed({"tuning.budget": budget} if budget else {})
+    with pytest.raises(raysim.ExperimentError, match=said):
+        tuning.compare(budgeted, table, tuners, studies=1)
+
+
+@pytest.mark.parametrize(
+    ("ended", "under_way", "room"),
+    [([], 0, 1), ([], 1, 0), ([30], 0, 3), ([30, 50], 1, 0), ([30, 70], 0, 0), ([0], 0, 1)],
+)
+def test_trials_begin_while_the_budget_is_enough(ended: list[int], under_way: int, room: int) -> None:
+    """A trial under way is expected to cost as much as the most costly one: 70 is enough for 30, 30 and a part."""
+    budget = StudyBudget(rounds=100)
+    assert budget.room([{"rounds": rounds} for rounds in ended], under_way) == room

@@ -13,7 +13,7 @@ from raysim.storage.atomic import write_text
 from tuning.best_file import without_none
 from tuning.objective import divergence
 from tuning.table import file
-from tuning.table.record import Table, values_of
+from tuning.table.record import PublishedTable, values_of
 from tuning.writing import number
 
 _COLUMNS = (
@@ -32,12 +32,12 @@ def card_of(path: Path) -> Path:
     return path.with_suffix(".md")
 
 
-def write(table: Table, path: Path) -> None:
+def write(table: PublishedTable, path: Path) -> None:
     """Write the card of a table that has been written to `path`."""
     write_text(card_of(path), text(table, path))
 
 
-def text(table: Table, path: Path) -> str:
+def text(table: PublishedTable, path: Path) -> str:
     """Return the card, in Markdown."""
     runs = [rows for of_one in table.rows for rows in of_one]
     diverged = sum(any(len(r) < table.experiment.rounds or divergence(r) for r in of_one) for of_one in table.rows)

@@ -9,7 +9,7 @@ from typing import Any
 from tuning import standard_error
 from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED
 from tuning.objective import Objective, Row, divergence
-from tuning.table.record import ACCURACIES, LOSSES, Table
+from tuning.table.record import ACCURACIES, LOSSES, PublishedTable
 from tuning.trial_rows import TrialRows
 
 
@@ -41,12 +41,12 @@ class Course:
         return self._cut[step]
 
 
-def courses(table: Table, objective: Objective, by_seed: bool) -> list[Course]:
+def courses(table: PublishedTable, objective: Objective, by_seed: bool) -> list[Course]:
     """Return the course of every configuration, in the table's order; `by_seed`: pruners look at seeds."""
     return [_course(table, runs, objective, by_seed) for runs in table.rows]
 
 
-def _course(table: Table, runs: Sequence[list[Row]], objective: Objective, by_seed: bool) -> Course:
+def _course(table: PublishedTable, runs: Sequence[list[Row]], objective: Objective, by_seed: bool) -> Course:
     total = table.experiment.rounds
     why = next((found for rows in runs if (found := divergence(rows)) is not None), None)
     shortest = min(map(len, runs))
@@ -70,7 +70,7 @@ def _course(table: Table, runs: Sequence[list[Row]], objective: Objective, by_se
     )
 
 
-def _over_clients(table: Table, row: Row, figure: str) -> float | None:
+def _over_clients(table: PublishedTable, row: Row, figure: str) -> float | None:
     values = row[ACCURACIES if figure == "accuracy" else LOSSES]
     sums = [value * size for value, size in zip(values, table.clients.examples, strict=True)]
     return standard_error.over_clients(sums, table.clients.examples)

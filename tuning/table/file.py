@@ -17,7 +17,7 @@ from raysim.storage.atomic import write as write_file
 from raysim.storage.reading import checked_object, parsing
 from tuning import space as spaces
 from tuning.errors import StudyError
-from tuning.table.record import ACCURACIES, LOSSES, Clients, Table, configurations
+from tuning.table.record import ACCURACIES, LOSSES, PublishedTable, ScoredClients, configurations
 
 KEY = b"raysim_table"
 """Of the metadata."""
@@ -34,7 +34,7 @@ def published(experiment: Experiment) -> Experiment:
     )
 
 
-def write(table: Table, path: Path) -> None:
+def write(table: PublishedTable, path: Path) -> None:
     """Write a table: a row for each configuration, seed and round."""
     about = {
         "format": FORMAT,
@@ -62,7 +62,7 @@ def write(table: Table, path: Path) -> None:
     write_file(path, lambda file: pq.write_table(found, file, compression="zstd"))
 
 
-def read(path: Path) -> Table:
+def read(path: Path) -> PublishedTable:
     """Read a table.
 
     Raises:
@@ -74,14 +74,14 @@ def read(path: Path) -> Table:
         raise StudyError(f"{path} is damaged: {error}") from error
 
 
-def _read(path: Path) -> Table:
+def _read(path: Path) -> PublishedTable:
     found = parquet.read(path, StudyError)
     with parsing(path, "a table of `raysim table`", StudyError):
         about = checked_object(json.loads((pq.read_schema(path).metadata or {}).get(KEY, b"null")))
         if about.get("format") != FORMAT:
             raise ValueError(f"its format is {about.get('format')!r}, and this raysim reads {FORMAT}")
         space = spaces.parse(about["space"])
-        clients = Clients(tuple(about["clients"]["names"]), tuple(map(int, about["clients"]["examples"])))
+        clients = ScoredClients(tuple(about["clients"]["names"]), tuple(map(int, about["clients"]["examples"])))
         seeds = tuple(map(int, about["seeds"]))
         size = len(configurations(space))
         rows: list[list[list[Mapping[str, Any]]]] = [[[] for _ in seeds] for _ in range(size)]
@@ -96,4 +96,4 @@ def _read(path: Path) -> Table:
                     raise ValueError(f"{name} has {len(row[name])} numbers for {len(clients.names)} clients")
             runs.append(row)
         experiment = Experiment.model_validate(about["experiment"])
-        return Table(experiment, space, seeds, str(about["content of the data"]), clients, rows)
+        return PublishedTable(experiment, space, seeds, str(about["content of the data"]), clients, rows)

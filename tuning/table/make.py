@@ -17,7 +17,7 @@ from tuning.pruners import NoPruner
 from tuning.samplers import Grid
 from tuning.space import Space
 from tuning.table import card, file
-from tuning.table.record import ACCURACIES, LOSSES, Clients, Table, place_of, values_of
+from tuning.table.record import ACCURACIES, LOSSES, PublishedTable, ScoredClients, place_of, values_of
 
 FIGURES = ("round", "clients", "rejected", "examples", "loss", "accuracy", "bytes_down", "bytes_up", "simulated_time_s")
 """Columns that a table keeps, beside all evaluations: what two machines measure alike."""
@@ -43,11 +43,11 @@ def whole_grid(experiment: Experiment) -> Experiment:
         raise ExperimentError("A table has every round of every run, but [stop] would end some before: remove it.")
     told = {**(experiment.tuning or {}), "sampler": {"name": Grid().name}, "pruner": {"name": NoPruner().name}}
     told = {key: value for key, value in told.items() if key not in ("trials", "budget")} | {"final": 0}
-    every = {"evaluation.every": 1, "evaluation.clients": "all", "tuning": told}
+    every = {"evaluation.every": 1, "evaluation.clients": "all", "evaluation.examples": "all", "tuning": told}
     return experiment.changed(every)
 
 
-def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **settings: Any) -> Table:
+def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **settings: Any) -> PublishedTable:
     """Train every configuration of the experiment's grid, and write the table with its card.
 
     A second call goes on where the first one stopped.
@@ -75,7 +75,7 @@ def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **se
     space = tuning.parsed_space()
     runs = _by_place(found.trials.to_pylist(), space, where)
     clients, rows = _collected([[trial / f"seed-{place}" for place in range(len(seeds))] for trial in runs])
-    table = Table(measured, space, tuple(seeds), held.fingerprint, clients, rows)
+    table = PublishedTable(measured, space, tuple(seeds), held.fingerprint, clients, rows)
     file.write(table, path)
     card.write(table, path)
     return table
@@ -93,12 +93,12 @@ def _by_place(trials: Sequence[Mapping[str, Any]], space: Space, folder: Path) -
     return [search.trial_folder(folder, found[place]) for place in sorted(found)]
 
 
-def _collected(runs: Sequence[Sequence[Path]]) -> tuple[Clients, list[list[list[Row]]]]:
+def _collected(runs: Sequence[Sequence[Path]]) -> tuple[ScoredClients, list[list[list[Row]]]]:
     """Return the clients, and the rows by configuration and seed; where one seed diverged, all end with its end."""
     scored = [[list(_scored(run)) for run in of_trial] for of_trial in runs]
     # A run whose first round diverged has evaluated nobody.
     first = next(table for of_trial in scored for rows in of_trial for _, table in rows)
-    clients = Clients(tuple(first), tuple(each["examples"] for each in first.values()))
+    clients = ScoredClients(tuple(first), tuple(each["examples"] for each in first.values()))
     every = []
     for of_trial in scored:
         shortest = min(map(len, of_trial))
@@ -114,7 +114,7 @@ def _scored(run: Path) -> Iterator[tuple[Row, Mapping[str, Row]]]:
         yield row, {each["client"]: each for each in clients if each["split"] == "validation"}
 
 
-def _row(row: Row, scores: Mapping[str, Row], clients: Clients) -> Row:
+def _row(row: Row, scores: Mapping[str, Row], clients: ScoredClients) -> Row:
     figures = {name: row[name] for name in row if name in FIGURES or name.startswith("eval/")}
     lists = {LOSSES: "loss", ACCURACIES: "accuracy"}
     return {**figures, **{name: [scores[client][of] for client in clients.names] for name, of in lists.items()}}

@@ -13,13 +13,13 @@ from tuning.ledger import DIVERGED, FAILED, PRUNED
 from tuning.pruners import NoPruner
 from tuning.section import TuningSection
 from tuning.table.course import Course
-from tuning.table.record import Table, place_of
+from tuning.table.record import PublishedTable, place_of
 
 PLACE = "configuration"
 """Attribute of a trial: its place in the table."""
 
 
-def play(table: Table, courses: Sequence[Course], tuning: TuningSection, seed: int) -> list[FrozenTrial]:
+def play(table: PublishedTable, courses: Sequence[Course], tuning: TuningSection, seed: int) -> list[FrozenTrial]:
     """Return the trials of one study, in order, with the attributes that a ledger gives them.
 
     The trials are those of the same study with training, one trial at a time, to the last bit.

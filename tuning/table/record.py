@@ -24,7 +24,7 @@ LOSSES, ACCURACIES = "clients/loss", "clients/accuracy"
 
 
 @dataclass(frozen=True)
-class Clients:
+class ScoredClients:
     """The validation clients of a table: their names, and how many examples each has."""
 
     names: tuple[str, ...]
@@ -32,7 +32,7 @@ class Clients:
 
 
 @dataclass(frozen=True)
-class Table:
+class PublishedTable:
     """A grid of configurations and their rows.
 
     experiment: that of all runs, but for the values of `space`. seeds: of each configuration's runs. content:
@@ -44,7 +44,7 @@ class Table:
     space: Space
     seeds: tuple[int, ...]
     content: str
-    clients: Clients
+    clients: ScoredClients
     rows: Sequence[Sequence[list[Row]]]
 
     @cached_property

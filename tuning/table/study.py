@@ -19,11 +19,11 @@ from tuning.section import TuningSection
 from tuning.study import default_folder, finished_study, write_best
 from tuning.table.course import Course, courses
 from tuning.table.play import play
-from tuning.table.record import Table, values_of
+from tuning.table.record import PublishedTable, values_of
 
 
 def tune_on(
-    experiment: Experiment, table: Table, *, path: Path | None = None, source: str | None = None, **keys: Any
+    experiment: Experiment, table: PublishedTable, *, path: Path | None = None, source: str | None = None, **keys: Any
 ) -> Study:
     """Carry out the study of `[tuning]` on a table: no configuration is trained, and none is tried on test.
 
@@ -36,7 +36,8 @@ def tune_on(
         StudyError: the folder is of another study, or no trial finished.
     """
     tuning = section.checked({**(experiment.tuning or {}), **keys}, experiment)
-    found = prepared(experiment, tuning, table)
+    check(experiment, tuning, table)
+    found = courses(table, tuning.objective, pruners.looks_at_seeds(tuning.pruner))
     where = path or default_folder(experiment)
     folder.check(where, "a table", experiment.name)
     with quiet_rounds():
@@ -54,13 +55,7 @@ def tune_on(
     return study
 
 
-def prepared(experiment: Experiment, tuning: TuningSection, table: Table) -> list[Course]:
-    """Return the table's courses for a study; see `tune_on` for the errors."""
-    check(experiment, tuning, table)
-    return courses(table, tuning.objective, pruners.looks_at_seeds(tuning.pruner))
-
-
-def check(experiment: Experiment, tuning: TuningSection, table: Table) -> None:
+def check(experiment: Experiment, tuning: TuningSection, table: PublishedTable) -> None:
     """Check that a table has every run that a study of the experiment could ask for.
 
     Raises:
@@ -108,7 +103,7 @@ def _compared(experiment: Experiment) -> dict[str, Any]:
     return record
 
 
-def best_of(table: Table, found: list[Course], objective: Objective) -> TableBest:
+def best_of(table: PublishedTable, found: list[Course], objective: Objective) -> TableBest:
     """Return the best configuration of the table."""
     values = [course.value for course in found]
     known = [place for place, value in enumerate(values) if value is not None]
