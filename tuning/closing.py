@@ -10,6 +10,7 @@ from raysim.report.figures import counted, loss, share
 from tuning import samplers
 from tuning.budget import written
 from tuning.dimension import Listed
+from tuning.regret import Regret
 from tuning.result import Configuration, Study, TableBest
 from tuning.section import TuningSection, section_of
 from tuning.storage import default_url, shown
@@ -57,6 +58,7 @@ def lines(study: Study) -> list[Line]:
         ("best", _settings(study, study.best)),
         *([("second best", _settings(study, study.second))] if study.second is not None else []),
         *([("best of table", _best_of_table(study, study.table))] if study.table is not None else []),
+        *([("how sure", _how_sure(study, study.regret[-1]))] if study.regret else []),
         *(("edge", edge) for edge in study.edges),
         *_tested(study),
         ("folder", f"{study.path} (trials.parquet{'' if study.table else ', a run of each seed of each trial'})"),
@@ -70,8 +72,16 @@ def _settings(study: Study, one: Configuration) -> str:
     return f"{settings(one.values)}: {study.objective.label} {value} (trial {one.number})"
 
 
+def _how_sure(study: Study, regret: Regret) -> str:
+    return (
+        f"{share(regret.again)} of bootstrap samples of the {counted(regret.clients, 'validation client')} choose the "
+        f"same; what they choose is {figure(study.objective, regret.mean)} worse on average, at most "
+        f"{figure(study.objective, regret.high)} in 95 % of them"
+    )
+
+
 def _best_of_table(study: Study, best: TableBest) -> str:
-    behind = figure(study.objective, abs(study.best.value - best.value))
+    behind = "unknown" if best.chosen is None else figure(study.objective, abs(best.chosen - best.value))
     return f"{settings(best.values)}: {figure(study.objective, best.value)}; the study's best is {behind} behind it"
 
 

@@ -16,6 +16,7 @@ from tuning.conclude import results
 from tuning.dimension import Listed
 from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED
 from tuning.objective import Objective
+from tuning.regret import Regret
 from tuning.space import Space
 from tuning.writing import number
 
@@ -47,10 +48,14 @@ class Configuration:
 
 @dataclass(frozen=True)
 class TableBest:
-    """The best configuration of a whole table: values by dotted key, and value of the objective."""
+    """The best configuration of a whole table, by all clients and without noise.
+
+    values: by dotted key. value: of the objective. chosen: that of the study's best, likewise.
+    """
 
     values: Mapping[str, Any]
     value: float
+    chosen: float | None
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,8 @@ class Study:
     name: of the study in its storage. objective: the optimised figure. best, second: the best two configurations.
     trials: a row for each trial. counts: outcome -> trials. edges: a sentence for each best value at the edge of its
     space. spent: what all trials have used up, by the units of a budget. path: the study's folder, with best.toml,
-    trials.parquet and the pictures. table: of a study on a table.
+    trials.parquet and the pictures. regret: of choices by few validation clients, the last by as many as there are, if
+    the objective is a sum over clients. table: of a study on a table.
     """
 
     name: str
@@ -72,6 +78,7 @@ class Study:
     edges: tuple[str, ...]
     spent: Mapping[str, float]
     path: Path
+    regret: tuple[Regret, ...] = ()
     table: TableBest | None = None
 
 

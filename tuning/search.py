@@ -16,6 +16,7 @@ from raysim import ClientError, DataError, DivergedError, Experiment, Experiment
 from tuning import pruners, samplers
 from tuning.folder import clear_unfinished
 from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED, PRUNED, Held, Ledger
+from tuning.noise import laplace
 from tuning.objective import divergence
 from tuning.progress import StudyProgress
 from tuning.protocol import runs_of
@@ -163,11 +164,12 @@ class Search:
         if (why := trial.lacks(self._tuning.objective)) is not None:
             self._fail(trial, why)
             return True
-        steps = trial.fresh_steps(self._tuning.objective, self._by_seed)
+        fresh = trial.fresh_steps(self._tuning.objective, self._by_seed)
+        steps = {step: value + self._noise(trial, step + 1) for step, value in fresh.items()}
         self._report(trial, steps)
         if trial.is_complete:
             objective = self._tuning.objective
-            value = objective.combined(trial.values(objective), trial.total)
+            value = objective.combined(trial.values(objective), trial.total) + self._noise(trial, 0)
             missed = trial.missed(objective)
             self._close(trial, MISSED if missed else FINISHED, TrialState.COMPLETE, value, missed)
             return True
@@ -179,6 +181,9 @@ class Search:
             if self._by_seed:
                 return not self._begin_seed(trial, place + 1)
         return False
+
+    def _noise(self, trial: TrialUnderWay, place: int) -> float:
+        return laplace(self._tuning.laplace, [self._measured.seed, trial.held.slot, place])
 
     def _report(self, trial: TrialUnderWay, steps: Mapping[int, float]) -> None:
         """Store steps while the workers continue."""

@@ -54,6 +54,12 @@ class TuningSection(Section):
         "auto", description='Trials at a time; "auto": up to 64 where proposals ignore results, else one per worker.'
     )
     objective: Objective = Field(Objective(), description="The value that is optimised.")
+    laplace: float = Field(
+        0.0,
+        ge=0,
+        le=1e6,
+        description="Scale of the Laplace noise of every score that the study sees, as for private evaluation.",
+    )
     holdout: float = Field(
         0.2,
         gt=0,
@@ -130,6 +136,10 @@ def checked(table: Mapping[str, Any], experiment: Experiment) -> TuningSection:
             "count client_updates."
         )
     objective = section.objective
+    if section.laplace and objective.has_target:
+        raise ExperimentError(
+            "tuning.laplace is noise of scores, but rounds_to_target is no score: take another objective, or no noise."
+        )
     evaluated = {index for index in range(rounds) if (index + 1) % every == 0 or index + 1 == rounds}
     known = range(rounds) if objective.name == "train_loss" else evaluated
     if not any(index in known for index in objective.rounds(rounds)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -13,7 +14,7 @@ from optuna.trial import FrozenTrial
 
 from raysim import Experiment, FederatedDataset, Parts, Runs, Section, dataset_of
 from raysim.storage.atomic import write, write_text
-from tuning import best_file, folder, pictures, protocol, pruners, result, samplers
+from tuning import best_file, client_scores, folder, pictures, protocol, pruners, result, samplers
 from tuning import section as sections
 from tuning.conclude import conclude
 from tuning.errors import StudyError
@@ -117,7 +118,8 @@ def tune(
                 _conclude(experiment, tuning, ledger, runs, chosen, where, show)
         study = ledger.study
         found = result.ranked(trials, read, tuning.objective, study.user_attrs)
-        finished = finished_study(name, tuning, read, trials, found, where)
+        regret = client_scores.regret(where, trials, tuning.objective)
+        finished = replace(finished_study(name, tuning, read, trials, found, where), regret=regret)
         write_best(experiment, finished, source)
         pictures.draw_all(finished, read, study)
     return finished

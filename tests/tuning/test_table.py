@@ -71,6 +71,7 @@ def test_every_client_is_there_and_their_mean_is_the_recorded_figure(table: tuni
         {"sampler": {"name": "random"}, "pruner": {"name": "median", "startup": 1}, "trials": 6},
         {"sampler": {"name": "random"}, "budget": {"client_updates": 60}},
         {"objective": {"name": "rounds_to_target", "target": 0.5}},
+        {"laplace": 0.1, "pruner": {"name": "median", "startup": 1}},
     ],
 )
 def test_a_study_on_the_table_is_the_study_with_training(
@@ -89,9 +90,27 @@ def test_a_study_on_the_table_is_the_study_with_training(
         return [{name: row[name] for name in row if name not in inexact} for row in study.trials.to_pylist()]
 
     assert rows(read) == rows(trained)
+    for ours, theirs in zip(read.regret, trained.regret, strict=True):
+        assert vars(ours) == pytest.approx(vars(theirs), abs=1e-6)
     assert (read.best.values, read.best.value, read.spent) == (trained.best.values, trained.best.value, trained.spent)
     assert read.best.clients_error == (trained.best.clients_error and pytest.approx(trained.best.clients_error))
     assert raysim.load(tmp_path / "read" / "best.toml") == raysim.load(tmp_path / "trained" / "best.toml")
+
+
+def test_the_table_is_seen_through_the_clients_that_training_would_evaluate(
+    exp: raysim.Experiment, table: tuning.PublishedTable, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    one = exp.changed({"evaluation.clients": 1})
+    trained = tuning.tune(one, path=tmp_path / "trained", dataset=small, concurrent=1, storage=quick(tmp_path))
+    read = tuning.tune_on(one, table, path=tmp_path / "read")
+    values = [[row["value"] for row in study.trials.to_pylist()] for study in (trained, read)]
+    assert values[1] == pytest.approx(values[0])
+    assert values[0] != pytest.approx(
+        [row["value"] for row in tuning.tune_on(exp, table, path=tmp_path / "all").trials.to_pylist()]
+    )
+    assert [found.clients for found in read.regret] == [found.clients for found in trained.regret] == [1]
+    assert read.table is not None
+    assert read.table.chosen != read.best.value
 
 
 def test_the_best_of_the_table_is_said(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:
@@ -132,6 +151,7 @@ def test_a_configuration_that_diverged_diverges_again(
         ({"tuning.space": {**SPACE, "client.optimizer.lr": {"log": [0.1, 1.0]}}}, "numbers without end"),
         ({"cohort.size": 5}, "another experiment: cohort.size was 4, and is 5"),
         ({"rounds": 3}, "another experiment: rounds was 4, and is 3"),
+        ({"evaluation.clients": 1, "tuning.objective": {"name": "train_loss"}}, "defined for accuracy and loss"),
         ({"tuning.seeds": 3}, "runs of the seeds 0, 1, but the study takes 0, 1, 2"),
     ],
 )

@@ -25,7 +25,7 @@ from tuning.section import TuningSection
 from tuning.table.course import Course, courses
 from tuning.table.play import PLACE, play
 from tuning.table.record import Floats, PublishedTable
-from tuning.table.study import best_of, check
+from tuning.table.study import best_of, check, sample_of, told_by
 
 POINTS = 40
 """Amounts of the budget at which tuners are compared."""
@@ -74,15 +74,22 @@ def compare(experiment: Experiment, table: PublishedTable, tuners: Sequence[str]
         raise ExperimentError(f"Every tuner is compared once, but got {', '.join(tuners)}.")
     named = {name: section_of_tuner(experiment, name) for name in tuners}
     check(experiment, own, table)
-    found = {by_seed: courses(table, own.objective, by_seed) for by_seed in (False, True)}
-    best = best_of(table, found[False], own.objective).value
+    whole = courses(table, own.objective, by_seed=False)
+    best = best_of(table, whole, own.objective).value
     spent = np.linspace(0, own.budget.amount, POINTS + 1)[1:]
-    regrets = []
+    regrets: list[list[Floats]] = [[] for _ in named]
+    told: dict[bool, list[Course]] = {}
     with quiet_rounds():
-        for tuning in named.values():
-            known = found[pruners.looks_at_seeds(tuning.pruner)]
-            every = [play(table, known, tuning, seed) for seed in range(studies)]
-            regrets.append([_regrets(trials, known, own.objective, own.budget.unit, spent, best) for trials in every])
+        for study in range(studies):
+            if sample_of(table, experiment) is not None:
+                # Each study sees other clients.
+                told = {}
+            for of_tuner, tuning in zip(regrets, named.values(), strict=True):
+                by_seed = pruners.looks_at_seeds(tuning.pruner)
+                if by_seed not in told:
+                    told[by_seed] = told_by(table, experiment, tuning, study)
+                trials = play(table, told[by_seed], tuning, study)
+                of_tuner.append(_regrets(trials, whole, own.objective, own.budget.unit, spent, best))
     return TunerComparison(
         experiment.name, own.objective, own.budget, studies, _table(tuple(named), spent, np.array(regrets))
     )

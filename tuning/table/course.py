@@ -70,7 +70,14 @@ def _course(table: PublishedTable, runs: Sequence[list[Row]], objective: Objecti
     )
 
 
+def scores(table: PublishedTable, row: Row) -> list[Row]:
+    """Return an evaluation as `clients/round-*.parquet` has it: a row for each client that is seen."""
+    every = zip(table.clients.names, table.clients.examples, row[LOSSES], row[ACCURACIES], strict=True)
+    names = ("client", "examples", "loss", "accuracy")
+    return [dict(zip(names, each, strict=True)) for each in every if each[-1] is not None]
+
+
 def _over_clients(table: PublishedTable, row: Row, figure: str) -> float | None:
-    values = row[ACCURACIES if figure == "accuracy" else LOSSES]
-    sums = [value * size for value, size in zip(values, table.clients.examples, strict=True)]
-    return standard_error.over_clients(sums, table.clients.examples)
+    found = scores(table, row)
+    sizes = [each["examples"] for each in found]
+    return standard_error.over_clients([each[figure] * each["examples"] for each in found], sizes)

@@ -10,6 +10,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuning import pruners, samplers
 from tuning.ledger import DIVERGED, FAILED, PRUNED
+from tuning.noise import laplace
 from tuning.pruners import NoPruner
 from tuning.section import TuningSection
 from tuning.table.course import Course
@@ -42,7 +43,7 @@ def play(table: PublishedTable, courses: Sequence[Course], tuning: TuningSection
         trial = study.ask()
         space.suggest(trial)
         place = place_of(table.space, space.values(trial.params))
-        outcome, facts, state, value = _carried_out(trial, courses[place], tuning)
+        outcome, facts, state, value = _carried_out(trial, courses[place], tuning, [seed, slot])
         for name, told in (("slot", slot), ("outcome", outcome), ("facts", facts), (PLACE, place)):
             trial.set_user_attr(name, told)
         study.tell(trial, value, state)
@@ -51,19 +52,25 @@ def play(table: PublishedTable, courses: Sequence[Course], tuning: TuningSection
 
 
 def _carried_out(
-    trial: Trial, course: Course, tuning: TuningSection
+    trial: Trial, course: Course, tuning: TuningSection, address: Sequence[int]
 ) -> tuple[str, Mapping[str, Any], TrialState, float | None]:
-    """Report a trial's steps; return its outcome, its facts, and the state and the value to tell."""
+    """Report a trial's steps; return its outcome, its facts, and the state and the value to tell.
+
+    Args:
+        address: of the trial's noise.
+    """
     last = max(course.steps, default=0)
     if not isinstance(tuning.pruner, NoPruner):
         for step, value in course.steps.items():
-            trial.report(value, step)
+            trial.report(value + laplace(tuning.laplace, [*address, step + 1]), step)
             if (step < last or course.outcome == DIVERGED) and trial.should_prune():
                 return PRUNED, course.cut(step), TrialState.PRUNED, None
     if course.outcome == FAILED:
         return FAILED, course.facts, TrialState.FAIL, None
     if course.outcome != DIVERGED:
-        return course.outcome, course.facts, TrialState.COMPLETE, course.value
+        assert course.value is not None
+        value = course.value + laplace(tuning.laplace, [*address, 0])
+        return course.outcome, course.facts, TrialState.COMPLETE, value
     if samplers.learns_from_finished_only(tuning.chosen_sampler()):
         return DIVERGED, course.facts, TrialState.COMPLETE, tuning.objective.worst
     trial.report(tuning.objective.worst, last + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,18 @@ import pyarrow.parquet as pq
 from raysim import Experiment, ExperimentError, differing
 from raysim.storage.atomic import write
 from tuning import folder, protocol, pruners, result, section
+from tuning.client_scores import sums
 from tuning.errors import StudyError
+from tuning.ledger import FINISHED
 from tuning.objective import Objective
 from tuning.quiet import quiet_rounds
+from tuning.regret import Regret, bootstrap
 from tuning.result import Study, TableBest
 from tuning.section import TuningSection
 from tuning.study import default_folder, finished_study, write_best
-from tuning.table.course import Course, courses
-from tuning.table.play import play
-from tuning.table.record import PublishedTable, values_of
+from tuning.table.course import Course, courses, scores
+from tuning.table.play import PLACE, play
+from tuning.table.record import PublishedTable, seen, values_of
 
 
 def tune_on(
@@ -37,11 +41,11 @@ def tune_on(
     """
     tuning = section.checked({**(experiment.tuning or {}), **keys}, experiment)
     check(experiment, tuning, table)
-    found = courses(table, tuning.objective, pruners.looks_at_seeds(tuning.pruner))
+    told = told_by(table, experiment, tuning)
     where = path or default_folder(experiment)
     folder.check(where, "a table", experiment.name)
     with quiet_rounds():
-        trials = play(table, found, tuning, experiment.seed)
+        trials = play(table, told, tuning, experiment.seed)
     space = tuning.parsed_space()
     best = result.ranked(trials, space, tuning.objective)
     if not best:
@@ -49,7 +53,10 @@ def tune_on(
     where.mkdir(parents=True, exist_ok=True)
     folder.claim(where, "a table", experiment.name)
     study = finished_study(experiment.name, tuning, space, trials, best, where)
-    study = replace(study, table=best_of(table, found, tuning.objective))
+    whole = courses(table, tuning.objective, by_seed=False)
+    chosen = whole[trials[best[0].number].user_attrs[PLACE]].value
+    regret = _regret([told[trial.user_attrs[PLACE]] for trial in trials], table, tuning.objective)
+    study = replace(study, regret=regret, table=best_of(table, whole, tuning.objective, chosen))
     write(where / "trials.parquet", lambda file: pq.write_table(study.trials, file))
     write_best(experiment, study, source)
     return study
@@ -103,9 +110,42 @@ def _compared(experiment: Experiment) -> dict[str, Any]:
     return record
 
 
-def best_of(table: PublishedTable, found: list[Course], objective: Objective) -> TableBest:
-    """Return the best configuration of the table."""
-    values = [course.value for course in found]
-    known = [place for place, value in enumerate(values) if value is not None]
-    best = min(known, key=lambda place: (-1 if objective.is_maximised else 1) * (values[place] or 0.0))
-    return TableBest(table.configurations[best], values[best] or 0.0)
+def sample_of(table: PublishedTable, experiment: Experiment) -> int | None:
+    """Return how many of the table's clients the experiment evaluates; None: all."""
+    most = experiment.evaluation.clients
+    return None if most == "all" or most >= len(table.clients.names) else most
+
+
+def told_by(table: PublishedTable, experiment: Experiment, tuning: TuningSection, *draw: int) -> list[Course]:
+    """Return the courses that a study sees, which may evaluate a sample of the clients; for `draw` see `seen`.
+
+    Raises:
+        ExperimentError: the objective is not defined for a sample.
+    """
+    most = sample_of(table, experiment)
+    if most is not None:
+        if not tuning.objective.is_ratio:
+            raise ExperimentError(
+                "On a table, evaluation.clients is defined for accuracy and loss: take one of them, or all clients."
+            )
+        table = seen(table, most, *draw)
+    return courses(table, tuning.objective, pruners.looks_at_seeds(tuning.pruner))
+
+
+def best_of(table: PublishedTable, found: list[Course], objective: Objective, chosen: float | None = None) -> TableBest:
+    """Return the best configuration of the table; `chosen`: the value of the study's choice, by all clients."""
+    known = {place: course.value for place, course in enumerate(found) if course.value is not None}
+    best = (max if objective.is_maximised else min)(known, key=lambda place: known[place])
+    return TableBest(table.configurations[best], known[best], chosen)
+
+
+def _regret(tried: Iterable[Course], table: PublishedTable, objective: Objective) -> tuple[Regret, ...]:
+    """Return what `client_scores.regret` returns of a study with training."""
+    finished = [course.rows.rows for course in tried if course.outcome == FINISHED]
+    if not objective.is_ratio or not finished:
+        return ()
+    every = []
+    for runs in finished:
+        counted = [[rows[index] for index in objective.rounds(len(rows)) if index < len(rows)] for rows in runs]
+        every.append([sums([scores(table, row) for row in rows], objective.name) for rows in counted])
+    return tuple(bootstrap(every, objective.is_maximised))
