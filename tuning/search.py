@@ -12,7 +12,17 @@ from typing import Any
 
 from optuna.trial import TrialState
 
-from raysim import ClientError, DataError, DivergedError, Experiment, ExperimentError, ModelError, Report, Runs
+from raysim import (
+    ClientError,
+    DataError,
+    DeviceMemoryError,
+    DivergedError,
+    Experiment,
+    ExperimentError,
+    ModelError,
+    Report,
+    Runs,
+)
 from tuning import pruners, samplers
 from tuning.folder import clear_unfinished
 from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED, PRUNED, Held, Ledger
@@ -24,8 +34,9 @@ from tuning.pruners import NoPruner
 from tuning.section import TuningSection
 from tuning.under_way import TrialUnderWay
 
-TRIAL_ERRORS = (ClientError, ModelError, ExperimentError, DataError)
-"""Errors of a configuration or of a user's code, which fail the trial. Any other error ends the process."""
+TRIAL_ERRORS = (ClientError, ModelError, ExperimentError, DataError, DeviceMemoryError)
+"""Errors of a configuration or of a user's code, which fail the trial. Any other error ends the process, such as
+that there is no worker."""
 
 POLL_S, INHERIT_S = 1.0, 10.0
 """Seconds between checks of the other processes: without work, and during work."""
