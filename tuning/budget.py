@@ -12,6 +12,9 @@ from raysim import Section
 from raysim.config.values import Positive
 from raysim.experiment import stopping
 
+CLIENT_UPDATES = "client_updates"
+"""What counts unless a study has a budget."""
+
 Amount = Annotated[int, Field(ge=1, le=10**18)]
 
 

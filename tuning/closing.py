@@ -11,7 +11,7 @@ from tuning import samplers
 from tuning.budget import written
 from tuning.dimension import Listed
 from tuning.regret import Regret
-from tuning.result import Configuration, Study, TableBest
+from tuning.result import Configuration, SmallerBudget, Study, TableBest
 from tuning.section import TuningSection, section_of
 from tuning.storage import default_url, shown
 from tuning.writing import figure, number, settings, with_error
@@ -58,6 +58,7 @@ def lines(study: Study) -> list[Line]:
         ("best", _settings(study, study.best)),
         *([("second best", _settings(study, study.second))] if study.second is not None else []),
         *([("best of table", _best_of_table(study, study.table))] if study.table is not None else []),
+        *(("smaller budget", _chosen_by(study, each)) for each in study.smaller),
         *([("how sure", _how_sure(study, study.regret[-1]))] if study.regret else []),
         *(("edge", edge) for edge in study.edges),
         *_tested(study),
@@ -70,6 +71,13 @@ def lines(study: Study) -> list[Line]:
 def _settings(study: Study, one: Configuration) -> str:
     value = one.missed or with_error(study.objective, one.value, one.error)
     return f"{settings(one.values)}: {study.objective.label} {value} (trial {one.number})"
+
+
+def _chosen_by(study: Study, smaller: SmallerBudget) -> str:
+    if smaller.number == study.best.number:
+        return f"{written(smaller.unit, smaller.amount)} would have chosen the same"
+    value = figure(study.objective, smaller.value)
+    return f"{written(smaller.unit, smaller.amount)} would have chosen {settings(smaller.values)}: {value}"
 
 
 def _how_sure(study: Study, regret: Regret) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,20 @@ class Configuration:
 
 
 @dataclass(frozen=True)
+class SmallerBudget:
+    """What a study would have chosen with a part of its budget.
+
+    unit, amount: of the part. number, values, value: of the trial, as of a `Configuration`.
+    """
+
+    unit: str
+    amount: float
+    number: int
+    values: Mapping[str, Any]
+    value: float
+
+
+@dataclass(frozen=True)
 class TableBest:
     """The best configuration of a whole table, by all clients and without noise.
 
@@ -66,7 +81,7 @@ class Study:
     trials: a row for each trial. counts: outcome -> trials. edges: a sentence for each best value at the edge of its
     space. spent: what all trials have used up, by the units of a budget. path: the study's folder, with best.toml,
     trials.parquet and the pictures. regret: of choices by few validation clients, the last by as many as there are, if
-    the objective is a sum over clients. table: of a study on a table.
+    the objective is a sum over clients. smaller: what smaller budgets would have chosen. table: of a study on a table.
     """
 
     name: str
@@ -79,6 +94,7 @@ class Study:
     spent: Mapping[str, float]
     path: Path
     regret: tuple[Regret, ...] = ()
+    smaller: tuple[SmallerBudget, ...] = ()
     table: TableBest | None = None
 
 
@@ -144,6 +160,29 @@ def edges(best: Configuration, space: Space) -> tuple[str, ...]:
             which, way = ("smallest", "down") if best.values[key] == low else ("largest", "up")
             sentences.append(f"{key} = {number(best.values[key])} is the {which} that was tried: extend it {way}")
     return tuple(sentences)
+
+
+def incumbents(trials: Iterable[FrozenTrial], objective: Objective, unit: str) -> Iterator[tuple[float, FrozenTrial]]:
+    """Yield each trial that is better than all before it, with what the study had spent of a budget at its end."""
+    used, sign = 0.0, 1 if objective.is_maximised else -1
+    best = -math.inf
+    for trial in trials:
+        used += trial.user_attrs["facts"].get("spent", {}).get(unit, 0.0)
+        if trial.user_attrs["outcome"] in (FINISHED, MISSED) and sign * _value(trial) > best:
+            best = sign * _value(trial)
+            yield used, trial
+
+
+def smaller(trials: Sequence[FrozenTrial], space: Space, objective: Objective, unit: str) -> tuple[SmallerBudget, ...]:
+    """Return what a quarter and a half of the budget would have chosen, of the trials in their order."""
+    total = spent(trials).get(unit, 0.0)
+    found = []
+    for share in (0.25, 0.5) if total else ():
+        chosen = [trial for used, trial in incumbents(trials, objective, unit) if used <= share * total]
+        if chosen:
+            last = chosen[-1]
+            found.append(SmallerBudget(unit, share * total, last.number, space.values(last.params), _value(last)))
+    return tuple(found)
 
 
 def spent(trials: Sequence[FrozenTrial]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from raysim import Experiment, FederatedDataset, Parts, Runs, Section, dataset_o
 from raysim.storage.atomic import write, write_text
 from tuning import best_file, client_scores, folder, pictures, protocol, pruners, result, samplers
 from tuning import section as sections
+from tuning.budget import CLIENT_UPDATES
 from tuning.conclude import conclude
 from tuning.errors import StudyError
 from tuning.ledger import Ledger, open_study
@@ -185,6 +186,9 @@ def finished_study(
         counts=result.counts(trials),
         edges=result.edges(found[0], space),
         spent=result.spent(trials),
+        smaller=result.smaller(
+            trials, space, tuning.objective, tuning.budget.unit if tuning.budget else CLIENT_UPDATES
+        ),
         path=where,
     )
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from optuna.distributions import IntDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 import raysim
+from tuning import result
 from tuning.noise import laplace
+from tuning.objective import Objective
 from tuning.regret import DRAWS, ClientSums, bootstrap
 from tuning.section import TuningSection, checked
+from tuning.space import parse
 
 
 def test_one_of_two_clients_chooses_by_a_coin() -> None:
@@ -39,6 +44,32 @@ def test_seeds_with_other_clients_are_drawn_apart_and_with_the_same_together() -
     alone = bootstrap(runs([""]), is_maximised=True)[-1]
     assert bootstrap(runs(["", "", "", ""]), is_maximised=True)[-1] == alone
     assert bootstrap(runs(["a", "b", "c", "d"]), is_maximised=True)[-1].again > alone.again
+
+
+def trial(number: int, value: float | None, outcome: str = "finished", cost: float = 10.0) -> FrozenTrial:
+    told = {"outcome": outcome, "facts": {"spent": {"rounds": cost}}}
+    done = create_trial(
+        state=TrialState.PRUNED if value is None else TrialState.COMPLETE,
+        value=value,
+        params={"rate": number},
+        distributions={"rate": IntDistribution(0, 9)},
+        user_attrs=told,
+    )
+    done.number = number
+    return done
+
+
+def test_smaller_budgets_choose_the_best_that_they_reach() -> None:
+    """Of 80 rounds a quarter are the first two trials; so is a half, because the third cost 30 before it was stopped."""
+    trials = [trial(0, 0.5), trial(1, 0.4), trial(2, None, "pruned", 30.0), trial(3, 0.7), trial(4, 0.6, cost=20.0)]
+    space = parse({"rate": {"int": [0, 9]}})
+    assert [at for at, _ in result.incumbents(trials, Objective(), "rounds")] == [10.0, 60.0]
+    quarter, half = result.smaller(trials, space, Objective(), "rounds")
+    assert (quarter.amount, quarter.values, quarter.value) == (20.0, {"rate": 0}, 0.5)
+    assert (half.amount, half.number) == (40.0, 0)
+    fall = Objective(name="loss")
+    assert [one.number for one in result.smaller(trials, space, fall, "rounds")] == [1, 1]
+    assert result.smaller(trials, space, fall, "bytes") == ()
 
 
 def test_noise_is_that_of_laplace() -> None:

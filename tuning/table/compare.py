@@ -7,7 +7,7 @@ validation clients, whatever scores the tuner has seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,9 @@ from optuna.trial import FrozenTrial
 from raysim import Experiment, ExperimentError
 from tuning import pruners, section
 from tuning.budget import StudyBudget
-from tuning.ledger import FINISHED, MISSED
 from tuning.objective import Objective
 from tuning.quiet import quiet_rounds
+from tuning.result import incumbents
 from tuning.section import TuningSection
 from tuning.table.course import Course, courses
 from tuning.table.play import PLACE, play
@@ -103,18 +103,6 @@ def section_of_tuner(experiment: Experiment, name: str) -> TuningSection:
         return section.checked({**(experiment.tuning or {}), **keys}, experiment)
     except ExperimentError as error:
         raise ExperimentError(f"The tuner {name!r}: {error}") from None
-
-
-def incumbents(trials: Sequence[FrozenTrial], objective: Objective, unit: str) -> Iterator[tuple[float, FrozenTrial]]:
-    """Yield each trial that is better than all before it, with what the study had spent at its end."""
-    spent, best = 0.0, None
-    for trial in trials:
-        spent += trial.user_attrs["facts"]["spent"].get(unit, 0.0)
-        if trial.user_attrs["outcome"] in (FINISHED, MISSED):
-            value = trial.value if objective.is_maximised else -(trial.value or 0.0)
-            if best is None or (value or 0.0) > best:
-                best = value or 0.0
-                yield spent, trial
 
 
 def _regrets(
