@@ -177,6 +177,7 @@ def finished_study(
     where: Path,
 ) -> Study:
     """Return the result of a study; `found`: its finished trials, the best first."""
+    unit = CLIENT_UPDATES if tuning.budget is None else tuning.budget.unit
     return Study(
         name=name,
         objective=tuning.objective,
@@ -186,9 +187,7 @@ def finished_study(
         counts=result.counts(trials),
         edges=result.edges(found[0], space),
         spent=result.spent(trials),
-        smaller=result.smaller(
-            trials, space, tuning.objective, tuning.budget.unit if tuning.budget else CLIENT_UPDATES
-        ),
+        smaller=result.smaller(trials, space, tuning.objective, unit),
         path=where,
     )
 

@@ -60,7 +60,7 @@ def trial(number: int, value: float | None, outcome: str = "finished", cost: flo
 
 
 def test_smaller_budgets_choose_the_best_that_they_reach() -> None:
-    """Of 80 rounds a quarter are the first two trials; so is a half, because the third cost 30 before it was stopped."""
+    """Of 80 rounds a quarter are two trials; so is a half, because the third cost 30 before it was stopped."""
     trials = [trial(0, 0.5), trial(1, 0.4), trial(2, None, "pruned", 30.0), trial(3, 0.7), trial(4, 0.6, cost=20.0)]
     space = parse({"rate": {"int": [0, 9]}})
     assert [at for at, _ in result.incumbents(trials, Objective(), "rounds")] == [10.0, 60.0]
