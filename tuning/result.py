@@ -21,6 +21,9 @@ from tuning.regret import Regret
 from tuning.space import Space
 from tuning.writing import number
 
+COST = "bytes"
+"""The second objective of a study."""
+
 
 @dataclass(frozen=True)
 class Configuration:
@@ -81,7 +84,8 @@ class Study:
     trials: a row for each trial. counts: outcome -> trials. edges: a sentence for each best value at the edge of its
     space. spent: what all trials have used up, by the units of a budget. path: the study's folder, with best.toml,
     trials.parquet and the pictures. regret: of choices by few validation clients, the last by as many as there are, if
-    the objective is a sum over clients. smaller: what smaller budgets would have chosen. table: of a study on a table.
+    the objective is a sum over clients. smaller: what smaller budgets would have chosen. front: the
+    numbers of the trials that no other one beats in the objective and in bytes. table: of a study on a table.
     """
 
     name: str
@@ -95,6 +99,7 @@ class Study:
     path: Path
     regret: tuple[Regret, ...] = ()
     smaller: tuple[SmallerBudget, ...] = ()
+    front: tuple[int, ...] = ()
     table: TableBest | None = None
 
 
@@ -183,6 +188,18 @@ def smaller(trials: Sequence[FrozenTrial], space: Space, objective: Objective, u
             last = chosen[-1]
             found.append(SmallerBudget(unit, share * total, last.number, space.values(last.params), _value(last)))
     return tuple(found)
+
+
+def front(trials: Sequence[FrozenTrial], objective: Objective, cost: str = COST) -> tuple[int, ...]:
+    """Return the numbers of the finished trials that no other one beats in the objective and in what it has used."""
+    sign = -1 if objective.is_maximised else 1
+    finished = [trial for trial in trials if trial.user_attrs["outcome"] == FINISHED]
+    points = {t.number: (sign * _value(t), t.user_attrs["facts"].get("spent", {}).get(cost, 0.0)) for t in finished}
+    return tuple(
+        number
+        for number, (value, used) in points.items()
+        if not any(v <= value and u <= used and (v, u) != (value, used) for v, u in points.values())
+    )
 
 
 def spent(trials: Sequence[FrozenTrial]) -> dict[str, float]:

@@ -187,6 +187,7 @@ def finished_study(
         counts=result.counts(trials),
         edges=result.edges(found[0], space),
         spent=result.spent(trials),
+        front=result.front(trials, tuning.objective),
         smaller=result.smaller(trials, space, tuning.objective, unit),
         path=where,
     )

@@ -16,7 +16,7 @@ import raysim
 import tuning
 from raysim.report.looks import GREY, ON_DARK, ON_LIGHT, SERIES
 from tuning.objective import Objective
-from tuning.pictures import curves, heat_map, regret
+from tuning.pictures import curves, heat_map, pareto, regret
 from tuning.pictures.curves import mean_curve
 from tuning.pictures.values import Colours
 from tuning.regret import Regret
@@ -56,6 +56,18 @@ def test_a_target_that_was_not_reached_is_no_number() -> None:
     assert sorted(texts(study(rows, aim), space)) == ["34.25", "not reached"]
     none = replace(study(rows, aim), trials=study(rows, aim).trials.slice(1))
     assert heat_map.figure(none, space) is None
+
+
+def test_the_front_is_drawn_where_trials_cost_differently() -> None:
+    found = study(
+        [(0.1, 0.01, "finished", 0.5), (1.0, 0.01, "finished", 0.6), (2.0, 0.01, "finished", 0.4)], Objective()
+    )
+    costs = {**found.trials.to_pydict(), "bytes": [10.0, 20.0, 15.0]}
+    known = replace(found, trials=pa.table(costs), front=(0, 1))
+    picture = pareto.figure(known)
+    assert picture is not None
+    assert [text.get_text() for text in picture.axes[0].texts] == ["trial 0", "trial 1"]
+    assert pareto.figure(replace(known, trials=pa.table({**costs, "bytes": [10.0] * 3}))) is None
 
 
 def test_the_regret_falls_with_the_clients() -> None:

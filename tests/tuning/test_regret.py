@@ -72,6 +72,13 @@ def test_smaller_budgets_choose_the_best_that_they_reach() -> None:
     assert result.smaller(trials, space, fall, "bytes") == ()
 
 
+def test_the_front_is_what_no_other_trial_beats_in_both() -> None:
+    costs = [(0.5, 10.0), (0.5, 20.0), (0.9, 30.0), (0.6, 40.0), (0.9, 30.0)]
+    trials = [trial(number, value, cost=cost) for number, (value, cost) in enumerate(costs)]
+    assert result.front([*trials, trial(9, None, "pruned", 1.0)], Objective(), "rounds") == (0, 2, 4)
+    assert result.front(trials, Objective(name="loss"), "rounds") == (0,)
+
+
 def test_noise_is_that_of_laplace() -> None:
     draws = np.array([laplace(0.5, [0, trial, 0]) for trial in range(4_000)])
     assert draws.mean() == pytest.approx(0, abs=5 * 0.5 * 2**0.5 / 4_000**0.5)

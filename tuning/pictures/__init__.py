@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import optuna
 
 from raysim.report import curve
-from tuning.pictures import curves, gap, heat_map, importance, regret
+from tuning.pictures import curves, gap, heat_map, importance, pareto, regret
 from tuning.result import Study
 from tuning.space import Space
 
@@ -24,6 +24,7 @@ def draw_all(study: Study, space: Space, optuna_study: optuna.Study) -> None:
         "gap": gap.figure(study),
         "curves": curves.figure(study),
         "importance": importance.figure(study, optuna_study),
+        "pareto": pareto.figure(study),
         "regret": regret.figure(study),
     }
     for name, picture in figures.items():
