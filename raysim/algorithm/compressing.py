@@ -7,7 +7,6 @@ h_i is clipped and divided already. Draws are addressed by (seed, round, client)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from torch import Tensor
 from raysim import seeds
 from raysim.algorithm.phase import Broadcast
 from raysim.client.compression import ClientCompression
-from raysim.client.local_training import Trained, squared_norms
+from raysim.client.local_training import Trained
 from raysim.client.trainer import Client
 from raysim.compression import choice as compressors
 from raysim.compression.compressor import CompressionKeys
@@ -61,29 +60,32 @@ def sending(section: ClientCompression | None, layout: Layout, sent: Layout, see
         rest_of: Callable[[Client], Tensor | None],
     ) -> tuple[Compressed, list[Tensor | None]]:
         rests = [rest_of(client) for client in trained.clients]
-        vectors, facts = [], []
+        facts = torch.zeros(len(rests), 3, dtype=torch.float64)
         with torch.inference_mode():
+            rows = torch.zeros_like(trained.updates.delta)
+            lost = torch.empty_like(rows[0])
             for row, (client, included) in enumerate(zip(trained.clients, contributions, strict=True)):
-                delta, before = trained.updates.delta[row], rests[row]
                 if included is None:
-                    vectors.append(torch.zeros_like(delta))
-                    facts.append((0.0, 0.0, 0.0))
                     continue
-                a = delta * (included.judged.scale / included.divisor)
+                a, scale, before = trained.updates.delta[row], included.judged.scale / included.divisor, rests[row]
+                if scale != 1:
+                    a = a * scale
+                facts[row, 0] = included.squared_norm * scale**2
                 if before is not None:
-                    a += before
-                vector = compression.apply(a, seeds.key(seed, "compression", broadcast.round, client.position))
-                missing = a - vector
-                lost = squared_norm(missing)
-                vectors.append(vector)
-                facts.append((squared_norm(a), lost, math.sqrt(lost)))
-                rests[row] = None if before is None else missing
-            # Stacked, so torch aligns each.
-            rows = torch.stack(vectors)
-            of_rows = torch.tensor(facts, dtype=torch.float64, device=rows.device)
-            return Compressed(rows, squared_norms(layout, rows), of_rows), rests
+                    a = a + before
+                    facts[row, 0] = squared_norm(a)
+                    rests[row] = lost = torch.empty_like(a)
+                compression.apply(a, seeds.key(seed, "compression", broadcast.round, client.position), rows[row])
+                norm = float(torch.linalg.vector_norm(torch.sub(a, rows[row], out=lost)))
+                facts[row, 1:] = torch.tensor([norm**2, norm])
+            return Compressed(rows, _squared_norms(layout, rows), facts.to(rows.device)), rests
 
     return compress
+
+
+def _squared_norms(layout: Layout, rows: Tensor) -> Tensor:
+    """Return float64 (k, G), |row|^2 per parameter group of (k, P), from norms in the dtype of the rows."""
+    return torch.stack([torch.linalg.vector_norm(piece, dim=-1) for piece in layout.pieces(rows)], -1).double().square()
 
 
 def figures(section: ClientCompression, sums: Sums) -> Metrics:
@@ -119,7 +121,7 @@ def downlink(section: ServerCompression | None, sent: Layout, unsent: Layout, se
     compression = compressors.over(section, sent)
 
     def of(vector: Tensor, round_index: int) -> Tensor:
-        made = compression.apply(vector, seeds.key(seed, "compression/server", round_index))
+        made = compression.apply(vector, seeds.key(seed, "compression/server", round_index), torch.empty_like(vector))
         for into, piece in zip(unsent.pieces(made), unsent.pieces(vector), strict=True):
             into.copy_(piece)
         return made

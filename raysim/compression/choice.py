@@ -36,10 +36,11 @@ def make(section: CompressionKeys) -> Compressor:
 class Compression(NamedTuple):
     """A compressor of flat vectors.
 
-    apply(v, key): Q(v), (P,), zeros in the gaps; `key` addresses the draws (seeds.py). num_bytes: what is sent.
+    apply(v, key, out): writes Q(v), (P,), zeros in the gaps, to `out`; `key` addresses the draws (seeds.py). num_bytes:
+    what is sent.
     """
 
-    apply: Callable[[Tensor, int], Tensor]
+    apply: Callable[[Tensor, int, Tensor], Tensor]
     num_bytes: int
 
 
@@ -47,19 +48,23 @@ def over(section: CompressionKeys, layout: Layout) -> Compression:
     """Return the compression of vectors of this layout."""
     compressor = make(section)
     lengths = [math.prod(shape) for shape in layout.shapes]
+    num_bytes = -(-sum(compressor.bits(length) for length in lengths if length) // 8)
     if section.scope == "model":
-        lengths = [sum(lengths)]
+        num_bytes = -(-compressor.bits(sum(lengths)) // 8)
+        if compressor.keeps_zeros and layout.is_whole:
+            return Compression(compressor.apply, num_bytes)
 
-    def apply(v: Tensor, key: int) -> Tensor:
+    def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
         pieces = [piece for piece in layout.pieces(v) if len(piece)]
+        into = [piece for piece in layout.pieces(out.zero_()) if len(piece)]
         if section.scope == "group":
             keys = seeds.derive(np.asarray(key, dtype=np.uint64), np.arange(len(pieces))).tolist()
-            sent = [compressor.apply(piece, its) for piece, its in zip(pieces, keys, strict=True)]
+            for piece, its, to in zip(pieces, keys, into, strict=True):
+                compressor.apply(piece, its, to)
         else:
-            sent = list(compressor.apply(torch.cat(pieces), key).split([len(piece) for piece in pieces]))
-        made = torch.zeros_like(v)
-        into = [piece for piece in layout.pieces(made) if len(piece)]
-        torch._foreach_copy_(into, sent)
-        return made
+            joined = torch.cat(pieces)
+            sent = compressor.apply(joined, key, torch.empty_like(joined))
+            torch._foreach_copy_(into, sent.split([len(piece) for piece in pieces]))
+        return out
 
-    return Compression(apply, -(-sum(compressor.bits(length) for length in lengths if length) // 8))
+    return Compression(apply, num_bytes)

@@ -39,11 +39,15 @@ class CompressionKeys(Section):
 
 
 class Compressor(NamedTuple):
-    """apply(v, key): Q(v), (d,), as the receiver has it; `key` addresses its draws (seeds.py), and v is not written to.
-    bits(d): what is sent in its place."""
+    """How a vector is sent.
 
-    apply: Callable[[Tensor, int], Tensor]
+    apply(v, key, out): writes Q(v), (d,), as the receiver has it, to `out`, and returns it; `key` addresses its draws
+    (seeds.py), and v is not written to. bits(d): of what is sent. keeps_zeros: zeros stay zeros, and change nothing.
+    """
+
+    apply: Callable[[Tensor, int, Tensor], Tensor]
     bits: Callable[[int], int]
+    keeps_zeros: bool = False
 
 
 def num_kept(fraction: float, length: int) -> int:

@@ -35,15 +35,15 @@ def make(section: EdenKeys, scale: Scale) -> Compressor:
     points = centroids(section.bits)
     bounds = (points[1:] + points[:-1]) / 2
 
-    def apply(v: Tensor, key: int) -> Tensor:
+    def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
         u = rotated(v, key)
         square = torch.dot(u, u)
         if not square:
-            return torch.zeros_like(v)
+            return out.zero_()
         cells = torch.bucketize(u * (len(u) / square).sqrt(), bounds.to(u))
         q = points.to(u)[cells]
         along = torch.dot(q, u)
         factor = square / along if scale == "unbiased" else along / torch.dot(q, q)
-        return rotated_back(q, key, len(v)).mul_(factor)
+        return rotated_back(q, key, out).mul_(factor)
 
     return Compressor(apply, lambda length: 32 + section.bits * rotated_length(length))

@@ -2,7 +2,8 @@
 
 Q(v) = n sign(v) (floor(u) + Bernoulli(u - floor(u))) / s        u = s |v| / n, n = |v|_2 or max |v|
 
-Unbiased; its expected error is (n/s)^2 sum f (1 - f), f = u - floor(u). With `rotate`, R v is rounded and rotated back
+which is n/s times the integer nearest to s v / n + w, w uniform between -1/2 and 1/2. Unbiased; its expected error is
+(n/s)^2 sum f (1 - f), f = u - floor(u). With `rotate`, R v is rounded and rotated back
 (rotation.py). It sends n in 32 bits, and of each number its sign and its level.
 
 Source: Alistarh et al. (2017), QSGD; Wen et al. (2017), TernGrad; docs/algorithms.md section 8.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -21,8 +23,8 @@ from raysim import seeds
 from raysim.compression.compressor import CompressionKeys, Compressor
 from raysim.compression.rotation import rotated, rotated_back, rotated_length
 
-DRAWN_BITS = 24
-"""Of a uniform draw: as many as float32 holds."""
+DRAWN_BITS = 16
+"""Of each number's own w. The bits behind them are the same in all w of a vector, so each w alone is uniform."""
 
 
 class QuantiseKeys(CompressionKeys):
@@ -39,26 +41,28 @@ def make(section: QuantiseKeys) -> Compressor:
     >>> make(QuantiseKeys(levels=127)).bits(10)
     112
     """
-    order = 2 if section.norm == "l2" else torch.inf
 
-    def apply(v: Tensor, key: int) -> Tensor:
+    def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
         if not section.rotate:
-            return _rounded(v, order, section.levels, key)
-        turned = _rounded(rotated(v, key), order, section.levels, key)
-        return rotated_back(turned, key, len(v))
+            return _rounded(v, section, key, out)
+        turned = rotated(v, key)
+        return rotated_back(_rounded(turned, section, key, turned), key, out)
 
     def bits(length: int) -> int:
         numbers = rotated_length(length) if section.rotate else length
         return 32 + numbers * (1 + section.levels.bit_length())
 
-    return Compressor(apply, bits)
+    return Compressor(apply, bits, keeps_zeros=not section.rotate)
 
 
-def _rounded(v: Tensor, order: float, levels: int, key: int) -> Tensor:
-    norm = float(torch.linalg.vector_norm(v, order))
+def _rounded(v: Tensor, section: QuantiseKeys, key: int, out: Tensor) -> Tensor:
+    levels = section.levels
+    norm = float(torch.linalg.vector_norm(v) if section.norm == "l2" else torch.stack(torch.aminmax(v)).abs().max())
     if norm == 0:
-        return torch.zeros_like(v)
-    # floor(u + w) with w uniform on [0, 1): signed integers of 24 bits are w - 1/2.
-    draws = torch.from_numpy(seeds.words(key, len(v))).to(v.device).bitwise_right_shift_(32 - DRAWN_BITS)
-    level = v.abs().mul_(levels / norm).add_(0.5).add_(draws, alpha=2.0**-DRAWN_BITS).floor_()
-    return level.copysign_(v).mul_(norm / levels)
+        return out.zero_()
+    draws = seeds.bits(key, len(v) * DRAWN_BITS + 64)
+    drawn = torch.from_numpy(draws.view(np.int16)[: len(v)]).to(v.device)
+    behind = float(seeds.uniforms(draws[-1:])[0])
+    # Rounded to even, a 0 stays 0 whatever w is.
+    torch.add(v.new_tensor(behind * 2.0**-DRAWN_BITS), v, alpha=levels / norm, out=out)
+    return out.add_(drawn, alpha=2.0**-DRAWN_BITS).round_().mul_(norm / levels)

@@ -24,17 +24,15 @@ class RandomKKeys(CompressionKeys):
 def make(section: RandomKKeys, scale: Scale) -> Compressor:
     """Return the compressor.
 
-    >>> sent = make(RandomKKeys(fraction=0.25), "unbiased").apply(torch.ones(8), 0)
+    >>> sent = make(RandomKKeys(fraction=0.25), "unbiased").apply(torch.ones(8), 0, torch.empty(8))
     >>> sorted(sent.tolist())
     [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 4.0, 4.0]
     """
 
-    def apply(v: Tensor, key: int) -> Tensor:
+    def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
         kept = num_kept(section.fraction, len(v))
         chosen = seeds.generator(key).choice(len(v), kept, replace=False, shuffle=False)
         places = torch.from_numpy(chosen).to(v.device)
-        sent = torch.zeros_like(v)
-        sent[places] = v[places] * (len(v) / kept if scale == "unbiased" else 1.0)
-        return sent
+        return out.zero_().index_copy_(0, places, v[places] * (len(v) / kept if scale == "unbiased" else 1.0))
 
     return Compressor(apply, lambda length: 32 + 32 * num_kept(section.fraction, length))

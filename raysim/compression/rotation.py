@@ -42,13 +42,13 @@ def rotated(values: Tensor, key: int) -> Tensor:
     return hadamard(padded.mul_(_signs(key, padded)))
 
 
-def rotated_back(turned: Tensor, key: int, length: int) -> Tensor:
-    """Return R^-1 u, (d,), of a vector (D,) that was rotated with the same key.
+def rotated_back(turned: Tensor, key: int, out: Tensor) -> Tensor:
+    """Write R^-1 u, (d,), of a vector (D,) that was rotated with the same key, to `out`.
 
-    >>> rotated_back(rotated(torch.tensor([3.0, 4.0, 12.0]), key=1), key=1, length=3).round()
+    >>> rotated_back(rotated(torch.tensor([3.0, 4.0, 12.0]), key=1), key=1, out=torch.empty(3)).round()
     tensor([ 3.,  4., 12.])
     """
-    return hadamard(turned).mul_(_signs(key, turned))[:length]
+    return out.copy_(hadamard(turned).mul_(_signs(key, turned))[: len(out)])
 
 
 def hadamard(values: Tensor) -> Tensor:

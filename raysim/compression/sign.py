@@ -22,12 +22,12 @@ class SignKeys(CompressionKeys):
 def make(section: SignKeys) -> Compressor:
     """Return the compressor.
 
-    >>> make(SignKeys()).apply(torch.tensor([3.0, -1.0, 0.0, 0.0]), 0)
+    >>> make(SignKeys()).apply(torch.tensor([3.0, -1.0, 0.0, 0.0]), 0, torch.empty(4))
     tensor([ 1., -1.,  1.,  1.])
     """
 
-    def apply(v: Tensor, key: int) -> Tensor:
-        size = v.abs().mean()
-        return torch.where(v < 0, -size, size)
+    def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
+        size = torch.linalg.vector_norm(v, 1) / len(v)
+        return torch.where(v < 0, -size, size, out=out)
 
     return Compressor(apply, lambda length: 32 + length)

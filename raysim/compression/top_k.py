@@ -22,17 +22,17 @@ class TopKKeys(CompressionKeys):
 def make(section: TopKKeys) -> Compressor:
     """Return the compressor.
 
-    >>> make(TopKKeys(fraction=0.5)).apply(torch.tensor([3.0, 2.0, -4.0, -2.0, 0.0, 1.0]), 0)
-    tensor([ 3.,  2., -4.,  0.,  0.,  0.])
+    >>> make(TopKKeys(fraction=0.5)).apply(torch.tensor([3.0, 2.0, -4.0, -2.0, 0.0, 1.0]), 0, torch.empty(6))
+    tensor([ 3.,  2., -4., -0.,  0.,  0.])
     """
 
-    def apply(v: Tensor, key: int) -> Tensor:
+    def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
         sizes, kept = v.abs(), num_kept(section.fraction, len(v))
         least = sizes.topk(kept, sorted=False).values.min()
-        sent = torch.where(sizes > least, v, 0)
-        ties = (sizes == least).nonzero()[: kept - int((sizes > least).sum()), 0]
-        sent[ties] = v[ties]
-        return sent
+        larger = sizes > least
+        ties = (sizes == least).nonzero()[: kept - int(larger.sum()), 0]
+        larger[ties] = True
+        return torch.mul(v, larger, out=out)
 
     def bits(length: int) -> int:
         return num_kept(section.fraction, length) * (32 + (length - 1).bit_length())
