@@ -857,10 +857,32 @@ def _on_ray(local: Mapping[str, Case]) -> dict[str, Case]:
     }
 
 
+def _compressed() -> dict[str, Case]:
+    """Compression of updates, with and without error feedback, and of the model."""
+    kinds: dict[str, dict[str, Any]] = {
+        "quantise": {"name": "quantise", "levels": 3, "scope": "group"},
+        "quantise rotated": {"name": "quantise", "levels": 1, "norm": "max", "rotate": True},
+        "sign": {"name": "sign"},
+        "top_k": {"name": "top_k", "fraction": 0.2},
+        "random_k": {"name": "random_k", "fraction": 0.2},
+        "random_k least": {"name": "random_k", "fraction": 0.2, "scale": "least"},
+        "eden": {"name": "eden", "bits": 2, "scale": "unbiased"},
+        "eden least": {"name": "eden", "bits": 2, "scale": "least", "scope": "group"},
+    }
+    made = {}
+    for place, (name, kind) in enumerate(kinds.items()):
+        of = ("model", "change")[place % 2]
+        made[f"compression {name}"] = Case({"client.compression": kind})
+        made[f"compression {name} rest"] = Case({"client.compression": {**kind, "error_feedback": True}})
+        made[f"compression {name} down"] = Case({"server.compression": {**kind, "of": of}})
+    return made
+
+
 def cases() -> dict[str, Case]:
     """Every case by its name, those on Ray last."""
     makers: list[Callable[[], dict[str, Case]]] = [
         _server, _clients, _personal, _cohorts, _ends, _trainers, _models, _own_parts, _sources, _kinds,
+        _compressed,
     ]  # fmt: skip
     local = {name: case for make in makers for name, case in make().items()}
     return {**local, **_on_ray(local)}
