@@ -864,7 +864,7 @@ def _compressed() -> dict[str, Case]:
         "quantise rotated": {"name": "quantise", "levels": 1, "norm": "max", "rotate": True},
         "sign": {"name": "sign"},
         "top_k": {"name": "top_k", "fraction": 0.2},
-        "random_k": {"name": "random_k", "fraction": 0.2},
+        "random_k": {"name": "random_k", "fraction": 0.2, "scale": "unbiased"},
         "random_k least": {"name": "random_k", "fraction": 0.2, "scale": "least"},
         "eden": {"name": "eden", "bits": 2, "scale": "unbiased"},
         "eden least": {"name": "eden", "bits": 2, "scale": "least", "scope": "group"},

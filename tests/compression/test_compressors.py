@@ -153,7 +153,7 @@ ALL: dict[str, dict[str, Any]] = {
     "eden": {"name": "eden", "bits": 3},
 }
 
-BITS = {
+BITS: dict[str, Callable[[int], int]] = {
     "quantise": lambda d: 32 + 3 * d,
     "max": lambda d: 32 + 3 * d,
     "rotate": lambda d: 32 + 3 * rotated_length(d),
