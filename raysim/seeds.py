@@ -23,6 +23,8 @@ PURPOSES = {
     "augment": "round, client, visit: an example's augmentation",
     "batches": "round, client, epoch: the order of examples",
     "clients": "nothing: which clients of a source are the population",
+    "compression": "round, client; under it, tensor: what a client's compressor draws",
+    "compression/server": "round; under it, tensor: what the server's compressor draws",
     "cohort": "round: the cohort; adafl, power_of_choice: round, client",
     "cohort/own": "round: what a sampler of a script's or a package's draws",
     "departure": "round, client: whether and when it leaves",
@@ -177,3 +179,8 @@ def sample(start: int, population: int, size: int) -> Int64s:
 def generator(start: int) -> np.random.Generator:
     """A NumPy generator (Philox) at the key, for distributions that NumPy draws better than we would."""
     return np.random.Generator(np.random.Philox(key=start))
+
+
+def bits(start: int, count: int) -> UInt64s:
+    """At least so many random bits by SFC64 at the key, in a fraction of a stream's time."""
+    return np.random.SFC64(start).random_raw(-(-count // 64))
