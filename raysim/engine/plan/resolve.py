@@ -37,6 +37,7 @@ from raysim.engine.plan import (
     first_objective,
     own_models,
     own_parts,
+    private,
     recorded,
     text_model,
 )
@@ -90,6 +91,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         seed = experiment.model.seed if experiment.model.seed is not None else seed
     dtype = _DTYPES[experiment.engine.dtype]
     made, values = create(model, seed, dtype)
+    experiment = private.checked(experiment, dataset, made)
     params, *others = first_clusters.params_of(experiment, dataset, made, parts.get("params"))
     initial = values if params is None else replace_params(made, values, params)
     holdable.check_initial(made.params.views(initial.params))
