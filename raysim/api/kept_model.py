@@ -105,9 +105,9 @@ def evaluate(
         units = scoring.plan_units(plan)
         if not units.evaluate:
             raise DataError(f"{named(Path(path))} evaluates no split with examples: name one (--split, split=).")
-        executor = InProcess(plan)
-        tickets = scoring.submit(plan, executor, state, None, units)
-        metrics, clients, _ = scoring.collect(plan, executor, state.round - 1, tickets)
+        executor, algorithm = InProcess(plan), plan.algorithm()
+        tickets = scoring.submit(plan, algorithm, executor, state, None, units)
+        metrics, clients, _ = scoring.collect(plan, algorithm, executor, state.round - 1, tickets)
     assert clients is not None
     return ModelScores(state.round, metrics, clients)
 

@@ -25,6 +25,7 @@ Make = Callable[..., raysim.Experiment]
 
 TWO_WORKERS = {"workers": 2, "cpus_per_worker": 0.5}
 CLIENT = {"optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 4, "local_steps": 3}
+APFL = {"name": "apfl", "alpha": 0.5, "split": "train"}
 
 
 def repeated(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
@@ -293,6 +294,36 @@ def test_what_goes_wrong_later_names_client_and_round(
         list(raysim.rounds(experiment(client=CLIENT), dataset=dataset, objective=turns))
     wanted = "must return one loss per example" if fails == "shape" else "set engine.trainer = 'one_by_one'"
     assert wanted in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrote", "keys"),
+    [
+        ("y", {}),
+        *(
+            (wrote, keys)
+            for wrote in ("y", "broadcast")
+            for keys in (
+                {"engine": {"workers": 0, "trainer": "one_by_one"}},
+                {"client": {**CLIENT, "personalisation": APFL}},
+            )
+        ),
+    ],
+    ids=["fused y", "one by one y", "several points y", "one by one broadcast", "several points broadcast"],
+)
+def test_one_that_writes_to_what_it_was_given_later_is_refused_too(
+    wrote: str, keys: dict[str, Any], dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    calls: list[None] = []
+
+    def later(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
+        calls.append(None)
+        if len(calls) > 6:
+            (y if wrote == "y" else next(iter(at.broadcast.values()))).add_(0)
+        return F.cross_entropy(module(x), y, reduction="none", label_smoothing=0.1)
+
+    with pytest.raises(raysim.ClientError, match=r"objective= wrote to y or at\.broadcast"):
+        list(raysim.rounds(experiment(**{"client": CLIENT, **keys}), dataset=dataset, objective=later))
 
 
 def test_fine_tuning_minimises_the_objective(dataset: raysim.FederatedDataset, experiment: Make) -> None:

@@ -27,7 +27,7 @@ def tiny(folder: Path, packed: bool = True) -> Path:
         for name, content in (("images-idx3", images), ("labels-idx1", np.arange(count, dtype=np.uint8))):
             data = idx(np.ascontiguousarray(content))
             path = folder / f"{stem}-{name}-ubyte{'.gz' if packed else ''}"
-            path.write_bytes(gzip.compress(data) if packed else data)
+            path.write_bytes(gzip.compress(data, mtime=0) if packed else data)
     return folder
 
 

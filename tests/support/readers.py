@@ -170,7 +170,7 @@ def _write_toml(path: Path) -> None:
 
 def _write_idx(path: Path) -> None:
     (path / "images").write_bytes(packed_idx(np.arange(50, dtype=np.uint8).reshape(2, 5, 5)))
-    (path / "labels.gz").write_bytes(gzip.compress(packed_idx(np.arange(9, dtype=np.uint8))))
+    (path / "labels.gz").write_bytes(gzip.compress(packed_idx(np.arange(9, dtype=np.uint8)), mtime=0))
 
 
 def _read_idx(path: Path) -> None:

@@ -34,7 +34,7 @@ def _images(count: int, classes: int, first: int = 0) -> tuple[bytes, bytes]:
 def _idx_files(folder: Path, stems: tuple[str, str], classes: int, first: int = 0) -> None:
     for stem, count in zip(stems, (120, 20), strict=True):
         for kind, content in zip(("images-idx3", "labels-idx1"), _images(count, classes, first), strict=True):
-            (folder / f"{stem}-{kind}-ubyte.gz").write_bytes(gzip.compress(content))
+            (folder / f"{stem}-{kind}-ubyte.gz").write_bytes(gzip.compress(content, mtime=0))
 
 
 def _cifar(count: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:

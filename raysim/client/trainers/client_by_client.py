@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from raysim import card
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.trainer import Client, Updates
 from raysim.client.trainers.bound_module import BoundModule
+from raysim.client.trainers.watched import check_unwritten, versions
 from raysim.models.model import Model, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTraining:
+    """What a client trains on: batches x and y, all of y (`targets`), and the arguments of `Trainer.train`."""
+
+    x: Sequence[Tensor]
+    y: Sequence[Tensor]
+    targets: Tensor
+    broadcast: Weights
+    client: Client
+    lr: float
+    start: Mapping[str, Tensor] | None
 
 
 class ClientByClient(ABC):
@@ -45,21 +61,18 @@ class ClientByClient(ABC):
         batches = x.split_with_sizes(lengths), y.split_with_sizes(lengths)
         # Recorded steps are quicker without what torch notes for autograd.
         recorded = all(module.record(*batches, lengths) for module in self._modules)
+        # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
+        card.start_generators(client.key, client.x.device)
+        before = versions(y, broadcast.params)
         with torch.inference_mode(recorded):
-            return self._train_on(*batches, y, broadcast, client, lr, start)
+            updates = self._train_on(LocalTraining(*batches, y, broadcast, client, lr, start))
+        if self._objective is not None:
+            check_unwritten(before, y, broadcast.params)
+        return updates
 
     @abstractmethod
-    def _train_on(
-        self,
-        x: Sequence[Tensor],
-        y: Sequence[Tensor],
-        targets: Tensor,
-        broadcast: Weights,
-        client: Client,
-        lr: float,
-        start: Mapping[str, Tensor] | None,
-    ) -> Updates:
-        """Train on batches x, y from the broadcast, which is loaded; `targets` are all of y."""
+    def _train_on(self, given: LocalTraining) -> Updates:
+        """Train from the broadcast, which the modules have loaded."""
 
     def _at(self, client: Client, step: int, received: Received) -> ObjectiveAt | None:
         if self._objective is None:

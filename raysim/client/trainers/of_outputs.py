@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 from torch import Tensor, nn
 
 from raysim.client.objective import LocalObjective, ObjectiveAt
-from raysim.client.trainers.watched import check_losses
+from raysim.client.trainers.watched import check_losses, check_unwritten, versions
 
 
 class Asked(Exception):
@@ -43,9 +43,12 @@ class LossOfOutputs:
         """See the module's head.
 
         Raises:
-            ValueError: it asks for more than outputs and targets now; or not one loss per example came back.
+            ValueError: it asks for more than outputs and targets now, or wrote to the targets; or not one loss per
+                example came back.
         """
+        before = versions(targets)
         losses = self.unchecked(outputs, targets)
+        check_unwritten(before, targets)
         check_losses(losses, len(targets))
         return cast(Tensor, losses)
 

@@ -7,19 +7,17 @@ operators are called again without autograd, and products make plain SGD's step.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 
 import torch
-from torch import Tensor
 
 from raysim import card
 from raysim.client.objective import LocalObjective, Received
-from raysim.client.trainer import Client, Updates
+from raysim.client.trainer import Updates
 from raysim.client.trainers.bound_module import BoundModule
-from raysim.client.trainers.client_by_client import ClientByClient
+from raysim.client.trainers.client_by_client import ClientByClient, LocalTraining
 from raysim.client.trainers.local_steps import LocalSteps, StepRule
 from raysim.client.trainers.scores import Scores
-from raysim.client.trainers.watched import versions
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task
 
@@ -58,37 +56,25 @@ class OneByOne(ClientByClient):
         modules = [self._own] if self._anchor is None else [self._own, self._anchor]
         super().__init__(modules, model, objective)
 
-    def _train_on(
-        self,
-        x: Sequence[Tensor],
-        y: Sequence[Tensor],
-        targets: Tensor,
-        broadcast: Weights,
-        client: Client,
-        lr: float,
-        start: Mapping[str, Tensor] | None,
-    ) -> Updates:
-        """Train on batches x, y from the broadcast, which is loaded; `targets` are all of y."""
-        own, anchor, device = self._own, self._anchor, client.x.device
+    def _train_on(self, given: LocalTraining) -> Updates:
+        own, anchor, client, broadcast = self._own, self._anchor, given.client, given.broadcast
         weights = own.weights
-        # What else a module draws, it draws from torch's generator: started at the client's key, it is addressed too.
-        card.start_generators(client.key, device)
-        scores = Scores(self._task, targets)
+        scores = Scores(self._task, given.targets)
         anchored = None if anchor is None else anchor.gradient
-        steps = LocalSteps(self._rule, weights.params, own.gradient, anchored, broadcast.params, [client], lr, start)
+        steps = LocalSteps(
+            self._rule, weights.params, own.gradient, anchored, broadcast.params, [client], given.lr, given.start
+        )
         alpha, acts = steps.alpha, steps.acts
-        received, before = Received(self._model, broadcast), versions(targets, broadcast.params)
-        for step, (batch, wanted, keys) in enumerate(zip(x, y, own.keys_of(client), strict=True)):
+        received = Received(self._model, broadcast)
+        for step, (batch, wanted, keys) in enumerate(zip(given.x, given.y, own.keys_of(client), strict=True)):
             if anchor is not None:
                 # The same draws for both: the generators are put back to where they were.
-                with card.same_draws(device):
+                with card.same_draws(client.x.device):
                     anchor.differentiate(batch, wanted, keys, 1.0, self._at(client, step, received))
             at = self._at(client, step, received)
             scores.keep(*own.differentiate(batch, wanted, keys, alpha, at))
             if acts:
                 steps.step()
-        if self._objective is not None and versions(targets, broadcast.params) != before:
-            raise ValueError("objective= wrote to y or at.broadcast, which are not to be written to.")
         loss, correct = scores.totals()
         delta = steps.delta()
         seen = (client.batches.bounds[-1],)

@@ -8,6 +8,7 @@ branches, prints, counts, draws or calls anything else is not recognised, and tr
 from __future__ import annotations
 
 import dis
+import gc
 import inspect
 import sys
 import warnings
@@ -164,12 +165,16 @@ def _straight_line() -> Iterator[Callable[[], bool]]:
         elif event == "c_call":
             plain &= _is_torch(arg)
 
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    # A garbage collection would call finalizers of others here, which look as if the loss had called them.
+    gc.disable()
     sys.setprofile(watch)
     try:
         yield lambda: plain
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
 
 
 _NOT_STRAIGHT = (

@@ -7,7 +7,7 @@ optimizer takes them as a stack.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from typing import Any, NoReturn
 
 import torch
@@ -16,9 +16,9 @@ from torch import Tensor
 from raysim import card
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received
 from raysim.client.personalisation.personalisation import StepAt, StepGradients
-from raysim.client.trainer import Client, Updates
+from raysim.client.trainer import Updates
 from raysim.client.trainers.bound_module import BoundModule, Curved
-from raysim.client.trainers.client_by_client import ClientByClient
+from raysim.client.trainers.client_by_client import ClientByClient, LocalTraining
 from raysim.client.trainers.local_steps import LocalSteps, StepRule
 from raysim.client.trainers.scores import Scores
 from raysim.models.model import Model, Weights
@@ -53,26 +53,15 @@ class SeveralPoints(ClientByClient):
         )
         super().__init__((self._y, self._other), model, objective)
 
-    def _train_on(
-        self,
-        x: Sequence[Tensor],
-        y: Sequence[Tensor],
-        targets: Tensor,
-        broadcast: Weights,
-        client: Client,
-        lr: float,
-        start: Mapping[str, Tensor] | None,
-    ) -> Updates:
-        """Train on batches x, y; `targets` are all of y."""
-        at_y, params = self._y, broadcast.params
+    def _train_on(self, given: LocalTraining) -> Updates:
+        at_y, client, params = self._y, given.client, given.broadcast.params
         own = client.own if self._step.own else None
         rows = torch.stack([params] if own is None else [params, own])
         gradients = torch.zeros_like(rows)
-        card.start_generators(client.key, params.device)
-        scores = Scores(self._task, targets)
-        steps = LocalSteps(self._rule, rows, gradients, None, rows.clone(), [client], lr, start)
-        received = Received(self._model, broadcast)
-        for number, (batch, wanted, keys) in enumerate(zip(x, y, at_y.keys_of(client), strict=True)):
+        scores = Scores(self._task, given.targets)
+        steps = LocalSteps(self._rule, rows, gradients, None, rows.clone(), [client], given.lr, given.start)
+        received = Received(self._model, given.broadcast)
+        for number, (batch, wanted, keys) in enumerate(zip(given.x, given.y, at_y.keys_of(client), strict=True)):
             at_y.weights.params.copy_(rows[0])
             at = self._at(client, number, received)
             # The same draws at every point: those that the module makes where the generators stand now.

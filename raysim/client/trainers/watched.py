@@ -73,3 +73,9 @@ def check_losses(losses: object, batch: int) -> None:
 def versions(*tensors: Tensor) -> tuple[int, ...]:
     """How often each was written to; tensors of inference mode do not say."""
     return tuple(-1 if tensor.is_inference() else tensor._version for tensor in tensors)
+
+
+def check_unwritten(before: tuple[int, ...], *tensors: Tensor) -> None:
+    """ValueError if the objective wrote to one of these tensors, whose `versions` were `before`."""
+    if versions(*tensors) != before:
+        raise ValueError("objective= wrote to y or at.broadcast, which are not to be written to.")

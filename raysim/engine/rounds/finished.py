@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from raysim.algorithm.federated import Traffic
+from raysim.algorithm.federated import Algorithm
 from raysim.engine.job import Executor, Outcome
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import full_participation, scoring
@@ -69,13 +69,18 @@ class Finished:
 
 
 def finish(
-    plan: Plan, executor: Executor, stepped: SteppedRound, traffic: Traffic, since_s: float, writing: Stopwatch
+    plan: Plan,
+    algorithm: Algorithm,
+    executor: Executor,
+    stepped: SteppedRound,
+    since_s: float,
+    writing: Stopwatch,
 ) -> Finished:
     """Wait for the round's evaluations and assemble the round; `writing`: the time to write the previous round."""
     index = stepped.state.round - 1
     watch, training = stepped.training.watch, stepped.training
     with watch.phase("evaluate"):
-        scores, clients, others = scoring.collect(plan, executor, index, stepped.evaluations)
+        scores, clients, others = scoring.collect(plan, algorithm, executor, index, stepped.evaluations)
     probed: Metrics = {}
     if training.probe is not None:
         with watch.phase("probe"):
@@ -106,7 +111,7 @@ def finish(
             **stepped.metrics,
             **scores,
             **probed,
-            **transfers(plan, traffic, training.selected.asked, training.selected.senders),
+            **transfers(plan, algorithm.traffic, training.selected.asked, training.selected.senders),
             **_engine_costs(outcomes, training.times_lost, time.perf_counter() - since_s),
             **watch.seconds(),
             f"{PREFIX}write": 0.0,

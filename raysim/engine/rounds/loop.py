@@ -219,7 +219,7 @@ class Loop:
         """Wait for the evaluations of the round after its step, and record it."""
         assert self._stepped is not None
         stepped, folder = self._stepped, self._folder
-        finished = finish(self._plan, self._executor, stepped, self._algorithm.traffic, self.since_s, self._writing)
+        finished = finish(self._plan, self._algorithm, self._executor, stepped, self.since_s, self._writing)
         # A row cannot contain the time of its own writing: the next row does.
         self.since_s, self._writing = time.perf_counter(), Stopwatch()
         self.seen = stopping.after(self._plan.experiment, self.seen, finished.row)
@@ -301,7 +301,7 @@ def _step(
     due = is_last or state.round % experiment.evaluation.every == 0
     if due:
         metrics |= scoring.to_optimum(plan, state.weights)
-    tickets = scoring.submit(plan, executor, state, algorithm.average(state), evaluations) if due else {}
+    tickets = scoring.submit(plan, algorithm, executor, state, algorithm.average(state), evaluations) if due else {}
     return SteppedRound(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from raysim.algorithm.federated import Algorithm
 from raysim.algorithm.phase import Broadcast
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan import own_models
@@ -55,10 +56,11 @@ def plan_units(plan: Plan) -> Units:
     return Units(units, own.get(FINE_TUNED, {}), own.get(PERSONAL, {}))
 
 
-def submit(plan: Plan, executor: Executor, state: ServerState, average: Weights | None, units: Units) -> dict[str, int]:
+def submit(
+    plan: Plan, algorithm: Algorithm, executor: Executor, state: ServerState, average: Weights | None, units: Units
+) -> dict[str, int]:
     """Submit the evaluations of the state's model, and of its average; returns a ticket by name."""
     tickets = {}
-    algorithm = plan.algorithm()
     model = algorithm.of_all(state)
     for prefix, weights in (("eval", model), ("eval_average", average)):
         if weights is not None:
@@ -91,7 +93,7 @@ def to_optimum(plan: Plan, weights: Weights) -> dict[str, float]:
 
 
 def collect(
-    plan: Plan, executor: Executor, index: int, tickets: Mapping[str, int]
+    plan: Plan, algorithm: Algorithm, executor: Executor, index: int, tickets: Mapping[str, int]
 ) -> tuple[dict[str, float], pa.Table | None, tuple[Outcome, ...]]:
     """Wait for the scores; returns metrics as "eval/<split>/...", rows by client (None without tickets), and costs."""
     metrics: dict[str, float] = {}
@@ -103,8 +105,9 @@ def collect(
         prefix, _, split = name.partition("/")
         if isinstance(outcome.value, BeforeAndAfter):
             which = OF_METRICS[prefix]
-            tables.append(_own_rows(plan, own, index, split, outcome.value, which))
-            for ending, part in _parts(plan, outcome.value, which).items():
+            kept = which is PERSONAL and algorithm.personal is not None and algorithm.personal.from_state
+            tables.append(_own_rows(plan, own, index, split, outcome.value, which, kept))
+            for ending, part in _parts(outcome.value, which, kept).items():
                 metrics |= evaluate.summarise(part, f"{name}{ending}", percentiles)
                 metrics |= _pooled(own, part, f"{name}{ending}", index)
             continue
@@ -161,20 +164,20 @@ def _figure(
         raise ClientError(f"The metric {name!r} of {whose} failed in round {index}: {error!r}\n{trace}") from error
 
 
-def _parts(plan: Plan, found: BeforeAndAfter, which: OwnModels) -> dict[str, ClientScores]:
+def _parts(found: BeforeAndAfter, which: OwnModels, kept: bool) -> dict[str, ClientScores]:
     """Return what metrics are of, by the end of their names: own models, the model of all, and, where clients keep
-    vectors of their own, the own models of clients that took part and of those that did not."""
+    (`kept`) vectors of their own, the own models of clients that took part and of those that did not."""
     parts = {f"/{which.of_all}": found.before, "": found.after}
-    personal = plan.algorithm().personal
-    if which is PERSONAL and personal is not None and personal.from_state:
+    if kept:
         parts |= {"/seen": evaluate.rows(found.after, found.seen), "/new": evaluate.rows(found.after, ~found.seen)}
     return {ending: part for ending, part in parts.items() if len(part.positions)}
 
 
-def _own_rows(plan: Plan, own: Metrics, index: int, name: str, found: BeforeAndAfter, which: OwnModels) -> pa.Table:
+def _own_rows(
+    plan: Plan, own: Metrics, index: int, name: str, found: BeforeAndAfter, which: OwnModels, kept: bool
+) -> pa.Table:
     first, second = (found.after, found.before) if which.own_first else (found.before, found.after)
     table, train = _rows(plan, own, index, name, first), plan.dataset.train
-    personal = plan.algorithm().personal
     clients = table["client"].to_pylist()
     positions = [train.position_of(client) for client in clients]
     columns: dict[str, Any] = {
@@ -185,7 +188,7 @@ def _own_rows(plan: Plan, own: Metrics, index: int, name: str, found: BeforeAndA
         "training_examples": train.sizes(np.array(positions)),
         "label_similarity": [plan.label_similarity.of(position) for position in positions],
         # Where nothing is kept, the models do not say who took part.
-        "seen": found.seen if which is PERSONAL and personal is not None and personal.from_state else None,
+        "seen": found.seen if kept else None,
     }
     for column, values in columns.items():
         if values is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import Any
 
@@ -40,6 +41,20 @@ class Module(nn.Module):
 )
 def test_a_loss_that_spells_the_task_s_own_is_recognised(loss: Any, built_in: Any, batch: Any) -> None:
     assert repeats(loss, built_in, *batch)
+
+
+def test_a_garbage_collection_meanwhile_changes_nothing() -> None:
+    threshold = gc.get_threshold()
+    # What libraries that measure collections do (hypothesis, Ray).
+    gc.callbacks.append(watch := lambda phase, info: SEEN.append(len(phase)))
+    gc.set_threshold(1)
+    try:
+        assert repeats(Module(), tasks.cross_entropy, LOGITS, LABELS)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(watch)
+    assert SEEN
+    assert gc.isenabled()
 
 
 def counts(o: Tensor, t: Tensor) -> Tensor:

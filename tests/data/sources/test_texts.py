@@ -52,7 +52,7 @@ def test_a_text_is_cut_or_padded_and_other_words_are_unknown() -> None:
 def news(folder: Path, train: str = ROWS, test: str = ROWS) -> Path:
     folder.mkdir()
     (folder / "train.csv").write_text(train, encoding="utf-8")
-    (folder / "test.csv.gz").write_bytes(gzip.compress(test.encode()))
+    (folder / "test.csv.gz").write_bytes(gzip.compress(test.encode(), mtime=0))
     return folder
 
 
