@@ -28,6 +28,7 @@ CONTENTS = {
         "cluster",
         "storage",
         "stopping",
+        "privacy",
         "recovery",
         "security",
         "drift",

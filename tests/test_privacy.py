@@ -1,5 +1,7 @@
-"""Central privacy: equal to the equations of docs/algorithms.md where nothing is drawn, to their moments where it is; and
-epsilon is equal to calls of dp-accounting."""
+"""Central privacy: equal to the equations of docs/algorithms.md where nothing is drawn, to their moments where it is.
+
+Epsilon is equal to that of calls of dp-accounting.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from raysim import seeds
-from raysim.cohort.sampler import CohortAt, Drawn, Positions, Sampler, State, nothing
+from raysim.cohort.sampler import CohortAt, DrawnClients, Positions, Sampler, State, nothing
 from raysim.config.section import Section
 
 
@@ -52,5 +52,5 @@ def make(section: Bernoulli) -> Sampler:
         varies=True,
         sized_by="its probability sets it",
         expected=lambda round_index, population: section.probability * population,
-        drawn=Drawn(section.probability),
+        drawn=DrawnClients(section.probability),
     )

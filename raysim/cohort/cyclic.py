@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from raysim import seeds
-from raysim.cohort.sampler import CohortAt, Drawn, Positions, Sampler, State, nothing
+from raysim.cohort.sampler import CohortAt, DrawnClients, Positions, Sampler, State, nothing
 from raysim.config.section import Section
 
 
@@ -46,5 +46,5 @@ def make(section: Cyclic) -> Sampler:
         varies=True,
         sized_by="its groups and its probability set it",
         expected=lambda round_index, population: section.probability * population / section.groups,
-        drawn=Drawn(section.probability, section.groups),
+        drawn=DrawnClients(section.probability, section.groups),
     )

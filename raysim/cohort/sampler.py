@@ -116,7 +116,7 @@ class Participant(NamedTuple):
     distance: float
 
 
-class Drawn(NamedTuple):
+class DrawnClients(NamedTuple):
     """How clients are drawn, for an accountant of privacy.
 
     probability: of each client, independently of the others; None: `at.size` of all clients without replacement, every
@@ -162,7 +162,7 @@ class Sampler(NamedTuple):
     choose: Callable[[CohortAt, Positions, Floats], Positions] | None = None
     asks: int | None = None
     uniform_by_default: bool = False
-    drawn: Drawn | None = None
+    drawn: DrawnClients | None = None
 
 
 def nothing(at: CohortAt) -> State:

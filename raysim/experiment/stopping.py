@@ -1,5 +1,4 @@
-"""Decides when a run stops, by `[stop]`, the budget of privacy and the recorded rows: a pure function, so a resumed run
-stops likewise.
+"""Decides when a run stops, by `[stop]`, the budget of privacy and rows: a pure function, so resumed runs stop alike.
 
 A run's rows are taken in order of its rounds: `after` takes one, `after_all` several. Wall seconds are recorded in the
 rows too, so they count over a resume; only they differ between two runs of one experiment.

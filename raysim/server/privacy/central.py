@@ -26,7 +26,7 @@ class UnitNoise(NamedTuple):
     std: Callable[[int], float]
 
 
-class Count(NamedTuple):
+class CountNoise(NamedTuple):
     """Noise of the number of clients at or below the clip level: of this standard deviation, by this seed."""
 
     std: float
@@ -41,7 +41,7 @@ def released(
     expected: float,
     cohort: float,
     num_values: int,
-    count: Count | None = None,
+    count: CountNoise | None = None,
 ) -> Release:
     """Return the release of a round.
 

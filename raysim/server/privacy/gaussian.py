@@ -17,14 +17,13 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from raysim.config.values import Count as Number
-from raysim.config.values import NonNegative
+from raysim.config.values import Count, NonNegative
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.server.clipping import AdaptiveClip, ClipSection
 from raysim.server.privacy import central
 from raysim.server.privacy.accounting import Event
-from raysim.server.privacy.central import Count, UnitNoise
+from raysim.server.privacy.central import CountNoise, UnitNoise
 from raysim.server.privacy.mechanism import ADD_OR_REMOVE, REPLACE_ONE, Mechanism, Release, Sampling
 from raysim.server.privacy.noise import normals
 from raysim.server.privacy.section import PrivacySection
@@ -38,7 +37,7 @@ class Gaussian(PrivacySection):
     """Gaussian mechanism (DP-FedAvg): independent noise in every round."""
 
     name: Literal["gaussian"] = "gaussian"
-    noise_cohort_size: Number | None = Field(
+    noise_cohort_size: Count | None = Field(
         None,
         description=(
             "Cohort whose noise the mean has, and which the accountant takes, though fewer clients are trained: to see "
@@ -78,7 +77,7 @@ def make(
     def release(t: int, level: float, sums: Sums) -> Release:
         assert z is not None
         expected = sampling.expected(t)
-        count = Count(count_std(expected), seed) if adapts else None
+        count = CountNoise(count_std(expected), seed) if adapts else None
         of_updates = central.remaining(z, count.std) if count else z
         scale, noised = of_updates * level, layout.num_values
         return central.released(sums, t, unit, scale, expected, cohort(expected), noised, count)
