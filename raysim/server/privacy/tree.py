@@ -52,7 +52,7 @@ def squared_sensitivity(rounds: int, groups: int) -> int:
     """Return s_n^2.
 
     >>> [squared_sensitivity(n, groups=4) for n in (1, 2, 4, 8)]
-    [1, 2, 3, 10]
+    [1, 2, 3, 9]
     """
     total = np.zeros(groups, np.int64)
     for n in range(1, rounds + 1):
