@@ -21,6 +21,8 @@ from dp_accounting.rdp import RdpAccountant
 
 import raysim
 from raysim.errors import ExperimentError
+from raysim.server.privacy.accounting import Accounting, Event, along
+from raysim.server.privacy.tree import nodes, squared_sensitivity
 from tests.support.interrupted import same_records
 from tests.support.small_data import make_clients
 
@@ -199,6 +201,16 @@ def test_epsilon_is_that_of_the_accountant(name: str, experiment: Make, dataset:
         assert made[n - 1].metrics["epsilon"] == pytest.approx(direct(name, n).get_epsilon(N**-1.1), rel=1e-6)
 
 
+def test_epsilon_between_the_rounds_whose_losses_are_composed() -> None:
+    # Within the accountant's own tolerance, also where epsilon begins to rise above 0.
+    for z, q, delta in ((1.0, 0.05, 1e-5), (5.0, 0.1, 0.04)):
+        event = Event(z, probability=q)
+        its = Accounting(z, delta, "pld", "", "", lambda z, n, event=event: (event, n))  # type: ignore[misc]
+        between = along(its.epsilon, last=1_000)
+        for n in (3, 7, 77):
+            assert between(n) == pytest.approx(its.epsilon(n), rel=1e-6, abs=1e-9)
+
+
 def test_the_least_noise_for_a_budget(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
     privacy = {"epsilon": 2.0, "delta": 1e-3, "accountant": "rdp"}
     exp = private(experiment, privacy, cohort={"sampler": HALF})
@@ -244,6 +256,19 @@ def test_a_resumed_run_has_the_same_noise(
     whole = raysim.run(exp, dataset=dataset, path=tmp_path / "whole")
     raysim.run(exp.changed(["rounds=2"]), dataset=dataset, path=tmp_path / "parts")
     same_records(raysim.resume(tmp_path / "parts", rounds=6, dataset=dataset), whole)
+
+
+@pytest.mark.parametrize("groups", [1, 3, 8])
+def test_what_a_tree_tells_of_a_client(groups: int) -> None:
+    for n in range(1, 20):
+        used = {node for done in range(1, n + 1) for node in nodes(done)}
+        rounds = [range(index << level, (index + 1) << level) for level, index in used]
+        # Every prefix is covered once.
+        for done in range(1, n + 1):
+            covered = sorted(t for level, index in nodes(done) for t in range(index << level, (index + 1) << level))
+            assert covered == list(range(done))
+        told = max(sum(sum(t % groups == r for t in of_node) ** 2 for of_node in rounds) for r in range(groups))
+        assert squared_sensitivity(n, groups) == told
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

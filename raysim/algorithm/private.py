@@ -58,6 +58,7 @@ def make(
     server: ServerSection,
     cohort: CohortSection,
     population: int,
+    rounds: int,
     layout: Layout,
     dtype: torch.dtype,
     seed: int,
@@ -67,6 +68,7 @@ def make(
     Args:
         client, server, cohort: their sections of the experiment.
         population: N, the number of training clients.
+        rounds: of the run.
         layout, dtype: of the model.
         seed: addresses the noise.
     """
@@ -82,10 +84,10 @@ def make(
     if not section.noised:
         return Private(mechanism, None, lambda rounds: {"epsilon": None})
     its = choice.accounting(section, sampling, mechanism)
-    after = accounting.ahead(its.epsilon)
+    after = accounting.ahead(its.epsilon if its.accountant == "rdp" else accounting.along(its.epsilon, rounds))
 
-    def spent(rounds: int) -> dict[str, float | None]:
-        epsilon: dict[str, float | None] = {"epsilon": after(rounds)}
-        return epsilon if section.epsilon is None else {**epsilon, "epsilon_next": after(rounds + 1)}
+    def spent(done: int) -> dict[str, float | None]:
+        epsilon: dict[str, float | None] = {"epsilon": after(done)}
+        return epsilon if section.epsilon is None else {**epsilon, "epsilon_next": after(done + 1)}
 
     return Private(mechanism, its, spent)

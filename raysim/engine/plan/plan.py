@@ -141,9 +141,8 @@ class Plan:
 
     def private(self) -> private.Private | None:
         """Return the mechanism of privacy and its accounting, if there are any."""
-        e, initial = self.experiment, self.initial.params
-        population = len(self.dataset.train)
-        return private.make(e.client, e.server, e.cohort, population, self.model.params, initial.dtype, e.seed)
+        e, layout, dtype = self.experiment, self.model.params, self.initial.params.dtype
+        return private.make(e.client, e.server, e.cohort, len(self.dataset.train), e.rounds, layout, dtype, e.seed)
 
     @cached_property
     def keeps_updates(self) -> bool:

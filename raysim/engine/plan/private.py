@@ -37,15 +37,8 @@ def checked(experiment: Experiment, dataset: FederatedDataset, model: Model) -> 
     if not section.noised:
         return experiment
     check_installed()
-    made = private.make(
-        experiment.client,
-        experiment.server,
-        experiment.cohort,
-        population,
-        model.params,
-        torch.float32,
-        experiment.seed,
-    )
+    client, server, cohort, seed = experiment.client, experiment.server, experiment.cohort, experiment.seed
+    made = private.make(client, server, cohort, population, experiment.rounds, model.params, torch.float32, seed)
     assert made is not None
     assert made.accounting is not None
     if section.noise_multiplier is None:
