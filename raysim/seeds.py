@@ -25,6 +25,8 @@ PURPOSES = {
     "clients": "nothing: which clients of a source are the population",
     "cohort": "round: the cohort; adafl, cyclic, power_of_choice: round, client",
     "cohort/group": "client: its group, of those that take turns",
+    "compression": "round, client; under it, tensor: what a client's compressor draws",
+    "compression/server": "round; under it, tensor: what the server's compressor draws",
     "cohort/own": "round: what a sampler of a script's or a package's draws",
     "departure": "round, client: whether and when it leaves",
     "digits/test": "class: which examples are test examples",
@@ -180,3 +182,8 @@ def sample(start: int, population: int, size: int) -> Int64s:
 def generator(start: int) -> np.random.Generator:
     """A NumPy generator (Philox) at the key, for distributions that NumPy draws better than we would."""
     return np.random.Generator(np.random.Philox(key=start))
+
+
+def bits(start: int, count: int) -> UInt64s:
+    """At least so many random bits by SFC64 at the key, in a fraction of a stream's time."""
+    return np.random.SFC64(start).random_raw(-(-count // 64))

@@ -300,6 +300,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "weights": ({"server.weighting": "ida"}, "must be 'uniform', but got 'ida'"),
     "labels": ({"server.diagnostics": {"labels": True}}, "diagnostics.labels"),
     "probe": ({"server.diagnostics": {"probe": 2}}, "diagnostics.probe"),
+    "compression": ({"client.compression": {"name": "sign"}}, "client.compression"),
+    "compression of the model": ({"server.compression": {"name": "sign"}}, "server.compression"),
     "correction": ({"client.correction": {"name": "feddyn", "mu": 0.1}}, "except 'prox'"),
     "composite": ({"composite": {"penalty": "l1", "strength": 0.1}}, "composite"),
     "clusters": (

@@ -40,6 +40,7 @@ def refusals(
     yield from _choice(server, cohort)
     yield from _clusters(client, server, cohort)
     yield from privacy.refusals(client, server, cohort, systems)
+    yield from _compression(client, server)
     if systems is not None:
         yield from _systems(systems, cohort)
     yield from _client_states(correction, client, cohort)
@@ -83,7 +84,8 @@ def named(client: ClientSection) -> str:
 def _client_states(correction: Correction, client: ClientSection, cohort: CohortSection) -> Iterator[str]:
     known = [each for each in client.transform if not (isinstance(each, OwnPart) and not each.is_bound)]
     personal = client.personalisation
-    keeping = state_vectors(correction, transforms.make(known), personal is not None and personal.keeps)
+    rest = client.compression is not None and client.compression.error_feedback
+    keeping = state_vectors(correction, transforms.make(known), personal is not None and personal.keeps, rest)
     sampler = cohort.rule
     if not keeping.num or not sampler.repeats:
         return
@@ -91,6 +93,8 @@ def _client_states(correction: Correction, client: ClientSection, cohort: Cohort
         said = f"client.personalisation.name = {personal.name!r}"
     elif keeping.correction and client.correction is not None:
         said = f"client.correction.name = {client.correction.name!r}"
+    elif keeping.rest:
+        said = "client.compression.error_feedback = true"
     else:
         said = f"client.transform.name = {known[keeping.transforms[0]].name!r}"
     yield (
@@ -198,12 +202,30 @@ def _clusters(client: ClientSection, server: ServerSection, cohort: CohortSectio
         ("server.fairness", server.fairness),
         ("server.diagnostics.probe", server.diagnostics.probe),
         ("client.transform", client.transform or None),
+        ("client.compression", client.compression),
+        ("server.compression", server.compression),
         ("cohort.sampler", cohort.rule.learn),
         ("cohort.sampler", cohort.rule.choose),
     ):
         if value is not None:
             what = f"cohort.sampler.name = {cohort.rule.name!r}" if key == "cohort.sampler" else key
             yield f"{said}, and {what} is defined for one model: remove it"
+
+
+def _compression(client: ClientSection, server: ServerSection) -> Iterator[str]:
+    for key, section in (("client.compression", client.compression), ("server.compression", server.compression)):
+        if section is None:
+            continue
+        if server.weighting_name == "ida":
+            yield (
+                f"{key} changes the distances of updates, by which server.weighting = 'ida' weighs: take 'examples' or "
+                f"'uniform'"
+            )
+        if isinstance(server.aggregator, LocalAdaptivity):
+            yield (
+                f"{key} sends one vector, and server.aggregator.name = 'local_adaptivity' divides by another that "
+                f"clients send: take another aggregator"
+            )
 
 
 def _fednova(correction: Correction, client: ClientSection, server: ServerSection) -> Iterator[str]:

@@ -67,6 +67,8 @@ def _without(
         "server.fairness": (server.fairness, "which weighs clients by their losses"),
         "server.diagnostics.labels": (server.diagnostics.labels or None, "which counts the clients' labels"),
         "server.diagnostics.probe": (server.diagnostics.probe, "which trains all clients without noise"),
+        "client.compression": (client.compression, "which no accountant here knows"),
+        "server.compression": (server.compression, "which no accountant here knows"),
         "cohort.growth": (cohort.growth, "which changes the cohort that the accountant knows"),
         "composite": (
             client.correcting if isinstance(client.correcting, Composite) else None,

@@ -15,6 +15,7 @@ from raysim.server.aggregators import ida
 from raysim.server.aggregators.choice import AGGREGATORS, Aggregator, Mean
 from raysim.server.aggregators.rule import Rule
 from raysim.server.clipping import ClipSection, Zeroing
+from raysim.server.compression import ServerCompression
 from raysim.server.diagnostics import Diagnostics
 from raysim.server.fairness.choice import FairnessSection
 from raysim.server.glad import Glad
@@ -47,6 +48,9 @@ class ServerSection(Section):
         None, description="Noise of the clients' sum, and an accountant of (epsilon, delta); needs a clip. Absent: off."
     )
     zeroing: Zeroing | None = Field(None, description="Leaves out updates with wild coordinates. Absent: off.")
+    compression: ServerCompression | None = Field(
+        None, description="How the model is sent to clients in fewer bits. Absent: as it is."
+    )
     glad: Glad | None = Field(None, description="FedGLAD: scales the step by the clients' agreement. Absent: off.")
     lr_scaling: LrScaling = Field(
         LrScaling(), description="Scaling of the learning rate with the cohort size, and its warm-up."

@@ -283,7 +283,7 @@ def _step(
         else:
             with training.watch.phase("look"):
                 sums, vector = kept_updates.aggregate(plan, executor, rule, sums, outcome.kept, index, training.cohort)
-    before = state.weights.params
+    before = state
     with training.watch.phase("step"):
         state, metrics = algorithm.step(state, (*earlier, sums), vector)
         if state_files is not None and sums.clients:
@@ -291,7 +291,7 @@ def _step(
     metrics |= training.selected.metrics
     if plan.learns and sums.facts:
         with training.watch.phase("learn"):
-            moved = state.weights.params - before
+            moved = state.weights.params - algorithm.received(before)
             participants = kept_updates.participants(plan, executor, moved, sums, outcome.kept, index)
             state = replace(state, sampler=cohorts.learn(state.sampler, participants, index))
     # The kept updates are not used again: release them.

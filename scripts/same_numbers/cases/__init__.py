@@ -11,6 +11,7 @@ from collections.abc import Callable
 from .case import TRAINER, UNUSED, Case, experiment
 from .client import of_clients, of_personal_models
 from .cohort import of_cohorts, of_ends
+from .compression import of_compressors
 from .data import datasets
 from .kinds import of_kinds, on_ray
 from .own_parts import of_own_parts
@@ -27,6 +28,7 @@ def cases() -> dict[str, Case]:
     makers: list[Callable[[], dict[str, Case]]] = [
         of_servers, of_privacy, of_clients, of_personal_models, of_cohorts, of_ends,
         of_trainers, of_models, of_own_parts, of_sources, of_kinds,
+        of_compressors,
     ]  # fmt: skip
     local = {name: case for make in makers for name, case in make().items()}
     return {**local, **on_ray(local)}
