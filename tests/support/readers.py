@@ -39,6 +39,9 @@ from tests.support import sealed_json, tiny
 from tests.support.archives import idx as packed_idx
 from tests.support.run_folders import accuracies, experiment, write
 from tests.support.tff_files import hdf5
+from tuning.space import parse
+from tuning.table import file as table_file
+from tuning.table.record import ACCURACIES, LOSSES, PublishedTable, ScoredClients
 
 SECTIONS: TypeAdapter[Any] = TypeAdapter(Data)
 _LIKE = torch.arange(4.0)
@@ -268,6 +271,18 @@ def _write_vectors(path: Path) -> None:
 
 _POEM = "HAMLET:\nTo be or not to be.\nThat is it.\n\nOPHELIA:\nMy lord.\nI know.\n\nHAMLET:\nWords.\n"
 
+
+def _write_tuned(path: Path) -> None:
+    rows: list[Mapping[str, Any]] = [
+        {"round": index, "clients": 2, "loss": 0.5, "eval/validation/accuracy": 0.5, ACCURACIES: [0.25], LOSSES: [1.5]}
+        for index in range(2)
+    ]
+    space = parse({"client.optimizer.lr": {"grid": [0.1, 1.0]}})
+    told = experiment(rounds=2, evaluation={"split": "validation"})
+    published = PublishedTable(told, space, (0,), "content", ScoredClients(("a",), (4,)), [[rows], [rows]])
+    table_file.write(published, path / "table.parquet")
+
+
 READERS: dict[str, Reader] = {
     "report": Reader(write_run, lambda path: [run.spans() for run in runs.read_all([path])[0]]),
     "resume": Reader(write_run, resume),
@@ -295,6 +310,7 @@ READERS: dict[str, Reader] = {
     "stack overflow": _source("stackoverflow", _tiny("stackoverflow"), vocabulary=50),
     "ag news": _source("ag_news", _tiny("ag_news"), clients=2),
     "cifar100 hdf5": _source("fed_cifar100", _tiny("fed_cifar100")),
+    "table of tuners": Reader(_write_tuned, lambda path: table_file.read(path / "table.parquet")),
     "word vectors": Reader(
         _write_vectors,
         lambda path: glove.read(str(path / "glove.txt"), ["oil", "the"], 5),

@@ -83,6 +83,8 @@ def _read(path: Path) -> PublishedTable:
         space = spaces.parse(about["space"])
         clients = ScoredClients(tuple(about["clients"]["names"]), tuple(map(int, about["clients"]["examples"])))
         seeds = tuple(map(int, about["seeds"]))
+        if space.grid is None:
+            raise ValueError("its space is no grid")
         size = len(configurations(space))
         rows: list[list[list[Mapping[str, Any]]]] = [[[] for _ in seeds] for _ in range(size)]
         kept = found.drop_columns([key for key in space.dimensions if key in found.column_names])
