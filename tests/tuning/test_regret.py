@@ -73,10 +73,10 @@ def test_smaller_budgets_choose_the_best_that_they_reach() -> None:
 
 
 def test_the_front_is_what_no_other_trial_beats_in_both() -> None:
-    costs = [(0.5, 10.0), (0.5, 20.0), (0.9, 30.0), (0.6, 40.0), (0.9, 30.0)]
+    costs = [(0.5, 10.0), (0.5, 20.0), (0.9, 30.0), (0.6, 40.0), (0.9, 30.0), (0.3, 10.0)]
     trials = [trial(number, value, cost=cost) for number, (value, cost) in enumerate(costs)]
     assert result.front([*trials, trial(9, None, "pruned", 1.0)], Objective(), "rounds") == (0, 2, 4)
-    assert result.front(trials, Objective(name="loss"), "rounds") == (0,)
+    assert result.front(trials, Objective(name="loss"), "rounds") == (5,)
 
 
 def test_noise_is_that_of_laplace() -> None:
