@@ -29,6 +29,7 @@ CONTENTS = {
         "cluster",
         "storage",
         "stopping",
+        "privacy",
         "recovery",
         "security",
         "drift",

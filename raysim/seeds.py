@@ -23,7 +23,10 @@ PURPOSES = {
     "augment": "round, client, visit: an example's augmentation",
     "batches": "round, client, epoch: the order of examples",
     "clients": "nothing: which clients of a source are the population",
-    "cohort": "round: the cohort; adafl, power_of_choice: round, client",
+    "cohort": "round: the cohort; adafl, cyclic, power_of_choice: round, client",
+    "cohort/group": "client: its group, of those that take turns",
+    "compression": "round, client; under it, tensor: what a client's compressor draws",
+    "compression/server": "round; under it, tensor: what the server's compressor draws",
     "cohort/own": "round: what a sampler of a script's or a package's draws",
     "departure": "round, client: whether and when it leaves",
     "digits/test": "class: which examples are test examples",
@@ -50,6 +53,8 @@ PURPOSES = {
     "partition/shards": "nothing: the order of shards",
     "partition/shuffled": "nothing: the order of examples",
     "phase": "client: when in a day it is available",
+    "privacy/count": "round: noise of the number of clients at or below the clip level",
+    "privacy/sum": "round, or level and index of a node: noise of the sum of updates",
     "quadratic/client": "client: its function",
     "synthetic/client": "client: its model and examples",
     "synthetic/model": "nothing: what the clients share",
@@ -177,3 +182,8 @@ def sample(start: int, population: int, size: int) -> Int64s:
 def generator(start: int) -> np.random.Generator:
     """A NumPy generator (Philox) at the key, for distributions that NumPy draws better than we would."""
     return np.random.Generator(np.random.Philox(key=start))
+
+
+def bits(start: int, count: int) -> UInt64s:
+    """At least so many random bits by SFC64 at the key, in a fraction of a stream's time."""
+    return np.random.SFC64(start).random_raw(-(-count // 64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,10 @@ settings.register_profile("raysim", deadline=None)
 settings.load_profile("raysim")
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+# A shell starts what runs in its background with Ctrl-C ignored, which the processes of tests would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -71,6 +71,12 @@ class LocalStates:
         first = self.vectors.correction
         return tuple(self._before(client.position)[first : first + len(self.vectors.transforms)])
 
+    def read_rest(self, client: Client) -> Tensor | None:
+        """Return the vector (P,) that the client's compressor did not send; None if it is not kept."""
+        if not self.vectors.rest:
+            return None
+        return self._before(client.position)[self.vectors.correction + len(self.vectors.transforms)]
+
     def read_own(self, position: int) -> Tensor:
         """Return the vector (P,) that the client keeps for itself; x_0 before its first round, or if it keeps none."""
         return self._before(position)[-1] if self.vectors.own else self._initial
@@ -93,31 +99,45 @@ class LocalStates:
             updates = replace(trained.updates, delta=torch.stack(deltas), squared_norms=None)
             return measured(trained.clients, updates, self.layout)
 
-    def write_after(self, trained: Trained, of_transforms: Sequence[Sequence[Tensor]]) -> list[Tensor | None]:
-        """Write the states of trained clients; return the changes of the correction's vectors, if they are summed.
+    def after(self, trained: Trained) -> tuple[list[Tensor | None], list[Tensor | None]]:
+        """Return, by client, the correction's next vectors, and their changes, if they are summed.
 
-        The states follow from the clients' updates before transforms and attacks.
+        Both follow from the clients' updates before transforms and attacks.
+        """
+        nothing: list[Tensor | None] = [None] * len(trained.clients)
+        if not self.vectors.correction:
+            return nothing, nothing
+        after = [self._after(trained, row) for row in range(len(trained.clients))]
+        if not self.correction.sent.sums_changes:
+            return [*after], nothing
+        before = [self._of_correction(client.position) for client in trained.clients]
+        return [*after], [new - old for new, old in zip(after, before, strict=True)]
+
+    def write(
+        self,
+        trained: Trained,
+        of_correction: Sequence[Tensor | None],
+        of_transforms: Sequence[Sequence[Tensor]],
+        rests: Sequence[Tensor | None],
+    ) -> None:
+        """Write the states of trained clients.
 
         Args:
-            trained: the clients with their updates.
+            trained: the clients, and their own vectors.
+            of_correction: by client, the correction's vectors, if it keeps any.
             of_transforms: by client, the vectors (P,) that it keeps for transforms.
+            rests: by client, what its compressor did not send, if that is kept.
         """
         if not self.vectors.num:
-            return [None] * len(trained.clients)
-        changes: list[Tensor | None] = []
-        for row, (client, kept) in enumerate(zip(trained.clients, of_transforms, strict=True)):
-            state, change = list(kept), None
-            if self.vectors.correction:
-                before, after = self._of_correction(client.position), self._after(trained, row)
-                state.insert(0, after.reshape(-1))
-                change = after - before if self.correction.sent.sums_changes else None
-            state.extend(trained.own[row : row + 1])
+            return
+        for row, client in enumerate(trained.clients):
+            first, rest = of_correction[row], rests[row]
+            state = [*([] if first is None else [first.reshape(-1)]), *of_transforms[row]]
+            state += [*([] if rest is None else [rest]), *trained.own[row : row + 1]]
             assert self.context.states is not None
             if not self.sent.measures:
                 self.context.states.write(self._row[client.position], state[0] if len(state) == 1 else torch.cat(state))
             self.before.pop(client.position, None)
-            changes.append(change)
-        return changes
 
     def _after(self, trained: Trained, row: int) -> Tensor:
         after = self.correction.client.after

@@ -22,10 +22,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.algorithm import gradient_phase, local_adaptivity, start_losses
+from raysim.algorithm import compressing, gradient_phase, local_adaptivity, start_losses
 from raysim.algorithm.client_state import X0, LocalStates
 from raysim.algorithm.personal import Personal, holding, x0
 from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
+from raysim.algorithm.private import Private
 from raysim.algorithm.transforming import Transforming, transformed
 from raysim.algorithm.uploads import Attack, attacked, contribution_rule, empty_sums, uploads
 from raysim.client import local_training
@@ -55,11 +56,14 @@ from raysim.server.sums import Sums
 
 class Traffic(NamedTuple):
     """Numbers of vectors of the model's size that a client receives and sends beside the model; `unsent`: numbers of
-    the model that are neither received nor sent."""
+    the model that are neither received nor sent. model_bytes, update_bytes: of the compressed model and update; None
+    where they are not compressed."""
 
     down: int = 0
     up: int = 0
     unsent: int = 0
+    model_bytes: int | None = None
+    update_bytes: int | None = None
 
 
 class PersonalModels(NamedTuple):
@@ -81,7 +85,8 @@ class Algorithm(NamedTuple):
     `step` takes the sums of every phase and, if a rule needs every update, the vector that replaces the mean; it also
     returns the round's metrics. `average`: the weights to evaluate beside the state's. `state_vectors`: the number of
     vectors (P,) that a client keeps between rounds. `traffic`: what a client receives and sends. `members`: the clients
-    of a chunk. `personal`: the clients' personal models, if there are any. `of_all`: the model that is evaluated.
+    of a chunk. `received`: the vector that clients start at. `personal`: the clients' personal models, if there
+    are any. `of_all`: the model that is evaluated.
     """
 
     init: Callable[[Weights, State], ServerState]
@@ -91,6 +96,7 @@ class Algorithm(NamedTuple):
     state_vectors: int
     traffic: Traffic
     members: Members
+    received: Callable[[ServerState], Tensor]
     personal: PersonalModels | None = None
     of_all: Callable[[ServerState], Weights] = lambda state: state.weights
 
@@ -108,6 +114,7 @@ def federated(
     notes_clients: bool = False,
     chooses_clients: bool = False,
     counts: bool = True,
+    private: Private | None = None,
 ) -> Algorithm:
     """Generalised federated averaging: corrected local training, weighted mean, server optimizer.
 
@@ -122,10 +129,12 @@ def federated(
         notes_clients: the sums list the facts of every client.
         chooses_clients: the sampler chooses by losses the clients that train.
         counts: whether the task counts correct predictions.
+        private: the mechanism of privacy and its accountant, if there are any.
     """
     correction = corrections.make(client.correcting)
     said = "" if client.correcting is None else corrections.CORRECTIONS.title(client.correcting)
-    server_side = server_step.make(server, model.params, cohort_size, label_population, counts)
+    mechanism = None if private is None else private.mechanism
+    server_side = server_step.make(server, model.params, cohort_size, label_population, counts, mechanism)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
     contribution = contribution_rule(client, server, correction, num_labels)
@@ -135,7 +144,11 @@ def federated(
     sent_groups = model.params.only(set(model.params.names) - set(unsent.names))
     attack = None if adversary is None else Attack(adversary, adversaries, sent_groups, seed)
     transforming = Transforming(transforms.make(client.transform), model.params, sent_groups, seed)
-    vectors = state_vectors(correction, transforming.transforms, kind is not None and kind.after is not None)
+    compress = compressing.sending(client.compression, model.params, sent_groups, seed)
+    downlink = compressing.downlink(server.compression, sent_groups, unsent, seed)
+    keeps_rest = client.compression is not None and client.compression.error_feedback
+    own = kind is not None and kind.after is not None
+    vectors = state_vectors(correction, transforming.transforms, own, keeps_rest)
     personal = None if kind is None else Personal(kind, client, model.params, members, correction, vectors)
     fair = fair_objectives.make(server.fairness)
     takes_losses = fair is not None or chooses_clients
@@ -146,14 +159,19 @@ def federated(
         half = correction.server.init(weights.params)
         if kind is not None and kind.begins_at_x0:
             half = {**half, X0: weights.params}
-        return replace(state, correction=half, clients=clients, fairness=fair.init(population) if fair else {})
+        state = replace(state, correction=half, clients=clients, fairness=fair.init(population) if fair else {})
+        return replace(state, received=downlink.init(origin(state)))
 
     def of_gradients(earlier: Sequence[Sums]) -> Sums | None:
         return earlier[-1] if correction.sent.full_gradients and len(earlier) > takes_losses else None
 
-    def received(state: ServerState) -> Weights:
-        origin = correction.server.origin
-        return state.weights if origin is None else replace(state.weights, params=state.correction[origin])
+    def origin(state: ServerState) -> Tensor:
+        """Return the vector that clients are to start at."""
+        name = correction.server.origin
+        return state.weights.params if name is None else state.correction[name]
+
+    def received(state: ServerState) -> Tensor:
+        return downlink.received(state, origin(state))
 
     def plain_broadcast(
         state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
@@ -166,15 +184,17 @@ def federated(
             told = [one for one in start_losses.taken(sums) if one.position in wanted]
             each = zip(told, fair.weigh(state.fairness, told, lr), strict=True)
             fair_weights = {one.position: one_weight for one, one_weight in each}
+        weights = replace(state.weights, params=received(state))
         return Broadcast(
-            state.round, received(state), lr, limits, repeats, len(sums), left_out=left_out, fair_weights=fair_weights
+            state.round, weights, lr, limits, repeats, len(sums), left_out=left_out, fair_weights=fair_weights
         )
 
     def of_losses(
         state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
     ) -> Broadcast:
-        # Of the model that is evaluated, whatever clients start from.
-        return replace(plain_broadcast(state, repeats, positions, sums), weights=state.weights)
+        sent = plain_broadcast(state, repeats, positions, sums)
+        # Of the model, where clients start from another vector.
+        return sent if correction.server.origin is None else replace(sent, weights=state.weights)
 
     def broadcast(
         state: ServerState, repeats: Mapping[int, int], positions: Sequence[int], sums: Sequence[Sums]
@@ -199,10 +219,14 @@ def federated(
         for computed in local_training_of(states, examples):
             outgoing = states.outgoing(computed)
             trained, of_transforms = transformed(transforming, sent, outgoing, states.read_of_transforms, id_of)
-            received = uploads(trained, states.write_after(computed, of_transforms))
+            of_correction, changes = states.after(computed)
+            received = uploads(trained, changes)
             if attack is not None:
                 trained, received = attacked(attack, model.params, sent.round, trained, received)
             contributions = [contribution(one, sent, padding, id_of) if one.finite else None for one in received]
+            compressed, rests = compress(sent, trained, contributions, states.read_rest)
+            states.write(computed, of_correction, of_transforms, rests)
+            made, squares = trained.updates, trained.squared_norms
             for row, (one, included) in enumerate(zip(received, contributions, strict=True)):
                 if included is None:
                     sums.reject(one.client.position)
@@ -210,13 +234,15 @@ def federated(
                 if one.change is not None:
                     sums.change(one.change)
                 if context.keeps_updates:
-                    kept.extend([one.delta * included.judged.scale] * included.count)
-                    sums.note(one.client.position, included, trained.squared_norms[row])
+                    scale = included.judged.scale
+                    vector, norms = one.delta * scale, squares[row] * scale**2
+                    if compressed is not None:
+                        vector, norms = compressed.vectors[row], compressed.squared_norms[row]
+                    kept.extend([vector] * included.count)
+                    sums.note(one.client.position, included, norms)
                 elif notes:
                     sums.note(one.client.position, included, None)
-            made, squares = trained.updates, trained.squared_norms
-            divided = divide(trained)
-            sums.include(contributions, made.delta, squares, made.buffers, made.counters, divided)
+            sums.include(contributions, made.delta, squares, made.buffers, made.counters, divide(trained), compressed)
         return LocalResult(sums.total(), tuple(kept))
 
     def local_training_of(states: LocalStates, examples: Examples) -> Iterable[Trained]:
@@ -261,17 +287,24 @@ def federated(
 
         seen_before = sum(made.seen for made in earlier)
         adjusted = last if fair is None else fairness.divided(last)
-        before = replace(state, weights=received(state))
+        before = replace(state, weights=replace(state.weights, params=origin(state)))
         stepped, metrics = server_side.step(
             before, adjusted, aggregate, None if settle is None else corrected, seen_before
         )
+        stayed = stepped.weights is before.weights
         stepped = holding(unsent, state, stepped)
-        if unsent.names and last.clients:
+        if unsent.names and not stayed:
             metrics = {**metrics, "params_norm": math.sqrt(squared_norm(stepped.weights.params))}
-        if not last.clients:
+        if stayed:
             stepped = replace(stepped, weights=state.weights)
+        if client.compression is not None:
+            metrics = {**metrics, **compressing.figures(client.compression, last)}
+        if not stayed:
+            stepped = replace(stepped, received=downlink.after(state, origin(stepped)))
         if correction.server.figures is not None:
             metrics = {**metrics, **correction.server.figures(stepped.weights.params, model.params)}
+        if private is not None:
+            metrics = {**metrics, **private.spent(state.round + 1)}
         if fair is None:
             return stepped, metrics
         after, figures = told(state, earlier, last)
@@ -298,7 +331,13 @@ def federated(
     sent_down = correction.sent.down(correction.server.init(zeros), zeros)
     down = sum(vector.numel() == model.params.size for vector in sent_down.values())
     up = correction.sent.sums_changes + correction.sent.full_gradients
-    traffic = Traffic(down, up, unsent.num_values)
+    traffic = Traffic(
+        down,
+        up,
+        unsent.num_values,
+        compressing.num_bytes(server.compression, sent_groups),
+        compressing.num_bytes(client.compression, sent_groups),
+    )
 
     models = None if personal is None else PersonalModels(personal.scored, personal.of_client, vectors.own)
-    return Algorithm(init, tuple(phases), step, average, vectors.num, traffic, members, models)
+    return Algorithm(init, tuple(phases), step, average, vectors.num, traffic, members, received, models)

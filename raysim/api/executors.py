@@ -128,8 +128,8 @@ def _here(
 ) -> Generator[Finished, None, _Left]:
     """Run in this process, to its end or until it moves."""
     engine, rounds, state = plan.experiment.engine, plan.experiment.rounds, state or plan.initial_state()
-    rule, outlook = plan.experiment.stop, None
-    seen = stopping.after_all(rule, () if folder is None else folder.rows)
+    outlook = None
+    seen = stopping.after_all(plan.experiment, () if folder is None else folder.rows)
     if place == "here at first":
         workers = workers_here(engine.cpus_per_worker)
         outlook = Outlook(rounds - state.round, workers, lambda: _can_be_sent(plan))
@@ -147,7 +147,7 @@ def _here(
                     break
             if outlook:
                 outlook.round()
-            seen = stopping.after(rule, seen, finished.row)
+            seen = stopping.after(plan.experiment, seen, finished.row)
             yield finished
     moves = not stopping.is_over(plan.experiment, last.round, seen.stopped)
     if outlook and moves:

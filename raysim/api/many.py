@@ -251,7 +251,7 @@ class Runs:
             state, seen = records.newest_state(opening.path, plan.fingerprint), Seen(stopped=opening.stopped)
         else:
             folder, state = held.enter_context(opened(plan, opening))
-            seen = stopping.after_all(plan.experiment.stop, folder.rows)
+            seen = stopping.after_all(plan.experiment, folder.rows)
         state = state or plan.initial_state()
         key = lockstep_key(plan, exact=self._together == "exact") if self._together else None
         return _Run(plan, held, folder, state, state, None if key is None else (key, state.round), seen)

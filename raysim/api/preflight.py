@@ -42,7 +42,7 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
         check_fits(state, plan.begins, path)
     if done > rounds:
         raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
-    stopped = stopping.after_all(plan.experiment.stop, rows).stopped
+    stopped = stopping.after_all(plan.experiment, rows).stopped
     return Opening(path, done, profile=profile, stopped=stopped)
 
 

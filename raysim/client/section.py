@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from raysim.client.augmentations.augment import Augmentation
+from raysim.client.compression import ClientCompression
 from raysim.client.corrections.feddualavg import Composite
 from raysim.client.corrections.fedpa import Posterior
 from raysim.client.corrections.make import CorrectionSection
@@ -45,6 +46,9 @@ class ClientSection(Section):
     )
     transform: TransformSections = Field(
         (), description="What is done to an update before it is weighed, in this order. Absent: nothing."
+    )
+    compression: ClientCompression | None = Field(
+        None, description="How an update is sent in fewer bits. Absent: as it is."
     )
     lr_decay: float = Field(
         1.0, gt=0, le=1, description="Factor by which the client learning rate is multiplied after every round."

@@ -20,10 +20,10 @@ from raysim.client.state_vectors import state_vectors
 from raysim.cohort.section import CohortSection
 from raysim.config.own import OwnPart
 from raysim.errors import ExperimentError
+from raysim.experiment import privacy
 from raysim.server.aggregators.fednova import FedNova
 from raysim.server.aggregators.local_adaptivity import LocalAdaptivity
 from raysim.server.fairness import choice as fair_objectives
-from raysim.server.fairness.choice import FairnessSection
 from raysim.server.section import ServerSection
 from raysim.systems.section import SystemsSection
 
@@ -39,6 +39,8 @@ def refusals(
     yield from _fairness(correction, client, server, cohort)
     yield from _choice(server, cohort)
     yield from _clusters(client, server, cohort)
+    yield from privacy.refusals(client, server, cohort, systems)
+    yield from _compression(client, server)
     if systems is not None:
         yield from _systems(systems, cohort)
     yield from _client_states(correction, client, cohort)
@@ -82,7 +84,8 @@ def named(client: ClientSection) -> str:
 def _client_states(correction: Correction, client: ClientSection, cohort: CohortSection) -> Iterator[str]:
     known = [each for each in client.transform if not (isinstance(each, OwnPart) and not each.is_bound)]
     personal = client.personalisation
-    keeping = state_vectors(correction, transforms.make(known), personal is not None and personal.keeps)
+    rest = client.compression is not None and client.compression.error_feedback
+    keeping = state_vectors(correction, transforms.make(known), personal is not None and personal.keeps, rest)
     sampler = cohort.rule
     if not keeping.num or not sampler.repeats:
         return
@@ -90,6 +93,8 @@ def _client_states(correction: Correction, client: ClientSection, cohort: Cohort
         said = f"client.personalisation.name = {personal.name!r}"
     elif keeping.correction and client.correction is not None:
         said = f"client.correction.name = {client.correction.name!r}"
+    elif keeping.rest:
+        said = "client.compression.error_feedback = true"
     else:
         said = f"client.transform.name = {known[keeping.transforms[0]].name!r}"
     yield (
@@ -99,20 +104,22 @@ def _client_states(correction: Correction, client: ClientSection, cohort: Cohort
 
 
 def weighs_uniformly(given: Mapping[str, Any]) -> bool:
-    """Whether the correction, the sampler or the fair objective of an experiment's tables has uniform weights by
-    default; False if the tables are not valid."""
+    """Whether a choice of an experiment's tables has uniform weights by default; False if the tables are not valid."""
     try:
         client = ClientSection.checked(given.get("client", {}))
         cohort = CohortSection.checked(given.get("cohort"))
-        fairness = ServerSection.checked({"fairness": given.get("server", {}).get("fairness")}).fairness
+        chosen = {key: given.get("server", {}).get(key) for key in ("fairness", "privacy")}
+        server = ServerSection.checked(chosen)
     except ExperimentError:
         return False
-    return usual_weighting(client, cohort, fairness) == "uniform"
+    return usual_weighting(client, cohort, server) == "uniform"
 
 
-def usual_weighting(client: ClientSection, cohort: CohortSection, fairness: FairnessSection | None) -> str | None:
-    """Return the weighting by which correction, sampler or fair objective are defined; None if they define none."""
-    fair = fair_objectives.make(fairness)
+def usual_weighting(client: ClientSection, cohort: CohortSection, server: ServerSection) -> str | None:
+    """Return the weighting by which correction, sampler, fair objective or privacy are defined; None: by any."""
+    fair = fair_objectives.make(server.fairness)
+    if server.privacy is not None:
+        return "uniform"
     if cohort.rule.uniform_weights or cohort.rule.uniform_by_default or (fair and fair.uniform_by_default):
         return "uniform"
     return (_correction(client).requires.weightings or (None,))[0]
@@ -195,12 +202,30 @@ def _clusters(client: ClientSection, server: ServerSection, cohort: CohortSectio
         ("server.fairness", server.fairness),
         ("server.diagnostics.probe", server.diagnostics.probe),
         ("client.transform", client.transform or None),
+        ("client.compression", client.compression),
+        ("server.compression", server.compression),
         ("cohort.sampler", cohort.rule.learn),
         ("cohort.sampler", cohort.rule.choose),
     ):
         if value is not None:
             what = f"cohort.sampler.name = {cohort.rule.name!r}" if key == "cohort.sampler" else key
             yield f"{said}, and {what} is defined for one model: remove it"
+
+
+def _compression(client: ClientSection, server: ServerSection) -> Iterator[str]:
+    for key, section in (("client.compression", client.compression), ("server.compression", server.compression)):
+        if section is None:
+            continue
+        if server.weighting_name == "ida":
+            yield (
+                f"{key} changes the distances of updates, by which server.weighting = 'ida' weighs: take 'examples' or "
+                f"'uniform'"
+            )
+        if isinstance(server.aggregator, LocalAdaptivity):
+            yield (
+                f"{key} sends one vector, and server.aggregator.name = 'local_adaptivity' divides by another that "
+                f"clients send: take another aggregator"
+            )
 
 
 def _fednova(correction: Correction, client: ClientSection, server: ServerSection) -> Iterator[str]:

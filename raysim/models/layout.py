@@ -68,6 +68,16 @@ class Layout:
         """Numbers of all tensors, without the gaps."""
         return sum(math.prod(shape) for shape in self.shapes)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every tensor of the vector has its place: the gaps are those between tensors.
+
+        >>> layout = Layout.of([("weight", torch.zeros(3, 2)), ("bias", torch.zeros(3))])
+        >>> layout.is_whole, layout.only({"bias"}).is_whole
+        (True, False)
+        """
+        return sum(math.ceil(math.prod(shape) / ALIGNMENT) * ALIGNMENT for shape in self.shapes) == self.size
+
     def pieces(self, flat: Tensor) -> list[Tensor]:
         """Return one-dimensional views of the tensors, in layout order, of a (..., size) vector or stack of vectors."""
         return [

@@ -102,6 +102,8 @@ def _round(plan: Plan) -> Iterator[Line]:
         yield "aggregator", _choice(server.aggregator)
     if server.fairness is not None:
         yield "fairness", _choice(server.fairness)
+    if server.privacy is not None:
+        yield "privacy", _choice(server.privacy)
     for label, section in (("clipping", server.clip), ("zeroing", server.zeroing), ("FedGLAD", server.glad)):
         if section is not None:
             yield label, _keys(section)

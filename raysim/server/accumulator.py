@@ -59,6 +59,22 @@ class Divided(NamedTuple):
         return Divided(*(None if value is None else value.index_select(0, rows) for value in self))  # type: ignore[arg-type]
 
 
+class Compressed(NamedTuple):
+    """What clients that were trained together send in place of h_i.
+
+    vectors: Q(a_i), (k, P). squared_norms: float64 (k, G), of these. facts: float64 (k, 3), |a_i|^2, |Q(a_i) - a_i|^2
+    and |e_i|.
+    """
+
+    vectors: Tensor
+    squared_norms: Tensor
+    facts: Tensor
+
+    def select(self, rows: Tensor) -> Compressed:
+        """Return these rows."""
+        return Compressed(*(value.index_select(0, rows) for value in self))
+
+
 class Accumulator:
     """Adds up the clients of a chunk, in order and in float64, on the device where they were trained.
 
@@ -87,6 +103,7 @@ class Accumulator:
         self._units = vectors.zeros(num_params if unit_dtype else 0, unit_dtype or torch.float32, device)
         self._changes = vectors.zeros(num_params if changes_dtype else 0, changes_dtype or torch.float32, device)
         self._shares = vectors.zeros(num_shares, torch.float64, device)
+        self._compression = vectors.zeros(3, torch.float64, device)
         self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
         self._weight = self._norm = self._squared_norm = self._fourth_power = self._loss = self._correct = 0.0
         self._clients = self._moving = self._held = self._seen = self._steps = 0
@@ -107,6 +124,7 @@ class Accumulator:
         buffers: Tensor | None = None,
         counters: Tensor | None = None,
         divided: Divided | None = None,
+        compressed: Compressed | None = None,
     ) -> None:
         """Add clients that were trained together, a row of every argument each.
 
@@ -116,6 +134,7 @@ class Accumulator:
             squared_norms: |delta_i|^2 per group, float64 (k, G).
             buffers, counters: (k, B) and (k, C), after local training.
             divided: what enters the mean, if not the updates themselves.
+            compressed: what is sent in place of the updates, whose scales and divisors it has.
         """
         rows = [row for row, client in enumerate(clients) if client is not None]
         included = [client for client in clients if client is not None]
@@ -129,6 +148,7 @@ class Accumulator:
                 None if value is None else value.index_select(0, where) for value in (squared_norms, buffers, counters)
             )
             divided = None if divided is None else divided.select(where)
+            compressed = None if compressed is None else compressed.select(where)
         weights = [client.weight * client.count for client in included]
         scales = [client.judged.scale / client.divisor for client in included]
         factors = [w * s for w, s in zip(weights, scales, strict=True)]
@@ -137,6 +157,10 @@ class Accumulator:
             entering, squared_norms = divided.deltas, divided.squared_norms
             if divided.shares is not None:
                 _add_rows(self._shares, weights, divided.shares)
+        if compressed is not None:
+            entering, squared_norms, factors = compressed.vectors, compressed.squared_norms, weights
+            scales = [1.0] * len(included)
+            _add_rows(self._compression, [client.count for client in included], compressed.facts)
         if self._delta is None and len(factors) == 1 and _in_pieces(entering):
             self._delta = _first_row(factors[0], entering[0])
         else:
@@ -185,8 +209,8 @@ class Accumulator:
         self._changes.add_(change)
 
     def note(self, position: int, client: Contribution, squared_norms: Tensor | None) -> None:
-        """Note the facts of an update, once per draw; `squared_norms` are |delta_i|^2 per group where it is kept."""
-        of_groups = () if squared_norms is None else tuple((squared_norms * client.judged.scale**2).tolist())
+        """Note the facts of an update, once per draw; `squared_norms` are |h_i|^2 per group where it is kept."""
+        of_groups = () if squared_norms is None else tuple(squared_norms.tolist())
         loss, norm = client.loss / client.seen, math.sqrt(client.squared_norm)
         self._facts += [Fact(position, client.weight, loss, norm, client.steps, of_groups)] * client.count
 
@@ -219,6 +243,7 @@ class Accumulator:
             facts=tuple(self._facts),
             weighted_steps=self._weighted_steps,
             shares=self._shares,
+            compression=self._compression,
         )
 
 

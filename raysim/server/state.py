@@ -21,7 +21,7 @@ class ServerState:
     optimizer, sampler: their states, from `init` and the steps since.
     levels: of clipping and zeroing. glad: baselines. ledger: what diagnostics carry on.
     correction: the server's half of the clients' correction. clients: where the clients' own states lie (manifest.py).
-    fairness: a fair objective's.
+    fairness: a fair objective's. received: what clients have of the model, where its changes are compressed.
     """
 
     round: int
@@ -34,3 +34,4 @@ class ServerState:
     correction: Tensors = field(default_factory=dict)
     clients: Tensors = field(default_factory=dict)
     fairness: Tensors = field(default_factory=dict)
+    received: Tensors = field(default_factory=dict)

@@ -289,7 +289,8 @@ def test_the_same_bits_on_workers_one_of_which_is_killed(
     )
     got = list(there)
     assert [bits(each) for each in got] == [bits(each) for each in here]
-    assert sum(each.metrics["retries"] or 0 for each in got) == 1
+    # An evaluation that the lost worker had besides is run again too.
+    assert sum(each.metrics["retries"] or 0 for each in got) >= 1
 
 
 def test_noise_is_addressed(experiment: Make, dataset: raysim.FederatedDataset) -> None:

@@ -71,7 +71,12 @@ def address(ray_cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     # For scripts that join at host:port.
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     yield ray.get_runtime_context().gcs_address
-    wait_until(lambda: not names(), "a driver is left over")
+    try:
+        wait_until(lambda: not names(), "a driver is left over")
+    finally:
+        # What a failed test leaves is not the next one's.
+        for run in raysim.under_way():
+            raysim.stop(run.name)
 
 
 @pytest.fixture(scope="module")

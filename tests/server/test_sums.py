@@ -53,6 +53,7 @@ def sums(draw: st.DrawFn) -> Sums:
             )
         ),
         weighted_steps=float(draw(small)),
+        compression=draw(vector),
         shares=draw(vector),
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from raysim.algorithm import private
 from raysim.algorithm.clustered import clustered, joined
 from raysim.algorithm.federated import Algorithm, federated
 from raysim.client.adversary import positions
@@ -88,6 +89,7 @@ class Plan:
             notes_clients=self.learns,
             chooses_clients=e.cohort.rule.choose is not None,
             counts=self.task.correct is not None,
+            private=self.private(),
         )
         return one if clusters is None else clustered(one, clusters.count, e.server)
 
@@ -132,6 +134,11 @@ class Plan:
         if systems is None:
             return cohorts(e.cohort, seed, e.rounds, train)
         return cohorts(e.cohort, seed, e.rounds, train, lambda size: systems.asked(size, len(train)))
+
+    def private(self) -> private.Private | None:
+        """Return the mechanism of privacy and its accounting, if there are any."""
+        e, layout, dtype = self.experiment, self.model.params, self.initial.params.dtype
+        return private.make(e.client, e.server, e.cohort, len(self.dataset.train), e.rounds, layout, dtype, e.seed)
 
     @cached_property
     def keeps_updates(self) -> bool:

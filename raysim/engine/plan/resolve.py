@@ -37,6 +37,7 @@ from raysim.engine.plan import (
     first_objective,
     own_models,
     own_parts,
+    private,
     recorded,
     text_model,
 )
@@ -91,6 +92,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         seed = experiment.model.seed if experiment.model.seed is not None else seed
     dtype = _DTYPES[experiment.engine.dtype]
     tried, values = create(model, seed, dtype, experiment.client.hold_frozen_norms)
+    experiment = private.checked(experiment, dataset, tried)
     params, *others = first_clusters.params_of(experiment, dataset, tried, parts.get("params"))
     made, params = (tried, params) if params is None or others else replace_frozen(tried, params)
     initial = values if params is None else replace_params(made, values, params)

@@ -25,7 +25,7 @@ from raysim.server.step import Metrics
 
 log = logging.getLogger("raysim")
 
-DIVERGED = "the model stays as it is, and the run diverges: lower the learning rates ([stop.divergence] ends such runs)"
+DIVERGED = "The run diverges: lower the learning rates ([stop.divergence] ends such runs)"
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ def finish(
     split = plan.dataset.train
     rejected = tuple(split.id_of(position) for position in stepped.rejected)
     if rejected:
-        log.warning(
-            "round %d: rejected %d update(s), not finite, of: %s%s",
-            *(index, len(rejected), ", ".join(rejected)),
-            "" if stepped.metrics["clients"] else f": it was every one, so {DIVERGED}",
-        )
+        log.warning("round %d: rejected %d update(s), not finite, of: %s", index, len(rejected), ", ".join(rejected))
+    private = plan.experiment.server.privacy is not None
+    left = "the step has the noise of privacy alone" if private else "the model is left as it is"
     if training.selected.abandoned:
-        log.warning("round %d: fewer reports than systems.min_reports, so the model is left as it is", index)
+        log.warning("round %d: fewer reports than systems.min_reports, so %s", index, left)
+    if rejected and not stepped.metrics["clients"]:
+        log.warning("round %d: every update was rejected, so %s. %s", index, left, DIVERGED)
     if stepped.metrics.get("catastrophic_failure"):
         log.warning(
             "round %d: the cohort's training accuracy fell below half of the last round's, to %.3g; the row keeps its "

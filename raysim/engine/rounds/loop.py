@@ -101,8 +101,8 @@ class Loop:
         checkpoints: Path | None = None,
         seen: Seen | None = None,
     ) -> None:
-        rule = plan.experiment.stop
-        self.seen = stopping.after_all(rule, () if folder is None else folder.rows) if seen is None else seen
+        rows = () if folder is None else folder.rows
+        self.seen = stopping.after_all(plan.experiment, rows) if seen is None else seen
         """What `[stop]` has seen of the rounds that are finished and recorded."""
         self.stops = self.seen.stopped is not None
         """Whether the run stops with the newest server step."""
@@ -200,7 +200,7 @@ class Loop:
     def _ends_with(self, row: Mapping[str, float | None]) -> bool:
         """Note and return whether the run ends with a round of these figures: then the round is evaluated."""
         elapsed_s = time.perf_counter() - self.since_s
-        now = stopping.after(self._plan.experiment.stop, self.seen, {**row, "wall_time_s": elapsed_s})
+        now = stopping.after(self._plan.experiment, self.seen, {**row, "wall_time_s": elapsed_s})
         self.stops = now.stopped is not None
         return self.stops
 
@@ -226,7 +226,7 @@ class Loop:
         )
         # A row cannot contain the time of its own writing: the next row does.
         self.since_s, self._writing = time.perf_counter(), Stopwatch()
-        self.seen = stopping.after(self._plan.experiment.stop, self.seen, finished.row)
+        self.seen = stopping.after(self._plan.experiment, self.seen, finished.row)
         self.stops = self.seen.stopped is not None
         finished = replace(finished, stopped=self.seen.stopped)
         with self._writing.phase("write"):
@@ -287,7 +287,7 @@ def _step(
         else:
             with training.watch.phase("look"):
                 sums, vector = kept_updates.aggregate(plan, executor, rule, sums, outcome.kept, index, training.cohort)
-    before = state.weights.params
+    before = state
     with training.watch.phase("step"):
         state, metrics = algorithm.step(state, (*earlier, sums), vector)
         if state_files is not None and sums.clients:
@@ -295,7 +295,7 @@ def _step(
     metrics |= training.selected.metrics
     if plan.learns and sums.facts:
         with training.watch.phase("learn"):
-            moved = state.weights.params - before
+            moved = state.weights.params - algorithm.received(before)
             participants = kept_updates.participants(plan, executor, moved, sums, outcome.kept, index)
             state = replace(state, sampler=cohorts.learn(state.sampler, participants, index))
     # The kept updates are not used again: release them.

@@ -56,7 +56,9 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
         RunFolderError: another process writes to the folder; or it exists already, or is not a run's folder.
     """
     path, experiment, dataset = opening.path, plan.experiment, plan.dataset
-    recorded = dataset.fingerprint, len(dataset.train), plan.choice.record
+    private = plan.private()
+    guarantee = None if private is None else private.record(experiment.rounds)
+    recorded = dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee
     with lock.locked(path, run):
         if opening.done is None:
             RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, *recorded)

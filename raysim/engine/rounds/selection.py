@@ -104,10 +104,11 @@ def transfers(plan: Plan, traffic: Traffic, cohort_size: int, senders: int | Non
     """
     model, item_bytes = plan.model, plan.initial.params.element_size()
     vector_bytes = (model.params.num_values - traffic.unsent) * item_bytes
-    model_bytes = vector_bytes + model.buffers.num_values * item_bytes + model.counters.num_values * 8
-    down, up = traffic.down, traffic.up
+    beside = model.buffers.num_values * item_bytes + model.counters.num_values * 8
+    model_bytes = vector_bytes if traffic.model_bytes is None else traffic.model_bytes
+    update_bytes = vector_bytes if traffic.update_bytes is None else traffic.update_bytes
     senders = cohort_size if senders is None else senders
     return {
-        "bytes_down": cohort_size * (model_bytes + down * vector_bytes),
-        "bytes_up": senders * (model_bytes + up * vector_bytes),
+        "bytes_down": cohort_size * (model_bytes + beside + traffic.down * vector_bytes),
+        "bytes_up": senders * (update_bytes + beside + traffic.up * vector_bytes),
     }

@@ -1,0 +1,70 @@
+"""Lists the compressors, and applies one to flat vectors: whole, or tensor by tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim import seeds
+from raysim.compression import eden, quantise, random_k, sign, top_k
+from raysim.compression.compressor import CompressionKeys, Compressor, Scale
+from raysim.models.layout import Layout
+
+
+def make(section: CompressionKeys) -> Compressor:
+    """Return the record of pure functions."""
+    usual: Scale = "least" if section.keeps_rest else "unbiased"
+    match section:
+        case quantise.QuantiseKeys():
+            return quantise.make(section)
+        case sign.SignKeys():
+            return sign.make(section)
+        case top_k.TopKKeys():
+            return top_k.make(section)
+        case random_k.RandomKKeys():
+            return random_k.make(section, section.scale or usual)
+        case eden.EdenKeys():
+            return eden.make(section, section.scale or usual)
+    raise AssertionError(section)
+
+
+class Compression(NamedTuple):
+    """A compressor of flat vectors.
+
+    apply(v, key, out): writes Q(v), (P,), zeros in the gaps, to `out`; `key` addresses the draws (seeds.py). num_bytes:
+    what is sent.
+    """
+
+    apply: Callable[[Tensor, int, Tensor], Tensor]
+    num_bytes: int
+
+
+def over(section: CompressionKeys, layout: Layout) -> Compression:
+    """Return the compression of vectors of this layout."""
+    compressor = make(section)
+    lengths = [math.prod(shape) for shape in layout.shapes]
+    num_bytes = -(-sum(compressor.bits(length) for length in lengths if length) // 8)
+    if section.scope == "model":
+        num_bytes = -(-compressor.bits(sum(lengths)) // 8)
+        if compressor.keeps_zeros and layout.is_whole:
+            return Compression(compressor.apply, num_bytes)
+
+    def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
+        pieces = [piece for piece in layout.pieces(v) if len(piece)]
+        into = [piece for piece in layout.pieces(out.zero_()) if len(piece)]
+        if section.scope == "group":
+            keys = seeds.derive(np.asarray(key, dtype=np.uint64), np.arange(len(pieces))).tolist()
+            for piece, its, to in zip(pieces, keys, into, strict=True):
+                compressor.apply(piece, its, to)
+        else:
+            joined = torch.cat(pieces)
+            sent = compressor.apply(joined, key, torch.empty_like(joined))
+            torch._foreach_copy_(into, sent.split([len(piece) for piece in pieces]))
+        return out
+
+    return Compression(apply, num_bytes)

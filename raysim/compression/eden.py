@@ -1,0 +1,49 @@
+"""EDEN, and DRIVE with one bit: rotates at random, and sends the nearest centroid of a normal number for each number.
+
+u = R v        q_j the nearest of the 2^b Lloyd-Max centroids of N(0, 1) to u_j sqrt(D) / |u|        Q(v) = c R^-1 q
+
+"unbiased": c = |v|^2 / (q . u). "least": c = (q . u) / |q|^2, the nearest multiple, which is biased. It sends c in 32
+bits and b bits of each of the D numbers of u.
+
+Source: Vargaftik et al. (2021), DRIVE; Vargaftik et al. (2022), EDEN; docs/algorithms.md section 8.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from raysim.compression.compressor import CompressionKeys, Compressor, Scale, Scaling
+from raysim.compression.lloyd_max import centroids
+from raysim.compression.rotation import rotated, rotated_back, rotated_length
+
+
+class EdenKeys(CompressionKeys):
+    """Keys of EDEN."""
+
+    bits: int = Field(ge=1, le=8, description="Bits of each number; 1 is DRIVE.")
+    scale: Scale | None = Scaling
+
+
+def make(section: EdenKeys, scale: Scale) -> Compressor:
+    """Return the compressor.
+
+    >>> make(EdenKeys(bits=2), "unbiased").bits(5)
+    48
+    """
+    points = centroids(section.bits)
+    bounds = (points[1:] + points[:-1]) / 2
+
+    def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
+        u = rotated(v, key)
+        square = torch.dot(u, u)
+        if not square:
+            return out.zero_()
+        cells = torch.bucketize(u * (len(u) / square).sqrt(), bounds.to(u))
+        q = points.to(u)[cells]
+        along = torch.dot(q, u)
+        factor = square / along if scale == "unbiased" else along / torch.dot(q, q)
+        return rotated_back(q, key, out).mul_(factor)
+
+    return Compressor(apply, lambda length: 32 + section.bits * rotated_length(length))

@@ -1,0 +1,40 @@
+"""Sends the k largest numbers and their places; ties go to the lowest place.
+
+Biased; its error is at most (1 - k/d) |v|^2.
+
+Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 8.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from raysim.compression.compressor import CompressionKeys, Compressor, Share, num_kept
+
+
+class TopKKeys(CompressionKeys):
+    """Keys of the largest numbers."""
+
+    fraction: float = Share
+
+
+def make(section: TopKKeys) -> Compressor:
+    """Return the compressor.
+
+    >>> make(TopKKeys(fraction=0.5)).apply(torch.tensor([3.0, 2.0, -4.0, -2.0, 0.0, 1.0]), 0, torch.empty(6))
+    tensor([ 3.,  2., -4., -0.,  0.,  0.])
+    """
+
+    def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
+        sizes, kept = v.abs(), num_kept(section.fraction, len(v))
+        least = sizes.topk(kept, sorted=False).values.min()
+        larger = sizes > least
+        ties = (sizes == least).nonzero()[: kept - int(larger.sum()), 0]
+        larger[ties] = True
+        return torch.mul(v, larger, out=out)
+
+    def bits(length: int) -> int:
+        return num_kept(section.fraction, length) * (32 + (length - 1).bit_length())
+
+    return Compressor(apply, bits)
