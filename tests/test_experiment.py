@@ -167,3 +167,17 @@ def test_the_former_name_of_the_trainer_is_still_read() -> None:
     assert raysim.Experiment.model_validate(former) == raysim.Experiment.model_validate(now)
     with pytest.raises(raysim.ExperimentError, match=r"engine\.form"):
         raysim.Experiment.model_validate({"cohort": {"size": 1}, "engine": {"form": "fused", "trainer": "fused"}})
+
+
+@pytest.mark.parametrize(
+    ("given", "there"),
+    [
+        ({"client": {"lr": 0.1}}, "client.optimizer.lr"),
+        ({"drop_last": True}, "client.drop_last"),
+        ({"client": {"schedule": [{"round": 1, "rate": 2}]}}, None),
+    ],
+)
+def test_a_key_that_stands_further_below_is_named_with_its_place(given: dict[str, object], there: str | None) -> None:
+    with pytest.raises(raysim.ExperimentError, match="unknown key") as caught:
+        raysim.Experiment.model_validate({"cohort": {"size": 2}, **given})
+    assert str(caught.value).endswith(f"(there is {there})") is (there is not None)

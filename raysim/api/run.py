@@ -80,13 +80,26 @@ class Result:
     path: Path
     stopped: StopReason | None = None
 
+    def __str__(self) -> str:
+        from raysim.report import closing
+
+        experiment = self._experiment()
+        lines = closing.lines(experiment, self.rounds, self.path) if experiment else [("folder", str(self.path))]
+        width = max(len(label) for label, _ in lines)
+        return "\n".join(f"{label:{width}}  {text}" for label, text in lines)
+
+    def _experiment(self) -> Experiment | None:
+        """Return the recorded experiment; None if the folder was moved or deleted."""
+        try:
+            return records.stored_experiment(self.path)
+        except RunFolderError:
+            return None
+
     def _repr_html_(self) -> str | None:
         from raysim.report import closing, notebook
 
-        try:
-            experiment = records.stored_experiment(self.path)
-        except RunFolderError:
-            # The folder was moved or deleted: show the plain representation.
+        experiment = self._experiment()
+        if experiment is None:
             return None
         return notebook.html(closing.lines(experiment, self.rounds, self.path), self.rounds, experiment.name)
 

@@ -29,7 +29,7 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         # Report wrong keys of a table, not the other types that the key allows.
         named.add(f"{key}." if kind in ("value_error", "union_tag_not_found", "union_tag_invalid") else key)
         if kind == "extra_forbidden":
-            sentences[_unknown_key(path, section)] = None
+            sentences[_unknown_key(path, section) + _deeper(path, section)] = None
         elif kind == "missing":
             sentences[f"{key} must be given{_described(path[-1], section)}"] = None
         elif kind == "union_tag_not_found":
@@ -102,6 +102,24 @@ def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:
     chosen = section.model_fields["name"].default if section and parents and "name" in section.model_fields else None
     whose = f" with name = {chosen!r}" if isinstance(chosen, str) else ""
     return f"unknown key {shown('.'.join(path))}: {table}{whose} takes {', '.join(known)}{nearest(key, known)}"
+
+
+def _deeper(path: list[str], section: type[BaseModel] | None) -> str:
+    """Return a hint where a key of this name stands further below the table that was given it."""
+    # Sections import this module.
+    from raysim.config import kinds
+
+    *parents, key = path
+    below: list[tuple[list[str], type[BaseModel]]] = [] if section is None else [(parents, section)]
+    met = {section}
+    for at, record in below:
+        for name, field in _keys(record).items():
+            new = [inner for inner in kinds.sections(field.annotation) if inner not in met]
+            met.update(new)
+            if any(key in _keys(inner) for inner in new):
+                return f" (there is {'.'.join([*at, name, key])})"
+            below += [([*at, name], inner) for inner in new]
+    return ""
 
 
 def _described(key: str, section: type[BaseModel] | None) -> str:

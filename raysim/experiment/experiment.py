@@ -15,7 +15,7 @@ from raysim.client.corrections.feddualavg import Composite
 from raysim.client.section import ClientSection, FineTuning
 from raysim.client.trainers.choose import Precision, TrainerName
 from raysim.cohort.section import CohortSection
-from raysim.config import messages, overrides, toml
+from raysim.config import kinds, messages, overrides, toml
 from raysim.config.own import OwnMetric
 from raysim.config.part import Packaged
 from raysim.config.plain import plain, shown
@@ -260,6 +260,13 @@ class Experiment(Section):
     def said(self) -> dict[str, Any]:
         """Return the explicit keys, as plain values, without defaults: a default may depend on a changed key."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def __repr__(self) -> str:
+        """Return the explicit keys, a line each, as a file has them."""
+        lines = [f"{key} = {kinds.toml(value)}" for key, value in self.said().items() if value is not None]
+        return "\n".join(["Experiment, with the defaults of all other keys:", *lines])
+
+    __str__ = __repr__
 
     @property
     def default_folder(self) -> Path:

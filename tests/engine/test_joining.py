@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import threading
 from typing import Any
 
 import pytest
@@ -11,8 +13,9 @@ import ray
 from ray._private import ray_constants
 from ray._private.node import Node
 
-from raysim.engine.on_ray.cluster import joining
+from raysim.engine.on_ray.cluster import cluster, joining
 from raysim.engine.on_ray.cluster.cluster import connected
+from raysim.errors import ResourceError
 
 
 def choices() -> list[Any]:
@@ -57,3 +60,31 @@ def test_workers_of_a_ray_of_ones_own_are_as_nice_as_the_script(
     with connected(address):
         pass
     assert seen == [niceness]
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"), [(b"", "does not answer"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not Ray")]
+)
+def test_an_address_where_something_else_listens_is_refused_before_ray_tries_it(
+    answers: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(**settings: Any) -> None:
+        raise AssertionError("Ray would try for minutes")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    # What answers does so at once; for silence any time is long enough.
+    monkeypatch.setattr(cluster, "REACH_S", 60.0 if answers else 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            accepted.append(server.accept()[0])
+            accepted[0].sendall(answers)
+
+        accepted: list[socket.socket] = []
+        listening = threading.Thread(target=answer)
+        listening.start()
+        with pytest.raises(ResourceError, match=said), connected(f"127.0.0.1:{server.getsockname()[1]}"):
+            pass
+        listening.join()
+        accepted[0].close()

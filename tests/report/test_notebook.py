@@ -54,3 +54,23 @@ def test_tables_open_in_pandas_and_polars(experiment: Make, dataset: raysim.Fede
     assert isinstance(result.rounds.to_pandas(), pandas.DataFrame)
     polars = pytest.importorskip("polars", reason="polars is not installed")
     assert polars.from_arrow(result.rounds)["loss"].to_list() == result.rounds["loss"].to_pylist()
+
+
+def test_a_printed_result_is_the_closing_table_and_an_experiment_its_keys(tmp_path: Path) -> None:
+    exp = raysim.Experiment.model_validate(
+        {
+            "name": "printed",
+            "rounds": 1,
+            "data": {"name": "digits", "clients": 10},
+            "model": {"name": "linear"},
+            "cohort": {"size": 2},
+        }
+    )
+    *_, model, cohort = repr(exp).splitlines()
+    assert (model, cohort) == ('model = {name = "linear"}', "cohort = {size = 2}")
+    result = raysim.run(exp, path=tmp_path / "run", executor="local")
+    printed = dict(line.split(maxsplit=1) for line in str(result).splitlines())
+    assert printed["experiment"] == "printed"
+    assert printed["folder"] == str(tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert str(result) == f"folder  {tmp_path / 'run'}"

@@ -21,8 +21,15 @@ from raysim.engine.on_ray.cluster.whereabouts import Whereabouts
 from raysim.errors import ResourceError
 from raysim.experiment.experiment import EngineSection
 
+log = logging.getLogger("raysim")
+
 REACH_S = 5.0
 """How long a cluster's address may take to answer."""
+
+SETTINGS = b"\0\0\0\4\0\0\0\0\0"
+"""An empty frame of settings, with which both sides of HTTP/2, and so of gRPC, begin; its fourth byte is the kind."""
+
+HTTP2_BEGINS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
 
 GROW_S = 5.0
 """How often a run that grows looks for room."""
@@ -75,6 +82,8 @@ def connected(address: str | None, run_folder: Path | None = None) -> Iterator[N
     try:
         _reach(address)
         joining.init(address, logging_level=logging.WARNING)
+        if address == "auto" and ray.is_initialized():
+            log.info("joined %s", joining.found())
     except (OSError, ValueError) as error:
         raise ResourceError(
             f"No Ray cluster could be joined at address {address!r} ({error}). Is it running (`ray start --head`)? "
@@ -96,10 +105,21 @@ def _start(begun: Callable[[own_ray.Processes], None]) -> None:
 
 
 def _reach(address: str) -> None:
-    """Raise OSError at once if nothing listens at host:port: Ray itself would try for minutes."""
+    """Raise OSError if nothing that speaks gRPC answers at host:port: Ray itself would try for minutes."""
     host, colon, port = address.rpartition(":")
-    if colon and port.isdigit() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=REACH_S).close()
+    if not (colon and port.isdigit() and "/" not in host):
+        return
+    with socket.create_connection((host, int(port)), timeout=REACH_S) as connection:
+        # With TLS nothing is said before a handshake.
+        if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+            return
+        connection.sendall(HTTP2_BEGINS)
+        try:
+            answer = connection.recv(len(SETTINGS))
+        except TimeoutError:
+            raise OSError(f"what listens there does not answer within {REACH_S:g} s") from None
+        if answer[3:4] != SETTINGS[3:4]:
+            raise OSError("what listens there is not Ray")
 
 
 def place(engine: EngineSection) -> Placement:

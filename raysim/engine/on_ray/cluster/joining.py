@@ -7,7 +7,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -33,6 +34,17 @@ def init(address: str, **settings: Any) -> None:
     """Join the cluster at the address; see `ray.init` for the settings and errors."""
     with _ONE_AT_A_TIME, _own_sigterm():
         ray.init(address=address, **settings)
+
+
+def found() -> str:
+    """Return which cluster was joined, and whose its session on this machine is, in words."""
+    node: Any = worker._global_node
+    whose = "another user"
+    if node is not None:
+        # A user without a name, and a folder that is on another machine.
+        with suppress(OSError, KeyError):
+            whose = Path(node.get_session_dir_path()).owner()
+    return f"the Ray cluster at {ray.get_runtime_context().gcs_address}, of {whose}"
 
 
 def start(begun: Callable[[own_ray.Processes], None], **settings: Any) -> None:
