@@ -138,6 +138,29 @@ def test_a_round_with_nobody_has_its_noise_and_its_step(experiment: Make, datase
     assert first.metrics["pseudo_gradient_norm"] > 0
 
 
+def test_local_noise_is_each_client_s(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    loud, quiet = {"name": "local", "noise_multiplier": 2.0}, {"name": "local", "noise_multiplier": 0.0}
+    noise = step(private(experiment, loud, model=WIDE), dataset) - step(private(experiment, quiet, model=WIDE), dataset)
+    scale = 2.0 * 0.5 / math.sqrt(7)
+    assert float(noise.std()) == pytest.approx(scale, rel=4 / math.sqrt(2 * len(noise)))
+    first, *_ = done(private(experiment, loud, model=WIDE), dataset)
+    assert first.metrics["noise_std"] == pytest.approx(scale)
+    # Nobody reports: the model stays.
+    alone = done(private(experiment, loud, cohort={"sampler": NOBODY}), dataset)
+    assert torch.equal(flat(alone[0]), flat(alone[-1]))
+    assert alone[0].metrics["noise_std"] is None
+
+
+def test_a_client_whose_update_is_not_finite_reports_noise(experiment: Make) -> None:
+    clients = make_clients([9] * 3)
+    broken = {**clients, "c1": (clients["c1"][0] * np.nan, clients["c1"][1])}
+    data = raysim.FederatedDataset.from_clients(train=broken)
+    everyone = {"cohort": {"size": 3}, "model": WIDE}
+    loud, quiet = ({"name": "local", "noise_multiplier": z} for z in (5.0, 0.0))
+    noise = step(private(experiment, loud, **everyone), data) - step(private(experiment, quiet, **everyone), data)
+    assert float(noise.std()) == pytest.approx(5.0 * 0.5 / math.sqrt(3), rel=4 / math.sqrt(2 * len(noise)))
+
+
 def test_counts_of_an_adaptive_clip_are_noised(experiment: Make, dataset: raysim.FederatedDataset) -> None:
     # With nobody b is 1/2 + s xi'/C, which the level's logarithm shows.
     rounds, s, size = 300, 1.5, 20
@@ -165,6 +188,7 @@ ACCOUNTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"sampler": {"name": "bernoulli", "probability": 0.1}},
     ),
     "tree": ({"name": "tree", "noise_multiplier": 3.0}, {"sampler": {"name": "cyclic", "groups": 2}}),
+    "local": ({"name": "local", "noise_multiplier": 3.0}, {"size": 4}),
     "banded": (
         {"name": "banded", "bands": 2, "noise_multiplier": 1.0},
         {"sampler": {"name": "cyclic", "groups": 2, "probability": 0.5}},
@@ -186,6 +210,8 @@ def direct(name: str, n: int) -> dp_accounting.PrivacyAccountant:
             return RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE).compose(event, n)
         case "a simulated cohort":
             return PLDAccountant(add).compose(poisson(0.5, gaussian(1.5)), n)
+        case "local":
+            return PLDAccountant(add).compose(gaussian(1.5), n)
         case "tree":
             # Nodes of rounds 0; 0-1; 2 with two groups: round 0 is in two nodes, round 2 in one more.
             squares = {1: 1, 2: 2, 3: 3}
@@ -205,7 +231,7 @@ def test_epsilon_between_the_rounds_whose_losses_are_composed() -> None:
     # Within the accountant's own tolerance, also where epsilon begins to rise above 0.
     for z, q, delta in ((1.0, 0.05, 1e-5), (5.0, 0.1, 0.04)):
         event = Event(z, probability=q)
-        its = Accounting(z, delta, "pld", "", "", lambda z, n, event=event: (event, n))  # type: ignore[misc]
+        its = Accounting(z, delta, "pld", "", "", lambda z, n, event=event: ((event, n),))  # type: ignore[misc]
         between = along(its.epsilon, last=1_000)
         for n in (3, 7, 77):
             assert between(n) == pytest.approx(its.epsilon(n), rel=1e-6, abs=1e-9)
@@ -316,6 +342,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "md": ({"cohort.sampler": {"name": "md"}}, "'bernoulli' and 'uniform', but got 'md'"),
     "cyclic": ({"cohort": {"sampler": {"name": "cyclic", "groups": 2}}}, "but got 'cyclic'"),
     "tree": ({"server.privacy.name": "tree"}, "must be 'cyclic'"),
+    "local": ({"server.privacy.name": "local", "cohort.sampler": {"name": "md"}}, "may draw it twice"),
+    "secure_sum": ({"server.secure_sum": {}}, "server.secure_sum"),
     "bands": (
         {
             "server.privacy": {"name": "banded", "bands": 3, "noise_multiplier": 1.0},

@@ -40,8 +40,7 @@ class Private(NamedTuple):
         if self.accounting is None:
             return {"event": None, "neighbours": None, "not_private": ["everything: there is no noise"]}
         its = self.accounting
-        assert its.noise_multiplier is not None
-        event, count = its.events(its.noise_multiplier, rounds)
+        _, event, count = its.best(rounds)
         return {
             "event": f"{count} x {event.said}",
             "neighbours": its.neighbours,
