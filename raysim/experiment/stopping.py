@@ -131,6 +131,21 @@ def text(experiment: Experiment, reason: StopReason) -> str:
     return f"after round {reason.rounds:,} of {experiment.rounds:,}: {reason.text} ({key})"
 
 
+def used_by(row: Row) -> dict[str, float]:
+    """Return what a round uses up of every budget.
+
+    >>> used = used_by({"clients": 9, "rejected": 1, "bytes_up": 5})
+    >>> used["rounds"], used["client_updates"], used["bytes"]
+    (1, 10, 5)
+    """
+    return {"rounds": 1, **{name: sum(row.get(column) or 0 for column in of_one) for name, of_one in _COSTS.items()}}
+
+
+def unit(budget: str) -> str:
+    """Return the unit of a budget, for people."""
+    return _UNITS.get(budget, "seconds")
+
+
 def _target(target: StopTarget | None, seen: Seen, row: Row) -> tuple[Seen, str | None]:
     if target is None or (value := row.get(target.metric)) is None:
         return seen, None
@@ -160,11 +175,10 @@ def _patience(patience: Patience | None, seen: Seen, row: Row) -> tuple[Seen, st
 def _budget(budget: StopBudget | None, seen: Seen, row: Row) -> tuple[Seen, dict[str, str]]:
     if budget is None:
         return seen, {}
-    used = {name: sum(row.get(column) or 0 for column in of_one) for name, of_one in _COSTS.items()}
-    used["rounds"] = 1
+    used = used_by(row)
     spent = {name: seen.spent.get(name, 0) + used[name] for name in budget.amounts}
     return replace(seen, spent=spent), {
-        f"budget.{name}": f"the budget of {amount:,.12g} {_UNITS.get(name, 'seconds')} is used up ({spent[name]:,.12g})"
+        f"budget.{name}": f"the budget of {amount:,.12g} {unit(name)} is used up ({spent[name]:,.12g})"
         for name, amount in budget.amounts.items()
         if spent[name] >= amount
     }

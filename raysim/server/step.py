@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from raysim.config.own import OwnPart
 from raysim.config.user_call import called
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
@@ -23,6 +24,7 @@ from raysim.server import diagnostics, glad, ledger
 from raysim.server.agreement import Agreement, agreement, similarity
 from raysim.server.clipping import AdaptiveClip, Limits, follow, initial
 from raysim.server.optimizers import choice as optimizers
+from raysim.server.optimizers import own
 from raysim.server.optimizers.optimizer import Descent
 from raysim.server.pseudo_gradient import pseudo_gradient
 from raysim.server.release import Releasing
@@ -174,6 +176,8 @@ def make(
             metrics["pseudo_gradient_norm"] = math.hypot(*group_norms(layout, aggregate))
         descent = Descent(layout, g, lr, t + 1, factors)
         stepped = called(f"{who}: step, in round {t},", optimizer.step, weights.params, descent, state.optimizer)
+        if isinstance(section.optimizer, OwnPart):
+            own.check_gaps(who, stepped.params, layout)
         metrics |= stepped.metrics
         params, half = stepped.params, state.correction
         if settle is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -67,10 +66,7 @@ class Plan:
         meant = f"{choice.trainer} {choice.usual} {choice.most} {choice.least_chunks} {choice.overhead}"
         if choice.call:
             meant += f" {choice.call}"
-        if self.experiment.model is not None:
-            # Vectors of words come from a file, and stay as they are.
-            for tensor in self.model.constants.values():
-                meant += f" {hashlib.blake2b(tensor.numpy().tobytes(), digest_size=16).hexdigest()}"
+        meant += self.model.digest_of_frozen
         return self.experiment.fingerprint(f"{self.dataset.fingerprint} {meant}")
 
     def algorithm(self) -> Algorithm:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from raysim.engine.plan.plan import Plan
 from raysim.experiment.stopping import StopReason
-from raysim.run_folder import records
+from raysim.run_folder import frozen, records
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
@@ -64,6 +64,7 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
             RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, *recorded)
         else:
             records.write_experiment(path, experiment, plan.fingerprint, *recorded)
+        frozen.write(path, plan.model.constants)
         folder, state = RunFolder.reopen(path, experiment, opening.profile)
         if state is not None:
             check_fits(state, plan.begins, path)

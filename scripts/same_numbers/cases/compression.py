@@ -19,6 +19,7 @@ COMPRESSORS: dict[str, dict[str, Any]] = {
 
 
 def of_compressors() -> dict[str, Case]:
+    """Compressors up and down, alone and with error feedback."""
     made = {}
     for place, (name, keys) in enumerate(COMPRESSORS.items()):
         of = ("model", "change")[place % 2]
