@@ -20,8 +20,10 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 import raysim
+from raysim import seeds
 from raysim.errors import ExperimentError
 from raysim.server.privacy.accounting import Accounting, Event, along
+from raysim.server.privacy.discrete import discrete_gaussian, rounded
 from raysim.server.privacy.tree import nodes, squared_sensitivity
 from tests.support.interrupted import same_records
 from tests.support.small_data import make_clients
@@ -149,6 +151,65 @@ def test_local_noise_is_each_client_s(experiment: Make, dataset: raysim.Federate
     alone = done(private(experiment, loud, cohort={"sampler": NOBODY}), dataset)
     assert torch.equal(flat(alone[0]), flat(alone[-1]))
     assert alone[0].metrics["noise_std"] is None
+
+
+def discrete(**keys: Any) -> dict[str, Any]:
+    return {"name": "distributed", "bits": 24, **keys}
+
+
+def test_distributed_noise_is_that_of_all_clients(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    quiet, plain = discrete(noise_multiplier=0.0), {"noise_multiplier": 0.0}
+    exact = step(private(experiment, plain, model=WIDE), dataset)
+    fine = step(private(experiment, quiet, model=WIDE), dataset)
+    # Rounded up or down by gamma/M in each of seven messages.
+    gamma = 8 * math.sqrt(0.25 * 49 / 2048) / math.sqrt(4.0**24 - 16 * 7)
+    assert float((fine - exact).abs().max()) < 7 * gamma
+    noise = step(private(experiment, discrete(noise_multiplier=2.0), model=WIDE), dataset) - exact
+    scale = 2.0 * 0.5 / 7
+    assert float(noise.std()) == pytest.approx(scale, rel=4 / math.sqrt(2 * len(noise)))
+    made = done(private(experiment, discrete(noise_multiplier=2.0), model=WIDE), dataset)
+    assert made[0].metrics["noise_std"] == pytest.approx(scale)
+    assert made[0].metrics["secure_sum/wrapped"] == 0
+    assert made[0].metrics["bytes_up"] == 7 * 2048 * 24 // 8
+    # Eight bits are few for so much noise at this granularity.
+    narrow = discrete(noise_multiplier=2.0, granularity=1e-2) | {"bits": 8}
+    assert (done(private(experiment, narrow, model=WIDE), dataset)[0].metrics["secure_sum/wrapped"] or 0) > 0
+
+
+def test_discrete_numbers_have_their_moments() -> None:
+    rng, count = seeds.generator(1), 40_000
+    for sigma in (0.4, 3.0):
+        y = discrete_gaussian(rng, sigma, count)
+        support = np.arange(-60, 61)
+        p = np.exp(-(support**2) / (2 * sigma**2))
+        p /= p.sum()
+        assert y.mean() == pytest.approx(0, abs=4 * sigma / math.sqrt(count))
+        assert y.var() == pytest.approx((p * support**2).sum(), rel=0.03)
+        assert (y == 0).mean() == pytest.approx(p[60], abs=0.01)
+    values = np.array([0.25, -1.75, 3.0])
+    means = np.mean([rounded(rng, values, bound=10.0) for _ in range(20_000)], axis=0)
+    np.testing.assert_allclose(means, values, atol=0.02)
+    assert all(np.linalg.norm(rounded(rng, values, bound=3.2)) <= 3.2 for _ in range(100))
+
+
+def test_epsilon_of_distributed_noise(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    # 75 numbers are padded to 128.
+    z, bits, clients, dimension, rho = 1.0, 8, 7, 128, 0.5
+    gamma = 8 * math.sqrt(rho**2 * clients**2 / dimension + z**2 * rho**2) / math.sqrt(4.0**bits - 16 * clients)
+    r, sigma = rho / gamma, z * rho / (gamma * math.sqrt(clients))
+    b = min(r + math.sqrt(dimension), math.sqrt(r**2 + dimension / 4 + r + math.sqrt(dimension) / 2))
+    s = gamma * b / (z * rho)
+    tau = 10 * sum(math.exp(-2 * math.pi**2 * sigma**2 * k / (k + 1)) for k in range(1, clients))
+    events = [(s**2 / 2, tau * dimension), ((s + math.sqrt(dimension) * tau) ** 2 / 2, 0.0)]
+    made = done(private(experiment, discrete(noise_multiplier=z) | {"bits": bits}), dataset)
+    for n in (1, 3):
+        each = [RdpAccountant().compose(dp_accounting.ZCDpEvent(*event), n).get_epsilon(N**-1.1) for event in events]
+        assert made[n - 1].metrics["epsilon"] == pytest.approx(min(each), rel=1e-6)
+
+
+def test_a_field_that_is_too_small_is_refused(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    with pytest.raises(ExperimentError, match=r"bits = 3 and M = 7: take more bits"):
+        raysim.rounds(private(experiment, discrete(noise_multiplier=1.0) | {"bits": 3}), dataset=dataset)
 
 
 def test_a_client_whose_update_is_not_finite_reports_noise(experiment: Make) -> None:
@@ -343,6 +404,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "cyclic": ({"cohort": {"sampler": {"name": "cyclic", "groups": 2}}}, "but got 'cyclic'"),
     "tree": ({"server.privacy.name": "tree"}, "must be 'cyclic'"),
     "local": ({"server.privacy.name": "local", "cohort.sampler": {"name": "md"}}, "may draw it twice"),
+    "dropout": (
+        {"server.privacy.name": "distributed", "client.mid_round_dropout": 0.1},
+        "client.mid_round_dropout = 0.1: remove it",
+    ),
+    "distributed": (
+        {"server.privacy.name": "distributed", "cohort": {"sampler": {"name": "bernoulli", "probability": 0.1}}},
+        "must be 'uniform', but got 'bernoulli'",
+    ),
     "secure_sum": ({"server.secure_sum": {}}, "server.secure_sum"),
     "bands": (
         {

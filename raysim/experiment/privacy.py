@@ -140,8 +140,8 @@ def _sampler(section: PrivacySection, said: str, sampler: Sampler) -> Iterator[s
     elif isinstance(section, Distributed):
         if drawn is None or drawn.probability is not None:
             yield (
-                f"{said} needs the same number of clients in every round, so cohort.sampler.name must be 'uniform', but "
-                f"got {sampler.name!r}"
+                f"{said} needs as many clients in every round, so cohort.sampler.name must be 'uniform', but got "
+                f"{sampler.name!r}"
             )
     elif isinstance(section, Local):
         if sampler.repeats:

@@ -27,7 +27,7 @@ def discrete_gaussian(rng: np.random.Generator, sigma: float, count: int) -> Num
 
 
 def rounded(rng: np.random.Generator, values: Numbers, bound: float) -> Numbers:
-    """Return integers next to the values, up or down at random without bias, drawn anew until their norm is in bounds."""
+    """Return the values rounded up or down at random, without bias, drawn anew until their norm is within the bound."""
     low = np.floor(values)
     while True:
         made = low + (rng.random(len(values)) < values - low)
