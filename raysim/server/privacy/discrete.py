@@ -38,8 +38,8 @@ def rounded(rng: np.random.Generator, values: Numbers, bound: float) -> Numbers:
 def rounded_norm(r: float, dimension: int) -> float:
     """B(r) = min(r + sqrt D, sqrt(r^2 + D/4 + r + sqrt(D)/2)): of a vector of norm r, rounded; exceeded at times.
 
-    >>> rounded_norm(3.0, 16)
-    4.0
+    >>> rounded_norm(1.0, 4)
+    2.0
     """
     root = math.sqrt(dimension)
     return min(r + root, math.sqrt(r**2 + dimension / 4 + r + root / 2))
