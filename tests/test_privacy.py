@@ -22,6 +22,7 @@ from dp_accounting.rdp import RdpAccountant
 import raysim
 from raysim import seeds
 from raysim.errors import ExperimentError
+from raysim.report.build import build
 from raysim.server.privacy.accounting import Accounting, Event, along
 from raysim.server.privacy.discrete import discrete_gaussian, rounded
 from raysim.server.privacy.tree import nodes, squared_sensitivity
@@ -312,6 +313,10 @@ def test_the_least_noise_for_a_budget(experiment: Make, dataset: raysim.Federate
     assert written["privacy"]["event"] == f"3 x PoissonSampled(0.5, Gaussian({z:g}))"
     assert written["privacy"]["neighbours"] == "add or remove all data of one client"
     assert "no noise" in written["privacy"]["not_private"][0]
+    # The report says so, and draws epsilon.
+    page = build([tmp_path / "run"], tmp_path / "report").page.read_text()
+    assert "this is private, at delta = 0.001 (add or remove all data of one client" in page
+    assert 'id="epsilon"' in page
     # More rounds do not fit into the budget.
     longer = raysim.resume(tmp_path / "run", rounds=5, dataset=dataset)
     assert longer.rounds.num_rows == 3

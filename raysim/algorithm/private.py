@@ -38,7 +38,7 @@ class Private(NamedTuple):
     def record(self, rounds: int) -> dict[str, Any]:
         """Return what experiment.json says of the guarantee of so many rounds."""
         if self.accounting is None:
-            return {"event": None, "neighbours": None, "not_private": ["everything: there is no noise"]}
+            return {"event": None, "neighbours": None, "private": [], "not_private": ["there is no noise"]}
         its = self.accounting
         _, event, count = its.best(rounds)
         return {
