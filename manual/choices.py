@@ -40,7 +40,7 @@ _NOISE = {"noise_multiplier": 1.0}
 
 ALSO: Mapping[str, Mapping[str, Any]] = {
     "replay": {"cohorts": [["0", "1", "2", "3", "4", "5"]] * 2},
-    **dict.fromkeys(("gaussian", "tree", "banded"), _NOISE),
+    **dict.fromkeys(("gaussian", "tree", "banded", "local", "distributed"), _NOISE),
 }
 """Keys that a choice needs though none of them must be given."""
 
@@ -51,6 +51,8 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
     "gaussian": _CLIP,
     "tree": {**_CLIP, **_TURNS},
     "banded": {**_CLIP, **_TURNS},
+    "local": _CLIP,
+    "distributed": _CLIP,
 }
 """Tables that a choice needs beside its own; another choice replaces them."""
 

@@ -20,8 +20,11 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 import raysim
+from raysim import seeds
 from raysim.errors import ExperimentError
+from raysim.report.build import build
 from raysim.server.privacy.accounting import Accounting, Event, along
+from raysim.server.privacy.discrete import discrete_gaussian, rounded
 from raysim.server.privacy.tree import nodes, squared_sensitivity
 from tests.support.interrupted import same_records
 from tests.support.small_data import make_clients
@@ -138,6 +141,88 @@ def test_a_round_with_nobody_has_its_noise_and_its_step(experiment: Make, datase
     assert first.metrics["pseudo_gradient_norm"] > 0
 
 
+def test_local_noise_is_each_client_s(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    loud, quiet = {"name": "local", "noise_multiplier": 2.0}, {"name": "local", "noise_multiplier": 0.0}
+    noise = step(private(experiment, loud, model=WIDE), dataset) - step(private(experiment, quiet, model=WIDE), dataset)
+    scale = 2.0 * 0.5 / math.sqrt(7)
+    assert float(noise.std()) == pytest.approx(scale, rel=4 / math.sqrt(2 * len(noise)))
+    first, *_ = done(private(experiment, loud, model=WIDE), dataset)
+    assert first.metrics["noise_std"] == pytest.approx(scale)
+    # Nobody reports: the model stays.
+    alone = done(private(experiment, loud, cohort={"sampler": NOBODY}), dataset)
+    assert torch.equal(flat(alone[0]), flat(alone[-1]))
+    assert alone[0].metrics["noise_std"] is None
+
+
+def discrete(**keys: Any) -> dict[str, Any]:
+    return {"name": "distributed", "bits": 24, **keys}
+
+
+def test_distributed_noise_is_that_of_all_clients(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    quiet, plain = discrete(noise_multiplier=0.0), {"noise_multiplier": 0.0}
+    exact = step(private(experiment, plain, model=WIDE), dataset)
+    fine = step(private(experiment, quiet, model=WIDE), dataset)
+    # Rounded up or down by gamma/M in each of seven messages.
+    gamma = 8 * math.sqrt(0.25 * 49 / 2048) / math.sqrt(4.0**24 - 16 * 7)
+    assert float((fine - exact).abs().max()) < 7 * gamma
+    noise = step(private(experiment, discrete(noise_multiplier=2.0), model=WIDE), dataset) - exact
+    scale = 2.0 * 0.5 / 7
+    assert float(noise.std()) == pytest.approx(scale, rel=4 / math.sqrt(2 * len(noise)))
+    made = done(private(experiment, discrete(noise_multiplier=2.0), model=WIDE), dataset)
+    assert made[0].metrics["noise_std"] == pytest.approx(scale)
+    assert made[0].metrics["secure_sum/wrapped"] == 0
+    assert made[0].metrics["bytes_up"] == 7 * 2048 * 24 // 8
+    # Eight bits are few for so much noise at this granularity.
+    narrow = discrete(noise_multiplier=2.0, granularity=1e-2) | {"bits": 8}
+    assert (done(private(experiment, narrow, model=WIDE), dataset)[0].metrics["secure_sum/wrapped"] or 0) > 0
+
+
+def test_discrete_numbers_have_their_moments() -> None:
+    rng, count = seeds.generator(1), 40_000
+    for sigma in (0.4, 3.0):
+        y = discrete_gaussian(rng, sigma, count)
+        support = np.arange(-60, 61)
+        p = np.exp(-(support**2) / (2 * sigma**2))
+        p /= p.sum()
+        assert y.mean() == pytest.approx(0, abs=4 * sigma / math.sqrt(count))
+        assert y.var() == pytest.approx((p * support**2).sum(), rel=0.03)
+        assert (y == 0).mean() == pytest.approx(p[60], abs=0.01)
+    values = np.array([0.25, -1.75, 3.0])
+    means = np.mean([rounded(rng, values, bound=10.0) for _ in range(20_000)], axis=0)
+    np.testing.assert_allclose(means, values, atol=0.02)
+    assert all(np.linalg.norm(rounded(rng, values, bound=3.2)) <= 3.2 for _ in range(100))
+
+
+def test_epsilon_of_distributed_noise(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    # 75 numbers are padded to 128.
+    z, bits, clients, dimension, rho = 1.0, 8, 7, 128, 0.5
+    gamma = 8 * math.sqrt(rho**2 * clients**2 / dimension + z**2 * rho**2) / math.sqrt(4.0**bits - 16 * clients)
+    r, sigma = rho / gamma, z * rho / (gamma * math.sqrt(clients))
+    b = min(r + math.sqrt(dimension), math.sqrt(r**2 + dimension / 4 + r + math.sqrt(dimension) / 2))
+    s = gamma * b / (z * rho)
+    tau = 10 * sum(math.exp(-2 * math.pi**2 * sigma**2 * k / (k + 1)) for k in range(1, clients))
+    events = [(s**2 / 2, tau * dimension), ((s + math.sqrt(dimension) * tau) ** 2 / 2, 0.0)]
+    made = done(private(experiment, discrete(noise_multiplier=z) | {"bits": bits}), dataset)
+    for n in (1, 3):
+        each = [RdpAccountant().compose(dp_accounting.ZCDpEvent(*event), n).get_epsilon(N**-1.1) for event in events]
+        assert made[n - 1].metrics["epsilon"] == pytest.approx(min(each), rel=1e-6)
+
+
+def test_a_field_that_is_too_small_is_refused(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    with pytest.raises(ExperimentError, match=r"bits = 3 and M = 7: take more bits"):
+        raysim.rounds(private(experiment, discrete(noise_multiplier=1.0) | {"bits": 3}), dataset=dataset)
+
+
+def test_a_client_whose_update_is_not_finite_reports_noise(experiment: Make) -> None:
+    clients = make_clients([9] * 3)
+    broken = {**clients, "c1": (clients["c1"][0] * np.nan, clients["c1"][1])}
+    data = raysim.FederatedDataset.from_clients(train=broken)
+    everyone = {"cohort": {"size": 3}, "model": WIDE}
+    loud, quiet = ({"name": "local", "noise_multiplier": z} for z in (5.0, 0.0))
+    noise = step(private(experiment, loud, **everyone), data) - step(private(experiment, quiet, **everyone), data)
+    assert float(noise.std()) == pytest.approx(5.0 * 0.5 / math.sqrt(3), rel=4 / math.sqrt(2 * len(noise)))
+
+
 def test_counts_of_an_adaptive_clip_are_noised(experiment: Make, dataset: raysim.FederatedDataset) -> None:
     # With nobody b is 1/2 + s xi'/C, which the level's logarithm shows.
     rounds, s, size = 300, 1.5, 20
@@ -165,6 +250,7 @@ ACCOUNTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"sampler": {"name": "bernoulli", "probability": 0.1}},
     ),
     "tree": ({"name": "tree", "noise_multiplier": 3.0}, {"sampler": {"name": "cyclic", "groups": 2}}),
+    "local": ({"name": "local", "noise_multiplier": 3.0}, {"size": 4}),
     "banded": (
         {"name": "banded", "bands": 2, "noise_multiplier": 1.0},
         {"sampler": {"name": "cyclic", "groups": 2, "probability": 0.5}},
@@ -186,6 +272,8 @@ def direct(name: str, n: int) -> dp_accounting.PrivacyAccountant:
             return RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE).compose(event, n)
         case "a simulated cohort":
             return PLDAccountant(add).compose(poisson(0.5, gaussian(1.5)), n)
+        case "local":
+            return PLDAccountant(add).compose(gaussian(1.5), n)
         case "tree":
             # Nodes of rounds 0; 0-1; 2 with two groups: round 0 is in two nodes, round 2 in one more.
             squares = {1: 1, 2: 2, 3: 3}
@@ -205,7 +293,7 @@ def test_epsilon_between_the_rounds_whose_losses_are_composed() -> None:
     # Within the accountant's own tolerance, also where epsilon begins to rise above 0.
     for z, q, delta in ((1.0, 0.05, 1e-5), (5.0, 0.1, 0.04)):
         event = Event(z, probability=q)
-        its = Accounting(z, delta, "pld", "", "", lambda z, n, event=event: (event, n))  # type: ignore[misc]
+        its = Accounting(z, delta, "pld", "", "", lambda z, n, event=event: ((event, n),))  # type: ignore[misc]
         between = along(its.epsilon, last=1_000)
         for n in (3, 7, 77):
             assert between(n) == pytest.approx(its.epsilon(n), rel=1e-6, abs=1e-9)
@@ -225,6 +313,10 @@ def test_the_least_noise_for_a_budget(experiment: Make, dataset: raysim.Federate
     assert written["privacy"]["event"] == f"3 x PoissonSampled(0.5, Gaussian({z:g}))"
     assert written["privacy"]["neighbours"] == "add or remove all data of one client"
     assert "no noise" in written["privacy"]["not_private"][0]
+    # The report says so, and draws epsilon.
+    page = build([tmp_path / "run"], tmp_path / "report").page.read_text()
+    assert "this is private, at delta = 0.001 (add or remove all data of one client" in page
+    assert 'id="epsilon"' in page
     # More rounds do not fit into the budget.
     longer = raysim.resume(tmp_path / "run", rounds=5, dataset=dataset)
     assert longer.rounds.num_rows == 3
@@ -316,6 +408,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "md": ({"cohort.sampler": {"name": "md"}}, "'bernoulli' and 'uniform', but got 'md'"),
     "cyclic": ({"cohort": {"sampler": {"name": "cyclic", "groups": 2}}}, "but got 'cyclic'"),
     "tree": ({"server.privacy.name": "tree"}, "must be 'cyclic'"),
+    "local": ({"server.privacy.name": "local", "cohort.sampler": {"name": "md"}}, "may draw it twice"),
+    "dropout": (
+        {"server.privacy.name": "distributed", "client.mid_round_dropout": 0.1},
+        "client.mid_round_dropout = 0.1: remove it",
+    ),
+    "distributed": (
+        {"server.privacy.name": "distributed", "cohort": {"sampler": {"name": "bernoulli", "probability": 0.1}}},
+        "must be 'uniform', but got 'bernoulli'",
+    ),
+    "secure_sum": ({"server.secure_sum": {}}, "server.secure_sum"),
     "bands": (
         {
             "server.privacy": {"name": "banded", "bands": 3, "noise_multiplier": 1.0},

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from raysim.algorithm import compressing, gradient_phase, local_adaptivity, start_losses
+from raysim.algorithm import compressing, encodings, gradient_phase, local_adaptivity, start_losses
 from raysim.algorithm.client_state import X0, LocalStates
 from raysim.algorithm.personal import Personal, holding, x0
 from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
@@ -133,8 +133,6 @@ def federated(
     """
     correction = corrections.make(client.correcting)
     said = "" if client.correcting is None else corrections.CORRECTIONS.title(client.correcting)
-    mechanism = None if private is None else private.mechanism
-    server_side = server_step.make(server, model.params, cohort_size, label_population, counts, mechanism)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
     contribution = contribution_rule(client, server, correction, num_labels)
@@ -142,6 +140,8 @@ def federated(
     kind = personalisations.make(client, model.params)
     unsent = model.params.only(() if kind is None else kind.unsent)
     sent_groups = model.params.only(set(model.params.names) - set(unsent.names))
+    releasing, encoding = encodings.made(server, private, sent_groups)
+    server_side = server_step.make(server, model.params, cohort_size, label_population, counts, releasing)
     attack = None if adversary is None else Attack(adversary, adversaries, sent_groups, seed)
     transforming = Transforming(transforms.make(client.transform), model.params, sent_groups, seed)
     compress = compressing.sending(client.compression, model.params, sent_groups, seed)
@@ -211,7 +211,9 @@ def federated(
         states = LocalStates(correction, vectors, model.params, context, sent, chunk)
         padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
         num_shares = local_adaptivity.num_shares(client, server, sent.weights.params)
-        sums, kept = empty_sums(model, server, correction, num_labels, sent.weights, num_shares), list[Tensor]()
+        num_encoded = 0 if encoding is None else encoding.length
+        sums = empty_sums(model, server, correction, num_labels, sent.weights, num_shares, num_encoded)
+        kept = list[Tensor]()
         notes = (notes_clients or fair is not None) and not sent.measures
         for position in chunk:
             if position in sent.left_out:
@@ -229,8 +231,10 @@ def federated(
             made, squares = trained.updates, trained.squared_norms
             for row, (one, included) in enumerate(zip(received, contributions, strict=True)):
                 if included is None:
-                    sums.reject(one.client.position)
+                    sums.reject(one.client.position, encodings.of_rejected(encoding, sent, one))
                     continue
+                if encoding is not None:
+                    sums.send(encoding.encode(encodings.of_client(sent, one, included)), included.count)
                 if one.change is not None:
                     sums.change(one.change)
                 if context.keeps_updates:
@@ -336,7 +340,7 @@ def federated(
         up,
         unsent.num_values,
         compressing.num_bytes(server.compression, sent_groups),
-        compressing.num_bytes(client.compression, sent_groups),
+        encodings.num_bytes(encoding) or compressing.num_bytes(client.compression, sent_groups),
     )
 
     models = None if personal is None else PersonalModels(personal.scored, personal.of_client, vectors.own)

@@ -38,10 +38,9 @@ class Private(NamedTuple):
     def record(self, rounds: int) -> dict[str, Any]:
         """Return what experiment.json says of the guarantee of so many rounds."""
         if self.accounting is None:
-            return {"event": None, "neighbours": None, "not_private": ["everything: there is no noise"]}
+            return {"event": None, "neighbours": None, "private": [], "not_private": ["there is no noise"]}
         its = self.accounting
-        assert its.noise_multiplier is not None
-        event, count = its.events(its.noise_multiplier, rounds)
+        _, event, count = its.best(rounds)
         return {
             "event": f"{count} x {event.said}",
             "neighbours": its.neighbours,

@@ -156,6 +156,7 @@ def empty_sums(
     num_labels: int,
     weights: Weights,
     num_shares: int = 0,
+    num_encoded: int = 0,
 ) -> Accumulator:
     """Return sums to which nothing was added, as long as the model and the correction need them."""
     params = weights.params
@@ -169,4 +170,5 @@ def empty_sums(
         num_labels,
         params.dtype if correction.sent.sums_changes else None,
         num_shares,
+        num_encoded,
     )

@@ -12,7 +12,9 @@ from raysim.cohort.sampler import Sampler
 from raysim.cohort.section import CohortSection
 from raysim.server.clipping import AdaptiveClip
 from raysim.server.privacy.banded import Banded
+from raysim.server.privacy.distributed import Distributed
 from raysim.server.privacy.gaussian import Gaussian
+from raysim.server.privacy.local import Local
 from raysim.server.privacy.section import PrivacySection
 from raysim.server.privacy.tree import Tree
 from raysim.server.section import ServerSection
@@ -23,6 +25,7 @@ def refusals(
     client: ClientSection, server: ServerSection, cohort: CohortSection, systems: SystemsSection | None
 ) -> Iterator[str]:
     """Yield a sentence for each broken rule, with the given and the allowed values."""
+    yield from _secure_sum(client, server)
     section = server.privacy
     if section is None:
         return
@@ -37,8 +40,26 @@ def refusals(
             f"{said} bounds what each client adds, so server.weighting must be 'uniform', but got "
             f"{server.weighting_name!r}"
         )
+    if isinstance(section, Distributed):
+        yield from _leaving(said, client, systems)
     if section.noised:
         yield from _sampler(section, said, cohort.rule)
+
+
+def _secure_sum(client: ClientSection, server: ServerSection) -> Iterator[str]:
+    if server.secure_sum is None:
+        return
+    said = "server.secure_sum adds w_i h_i, w_i = n_i or 1"
+    if server.aggregator.name != "mean":
+        yield f"{said}: server.aggregator.name must be 'mean', but got {server.aggregator.name!r}"
+    if server.weighting_name not in ("examples", "uniform"):
+        yield f"{said}: server.weighting must be 'examples' or 'uniform', but got {server.weighting_name!r}"
+    for key, value in (
+        ("server.fairness", server.fairness),
+        ("client.compression", client.compression),
+    ):
+        if value is not None:
+            yield f"{said}, and {key} sends or weighs other vectors: remove one of them"
 
 
 def _clip(section: PrivacySection, said: str, server: ServerSection) -> Iterator[str]:
@@ -64,6 +85,7 @@ def _without(
     given = {
         "server.zeroing": (server.zeroing, "whose level follows exact counts"),
         "server.glad": (server.glad, "whose factors follow the updates themselves"),
+        "server.secure_sum": (server.secure_sum, "whose integers have other noise: take 'distributed'"),
         "server.fairness": (server.fairness, "which weighs clients by their losses"),
         "server.diagnostics.labels": (server.diagnostics.labels or None, "which counts the clients' labels"),
         "server.diagnostics.probe": (server.diagnostics.probe, "which trains all clients without noise"),
@@ -92,6 +114,16 @@ def _without(
             yield key, why
 
 
+def _leaving(said: str, client: ClientSection, systems: SystemsSection | None) -> Iterator[str]:
+    """Yield what lets clients of a cohort leave the round, whose noise would then be missing."""
+    leave: dict[str, object] = {"client.mid_round_dropout": client.mid_round_dropout or None}
+    if systems is not None:
+        leave |= {"systems.deadline_s": systems.deadline_s, "systems.session_s": systems.session_s}
+    for key, value in leave.items():
+        if value is not None:
+            yield f"{said} adds up the noise of all clients of a round, but they leave by {key} = {value}: remove it"
+
+
 def _sampler(section: PrivacySection, said: str, sampler: Sampler) -> Iterator[str]:
     drawn = sampler.drawn
     if isinstance(section, Tree | Banded):
@@ -105,6 +137,15 @@ def _sampler(section: PrivacySection, said: str, sampler: Sampler) -> Iterator[s
                 f"{said} correlates the noise of so many rounds between which no client comes twice: bands <= "
                 f"cohort.sampler.groups must hold, but got bands = {section.bands} and groups = {drawn.groups}"
             )
+    elif isinstance(section, Distributed):
+        if drawn is None or drawn.probability is not None:
+            yield (
+                f"{said} needs as many clients in every round, so cohort.sampler.name must be 'uniform', but got "
+                f"{sampler.name!r}"
+            )
+    elif isinstance(section, Local):
+        if sampler.repeats:
+            yield f"{said} lets a client report once, but cohort.sampler.name = {sampler.name!r} may draw it twice"
     elif isinstance(section, Gaussian) and (drawn is None or drawn.groups is not None):
         yield (
             f"{said} has an accountant for cohort.sampler.name 'bernoulli' and 'uniform', but got {sampler.name!r}; "

@@ -93,7 +93,10 @@ def _workers(columns: Columns) -> str:
 def _resume(experiment: Experiment, rounds: pa.Table, folder: str) -> str:
     """Return a command for the next step: the remaining rounds, or the same number again."""
     done = rounds.num_rows
-    if stop_reason(experiment, rounds) is not None:
+    if (reason := stop_reason(experiment, rounds)) is not None:
+        if reason.condition == "privacy":
+            # Its budget is a part of the experiment.
+            return f"raysim report {shlex.quote(folder)}"
         return f"raysim run FILE --path {shlex.quote(folder)} --resume --unset stop"
     return resume_command(folder) + (f" --rounds {2 * done}" if done >= experiment.rounds else "")
 

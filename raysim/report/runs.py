@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -128,6 +129,8 @@ def read(path: Path) -> Run:
                 f"{path} has finished {rounds.num_rows:,} of {experiment.rounds:,} rounds: it is still going, or was "
                 f"stopped, and is shown as far as it is."
             )
+    if (privacy := records.stored_privacy(path)) is not None:
+        notes.append(_private(path, privacy))
     try:
         clients = records.newest_clients(path)
     except RunFolderError as error:
@@ -142,6 +145,17 @@ def read(path: Path) -> Run:
         clients,
         tuple(notes),
         records.stored_training_clients(path),
+    )
+
+
+def _private(path: Path, privacy: Mapping[str, Any]) -> str:
+    """Return what is private of a run, and what is not."""
+    private, others = (", ".join(map(str, privacy.get(key, ()))) for key in ("private", "not_private"))
+    if not private:
+        return f"Nothing of {path} is private: {others}."
+    return (
+        f"Of {path} this is private, at delta = {privacy.get('delta')} ({privacy.get('neighbours')}; "
+        f"{privacy.get('event')}): {private}. This is not: {others}."
     )
 
 

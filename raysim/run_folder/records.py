@@ -146,6 +146,12 @@ def stored_trained_by(path: Path) -> Mapping[str, Any] | None:
     return _stored(path).get("trained_by") if (path / RECORD).exists() else None
 
 
+def stored_privacy(path: Path) -> Mapping[str, Any] | None:
+    """Read what is private of a folder's run; None if nothing is to be."""
+    found = _stored(path).get("privacy")
+    return found if isinstance(found, dict) else None
+
+
 def version() -> str:
     """Return the version of raysim."""
     return _version("raysim")

@@ -80,6 +80,7 @@ class Accumulator:
 
     `unit_dtype`, `changes_dtype`: what unit updates, and changes of the clients' states, are summed in; None: they are
     not. `num_labels`: classes to count, or 0. `num_shares`: numbers of a client's 1 / a_i, or 0.
+    `num_encoded`: numbers of a message, or 0.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Accumulator:
         num_labels: int = 0,
         changes_dtype: torch.dtype | None = None,
         num_shares: int = 0,
+        num_encoded: int = 0,
     ) -> None:
         # Made by the first update, which is written where zeros would be.
         self._delta: Tensor | None = None
@@ -103,6 +105,7 @@ class Accumulator:
         self._units = vectors.zeros(num_params if unit_dtype else 0, unit_dtype or torch.float32, device)
         self._changes = vectors.zeros(num_params if changes_dtype else 0, changes_dtype or torch.float32, device)
         self._shares = vectors.zeros(num_shares, torch.float64, device)
+        self._encoded = vectors.zeros(num_encoded, torch.float64, device)
         self._compression = vectors.zeros(3, torch.float64, device)
         self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
         self._weight = self._norm = self._squared_norm = self._fourth_power = self._loss = self._correct = 0.0
@@ -112,9 +115,17 @@ class Accumulator:
         self._rejected: list[int] = []
         self._facts: list[Fact] = []
 
-    def reject(self, position: int) -> None:
-        """Count a client whose update is not finite."""
+    def reject(self, position: int, message: Tensor | None = None) -> None:
+        """Count a client whose update is not finite; `message`: what it sends all the same, with a weight of 1."""
         self._rejected.append(position)
+        if message is not None:
+            self.send(message)
+            self._weight += 1
+            self._normaliser += 1
+
+    def send(self, message: Tensor, count: int = 1) -> None:
+        """Add a client's encoded update."""
+        self._encoded.add_(message.to(self._device), alpha=count)
 
     def include(
         self,
@@ -243,6 +254,7 @@ class Accumulator:
             facts=tuple(self._facts),
             weighted_steps=self._weighted_steps,
             shares=self._shares,
+            encoded=self._encoded,
             compression=self._compression,
         )
 
@@ -256,11 +268,21 @@ def empty(
     num_labels: int = 0,
     changes_dtype: torch.dtype | None = None,
     num_shares: int = 0,
+    num_encoded: int = 0,
 ) -> Sums:
-    """The identity of `sums.add`, for vectors of these lengths; the last four as for `Accumulator`."""
+    """The identity of `sums.add`, for vectors of these lengths; those with a default as for `Accumulator`."""
     device = torch.device("cpu")
     accumulator = Accumulator(
-        num_params, num_buffers, num_counters, num_groups, device, unit_dtype, num_labels, changes_dtype, num_shares
+        num_params,
+        num_buffers,
+        num_counters,
+        num_groups,
+        device,
+        unit_dtype,
+        num_labels,
+        changes_dtype,
+        num_shares,
+        num_encoded,
     )
     return accumulator.total()
 

@@ -24,6 +24,7 @@ from raysim.server.lr_schedule import Schedule, factor
 from raysim.server.optimizers.choice import OptimizerSection
 from raysim.server.optimizers.sgd import Sgd
 from raysim.server.privacy.choice import PrivacyChoice
+from raysim.server.secure_sum import SecureSum
 from raysim.server.weighting import WEIGHTINGS, Weighting, WeightingSection
 
 
@@ -46,6 +47,9 @@ class ServerSection(Section):
     clip: ClipSection | None = Field(None, description="Bound of each update's norm. Absent: off.")
     privacy: PrivacyChoice | None = Field(
         None, description="Noise of the clients' sum, and an accountant of (epsilon, delta); needs a clip. Absent: off."
+    )
+    secure_sum: SecureSum | None = Field(
+        None, description="Fixed-point numbers that are added modulo 2^bits, as secure aggregation does. Absent: off."
     )
     zeroing: Zeroing | None = Field(None, description="Leaves out updates with wild coordinates. Absent: off.")
     compression: ServerCompression | None = Field(

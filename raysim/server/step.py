@@ -26,8 +26,8 @@ from raysim.server.clipping import AdaptiveClip, Limits, follow, initial
 from raysim.server.optimizers import choice as optimizers
 from raysim.server.optimizers import own
 from raysim.server.optimizers.optimizer import Descent
-from raysim.server.privacy.mechanism import Mechanism
 from raysim.server.pseudo_gradient import pseudo_gradient
+from raysim.server.release import Releasing
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
 from raysim.server.sums import Sums
@@ -78,7 +78,7 @@ def make(
     cohort_size: Callable[[int], float],
     label_population: Tensor | None = None,
     counts: bool = True,
-    mechanism: Mechanism | None = None,
+    releasing: Releasing | None = None,
 ) -> Server:
     """Close the functions over what does not change in a run.
 
@@ -88,7 +88,7 @@ def make(
         cohort_size: the configured size of the cohort after t finished rounds.
         label_population: label counts of all training clients, for the comparison with the cohort's; or None.
         counts: whether the task counts correct predictions.
-        mechanism: of privacy; then a round without a client has a step as well, of noise.
+        releasing: privacy or secure sums; None: the server learns the sums themselves.
     """
     optimizer, who = optimizers.make(section.optimizer), optimizers.OPTIMIZERS.title(section.optimizer)
     unit_of = glad.units(section.glad.scope, layout.names) if section.glad else []
@@ -132,7 +132,7 @@ def make(
             metrics |= undefined(state, sums)
             if sums.seen:
                 metrics |= _scores(sums)
-            if mechanism is None:
+            if releasing is None or not (releasing.always or sums.weight):
                 return replace(state, round=t + 1), metrics
         after, said = closed(state, sums, lr, aggregate, settle)
         if not _is_finite(after.weights.params, said["params_norm"]):
@@ -152,10 +152,10 @@ def make(
     ) -> tuple[ServerState, Metrics]:
         t, weights = state.round, state.weights
         metrics: Metrics = {}
-        release = None if mechanism is None else mechanism.release(t, limits(state).clip, sums)
-        if release is not None:
-            sums = release.sums
-            metrics |= {"noise_std": release.std, "signal_to_noise": release.signal}
+        within = None
+        if releasing is not None:
+            sums, within, figures = releasing.release(t, limits(state).clip, sums)
+            metrics |= figures
         # fednova's tau_eff; 1 elsewhere.
         effective = sums.normaliser / sums.weight
         agreed = agreement(layout, sums)
@@ -191,7 +191,7 @@ def make(
             weights=Weights(params, sums.buffers.div(sums.weight).to(weights.buffers.dtype), counters),
             optimizer=stepped.state,
             sampler=state.sampler,
-            levels=_levels(section, state.levels, sums, None if release is None else release.within),
+            levels=_levels(section, state.levels, sums, within),
             glad=baselines,
             ledger=opened,
             correction=half,

@@ -57,6 +57,7 @@ class Sums:
     facts: one per draw, in order of chunk, where updates are kept or the sampler learns; otherwise none.
     weighted_steps: sum of w_i tau_i.
     compression: float64 (3,), sums of |a_i|^2, |Q(a_i) - a_i|^2 and |e_i| of compressed updates.
+    encoded: float64, sum of the clients' messages (encoding.py); (0,) where updates are sent as they are.
     shares: float64 (P,) or (1,), the sum of w_i / a_i where the mean is divided by that of 1 / a_i; else (0,).
     """
 
@@ -86,6 +87,7 @@ class Sums:
     facts: tuple[Fact, ...] = ()
     weighted_steps: float = 0.0
     compression: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
+    encoded: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
     shares: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
 
 

@@ -54,6 +54,7 @@ def sums(draw: st.DrawFn) -> Sums:
         ),
         weighted_steps=float(draw(small)),
         compression=draw(vector),
+        encoded=draw(vector),
         shares=draw(vector),
     )
 
@@ -97,7 +98,7 @@ def test_addition_is_commutative_but_for_the_order_of_listed_rows(a: Sums, b: Su
 
 @given(sums())
 def test_the_empty_sums_are_the_identity(a: Sums) -> None:
-    nothing = empty(3, 3, 3, 3, torch.float64, 3, changes_dtype=torch.float64, num_shares=3)
+    nothing = empty(3, 3, 3, 3, torch.float64, 3, changes_dtype=torch.float64, num_shares=3, num_encoded=3)
     assert equal(add(a, nothing), a)
     assert equal(add(nothing, a), a)
 
@@ -141,7 +142,7 @@ def test_sums_stay_on_their_device_until_they_are_asked_for() -> None:
 
 
 def test_all_that_lies_on_a_device_is_taken_to_the_host() -> None:
-    on_device = empty(3, 2, 1, 1, torch.float32, 4, changes_dtype=torch.float32, num_shares=3)
+    on_device = empty(3, 2, 1, 1, torch.float32, 4, changes_dtype=torch.float32, num_shares=3, num_encoded=3)
     with mock.patch.object(torch.Tensor, "cpu", lambda vector: vector.clone()):
         taken = on_cpu(on_device)
     assert equal(taken, on_device)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import raysim
+from raysim.cohort.bernoulli import Bernoulli
 from raysim.cohort.cyclic import Cyclic
 from raysim.cohort.replay import Replay
 from raysim.server.clipping import AdaptiveClip
@@ -23,7 +24,9 @@ SMALL = ("rounds=1", "engine.workers=0", "client.max_local_steps=1")
 
 def _private(exp: raysim.Experiment) -> list[str]:
     """Every client, by samplers that draw clients one by one; and the noise of no larger cohort."""
-    few, privacy = [f"data.clients={COHORT}", "cohort.sampler.probability=1.0"], exp.server.privacy
+    few, privacy = [f"data.clients={COHORT}"], exp.server.privacy
+    drawn = isinstance(exp.cohort.sampler, Bernoulli | Cyclic)
+    few += ["cohort.sampler.probability=1.0"] if drawn else [f"cohort.size={COHORT}"]
     few += ["cohort.sampler.groups=1"] if isinstance(exp.cohort.sampler, Cyclic) else []
     few += ["server.privacy.bands=1"] if isinstance(privacy, Banded) else []
     if isinstance(privacy, Gaussian):

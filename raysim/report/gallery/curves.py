@@ -52,6 +52,7 @@ EXAMPLES = Against("examples", "training examples processed", "examples_so_far")
 BYTES = Against("bytes", "bytes transferred, down and up", "bytes", True, ("bytes_down", "bytes_up"))
 SIMULATED_TIME = Against("simulated_time", "simulated time", "simulated_time_s", True)
 WALL_TIME = Against("wall_time", "wall time", "wall_time_s", True)
+EPSILON = Against("epsilon", "epsilon", "epsilon")
 TIMES = (SIMULATED_TIME, WALL_TIME)
 
 

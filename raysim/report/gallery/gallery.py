@@ -54,6 +54,7 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
         by_round(
             LEARNING, "excess_loss", "Excess loss", "Mean loss of all training clients, less that of the best model."
         ),
+        by_round(LEARNING, "epsilon", "Epsilon", "What all rounds so far have told of a client, at the run's delta."),
         Kind(LEARNING, "Train against test accuracy", "an evaluation of the test split", train_test.make),
         Kind(
             TARGETS,
@@ -127,6 +128,18 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
         by_round(UPDATES, "clip_level", "Clip level", "The norm above which updates were scaled down in a round."),
         by_round(
             UPDATES, "clipped_fraction", "Clipped share", "The share of a round's clients whose update was clipped."
+        ),
+        by_round(
+            UPDATES,
+            "signal_to_noise",
+            "Signal to noise",
+            "The norm of the mean update over that of its noise; far below 1, the model walks at random.",
+        ),
+        by_round(
+            UPDATES,
+            "secure_sum/wrapped",
+            "Numbers that wrapped around",
+            "Numbers of a round whose true sum has no place among the integers of a secure sum.",
         ),
         by_round(
             UPDATES,

@@ -1,4 +1,4 @@
-"""Draws accuracy and loss of every evaluation against rounds, examples, bytes, simulated time and wall time.
+"""Draws accuracy and loss of every evaluation against rounds, examples, bytes, time and epsilon.
 
 Made monotone, a trial's curve is the best value so far, with straight lines between evaluations. Source: McMahan et al.
 (2017), section 3, whose figures 2, 5, 7 and 10 are drawn so.
@@ -15,7 +15,7 @@ from raysim.report.groups import Group
 
 _EVALUATION = re.compile(r"(eval(?:_average|_tuned)?)/(.+)/(accuracy|loss)")
 _WHAT = {"eval": "", "eval_average": " of the clients' mean model", "eval_tuned": " after fine-tuning"}
-_AXES = (curves.ROUNDS, curves.EXAMPLES, curves.BYTES, curves.SIMULATED_TIME, curves.WALL_TIME)
+_AXES = (curves.ROUNDS, curves.EXAMPLES, curves.BYTES, curves.SIMULATED_TIME, curves.WALL_TIME, curves.EPSILON)
 
 
 def make(groups: Sequence[Group], monotone: bool = False) -> Iterator[Figure]:
@@ -56,6 +56,8 @@ def _caption(found: Sequence[curves.GroupCurve], against: curves.Against) -> str
         return f"{mean} Lines that lie together learn as much from an example, whatever their cohorts."
     if against is curves.BYTES:
         return f"{mean} What the simulated clients would receive and send."
+    if against is curves.EPSILON:
+        return f"{mean} What all rounds so far have told of a client; the scores themselves have no noise."
     if against is curves.SIMULATED_TIME:
         return f"{mean} As the simulated devices would have experienced it."
     if against is curves.WALL_TIME:

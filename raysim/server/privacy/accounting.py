@@ -33,12 +33,13 @@ class Event(NamedTuple):
     """What one release tells, in dp-accounting's terms: a Gaussian mechanism with this noise multiplier.
 
     probability: of each client's part in it, if they are Poisson sampled. drawn: (N, M), if M of N clients are sampled
-    without replacement.
+    without replacement. zcdp: (rho, xi) of a mechanism that is xi-approximately rho-zCDP, in place of a Gaussian.
     """
 
-    noise_multiplier: float
+    noise_multiplier: float = 0.0
     probability: float | None = None
     drawn: tuple[int, int] | None = None
+    zcdp: tuple[float, float] | None = None
 
     @property
     def said(self) -> str:
@@ -48,6 +49,8 @@ class Event(NamedTuple):
         ('PoissonSampled(0.01, Gaussian(0.5))', 'Gaussian(0.5)')
         """
         inner = f"Gaussian({self.noise_multiplier:g})"
+        if self.zcdp is not None:
+            return f"ZCDp({self.zcdp[0]:g}, {self.zcdp[1]:g})"
         if self.drawn is not None:
             return f"SampledWithoutReplacement({self.drawn[0]}, {self.drawn[1]}, {inner})"
         return inner if self.probability is None else f"PoissonSampled({self.probability:g}, {inner})"
@@ -57,15 +60,21 @@ class Event(NamedTuple):
         import dp_accounting
 
         inner = dp_accounting.GaussianDpEvent(self.noise_multiplier)
+        if self.zcdp is not None:
+            return dp_accounting.ZCDpEvent(*self.zcdp)
         if self.drawn is not None:
             return dp_accounting.SampledWithoutReplacementDpEvent(*self.drawn, inner)
         return inner if self.probability is None else dp_accounting.PoissonSampledDpEvent(self.probability, inner)
 
 
+Told = tuple[tuple[Event, int], ...]
+"""Events and how often they happen. Each of them alone bounds what was told, so the least epsilon is true."""
+
+
 class Accounting(NamedTuple):
     """What a run's rounds tell of a client.
 
-    events: from z and n to an event and how often it happens in n rounds. neighbours, released: see `Mechanism`.
+    events: from z and n to what n rounds tell. neighbours, released: see `Mechanism`.
     """
 
     noise_multiplier: float | None
@@ -73,12 +82,17 @@ class Accounting(NamedTuple):
     accountant: AccountantName
     neighbours: str
     released: str
-    events: Callable[[float, int], tuple[Event, int]]
+    events: Callable[[float, int], Told]
 
     def epsilon(self, rounds: int) -> float:
         """Return epsilon after so many rounds."""
+        return self.best(rounds)[0]
+
+    def best(self, rounds: int) -> tuple[float, Event, int]:
+        """Return the least epsilon after so many rounds, the event that bounds it, and how often it happens."""
         assert self.noise_multiplier is not None
-        return epsilon(self.accountant, *self.events(self.noise_multiplier, rounds), self.delta)
+        told = self.events(self.noise_multiplier, rounds)
+        return min((epsilon(self.accountant, *each, self.delta), *each) for each in told)
 
 
 def check_installed() -> None:

@@ -21,11 +21,12 @@ from torch import Tensor
 from raysim.models.layout import Layout
 from raysim.server.clipping import ClipSection
 from raysim.server.privacy import central
-from raysim.server.privacy.accounting import Event
+from raysim.server.privacy.accounting import Event, Told
 from raysim.server.privacy.central import UnitNoise
-from raysim.server.privacy.mechanism import ADD_OR_REMOVE, Mechanism, Release, Sampling
+from raysim.server.privacy.mechanism import ADD_OR_REMOVE, Mechanism, Sampling
 from raysim.server.privacy.noise import normals
 from raysim.server.privacy.section import PrivacySection
+from raysim.server.release import Release
 from raysim.server.sums import Sums
 
 
@@ -92,8 +93,8 @@ def make(
         expected = sampling.expected(t)
         return central.released(sums, t, unit, section.noise_multiplier * level, expected, expected, layout.num_values)
 
-    def events(z: float, rounds: int) -> tuple[Event, int]:
+    def events(z: float, rounds: int) -> Told:
         assert sampling.groups is not None
-        return Event(z, probability=sampling.probability), -(-rounds // sampling.groups)
+        return ((Event(z, probability=sampling.probability), -(-rounds // sampling.groups)),)
 
     return Mechanism(release, events, ADD_OR_REMOVE)

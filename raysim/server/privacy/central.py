@@ -15,7 +15,7 @@ from torch import Tensor
 
 from raysim import seeds
 from raysim.models.vectors import squared_norm
-from raysim.server.privacy.mechanism import Release
+from raysim.server.release import Release
 from raysim.server.sums import Sums
 
 
@@ -66,7 +66,7 @@ def released(
         within += count.std * draw / cohort
     noised = replace(sums, delta=delta, weight=expected, normaliser=expected)
     ratio = signal / (std * math.sqrt(num_values)) if std else None
-    return Release(noised, min(1.0, max(0.0, within)), std, ratio)
+    return Release(noised, min(1.0, max(0.0, within)), {"noise_std": std, "signal_to_noise": ratio})
 
 
 def remaining(z: float, count_std: float) -> float:

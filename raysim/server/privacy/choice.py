@@ -12,15 +12,23 @@ from pydantic import Field
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.server.clipping import ClipSection
-from raysim.server.privacy import banded, gaussian, tree
+from raysim.server.privacy import banded, distributed, gaussian, local, tree
 from raysim.server.privacy.accounting import Accounting
 from raysim.server.privacy.mechanism import Mechanism, Sampling
 from raysim.server.privacy.section import PrivacySection
 
-PrivacyChoice = Annotated[gaussian.Gaussian | tree.Tree | banded.Banded, Field(discriminator="name")]
+PrivacyChoice = Annotated[
+    gaussian.Gaussian | tree.Tree | banded.Banded | local.Local | distributed.Distributed, Field(discriminator="name")
+]
 
 _MAKERS: Mapping[type[PrivacySection], Callable[..., Mechanism]] = MappingProxyType(
-    {gaussian.Gaussian: gaussian.make, tree.Tree: tree.make, banded.Banded: banded.make}
+    {
+        gaussian.Gaussian: gaussian.make,
+        tree.Tree: tree.make,
+        banded.Banded: banded.make,
+        local.Local: local.make,
+        distributed.Distributed: distributed.make,
+    }
 )
 
 

@@ -22,11 +22,12 @@ from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.server.clipping import AdaptiveClip, ClipSection
 from raysim.server.privacy import central
-from raysim.server.privacy.accounting import Event
+from raysim.server.privacy.accounting import Event, Told
 from raysim.server.privacy.central import CountNoise, UnitNoise
-from raysim.server.privacy.mechanism import ADD_OR_REMOVE, REPLACE_ONE, Mechanism, Release, Sampling
+from raysim.server.privacy.mechanism import ADD_OR_REMOVE, REPLACE_ONE, Mechanism, Sampling
 from raysim.server.privacy.noise import normals
 from raysim.server.privacy.section import PrivacySection
+from raysim.server.release import Release
 from raysim.server.sums import Sums
 
 COUNT_SHARE = 0.05
@@ -82,11 +83,11 @@ def make(
         scale, noised = of_updates * level, layout.num_values
         return central.released(sums, t, unit, scale, expected, cohort(expected), noised, count)
 
-    def events(z: float, rounds: int) -> tuple[Event, int]:
+    def events(z: float, rounds: int) -> Told:
         size = cohort(sampling.expected(0))
         if sampling.probability is None:
-            return Event(z / 2, drawn=(sampling.population, int(size))), rounds
-        return Event(z, probability=size / sampling.population), rounds
+            return ((Event(z / 2, drawn=(sampling.population, int(size))), rounds),)
+        return ((Event(z, probability=size / sampling.population), rounds),)
 
     if sampling.probability is None:
         return Mechanism(release, events, REPLACE_ONE, renyi_only="cohorts that are drawn without replacement")

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from raysim.server.privacy.accounting import Event
+from raysim.server.encoding import Encoding
+from raysim.server.privacy.accounting import Told
+from raysim.server.release import Release
 from raysim.server.sums import Sums
 
 ADD_OR_REMOVE = "add or remove all data of one client"
@@ -32,29 +34,19 @@ class Sampling(NamedTuple):
     groups: int | None = None
 
 
-class Release(NamedTuple):
-    """What the server takes for a round's sums.
-
-    sums: with noise. within: b, the fraction of clients at or below the clip level. std: of the noise, per number of
-    the mean update. signal: |mean update| without noise over that of the noise; None: there is none.
-    """
-
-    sums: Sums
-    within: float
-    std: float
-    signal: float | None
-
-
 class Mechanism(NamedTuple):
     """See the module's head; gaussian.py is a short example.
 
-    release: from the round, its clip level and its sums. events: from z and n to an event, and how often it happens.
+    release: from the round, its clip level and its sums. events: from z to what n rounds tell.
     neighbours: the data that are compared. released: what is private. renyi_only: why, if no distribution of privacy
-    losses is known for the events.
+    losses is known for the events. encoding: what clients send, if not their updates. always: whether a round with
+    nobody has a step.
     """
 
     release: Callable[[int, float, Sums], Release]
-    events: Callable[[float, int], tuple[Event, int]]
+    events: Callable[[float, int], Told]
     neighbours: str
     released: str = "the model after every round, and the clip level"
     renyi_only: str = ""
+    encoding: Encoding | None = None
+    always: bool = True

@@ -20,6 +20,10 @@ def of_privacy() -> dict[str, Case]:
         "gaussian adaptive": {**half, **adaptive, "server.privacy": {"name": "gaussian", **quick, "count_std": 1.5}},
         "gaussian budget": {**half, "server.privacy": {"name": "gaussian", **quick, "epsilon": 400.0}},
         "gaussian silent": {"server.privacy": {"name": "gaussian", "noise_multiplier": 0.0}},
+        "local": {"server.privacy": {"name": "local", **quick}},
+        "distributed": {"server.privacy": {"name": "distributed", **quick, "bits": 20}},
+        "distributed granularity": {"server.privacy": {"name": "distributed", **quick, "granularity": 1e-3}},
+        "secure_sum": {"server.secure_sum": {"bits": 24, "fraction_bits": 12}},
         "tree": {**turns, "server.privacy": {"name": "tree", **quick}, "rounds": 5},
         "banded": {**turns, "server.privacy": {"name": "banded", "bands": 2, **quick}, "rounds": 5},
     }

@@ -97,7 +97,7 @@ def test_learning_curves_are_means_over_trials_against_each_axis(sweep: Path) ->
         f"eval-{split}-{metric}-by-{against}"
         for split in ("test", "train")
         for metric in ("accuracy", "loss")
-        for against in ("rounds", "examples", "bytes", "simulated_time", "wall_time")
+        for against in ("rounds", "examples", "bytes", "simulated_time", "wall_time", "epsilon")
     }
     first = made["eval-test-accuracy-by-simulated_time"].data.to_pylist()[1]
     # The second round of size 4 and rate 0.1; seeds 0 and 1 are 0.01 apart.
