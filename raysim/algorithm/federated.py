@@ -329,7 +329,9 @@ def federated(
         up,
         unsent.num_values,
         compressing.num_bytes(server.compression, sent_groups),
-        compressing.num_bytes(client.compression, sent_groups),
+        transforms.num_bytes(transforming.transforms, sent_groups)
+        if client.compression is None
+        else compressing.num_bytes(client.compression, sent_groups),
     )
 
     models = None if personal is None else PersonalModels(personal.scored, personal.of_client, vectors.own)

@@ -102,6 +102,9 @@ def _round(plan: Plan) -> Iterator[Line]:
         yield "aggregator", _choice(server.aggregator)
     if server.fairness is not None:
         yield "fairness", _choice(server.fairness)
+    for label, compression in (("updates", experiment.client.compression), ("models", server.compression)):
+        if compression is not None:
+            yield f"{label} sent", _choice(compression)
     for label, section in (("clipping", server.clip), ("zeroing", server.zeroing), ("FedGLAD", server.glad)):
         if section is not None:
             yield label, _keys(section)

@@ -19,6 +19,7 @@ COMPRESSORS: dict[str, dict[str, Any]] = {
 
 
 def of_compressors() -> dict[str, Case]:
+    """Return the cases, by name."""
     made = {}
     for place, (name, keys) in enumerate(COMPRESSORS.items()):
         of = ("model", "change")[place % 2]
