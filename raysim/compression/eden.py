@@ -5,7 +5,7 @@ u = R v        q_j the nearest of the 2^b Lloyd-Max centroids of N(0, 1) to u_j 
 "unbiased": c = |v|^2 / (q . u). "least": c = (q . u) / |q|^2, the nearest multiple, which is biased. It sends c in 32
 bits and b bits of each of the D numbers of u.
 
-Source: Vargaftik et al. (2021), DRIVE; Vargaftik et al. (2022), EDEN; docs/algorithms.md section 8.
+Source: Vargaftik et al. (2021), DRIVE; Vargaftik et al. (2022), EDEN; docs/algorithms.md section 7.
 """
 
 from __future__ import annotations
