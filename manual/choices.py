@@ -36,8 +36,23 @@ BASE: Mapping[str, Any] = {
 SIZES = (10, CLIENTS, None)
 """Of cohorts: some methods need all clients, and some samplers have no size."""
 
-ALSO: Mapping[str, Mapping[str, Any]] = {"replay": {"cohorts": [["0", "1", "2", "3", "4", "5"]] * 2}}
+_NOISE = {"noise_multiplier": 1.0}
+
+ALSO: Mapping[str, Mapping[str, Any]] = {
+    "replay": {"cohorts": [["0", "1", "2", "3", "4", "5"]] * 2},
+    **dict.fromkeys(("gaussian", "tree", "banded"), _NOISE),
+}
 """Keys that a choice needs though none of them must be given."""
+
+_CLIP = {"server": {"clip": {"fixed": 1.0}}}
+_TURNS = {"cohort": {"sampler": {"name": "cyclic", "groups": 5}}}
+
+BESIDE: Mapping[str, Mapping[str, Any]] = {
+    "gaussian": _CLIP,
+    "tree": {**_CLIP, **_TURNS},
+    "banded": {**_CLIP, **_TURNS},
+}
+"""Tables that a choice needs beside its own; another choice replaces them."""
 
 
 class Method(NamedTuple):
@@ -62,9 +77,11 @@ def methods() -> list[Method]:
 def refusal(method: Method, other: Method | None) -> str | None:
     """Return why two choices, or a choice and FedGLAD (None), are refused together; None if they are not."""
     beside = {"server": {"glad": {}}} if other is None else nested(other)
-    changes = _merged(nested(method), beside)
+    needed = _merged(_needed(method), {} if other is None else _needed(other))
+    changes = _merged(needed, _merged(nested(method), beside))
     whys = [why(_sized(changes, size)) for size in SIZES]
-    return whys[0] if all(whys) else None
+    # One about the size is of the sampler that is needed beside, not of the choice.
+    return min(whys, key=lambda each: (each or "").startswith("cohort: size")) if all(whys) else None
 
 
 def why(experiment: Mapping[str, Any]) -> str | None:
@@ -100,11 +117,15 @@ def plan_of(method: Method) -> Plan:
     first: RaysimError | None = None
     for size in SIZES:
         try:
-            return resolve(Experiment.model_validate(_sized(nested(method), size)))
+            return resolve(Experiment.model_validate(_sized(_merged(_needed(method), nested(method)), size)))
         except RaysimError as error:
             first = first or error
     assert first is not None
     raise first
+
+
+def _needed(method: Method) -> Mapping[str, Any]:
+    return BESIDE.get(method.part.name, {})
 
 
 def _merged(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,13 @@
-"""Generates the configuration reference from the schema: every section, and type, default and meaning of every key.
+"""Generates docs/configuration.md from the schema: every section, and type, default and meaning of every key.
 
-The experiment's top-level keys have one page, and each of its tables has one. Nothing is listed by hand: a new section
-of the schema gets a page.
+Nothing is listed by hand: a new section of the schema gets a heading, and a new choice a place in the first table.
+`python -m manual.configuration` writes the page.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -15,39 +16,48 @@ from pydantic.fields import FieldInfo
 import raysim
 import tuning
 from manual import examples
+from manual.pages import ROOT
 from raysim import Section
 from raysim.config import kinds
 from raysim.experiment import keys
 from raysim.experiment.keys import KeyTable
 
-FOLDER = "reference/configuration/"
+PAGE = ROOT / "docs" / "configuration.md"
 
 ELSEWHERE: dict[str, type[Section]] = {"tuning": tuning.TuningSection}
 """Tables of the experiment whose schema is in another package."""
 
 HEAD = """# Configuration
 
-An experiment is a TOML file, read by `raysim.load` or passed to a command. These are its keys; each table has a page.
-`--set KEY=VALUE` changes any of them by its dotted name, such as `server.optimizer.lr`, and `--unset KEY` removes one.
-A key that does not exist, or that belongs to another choice, is an error that names the nearest key. A key whose
-default is *none* may be absent; its meaning states the effect. Editors complete and explain keys by the
-JSON schema: `raysim keys --schema > raysim.json`. `raysim keys client.optimizer` prints what this reference says of it.
+This page is generated from the code (`python -m manual.configuration` writes it). An experiment is a TOML file, read by
+`raysim.load` or passed to a command; these are its keys. `--set KEY=VALUE` changes any of them by its dotted name, such
+as `server.optimizer.lr`, and `--unset KEY` removes one. A key that does not exist, or that belongs to another choice,
+is an error that names the nearest key. A key whose default is *none* may be absent; its meaning states the effect.
+Editors complete and explain keys by the JSON schema, which `raysim keys --schema` prints.
+`raysim keys client.optimizer` prints what this page says of a key.
 """
+
+CHOICES = """## Choices
+
+Keys that name a part, and the names that they take. `own` is a part that a script passes:
+[a method of your own](tutorials/new-algorithm.md). `raysim parts` has a line about each, and lists the parts of
+installed packages. `dataset=` and `model=` of `raysim.run` take data and a module from a script.
+
+| key | choices |
+| --- | --- |"""
 
 
 Homes = Mapping[type[Section], KeyTable]
 
 
-def pages() -> dict[str, str]:
-    """Return path in the site -> Markdown."""
+def page() -> str:
+    """Return the page's Markdown."""
     tables = list(described())
     homes = {section: table for table in tables for section in table.sections}
-    pages = {f"{FOLDER}index.md": _written([HEAD, *_keys(raysim.Experiment, "", "", homes)])}
-    for page in dict.fromkeys(table.page for table in tables):
-        pages[f"{FOLDER}{page}.md"] = _written(
-            line for table in tables if table.page == page for line in _table(table, homes)
-        )
-    return pages
+    lines = [HEAD, CHOICES, *_choices(tables, homes), "", "## The experiment", *_keys(raysim.Experiment, "", homes)]
+    for table in tables:
+        lines += _table(table, homes)
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def described() -> Iterator[KeyTable]:
@@ -70,37 +80,40 @@ def missing() -> list[str]:
     return lacks
 
 
+def _choices(tables: Iterable[KeyTable], homes: Homes) -> Iterator[str]:
+    for table in tables:
+        if any(keys.name_of(section) for section in table.sections):
+            yield f"| `{table.path}` | {_links(table.sections, homes)} |"
+
+
 def _table(table: KeyTable, homes: Homes) -> Iterator[str]:
-    mark = "#" if table.path == table.page else "##"
-    yield f"{mark} `[{table.path}]` {{ #{_anchor(table.path)} }}\n"
+    yield f"\n## `{table.path}`\n"
     if not _is_choice(table):
-        yield from _section(table.sections[0], table, homes)
+        yield from _section(table.sections[0], table.path, homes)
         return
-    links = ", ".join(_link(section, table.page, table) for section in table.sections)
     by = f", by its `{keys.name_key(table.sections[0])}`" if keys.name_of(table.sections[0]) else ""
-    yield f"One of these{by}: {links}.\n"
+    yield f"One of these{by}: {_links(table.sections, homes)}."
     for section in table.sections:
-        yield f"{mark}# {_title(section)} {{ #{_anchor_of(section, table)} }}\n"
-        yield from _section(section, table, homes)
+        yield f"\n### {_heading(section, table)}\n"
+        yield from _section(section, table.path, homes)
 
 
-def _section(section: type[Section], table: KeyTable, homes: Homes) -> Iterator[str]:
-    for text in (_head(section), inspect.cleandoc(section.__doc__ or "")):
-        if text:
-            yield f"{text}\n"
-    yield from _keys(section, table.path, table.page, homes)
+def _section(section: type[Section], path: str, homes: Homes) -> Iterator[str]:
+    yield "\n\n".join(text for text in (_head(section), inspect.cleandoc(section.__doc__ or "")) if text)
+    yield from _keys(section, path, homes)
 
 
-def _keys(section: type[Section], path: str, page: str, homes: Homes) -> Iterator[str]:
+def _keys(section: type[Section], path: str, homes: Homes) -> Iterator[str]:
+    yield ""
     for key, field, inside in keys.keys(section, ELSEWHERE):
         kind = kinds.takes(field.annotation, field.metadata)
         if inside:
-            kind += ": " + ", ".join(_link(each, page, homes[each]) for each in inside)
+            kind += f": {_links(inside, homes)}"
         facts = [kind, keys.default(field)]
         value = _example(path, key, section, field)
         if value is not None:
             facts.append(f"such as `{key} = {kinds.toml(value)}`")
-        yield f"`{key}`\n:   {'; '.join(facts)}\n\n    {field.description}\n"
+        yield f"- **`{key}`**: {field.description}\n  {_capital('; '.join(facts))}."
 
 
 def _example(path: str, key: str, section: type[Section], field: FieldInfo) -> object:
@@ -119,18 +132,28 @@ def _title(section: type[Section]) -> str:
     return f"`{name}`" if name else "with " + ", ".join(f"`{key.name}`" for key in keys.keys(section, ELSEWHERE))
 
 
-def _anchor(path: str) -> str:
-    return path.replace(".", "-")
+def _heading(section: type[Section], table: KeyTable) -> str:
+    """Return what the section is headed by, which no other section is."""
+    if not _is_choice(table):
+        return f"`{table.path}`"
+    return f"`{table.path}` {'= ' if keys.name_of(section) else ''}{_title(section)}"
 
 
-def _anchor_of(section: type[Section], table: KeyTable) -> str:
-    return f"{_anchor(table.path)}-{keys.name_of(section) or section.__name__.lower()}"
+def _links(sections: Iterable[type[Section]], homes: Homes) -> str:
+    return ", ".join(_link(section, homes[section]) for section in sections)
 
 
-def _link(section: type[Section], page: str, home: KeyTable) -> str:
-    anchor = _anchor_of(section, home) if _is_choice(home) else _anchor(home.path)
-    label = _title(section) if _is_choice(home) else "its keys"
-    return f"[{label}]({'' if home.page == page else f'{home.page}.md'}#{anchor})"
+def _link(section: type[Section], home: KeyTable) -> str:
+    return f"[{_title(section) if _is_choice(home) else 'its keys'}](#{anchor(_heading(section, home))})"
+
+
+def anchor(heading: str) -> str:
+    """Return the id that forges and the site give a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _head(section: type[Section]) -> str:
@@ -144,5 +167,10 @@ def _head(section: type[Section]) -> str:
     return "\n\n".join([first, *more[:1]] if first.rstrip().endswith(":") else [first]).strip()
 
 
-def _written(lines: Iterable[str]) -> str:
-    return "\n".join(lines).rstrip() + "\n"
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -8,13 +8,12 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-from manual import configuration, pages, reference
+from manual import pages, reference
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages outside docs/, generated pages included, and order the contents."""
     generated = {
-        **configuration.pages(),
         reference.COMMANDS: reference.command_page(),
         reference.PYTHON: reference.python_page(),
     }

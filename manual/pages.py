@@ -10,7 +10,6 @@ from posixpath import dirname, join, normpath, relpath
 ROOT = Path(__file__).parent.parent
 
 OUTSIDE = {
-    "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "LICENSE": "LICENSE.txt",
@@ -20,6 +19,8 @@ OUTSIDE = {
 CONTENTS = {
     "Tutorials": ("first-run", "own-model-and-data", "tuning", "cluster", "new-algorithm"),
     "Guide": (
+        "experiments",
+        "results",
         "coming-from",
         "cookbook",
         "data",
@@ -28,6 +29,7 @@ CONTENTS = {
         "cluster",
         "storage",
         "stopping",
+        "privacy",
         "recovery",
         "security",
         "drift",
@@ -93,7 +95,7 @@ def navigation(present: Iterable[str]) -> Contents:
     parts: Contents = taken(["index.md"])
     for title, names in CONTENTS.items():
         parts.append({title: taken([f"{FOLDERS.get(title, '')}{name}.md" for name in names])})
-    parts.insert(-1, {"Reference": [{"Configuration": below(f"{REFERENCE}configuration/")}, *below(REFERENCE)]})
+    parts.insert(-1, {"Reference": [*taken(["configuration.md"]), *below(REFERENCE)]})
     parts.append({"More": taken(list(left))})
     return [part for part in parts if isinstance(part, str) or any(part.values())]
 

@@ -6,6 +6,7 @@ RaysimError
 │   └── MissingFileError           a file of a source that is not there
 ├── ModelError (ValueError)        a module whose shapes, outputs or loss do not fit
 ├── ResourceError                  more workers, cores or cards than there are
+│   └── DeviceMemoryError          work that a device's memory is too small for, also when tried again
 ├── RunFolderError                 a run folder that exists, is in use, or lacks what is needed
 ├── UnknownRunError                no run of that name is under way
 ├── CheckpointError                a checkpoint that cannot be written or read
@@ -41,6 +42,10 @@ class ModelError(RaysimError, ValueError):
 
 class ResourceError(RaysimError):
     """The machine or cluster has less than was asked for."""
+
+
+class DeviceMemoryError(ResourceError):
+    """A unit of work does not fit into a device's memory, and its retries are used up; names them and the keys."""
 
 
 class RunFolderError(RaysimError):

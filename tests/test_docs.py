@@ -73,15 +73,20 @@ def test_python_blocks_run_in_order_in_one_namespace(page: Path) -> None:
         exec(compile(block, str(page), "exec", dont_inherit=True), namespace)
 
 
-def test_the_readmes_own_data_is_learnt(workplace: Path) -> None:
-    *_, own = [block for block in blocks(ROOT / "README.md", "python") if "from_clients" in block]
+def test_the_tutorials_own_data_is_learnt(workplace: Path) -> None:
+    page = ROOT / "docs" / "tutorials" / "own-model-and-data.md"
     namespace: dict[str, Any] = {}
-    exec(compile(own, "README.md", "exec"), namespace)
-    # Three classes: a third is chance.
-    assert namespace["result"].rounds["eval/test/accuracy"][-1].as_py() > 0.6
-    assert namespace["result"].path == Path("runs/own")
-    again = raysim.resume("runs/own", dataset=namespace["data"], model=namespace["make_module"])
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), namespace)
+    # The targets' variance is about 0.6, so to predict their mean costs 0.3.
+    assert namespace["result"].rounds["eval/test/loss"][-1].as_py() < 0.05
+    parts = {"dataset": namespace["data"], "model": namespace["make_module"], "loss": namespace["huber"]}
+    again = raysim.resume("runs/stations", **parts)
     assert all(torch.equal(value, again.params[name]) for name, value in namespace["result"].params.items())
+
+
+def test_the_readme_is_a_page_to_land_on() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
 # TOML
@@ -97,8 +102,8 @@ def test_toml_blocks_are_experiments(page: Path, tmp_path: Path) -> None:
             tuning.section_of(exp)
 
 
-def test_the_readmes_experiment_runs(workplace: Path) -> None:
-    block, *_ = blocks(ROOT / "README.md", "toml")
+def test_the_first_experiment_of_the_guide_runs(workplace: Path) -> None:
+    block, *_ = blocks(ROOT / "docs" / "experiments.md", "toml")
     (workplace / "first.toml").write_text(block, encoding="utf-8")
     result = raysim.run(raysim.load("first.toml", ["rounds=1", "engine.workers=0"]))
     assert result.path == Path("runs/first")
@@ -238,11 +243,10 @@ def choices(record: type[raysim.Section], at: str) -> dict[str, set[str]]:
     return found
 
 
-def test_the_readme_lists_every_choice_and_no_other() -> None:
-    section = prose(ROOT / "README.md").partition("## What is there today")[2].partition("\n## ")[0]
+def test_the_configuration_page_lists_every_choice_and_no_other() -> None:
+    section = prose(ROOT / "docs" / "configuration.md").partition("## Choices")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([\w.]+)` \| (.+) \|$", section, re.MULTILINE)
-    # `dataset=` and `model=` are arguments, not names.
-    listed = {key: {name for name in re.findall(r"`([^`]+)`", names) if not name.endswith("=")} for key, names in rows}
+    listed = {key: set(re.findall(r"`([^`]+)`", names)) for key, names in rows}
     assert listed == offered()
 
 

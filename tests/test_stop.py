@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import raysim
-from raysim.experiment.stop import BestMetric, StopSection
+from raysim.experiment.stop import BestMetric
 from raysim.experiment.stopping import NOTHING, StopReason, after, after_all
 from raysim.run_folder import checkpoint, files, records
 from raysim.run_folder.best_models import BestModels
@@ -22,9 +22,13 @@ Make = Callable[..., raysim.Experiment]
 METRIC = "eval/test/accuracy"
 
 
+def stopping_by(section: dict[str, Any] | None) -> raysim.Experiment:
+    return raysim.Experiment.model_validate({"cohort": {"size": 1}, "rounds": 1_000, "stop": section})
+
+
 def decided(section: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[str, int] | None:
     """The condition and the number of rounds at which a run with these rows stops."""
-    reason = after_all(StopSection.checked(section), rows).stopped
+    reason = after_all(stopping_by(section), rows).stopped
     return None if reason is None else (reason.condition, reason.rounds)
 
 
@@ -78,14 +82,14 @@ def test_a_round_whose_every_update_was_rejected_has_diverged() -> None:
 
 
 def test_rows_may_come_in_pieces() -> None:
-    section = StopSection.checked({"target": {"metric": METRIC, "value": 0.6, "last": 3}, "budget": {"rounds": 9}})
+    section = stopping_by({"target": {"metric": METRIC, "value": 0.6, "last": 3}, "budget": {"rounds": 9}})
     rows = evaluated(0.1, 0.5, None, 0.6, 0.7, 0.2)
     for cut in range(len(rows)):
         assert after_all(section, rows[cut:], after_all(section, rows[:cut])) == after_all(section, rows)
     stopped = after_all(section, rows)
     assert stopped.stopped is not None
     assert after(section, stopped, {METRIC: 1.0}) is stopped
-    assert after_all(None, rows) is NOTHING
+    assert after_all(stopping_by(None), rows) is NOTHING
 
 
 BAD = [

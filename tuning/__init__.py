@@ -5,16 +5,29 @@ from tuning.errors import StorageError, StudyError
 from tuning.result import Configuration, Study
 from tuning.section import TuningSection, section_of
 from tuning.study import default_folder, tune
+from tuning.table.compare import TunerComparison, compare
+from tuning.table.file import read as read_table
+from tuning.table.make import make as make_table
+from tuning.table.picture import write as write_comparison
+from tuning.table.record import PublishedTable
+from tuning.table.study import tune_on
 
 __all__ = [
     "Configuration",
+    "PublishedTable",
     "StorageError",
     "Study",
     "StudyError",
+    "TunerComparison",
     "TuningSection",
+    "compare",
     "default_folder",
     "lines",
+    "make_table",
     "preview",
+    "read_table",
     "section_of",
     "tune",
+    "tune_on",
+    "write_comparison",
 ]

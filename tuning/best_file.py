@@ -26,7 +26,7 @@ def text(experiment: Experiment, source: str | None, heading: str) -> str:
         found = _from(source, plain)
         if found is not None:
             return _under(heading, found)
-    return _under(heading, tomlkit.dumps(_without_none(plain)))
+    return _under(heading, tomlkit.dumps(without_none(plain)))
 
 
 def _from(source: str, wanted: Mapping[str, Any]) -> str | None:
@@ -46,9 +46,10 @@ def _from(source: str, wanted: Mapping[str, Any]) -> str | None:
     return text if read_back == wanted else None
 
 
-def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table without keys that have no value, which TOML cannot write."""
     return {
-        key: _without_none(value) if isinstance(value, Mapping) else value
+        key: without_none(value) if isinstance(value, Mapping) else value
         for key, value in table.items()
         if value is not None
     }

@@ -8,11 +8,13 @@ from pathlib import Path
 from raysim import Experiment
 from raysim.report.figures import counted, loss, share
 from tuning import samplers
+from tuning.budget import written
 from tuning.dimension import Listed
-from tuning.result import Configuration, Study
+from tuning.regret import Regret
+from tuning.result import Configuration, SmallerBudget, Study, TableBest
 from tuning.section import TuningSection, section_of
 from tuning.storage import default_url, shown
-from tuning.writing import number, settings, with_error
+from tuning.writing import figure, number, settings, with_error
 
 Line = tuple[str, str]
 
@@ -33,9 +35,11 @@ def preview(experiment: Experiment, path: Path) -> list[Line]:
     if tuning.concurrent != "auto" or samplers.asks_in_batches(tuning.chosen_sampler()):
         at_a_time = f"up to {tuning.at_a_time(1)}"
     each = f" of {tuning.seeds} seeds" if tuning.seeds > 1 else ""
+    budget = tuning.budget
+    of_all = "" if budget is None else f"{written(budget.unit, budget.amount)}, at most "
     pruner = "" if tuning.pruner.name == "none" else f", stopped early by {tuning.pruner.name}"
     return [
-        ("tuning", f"{counted(trials, 'trial')}{each} by {tuning.chosen_sampler().name}{pruner}"),
+        ("tuning", f"{of_all}{counted(trials, 'trial')}{each} by {tuning.chosen_sampler().name}{pruner}"),
         *((f"  {key}", _tried(tuning, key)) for key in space.dimensions),
         ("objective", f"{tuning.objective.label}, {_rounds(experiment, tuning)}"),
         ("at a time", at_a_time),
@@ -50,11 +54,15 @@ def lines(study: Study) -> list[Line]:
     return [
         ("study", study.name),
         ("trials", f"{study.trials.num_rows:,}: {outcomes}"),
+        ("spent", ", ".join(written(unit, amount) for unit, amount in study.spent.items())),
         ("best", _settings(study, study.best)),
         *([("second best", _settings(study, study.second))] if study.second is not None else []),
+        *([("best of table", _best_of_table(study, study.table))] if study.table is not None else []),
+        *(("smaller budget", _chosen_by(study, each)) for each in study.smaller),
+        *([("how sure", _how_sure(study, study.regret[-1]))] if study.regret else []),
         *(("edge", edge) for edge in study.edges),
         *_tested(study),
-        ("folder", f"{study.path} (trials.parquet, a run's folder for each seed of each trial)"),
+        ("folder", f"{study.path} (trials.parquet{'' if study.table else ', a run of each seed of each trial'})"),
         *(("picture", str(picture)) for picture in sorted(study.path.glob("*.png"))),
         ("next", f"raysim run {best}"),
     ]
@@ -63,6 +71,26 @@ def lines(study: Study) -> list[Line]:
 def _settings(study: Study, one: Configuration) -> str:
     value = one.missed or with_error(study.objective, one.value, one.error)
     return f"{settings(one.values)}: {study.objective.label} {value} (trial {one.number})"
+
+
+def _chosen_by(study: Study, smaller: SmallerBudget) -> str:
+    if smaller.number == study.best.number:
+        return f"{written(smaller.unit, smaller.amount)} would have chosen the same"
+    value = figure(study.objective, smaller.value)
+    return f"{written(smaller.unit, smaller.amount)} would have chosen {settings(smaller.values)}: {value}"
+
+
+def _how_sure(study: Study, regret: Regret) -> str:
+    return (
+        f"{share(regret.again)} of bootstrap samples of the {counted(regret.clients, 'validation client')} choose the "
+        f"same; what they choose is {figure(study.objective, regret.mean)} worse on average, at most "
+        f"{figure(study.objective, regret.high)} in 95 % of them"
+    )
+
+
+def _best_of_table(study: Study, best: TableBest) -> str:
+    behind = "unknown" if best.chosen is None else figure(study.objective, abs(best.chosen - best.value))
+    return f"{settings(best.values)}: {figure(study.objective, best.value)}; the study's best is {behind} behind it"
 
 
 def _tested(study: Study) -> Iterator[Line]:

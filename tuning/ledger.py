@@ -20,6 +20,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from raysim import differing
+from tuning.budget import StudyBudget
 from tuning.errors import StudyError
 from tuning.processes import Log, Processes
 from tuning.space import Space
@@ -60,13 +61,14 @@ class Ledger:
         total: int,
         sampler: Callable[[int], BaseSampler],
         pruner: BasePruner,
+        budget: StudyBudget | None = None,
     ) -> None:
         """`sampler` makes the sampler of a slot; the study exists already, see `open_study`."""
         self._storage, self._name, self._processes = storage, name, processes
         self._space, self._total, self._sampler, self._pruner = space, total, sampler, pruner
         self._id = storage.get_study_id_from_name(name)
         self._begun: set[int] = set()
-        self._dealt = False
+        self._dealt, self._budget = False, budget
         self.study = self._handle()
         """Optuna's handle of the study."""
 
@@ -80,7 +82,7 @@ class Ledger:
         """Return at most `most` trials for this process to work on: first its open trials, then new ones."""
         rows, trials = self._processes.read(), self.by_slot()
         mine = self._open(rows, trials)
-        more = min(most - len(mine), self._total - len(rows.slots))
+        more = min(most - len(mine), self._left(rows, trials))
         if more > 0:
             self._processes.take_slots(more)
             rows = self._processes.read()
@@ -103,8 +105,21 @@ class Ledger:
         return self._dealt
 
     def num_open(self) -> int:
-        """Return the number of unfinished trials of the study, of all processes."""
-        return self._total - sum(trial.state.is_finished() for trial in self.by_slot().values())
+        """Return the number of unfinished trials of the study, of all processes; with a budget those that may begin."""
+        trials = self.by_slot()
+        ended = sum(trial.state.is_finished() for trial in trials.values())
+        if self._budget is None:
+            return self._total - ended
+        rows = self._processes.read()
+        return min(self._total, len(rows.slots)) - ended + self._left(rows, trials)
+
+    def _left(self, rows: Log, trials: Mapping[int, FrozenTrial]) -> int:
+        """Return how many more trials may begin now, in any process."""
+        left = self._total - len(rows.slots)
+        if self._budget is None:
+            return left
+        ended = [trial.user_attrs["facts"].get("spent", {}) for trial in trials.values() if trial.state.is_finished()]
+        return min(left, self._budget.room(ended, len(rows.slots) - len(ended)))
 
     def inherit(self) -> bool:
         """Take over the open trials of processes that have ended; return whether there were any."""

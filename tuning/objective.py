@@ -123,6 +123,11 @@ class Objective(Section):
         return self.name in ("accuracy", "percentile")
 
     @property
+    def is_ratio(self) -> bool:
+        """Whether the figure is a ratio of sums over validation clients."""
+        return self.name in ("accuracy", "loss")
+
+    @property
     def needs_classes(self) -> bool:
         """Whether the figure is an accuracy."""
         return self.by_round.is_share

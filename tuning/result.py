@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,12 @@ from tuning.conclude import results
 from tuning.dimension import Listed
 from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED
 from tuning.objective import Objective
+from tuning.regret import Regret
 from tuning.space import Space
 from tuning.writing import number
+
+COST = "bytes"
+"""The second objective of a study."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,41 @@ class Configuration:
 
 
 @dataclass(frozen=True)
+class SmallerBudget:
+    """What a study would have chosen with a part of its budget.
+
+    unit, amount: of the part. number, values, value: of the trial, as of a `Configuration`.
+    """
+
+    unit: str
+    amount: float
+    number: int
+    values: Mapping[str, Any]
+    value: float
+
+
+@dataclass(frozen=True)
+class TableBest:
+    """The best configuration of a whole table, by all clients and without noise.
+
+    values: by dotted key. value: of the objective. chosen: that of the study's best, likewise.
+    """
+
+    values: Mapping[str, Any]
+    value: float
+    chosen: float | None
+
+
+@dataclass(frozen=True)
 class Study:
     """The result of a study.
 
     name: of the study in its storage. objective: the optimised figure. best, second: the best two configurations.
     trials: a row for each trial. counts: outcome -> trials. edges: a sentence for each best value at the edge of its
-    space. path: the study's folder, with best.toml, trials.parquet and the pictures.
+    space. spent: what all trials have used up, by the units of a budget. path: the study's folder, with best.toml,
+    trials.parquet and the pictures. regret: of choices by few validation clients, the last by as many as there are, if
+    the objective is a sum over clients. smaller: what smaller budgets would have chosen. front: the
+    numbers of the trials that no other one beats in the objective and in bytes. table: of a study on a table.
     """
 
     name: str
@@ -60,7 +95,12 @@ class Study:
     trials: pa.Table
     counts: Mapping[str, int]
     edges: tuple[str, ...]
+    spent: Mapping[str, float]
     path: Path
+    regret: tuple[Regret, ...] = ()
+    smaller: tuple[SmallerBudget, ...] = ()
+    front: tuple[int, ...] = ()
+    table: TableBest | None = None
 
 
 def ranked(
@@ -127,6 +167,49 @@ def edges(best: Configuration, space: Space) -> tuple[str, ...]:
     return tuple(sentences)
 
 
+def incumbents(trials: Iterable[FrozenTrial], objective: Objective, unit: str) -> Iterator[tuple[float, FrozenTrial]]:
+    """Yield each trial that is better than all before it, with what the study had spent of a budget at its end."""
+    used, sign = 0.0, 1 if objective.is_maximised else -1
+    best = -math.inf
+    for trial in trials:
+        used += trial.user_attrs["facts"].get("spent", {}).get(unit, 0.0)
+        if trial.user_attrs["outcome"] in (FINISHED, MISSED) and sign * _value(trial) > best:
+            best = sign * _value(trial)
+            yield used, trial
+
+
+def smaller(trials: Sequence[FrozenTrial], space: Space, objective: Objective, unit: str) -> tuple[SmallerBudget, ...]:
+    """Return what a quarter and a half of the budget would have chosen, of the trials in their order."""
+    total = spent(trials).get(unit, 0.0)
+    found = []
+    for share in (0.25, 0.5) if total else ():
+        chosen = [trial for used, trial in incumbents(trials, objective, unit) if used <= share * total]
+        if chosen:
+            last = chosen[-1]
+            found.append(SmallerBudget(unit, share * total, last.number, space.values(last.params), _value(last)))
+    return tuple(found)
+
+
+def front(trials: Sequence[FrozenTrial], objective: Objective, cost: str = COST) -> tuple[int, ...]:
+    """Return the numbers of the finished trials that no other one beats in the objective and in what it has used."""
+    sign = -1 if objective.is_maximised else 1
+    finished = [trial for trial in trials if trial.user_attrs["outcome"] == FINISHED]
+    points = {t.number: (sign * _value(t), t.user_attrs["facts"].get("spent", {}).get(cost, 0.0)) for t in finished}
+    return tuple(
+        number
+        for number, (value, used) in points.items()
+        if not any(v <= value and u <= used and (v, u) != (value, used) for v, u in points.values())
+    )
+
+
+def spent(trials: Sequence[FrozenTrial]) -> dict[str, float]:
+    """Return what all trials have used up, without what costs nothing here."""
+    total = Counter[str]()
+    for trial in trials:
+        total.update(trial.user_attrs["facts"].get("spent", {}))
+    return {unit: amount for unit, amount in total.items() if amount}
+
+
 def no_result(trials: Sequence[FrozenTrial], space: Space) -> str:
     """Return why a study has no finished trial, with advice."""
     found = counts(trials)
@@ -165,6 +248,7 @@ def _row(trial: FrozenTrial, space: Space) -> dict[str, Any]:
         **space.values(trial.params),
         **{f"value/{place}": value for place, value in enumerate(kept.get("values", ()))},
         "rounds": sum(kept.get("rounds", ())),
+        **{unit: amount for unit, amount in kept.get("spent", {}).items() if unit != "rounds"},
         **kept.get("figures", {}),
         "seconds": None if took is None else took.total_seconds(),
         "why": kept["why"],

@@ -12,10 +12,21 @@ from typing import Any
 
 from optuna.trial import TrialState
 
-from raysim import ClientError, DataError, DivergedError, Experiment, ExperimentError, ModelError, Report, Runs
+from raysim import (
+    ClientError,
+    DataError,
+    DeviceMemoryError,
+    DivergedError,
+    Experiment,
+    ExperimentError,
+    ModelError,
+    Report,
+    Runs,
+)
 from tuning import pruners, samplers
 from tuning.folder import clear_unfinished
 from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED, PRUNED, Held, Ledger
+from tuning.noise import laplace
 from tuning.objective import divergence
 from tuning.progress import StudyProgress
 from tuning.protocol import runs_of
@@ -23,8 +34,9 @@ from tuning.pruners import NoPruner
 from tuning.section import TuningSection
 from tuning.under_way import TrialUnderWay
 
-TRIAL_ERRORS = (ClientError, ModelError, ExperimentError, DataError)
-"""Errors of a configuration or of a user's code, which fail the trial. Any other error ends the process."""
+TRIAL_ERRORS = (ClientError, ModelError, ExperimentError, DataError, DeviceMemoryError)
+"""Errors of a configuration or of a user's code, which fail the trial. Any other error ends the process, such as
+that there is no worker."""
 
 POLL_S, INHERIT_S = 1.0, 10.0
 """Seconds between checks of the other processes: without work, and during work."""
@@ -61,9 +73,13 @@ class Search:
         Raises:
             RaysimError: an error that no trial caused; trials under way resume with the study.
         """
-        self._progress.expects(self._ledger.num_open() * self._tuning.seeds * self._measured.rounds)
+        if self._tuning.budget is None:
+            self._expect(self._ledger.num_open())
         with ThreadPoolExecutor(1, thread_name_prefix="study") as self._writer:
             self._search()
+
+    def _expect(self, trials: int) -> None:
+        self._progress.expects(trials * self._tuning.seeds * self._measured.rounds)
 
     def _search(self) -> None:
         self._fill()
@@ -87,6 +103,9 @@ class Search:
             self._inherited_s = time.monotonic()
             if self._ledger.inherit():
                 taken += self._ledger.take(room - len(taken))
+        if self._tuning.budget is not None:
+            # How many trials it is enough for is not known before.
+            self._expect(len(taken))
         for resumed in (True, False):
             chosen = [held for held in taken if held.resumed == resumed]
             self._begin([trial for held in chosen if (trial := self._prepared(held)) is not None], resumed)
@@ -156,11 +175,12 @@ class Search:
         if (why := trial.lacks(self._tuning.objective)) is not None:
             self._fail(trial, why)
             return True
-        steps = trial.steps(self._tuning.objective, self._by_seed)
+        fresh = trial.fresh_steps(self._tuning.objective, self._by_seed)
+        steps = {step: value + self._noise(trial, step + 1) for step, value in fresh.items()}
         self._report(trial, steps)
         if trial.is_complete:
             objective = self._tuning.objective
-            value = objective.combined(trial.values(objective), trial.total)
+            value = objective.combined(trial.values(objective), trial.total) + self._noise(trial, 0)
             missed = trial.missed(objective)
             self._close(trial, MISSED if missed else FINISHED, TrialState.COMPLETE, value, missed)
             return True
@@ -172,6 +192,9 @@ class Search:
             if self._by_seed:
                 return not self._begin_seed(trial, place + 1)
         return False
+
+    def _noise(self, trial: TrialUnderWay, place: int) -> float:
+        return laplace(self._tuning.laplace, [self._measured.seed, trial.held.slot, place])
 
     def _report(self, trial: TrialUnderWay, steps: Mapping[int, float]) -> None:
         """Store steps while the workers continue."""
@@ -209,7 +232,9 @@ class Search:
                 self._runs.stop(number)
             del self._trials[number]
         self._progress.finished(len(trial.runs) * trial.total - sum(len(rows) for rows in trial.rows))
-        self._end(trial.held, outcome, state, value, {**trial.facts(self._tuning.objective), "why": why})
+        objective = self._tuning.objective
+        facts = trial.facts(objective, trial.over_clients(objective))
+        self._end(trial.held, outcome, state, value, {**facts, "why": why})
 
     def _end(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
         self._written()

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from raysim import Experiment, ExperimentError, Section
 from tuning import pruners, samplers, space
+from tuning.budget import StudyBudget
 from tuning.objective import Objective
 from tuning.pruners import NoPruner, Pruner
 from tuning.samplers import Grid, Sampler, Tpe
@@ -20,8 +21,8 @@ BATCH = 64
 Studied = Annotated[int, Field(ge=1, le=100_000)]
 """Runs of a study."""
 
-TRIALS = 50
-"""Default number of trials of an infinite space."""
+TRIALS, MOST_TRIALS = 50, 1_000
+"""Default number of trials of an infinite space; with a budget, which ends most studies before."""
 
 
 class TuningSection(Section):
@@ -34,7 +35,10 @@ class TuningSection(Section):
         None, description='Proposes configurations. Absent: "grid" where every key has a list, else "tpe".'
     )
     pruner: Pruner = Field(NoPruner(), description="Stops unpromising trials early.")
-    trials: Studied | None = Field(None, description="Number of configurations. Absent: the whole grid, else 50.")
+    trials: Studied | None = Field(
+        None, description="Number of configurations. Absent: the whole grid, else 50, or with `budget` at most 1,000."
+    )
+    budget: StudyBudget | None = Field(None, description="Work of all trials, after which none begins.")
     seeds: Studied = Field(
         1, description="Runs of each configuration, with `seed`, `seed + 1`, ...: cohorts are paired."
     )
@@ -50,6 +54,12 @@ class TuningSection(Section):
         "auto", description='Trials at a time; "auto": up to 64 where proposals ignore results, else one per worker.'
     )
     objective: Objective = Field(Objective(), description="The value that is optimised.")
+    laplace: float = Field(
+        0.0,
+        ge=0,
+        le=1e6,
+        description="Scale of the Laplace noise of every score that the study sees, as for private evaluation.",
+    )
     holdout: float = Field(
         0.2,
         gt=0,
@@ -95,7 +105,7 @@ class TuningSection(Section):
         size = self.parsed_space().size
         if isinstance(self.chosen_sampler(), Grid) and size is not None:
             return min(size, self.trials or size)
-        return self.trials or TRIALS
+        return self.trials or (TRIALS if self.budget is None else MOST_TRIALS)
 
 
 def section_of(experiment: Experiment) -> TuningSection:
@@ -120,7 +130,16 @@ def checked(table: Mapping[str, Any], experiment: Experiment) -> TuningSection:
     samplers.check(section.chosen_sampler(), read)
     rounds, every = experiment.rounds, experiment.evaluation.every
     pruners.check(section.pruner, section.seeds, rounds, every)
+    if section.budget is not None and section.budget.unit == "simulated_s" and experiment.systems is None:
+        raise ExperimentError(
+            "tuning.budget.simulated_s counts simulated seconds, but without [systems] rounds have none: add it, or "
+            "count client_updates."
+        )
     objective = section.objective
+    if section.laplace and objective.has_target:
+        raise ExperimentError(
+            "tuning.laplace is noise of scores, but rounds_to_target is no score: take another objective, or no noise."
+        )
     evaluated = {index for index in range(rounds) if (index + 1) % every == 0 or index + 1 == rounds}
     known = range(rounds) if objective.name == "train_loss" else evaluated
     if not any(index in known for index in objective.rounds(rounds)):

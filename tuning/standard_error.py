@@ -46,6 +46,16 @@ def over_seeds(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
+def root_mean_square(errors: Sequence[float | None]) -> float | None:
+    """Return the root of the mean square of a trial's errors; None if one is not defined.
+
+    >>> root_mean_square([3.0, 4.0, 0.0]) == (25 / 3) ** 0.5, root_mean_square([1.0, None])
+    (True, None)
+    """
+    known = [error for error in errors if error is not None]
+    return math.sqrt(math.fsum(error**2 for error in known) / len(known)) if 0 < len(known) == len(errors) else None
+
+
 def of_run(run: Path, column: str) -> float | None:
     """Return the error over clients of "accuracy" or "loss" at the last evaluation in the run's folder."""
     parts = sorted((run / "clients").glob("round-*.parquet"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -13,8 +14,9 @@ from optuna.trial import FrozenTrial
 
 from raysim import Experiment, FederatedDataset, Parts, Runs, Section, dataset_of
 from raysim.storage.atomic import write, write_text
-from tuning import best_file, folder, pictures, protocol, pruners, result, samplers
+from tuning import best_file, client_scores, folder, pictures, protocol, pruners, result, samplers
 from tuning import section as sections
+from tuning.budget import CLIENT_UPDATES
 from tuning.conclude import conclude
 from tuning.errors import StudyError
 from tuning.ledger import Ledger, open_study
@@ -117,8 +119,9 @@ def tune(
                 _conclude(experiment, tuning, ledger, runs, chosen, where, show)
         study = ledger.study
         found = result.ranked(trials, read, tuning.objective, study.user_attrs)
-        finished = _result(name, tuning, read, trials, found, where)
-        _write_best(experiment, finished, source)
+        regret = client_scores.regret(where, trials, tuning.objective)
+        finished = replace(finished_study(name, tuning, read, trials, found, where), regret=regret)
+        write_best(experiment, finished, source)
         pictures.draw_all(finished, read, study)
     return finished
 
@@ -161,10 +164,11 @@ def _ledger(
         tuning.num_trials(),
         lambda slot: samplers.make(sampler, space, measured.seed, slot),
         pruners.make(tuning.pruner, rounds, every),
+        tuning.budget,
     )
 
 
-def _result(
+def finished_study(
     name: str,
     tuning: TuningSection,
     space: Space,
@@ -172,6 +176,8 @@ def _result(
     found: list[Configuration],
     where: Path,
 ) -> Study:
+    """Return the result of a study; `found`: its finished trials, the best first."""
+    unit = CLIENT_UPDATES if tuning.budget is None else tuning.budget.unit
     return Study(
         name=name,
         objective=tuning.objective,
@@ -180,11 +186,15 @@ def _result(
         trials=result.table(trials, space),
         counts=result.counts(trials),
         edges=result.edges(found[0], space),
+        spent=result.spent(trials),
+        front=result.front(trials, tuning.objective),
+        smaller=result.smaller(trials, space, tuning.objective, unit),
         path=where,
     )
 
 
-def _write_best(experiment: Experiment, study: Study, source: str | None) -> None:
+def write_best(experiment: Experiment, study: Study, source: str | None) -> None:
+    """Write best.toml; `source`: the experiment's file."""
     best = protocol.concluding(experiment, {"name": f"{experiment.name}-best", **study.best.values})
     value = study.best.missed or figure(study.objective, study.best.value)
     heading = f"The best of {study.trials.num_rows} trials of {study.name}: {study.objective.label} {value}."

@@ -26,6 +26,7 @@ from raysim.algorithm import compressing, gradient_phase, local_adaptivity, star
 from raysim.algorithm.client_state import X0, LocalStates
 from raysim.algorithm.personal import Personal, holding, x0
 from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
+from raysim.algorithm.private import Private
 from raysim.algorithm.transforming import Transforming, transformed
 from raysim.algorithm.uploads import Attack, attacked, contribution_rule, empty_sums, uploads
 from raysim.client import local_training
@@ -113,6 +114,7 @@ def federated(
     notes_clients: bool = False,
     chooses_clients: bool = False,
     counts: bool = True,
+    private: Private | None = None,
 ) -> Algorithm:
     """Generalised federated averaging: corrected local training, weighted mean, server optimizer.
 
@@ -127,10 +129,12 @@ def federated(
         notes_clients: the sums list the facts of every client.
         chooses_clients: the sampler chooses by losses the clients that train.
         counts: whether the task counts correct predictions.
+        private: the mechanism of privacy and its accountant, if there are any.
     """
     correction = corrections.make(client.correcting)
     said = "" if client.correcting is None else corrections.CORRECTIONS.title(client.correcting)
-    server_side = server_step.make(server, model.params, cohort_size, label_population, counts)
+    mechanism = None if private is None else private.mechanism
+    server_side = server_step.make(server, model.params, cohort_size, label_population, counts, mechanism)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
     contribution = contribution_rule(client, server, correction, num_labels)
@@ -287,17 +291,20 @@ def federated(
         stepped, metrics = server_side.step(
             before, adjusted, aggregate, None if settle is None else corrected, seen_before
         )
+        stayed = stepped.weights is before.weights
         stepped = holding(unsent, state, stepped)
-        if unsent.names and last.clients:
+        if unsent.names and not stayed:
             metrics = {**metrics, "params_norm": math.sqrt(squared_norm(stepped.weights.params))}
-        if not last.clients:
+        if stayed:
             stepped = replace(stepped, weights=state.weights)
         if client.compression is not None:
             metrics = {**metrics, **compressing.figures(client.compression, last)}
-        if last.clients:
+        if not stayed:
             stepped = replace(stepped, received=downlink.after(state, origin(stepped)))
         if correction.server.figures is not None:
             metrics = {**metrics, **correction.server.figures(stepped.weights.params, model.params)}
+        if private is not None:
+            metrics = {**metrics, **private.spent(state.round + 1)}
         if fair is None:
             return stepped, metrics
         after, figures = told(state, earlier, last)

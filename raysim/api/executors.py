@@ -9,7 +9,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from raysim.api.preflight import ExecutorName
+from raysim.api.preflight import ExecutorName, check_here
 from raysim.engine import numerics
 from raysim.engine.in_process import InProcess
 from raysim.engine.outlook import Outlook, workers_here
@@ -36,8 +36,14 @@ PLACES = {"here": "this process", "here at first": "this process, until workers 
 
 
 def begins(engine: EngineSection, executor: ExecutorName | None, address: str | None) -> Begins:
-    """Return where a run begins: here at first, if nothing but "auto" says how many workers it has."""
+    """Return where a run begins: here at first, if nothing but "auto" says how many workers it has.
+
+    Raises:
+        ExperimentError: an address, for a run in this process.
+        ResourceError: a card that this process does not have.
+    """
     if engine.workers == 0:
+        check_here(engine, address)
         return "here"
     ray = sys.modules.get("ray")
     asked = engine.workers != "auto" or executor == "ray" or address is not None
@@ -122,8 +128,8 @@ def _here(
 ) -> Generator[Finished, None, _Left]:
     """Run in this process, to its end or until it moves."""
     engine, rounds, state = plan.experiment.engine, plan.experiment.rounds, state or plan.initial_state()
-    rule, outlook = plan.experiment.stop, None
-    seen = stopping.after_all(rule, () if folder is None else folder.rows)
+    outlook = None
+    seen = stopping.after_all(plan.experiment, () if folder is None else folder.rows)
     if place == "here at first":
         workers = workers_here(engine.cpus_per_worker)
         outlook = Outlook(rounds - state.round, workers, lambda: _can_be_sent(plan))
@@ -141,7 +147,7 @@ def _here(
                     break
             if outlook:
                 outlook.round()
-            seen = stopping.after(rule, seen, finished.row)
+            seen = stopping.after(plan.experiment, seen, finished.row)
             yield finished
     moves = not stopping.is_over(plan.experiment, last.round, seen.stopped)
     if outlook and moves:

@@ -18,7 +18,7 @@ from typing import Any, Literal, Unpack
 
 from torch import Tensor
 
-from raysim.api.preflight import ExecutorName, check_one, is_whole, opening_of, with_executor
+from raysim.api.preflight import ExecutorName, check_here, check_one, is_whole, opening_of, with_executor
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.engine.many.groups import Group, grouped
@@ -210,6 +210,7 @@ class Runs:
 
     def _open_executor(self, stack: ExitStack, address: str | None) -> SharedExecutor:
         if self._engine.workers == 0:
+            check_here(self._engine, address)
             return SharedInProcess()
         # Import Ray only if it is used.
         from raysim.engine.on_ray.cluster.cluster import connected, place
@@ -250,7 +251,7 @@ class Runs:
             state, seen = records.newest_state(opening.path, plan.fingerprint), Seen(stopped=opening.stopped)
         else:
             folder, state = held.enter_context(opened(plan, opening))
-            seen = stopping.after_all(plan.experiment.stop, folder.rows)
+            seen = stopping.after_all(plan.experiment, folder.rows)
         state = state or plan.initial_state()
         key = lockstep_key(plan, exact=self._together == "exact") if self._together else None
         return _Run(plan, held, folder, state, state, None if key is None else (key, state.round), seen)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from raysim import card
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds.opening import Opening
-from raysim.errors import ExperimentError, RunFolderError
+from raysim.errors import ExperimentError, ResourceError, RunFolderError
 from raysim.experiment import differences, stopping
-from raysim.experiment.experiment import Experiment
-from raysim.run_folder import begun, records
+from raysim.experiment.experiment import EngineSection, Experiment
+from raysim.run_folder import begun, frozen, records
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import lock
@@ -41,7 +42,7 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
         check_fits(state, plan.begins, path)
     if done > rounds:
         raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
-    stopped = stopping.after_all(plan.experiment.stop, rows).stopped
+    stopped = stopping.after_all(plan.experiment, rows).stopped
     return Opening(path, done, profile=profile, stopped=stopped)
 
 
@@ -69,7 +70,9 @@ def check_same(plan: Plan, path: Path) -> None:
     """Refuse a folder of a run with other settings or data."""
     check_one(records.stored_experiment(path), path)
     if plan.fingerprint != records.stored_fingerprint(path):
-        found = differences.settings(records.stored_experiment(path), plan.experiment) or [
+        found = differences.settings(records.stored_experiment(path), plan.experiment)
+        found += frozen.differing(path, plan.model.constants)
+        found = found or [
             "its data are not the same, or the kind of device, or whether there is a C compiler, or a loss of your "
             "own: they decide what 'auto' means"
         ]
@@ -83,6 +86,20 @@ def check_same(plan: Plan, path: Path) -> None:
 def is_whole(plan: Plan, opening: Opening) -> bool:
     """Whether the folder holds the complete run already."""
     return opening.done is not None and stopping.is_over(plan.experiment, opening.done, opening.stopped)
+
+
+def check_here(engine: EngineSection, address: str | None) -> None:
+    """Refuse, for a run in this process, what only workers have: an address, and a card that is not there."""
+    if address is not None:
+        raise ExperimentError(
+            "The run is to train in this process (--local, executor='local' or engine.workers = 0), and on the cluster "
+            f"at {address!r} (--address, address=): choose one."
+        )
+    if engine.gpus_per_worker not in (0, "auto") and not card.is_there():
+        raise ResourceError(
+            f"engine.gpus_per_worker = {engine.gpus_per_worker:g} asks for a card, and this process, in which the run "
+            "is to train, has none: leave the key out, or set it to 0."
+        )
 
 
 def with_executor(experiment: Experiment, executor: ExecutorName | None) -> Experiment:

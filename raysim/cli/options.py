@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 if TYPE_CHECKING:
+    from raysim.api.preflight import ExecutorName
     from raysim.experiment.experiment import Experiment
     from raysim.loggers.open import LoggerName
 
@@ -21,6 +22,7 @@ Address = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="A running Ray cluster: auto or host:port. [default: this machine]"),
 ]
+Local = Annotated[bool, typer.Option("--local", help="Train in this process, without Ray.")]
 Cluster = Annotated[str, typer.Option("--address", metavar="ADDRESS", help="The Ray cluster: auto or host:port.")]
 Folder = Annotated[
     Path | None, typer.Option("--path", metavar="DIR", help="The run's folder, or its URI. [default: runs/NAME]")
@@ -36,6 +38,11 @@ Loggers = Annotated[
 def loggers_of(names: list[str] | None) -> Sequence[LoggerName]:
     """Return the names of --logger; runs refuse unknown names."""
     return cast("Sequence[LoggerName]", names or ())
+
+
+def executor_of(local: bool) -> ExecutorName | None:
+    """Return the `executor=` of --local."""
+    return "local" if local else None
 
 
 def load(file: Path, changes: list[str] | None, removals: list[str] | None) -> Experiment:

@@ -9,11 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import typer
 
 from raysim.cli.as_json import Json, of_run, print_json
-from raysim.cli.options import Address, File, Folder, Loggers, Progress, Set, Unset, load, loggers_of
+from raysim.cli.options import (
+    Address,
+    File,
+    Folder,
+    Local,
+    Loggers,
+    Progress,
+    Set,
+    Unset,
+    executor_of,
+    load,
+    loggers_of,
+)
 from raysim.cli.output import interruptible, print_table, say
 from raysim.errors import RunFolderError
 
 if TYPE_CHECKING:
+    from raysim.api.preflight import ExecutorName
     from raysim.api.series import Member
     from raysim.experiment.experiment import Experiment
     from raysim.loggers.open import LoggerName
@@ -23,6 +36,7 @@ def run(
     file: File,
     changes: Set = None,
     removals: Unset = None,
+    local: Local = False,
     address: Address = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="With --address: exit once the workers have started; the run goes on.")
@@ -72,6 +86,7 @@ def run(
             typer.echo(name)
         return
     how = How(
+        executor=executor_of(local),
         address=address,
         overwrite=overwrite,
         resume=resume,
@@ -96,6 +111,7 @@ def resume(
     trials: Annotated[
         int | None, typer.Option(min=2, help="A new number of trials, where it was run in trials.")
     ] = None,
+    local: Local = False,
     address: Address = None,
     progress: Progress = True,
     loggers: Loggers = None,
@@ -111,18 +127,26 @@ def resume(
     from raysim.run_folder import records
     from raysim.storage.remote.folder import local_copy, read_only_copy
 
+    executor = executor_of(local)
     copy = read_only_copy(folder)
     stored, values = sweep_runs.stored_sweep(copy) or (records.stored_experiment(copy), {})
     if values or stored.trials.count > 1:
         changes = [f"rounds={rounds}"] if rounds else []
         changes += [f"trials.count={trials}"] if trials else []
-        how = How(address=address, resume=True, progress=progress, loggers=loggers_of(loggers))
+        how = How(executor=executor, address=address, resume=True, progress=progress, loggers=loggers_of(loggers))
         _carry_out(stored.changed(changes), values, folder, how, as_json)
         return
     if trials is not None:
         raise RunFolderError(f"{folder} holds one run and no trials; run its experiment with --set trials={trials}.")
     with local_copy(folder) as where, interruptible(where):
-        result = api.resume(where, rounds=rounds, address=address, progress=progress, loggers=loggers_of(loggers))
+        result = api.resume(
+            where,
+            rounds=rounds,
+            executor=executor,
+            address=address,
+            progress=progress,
+            loggers=loggers_of(loggers),
+        )
     experiment = records.stored_experiment(where)
     if as_json:
         print_json(of_run(experiment, result.rounds, folder, result.stopped))
@@ -133,6 +157,7 @@ def resume(
 class How(TypedDict, total=False):
     """The arguments of an execution; see `raysim.run`."""
 
+    executor: ExecutorName | None
     address: str | None
     overwrite: bool
     resume: bool

@@ -1,15 +1,18 @@
-"""Defines `raysim tune`."""
+"""Defines the commands of tuning: `raysim tune`, and `table` and `tuners` for tuners without training."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from raysim.cli.as_json import Json, print_json
 from raysim.cli.options import Address, File, Progress, Set, Unset, load
 from raysim.cli.output import INTERRUPTED, print_table, say
+
+if TYPE_CHECKING:
+    from tuning import Study
 
 
 def tune(
@@ -25,6 +28,10 @@ def tune(
     path: Annotated[
         Path | None, typer.Option("--path", metavar="DIR", help="The study's folder. [default: runs/NAME-tuning]")
     ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Read the trials from a table of `raysim table`, in place of training."),
+    ] = None,
     progress: Progress = True,
     as_json: Json = False,
 ) -> None:
@@ -39,6 +46,12 @@ def tune(
     given = {"trials": trials, "concurrent": concurrent, "storage": storage}
     settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     where = path or tuning.default_folder(experiment)
+    if table is not None:
+        if refused := [name for name, value in (("--storage", storage), ("--address", address)) if value is not None]:
+            raise typer.BadParameter(f"With --table nothing is trained or stored: leave out {' and '.join(refused)}.")
+        text = file.read_text(encoding="utf-8")
+        _print(tuning.tune_on(experiment, tuning.read_table(table), path=where, source=text, **settings), as_json)
+        return
     try:
         study = tuning.tune(
             experiment,
@@ -51,7 +64,90 @@ def tune(
     except KeyboardInterrupt:
         say(f"stopped; the same command goes on with the study in {where}")
         raise typer.Exit(INTERRUPTED) from None
+    _print(study, as_json)
+
+
+def _print(study: Study, as_json: bool) -> None:
+    import tuning
+
     if as_json:
         print_json(study)
     else:
         print_table(tuning.lines(study))
+
+
+def table(
+    file: File,
+    changes: Set = None,
+    removals: Unset = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The table; its card is beside it. [default: NAME.parquet]")
+    ] = None,
+    address: Address = None,
+    path: Annotated[
+        Path | None, typer.Option("--path", metavar="DIR", help="The study's folder. [default: runs/NAME-tuning]")
+    ] = None,
+    progress: Progress = True,
+    as_json: Json = False,
+) -> None:
+    """Train every configuration of a grid, and publish all evaluations as a table on which tuners can be compared.
+
+    The same command continues one that was stopped.
+    """
+    import tuning
+
+    experiment = load(file, changes, removals)
+    to = out or Path(f"{experiment.name}.parquet")
+    where = path or tuning.default_folder(experiment)
+    try:
+        made = tuning.make_table(experiment, to, folder=where, address=address, progress=progress)
+    except KeyboardInterrupt:
+        say(f"stopped; the same command goes on with the study in {where}")
+        raise typer.Exit(INTERRUPTED) from None
+    facts = {
+        "table": to,
+        "card": to.with_suffix(".md"),
+        "configurations": len(made.configurations),
+        "seeds": len(made.seeds),
+        "rounds": made.experiment.rounds,
+        "clients": len(made.clients.names),
+    }
+    if as_json:
+        print_json(facts)
+    else:
+        print_table([(name, f"{value:,}" if isinstance(value, int) else str(value)) for name, value in facts.items()])
+
+
+def tuners(
+    file: File,
+    table: Annotated[Path, typer.Option(metavar="FILE", help="A table of `raysim table`.")],
+    tuner: Annotated[
+        list[str],
+        typer.Option(metavar="NAME", help="A sampler, or sampler+pruner, such as tpe or random+hyperband; repeatable."),
+    ],
+    changes: Set = None,
+    removals: Unset = None,
+    studies: Annotated[int, typer.Option(min=1, max=100_000, help="Studies of each tuner.")] = 100,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where picture and CSV go.")] = Path("tuners"),
+    as_json: Json = False,
+) -> None:
+    """Compare tuners on a table by one budget: the regret of what they would choose, and their mean ranks."""
+    import tuning
+
+    found = tuning.compare(load(file, changes, removals), tuning.read_table(table), tuner, studies)
+    files = tuning.write_comparison(found, out)
+    if as_json:
+        print_json({"budget": found.budget, "studies": found.studies, "tuners": found.table, "files": files})
+        return
+    lines = [
+        (
+            f"{row['tuner']}",
+            f"mean rank {row['rank']:.2f}{_error(row['rank/standard_error'])}, regret {row['regret']:.4g}",
+        )
+        for row in found.last()
+    ]
+    print_table([*lines, *(("written", str(each)) for each in files)])
+
+
+def _error(value: Any) -> str:
+    return "" if value is None else f" +- {value:.2f}"

@@ -78,6 +78,13 @@ class ClientSection(Section):
     mid_round_dropout: float = Field(
         0.0, ge=0, lt=1, description="Probability that a client leaves before it sends anything."
     )
+    hold_frozen_norms: bool = Field(
+        False,
+        description=(
+            "BatchNorm layers whose parameters are frozen work as in evaluation while clients train, so their running "
+            "statistics stay. Otherwise these follow the clients' batches."
+        ),
+    )
     augment: Augmentation | None = Field(
         None, description="Augmentation of an image each time that it is trained on. Absent: none."
     )

@@ -1,7 +1,7 @@
 """Bernoulli sampling: every client takes part independently with the same probability, so cohorts vary in size.
 
 Cost is that of the cohort, not of the population: the gaps between participants are geometric, and drawn directly. A
-cohort may be empty: that round leaves the model as it is.
+cohort may be empty: that round leaves the model as it is, but for the noise of privacy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from raysim import seeds
-from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
+from raysim.cohort.sampler import CohortAt, DrawnClients, Positions, Sampler, State, nothing
 from raysim.config.section import Section
 
 
@@ -52,4 +52,5 @@ def make(section: Bernoulli) -> Sampler:
         varies=True,
         sized_by="its probability sets it",
         expected=lambda round_index, population: section.probability * population,
+        drawn=DrawnClients(section.probability),
     )

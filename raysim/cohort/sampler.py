@@ -116,6 +116,17 @@ class Participant(NamedTuple):
     distance: float
 
 
+class DrawnClients(NamedTuple):
+    """How clients are drawn, for an accountant of privacy.
+
+    probability: of each client, independently of the others; None: `at.size` of all clients without replacement, every
+    set equally likely. groups: that take turns, if they do; None: all clients may be drawn in every round.
+    """
+
+    probability: float | None = None
+    groups: int | None = None
+
+
 class Sampler(NamedTuple):
     """See the module's head; uniform.py is a short example.
 
@@ -134,6 +145,7 @@ class Sampler(NamedTuple):
         them receive, to the clients that train; None: all train.
     asks: the number of clients that `sample` draws in place of `at.size`, for `choose`; None: `at.size`.
     uniform_by_default: clients weigh alike unless the experiment says otherwise.
+    drawn: how clients are drawn, where privacy knows an accountant for it; else None.
     """
 
     init: Callable[[CohortAt], State]
@@ -150,6 +162,7 @@ class Sampler(NamedTuple):
     choose: Callable[[CohortAt, Positions, Floats], Positions] | None = None
     asks: int | None = None
     uniform_by_default: bool = False
+    drawn: DrawnClients | None = None
 
 
 def nothing(at: CohortAt) -> State:

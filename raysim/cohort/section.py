@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from raysim.cohort import adafl, availability, bernoulli, md, own, power_of_choice, replay, uniform
+from raysim.cohort import adafl, availability, bernoulli, cyclic, md, own, power_of_choice, replay, uniform
 from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.sampler import Clients, CohortAt, Sampler
 from raysim.config.own import OwnPart, OwnSampler
@@ -22,6 +22,7 @@ SamplerSection = Annotated[
     | md.Md
     | adafl.AdaFl
     | bernoulli.Bernoulli
+    | cyclic.Cyclic
     | availability.Availability
     | power_of_choice.PowerOfChoice
     | replay.Replay
@@ -42,6 +43,7 @@ SAMPLERS: Choice[Sampler] = Choice(
         md.Md: md.make,
         adafl.AdaFl: adafl.make,
         bernoulli.Bernoulli: bernoulli.make,
+        cyclic.Cyclic: cyclic.make,
         availability.Availability: availability.make,
         power_of_choice.PowerOfChoice: power_of_choice.make,
         replay.Replay: _replayed,
@@ -80,7 +82,7 @@ class CohortSection(Section):
     """Which clients take part in a round."""
 
     size: Count | None = Field(
-        None, description="Clients per round, M. Absent where the sampler sets it (replay, bernoulli)."
+        None, description="Clients per round, M. Absent where the sampler sets it (replay, bernoulli, cyclic)."
     )
     seed: Seed | None = Field(None, description="Seed of the sampling. Absent: the experiment's.")
     sampler: SamplerSection = Field(uniform.UniformSampler(), description="How clients are drawn.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from raysim import seeds
-from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
+from raysim.cohort.sampler import CohortAt, DrawnClients, Positions, Sampler, State, nothing
 from raysim.config.section import Section
 
 
@@ -34,4 +34,4 @@ def make(section: UniformSampler) -> Sampler:
     def sample(state: State, at: CohortAt) -> Positions:
         return prefix(at.seed, at.round, at.population, at.size)
 
-    return Sampler(nothing, sample, name=section.name)
+    return Sampler(nothing, sample, name=section.name, drawn=DrawnClients())

@@ -31,6 +31,7 @@ OURS: Mapping[str, tuple[Named, str, str]] = {
     "compression": (Named("raysim.client.section", "ClientSection"), "compression", "client.compression"),
     "server_compression": (Named("raysim.server.section", "ServerSection"), "compression", "server.compression"),
     "fairness": (Named("raysim.server.section", "ServerSection"), "fairness", "server.fairness"),
+    "privacy": (Named("raysim.server.section", "ServerSection"), "privacy", "server.privacy"),
     "personalisation": (Named("raysim.client.section", "ClientSection"), "personalisation", "client.personalisation"),
 }
 """The same of kinds whose parts are all raysim's: no package and no script has others."""

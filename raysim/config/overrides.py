@@ -25,6 +25,9 @@ def apply(
     {'server': {'optimizer': {'name': 'adam', 'lr': 0.1}}}
     >>> apply(table, {"server.optimizer.name": "sgd"}, [])
     {'server': {'optimizer': {'name': 'sgd'}}}
+    >>> sgd = {"name": "sgd"}
+    >>> apply({}, {"optimizer": sgd, "optimizer.lr": 0.1}, []), sgd
+    ({'optimizer': {'name': 'sgd', 'lr': 0.1}}, {'name': 'sgd'})
     """
     result: dict[str, Any] = plain(table)
     for dotted in removals:
@@ -35,7 +38,8 @@ def apply(
         else (_parsed(change) for change in changes)
     )
     for dotted, value in given:
-        _set(result, dotted, value)
+        # A copy, because a longer key may change a table that a shorter one has set.
+        _set(result, dotted, plain(value))
     return result
 
 

@@ -133,6 +133,19 @@ def _blocks(split: Split, most: int) -> Iterator[list[tuple[npt.NDArray[Any], np
         yield block
 
 
+def batch(dataset: FederatedDataset, split: str, position: int) -> tuple[Tensor, Tensor]:
+    """Return all of a client's (x, y) as a module sees them in evaluation: scaled, floats in float32, others in int64.
+
+    `dataset.split(split).client(position)` returns them as they are stored, such as the bytes of pixels.
+
+    Raises:
+        DataError: there is no such split.
+        IndexError: there is no such client.
+    """
+    size = len(dataset.split(split).client(position)[1])
+    return Examples(dataset).load(split, [(position, 0, size)], torch.empty(0))
+
+
 class Examples:
     """A dataset on one worker. The place of the rows changes no bit of the result of `load`.
 

@@ -46,7 +46,10 @@ class Split(Protocol):
         ...
 
     def client(self, position: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return the client's (x, y) as stored: (size, *x.shape) and (size, *y.shape)."""
+        """Return the client's (x, y) as stored: (size, *x.shape) and (size, *y.shape).
+
+        A module sees them converted and scaled: `raysim.data.batch`.
+        """
         ...
 
     def arrays(self) -> Arrays | None:

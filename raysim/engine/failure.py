@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from raysim.errors import RaysimError, ResourceError, WorkerLostError
+from raysim.errors import DeviceMemoryError, RaysimError, WorkerLostError
 
 Cause = Literal["worker_lost", "hung", "out_of_memory"]
 
@@ -46,5 +46,5 @@ def given_up(cause: Cause, decision: Decision) -> RaysimError:
     """Return the error of a run whose budget is spent."""
     if cause == "out_of_memory":
         advice = "Lower engine.chunk_size, or give each worker a larger share of the card (engine.gpus_per_worker)."
-        return ResourceError(f"{decision.reason}. {advice}")
+        return DeviceMemoryError(f"{decision.reason}. {advice}")
     return WorkerLostError(decision.reason)

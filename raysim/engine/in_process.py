@@ -94,7 +94,7 @@ def with_retries(work: Callable[[], Result], worker: str, what: str) -> tuple[Re
     """Call `work`, again if a card's memory does not suffice; returns its result and the number of retries.
 
     Raises:
-        ResourceError: the budget of retries is spent.
+        DeviceMemoryError: the budget of retries is spent.
     """
     for before in itertools.count():
         try:

@@ -44,7 +44,8 @@ class Parts(TypedDict, total=False):
 
     dataset, model, loss: stand in for `[data]`, `[model]` and the task's loss. `model` returns a new
         torch.nn.Module; `loss(outputs, targets)` returns one loss per example, shape (batch,).
-    params: initial values by name, for every trainable parameter; a list of them, one for each cluster.
+    params: initial values by name, for every trainable parameter, and any frozen ones and buffers; a list of them, one
+        for each cluster.
     objective: `fn(module, x, y, at)` returns the losses of a batch, shape (batch,); see `raysim.ObjectiveAt`.
     correction: `make(section)` returns a `raysim.Correction`.
     client_optimizer: `make(section)` returns a `raysim.ClientOptimizer`.

@@ -20,10 +20,10 @@ from raysim.client.state_vectors import state_vectors
 from raysim.cohort.section import CohortSection
 from raysim.config.own import OwnPart
 from raysim.errors import ExperimentError
+from raysim.experiment import privacy
 from raysim.server.aggregators.fednova import FedNova
 from raysim.server.aggregators.local_adaptivity import LocalAdaptivity
 from raysim.server.fairness import choice as fair_objectives
-from raysim.server.fairness.choice import FairnessSection
 from raysim.server.section import ServerSection
 from raysim.systems.section import SystemsSection
 
@@ -39,6 +39,7 @@ def refusals(
     yield from _fairness(correction, client, server, cohort)
     yield from _choice(server, cohort)
     yield from _clusters(client, server, cohort)
+    yield from privacy.refusals(client, server, cohort, systems)
     yield from _compression(client, server)
     if systems is not None:
         yield from _systems(systems, cohort)
@@ -103,20 +104,22 @@ def _client_states(correction: Correction, client: ClientSection, cohort: Cohort
 
 
 def weighs_uniformly(given: Mapping[str, Any]) -> bool:
-    """Whether the correction, the sampler or the fair objective of an experiment's tables has uniform weights by
-    default; False if the tables are not valid."""
+    """Whether a choice of an experiment's tables has uniform weights by default; False if the tables are not valid."""
     try:
         client = ClientSection.checked(given.get("client", {}))
         cohort = CohortSection.checked(given.get("cohort"))
-        fairness = ServerSection.checked({"fairness": given.get("server", {}).get("fairness")}).fairness
+        chosen = {key: given.get("server", {}).get(key) for key in ("fairness", "privacy")}
+        server = ServerSection.checked(chosen)
     except ExperimentError:
         return False
-    return usual_weighting(client, cohort, fairness) == "uniform"
+    return usual_weighting(client, cohort, server) == "uniform"
 
 
-def usual_weighting(client: ClientSection, cohort: CohortSection, fairness: FairnessSection | None) -> str | None:
-    """Return the weighting by which correction, sampler or fair objective are defined; None if they define none."""
-    fair = fair_objectives.make(fairness)
+def usual_weighting(client: ClientSection, cohort: CohortSection, server: ServerSection) -> str | None:
+    """Return the weighting by which correction, sampler, fair objective or privacy are defined; None: by any."""
+    fair = fair_objectives.make(server.fairness)
+    if server.privacy is not None:
+        return "uniform"
     if cohort.rule.uniform_weights or cohort.rule.uniform_by_default or (fair and fair.uniform_by_default):
         return "uniform"
     return (_correction(client).requires.weightings or (None,))[0]

@@ -185,7 +185,7 @@ Trials = Annotated[TrialsSection, BeforeValidator(_counted)]
 class Experiment(Section):
     """Everything that determines a run."""
 
-    name: RunName = Field("run", description="Name of the run's folder, runs/<name>.")
+    name: RunName = Field("run", description="Name of the run's folder, runs/NAME.")
     seed: Seed = Field(0, description="Seed of the run; every random draw is addressed by it.")
     rounds: int = Field(
         100, ge=1, le=10**7, description="Number of rounds: a cohort, its local training, a server step."

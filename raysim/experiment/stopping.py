@@ -1,4 +1,4 @@
-"""Decides when a run stops, by `[stop]` and the recorded rows: a pure function, so a resumed run stops likewise.
+"""Decides when a run stops, by `[stop]`, the budget of privacy and rows: a pure function, so resumed runs stop alike.
 
 A run's rows are taken in order of its rounds: `after` takes one, `after_all` several. Wall seconds are recorded in the
 rows too, so they count over a resume; only they differ between two runs of one experiment.
@@ -27,13 +27,17 @@ _COSTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Budgets and the columns that use them up; a round uses up one of `rounds`."""
 
+_EPSILONS = ("epsilon", "epsilon_next")
+"""The columns of what the rounds so far have spent, and of what one more would make it."""
+
 _UNITS = {"rounds": "rounds", "client_updates": "client updates", "bytes": "bytes"}
 
 
 class StopReason(NamedTuple):
     """Why a run has stopped before its last round.
 
-    condition: the key below `[stop]`: "target", "patience", "divergence", "budget.rounds", "budget.bytes" and so on.
+    condition: the key below `[stop]`: "target", "patience", "divergence", "budget.rounds", "budget.bytes" and so on; or
+    "privacy", for that of `server.privacy.epsilon`.
     rounds: finished rounds. text: a sentence for people, without its full stop.
     """
 
@@ -64,31 +68,56 @@ NOTHING = Seen()
 """Before the first round."""
 
 
-def columns(section: StopSection) -> list[str]:
+def columns(section: StopSection | None) -> list[str]:
     """Return the columns of the records that the conditions look at."""
+    if section is None:
+        return ["round", *_EPSILONS]
     costs = [column for of_one in _COSTS.values() for column in of_one]
-    return list(dict.fromkeys(["round", *costs, *section.metrics.values()]))
+    return list(dict.fromkeys(["round", *_EPSILONS, *costs, *section.metrics.values()]))
 
 
-def after_all(section: StopSection | None, rows: Iterable[Row], seen: Seen = NOTHING) -> Seen:
+def may_stop(experiment: Experiment) -> bool:
+    """Whether there is a condition under which the run ends before its last round."""
+    return experiment.stop is not None or epsilon_budget(experiment) is not None
+
+
+def epsilon_budget(experiment: Experiment) -> float | None:
+    """Return the epsilon that the run must not exceed; None: any."""
+    privacy = experiment.server.privacy
+    return None if privacy is None else privacy.epsilon
+
+
+def after_all(experiment: Experiment, rows: Iterable[Row], seen: Seen = NOTHING) -> Seen:
     """Return what was seen after these rows, which follow those of `seen`."""
-    if section is not None:
+    if may_stop(experiment):
         for row in rows:
-            seen = after(section, seen, row)
+            seen = after(experiment, seen, row)
     return seen
 
 
-def after(section: StopSection | None, seen: Seen, row: Row) -> Seen:
+def after(experiment: Experiment, seen: Seen, row: Row) -> Seen:
     """Return what was seen after one more row; once a condition holds, nothing changes."""
-    if section is None or seen.stopped is not None:
+    if not may_stop(experiment) or seen.stopped is not None:
         return seen
-    seen = replace(seen, rounds=seen.rounds + 1)
+    seen, held = replace(seen, rounds=seen.rounds + 1), dict[str, str | None]()
+    if (section := experiment.stop) is not None:
+        seen, held = _of_section(section, seen, row)
+    if seen.rounds < experiment.rounds:
+        held["privacy"] = _privacy(epsilon_budget(experiment), row)
+    reason = next((StopReason(name, seen.rounds, text) for name, text in held.items() if text is not None), None)
+    return replace(seen, stopped=reason)
+
+
+def _of_section(section: StopSection, seen: Seen, row: Row) -> tuple[Seen, dict[str, str | None]]:
     seen, target = _target(section.target, seen, row)
     seen, patience = _patience(section.patience, seen, row)
     seen, budget = _budget(section.budget, seen, row)
-    held = {"divergence": _divergence(section.divergence, row), "target": target, **budget, "patience": patience}
-    reason = next((StopReason(name, seen.rounds, text) for name, text in held.items() if text is not None), None)
-    return replace(seen, stopped=reason)
+    return seen, {
+        "divergence": _divergence(section.divergence, row),
+        "target": target,
+        **budget,
+        "patience": patience,
+    }
 
 
 def is_over(experiment: Experiment, rounds: int, stopped: StopReason | None) -> bool:
@@ -98,7 +127,23 @@ def is_over(experiment: Experiment, rounds: int, stopped: StopReason | None) -> 
 
 def text(experiment: Experiment, reason: StopReason) -> str:
     """Return the reason for people: after which round, and by which key."""
-    return f"after round {reason.rounds:,} of {experiment.rounds:,}: {reason.text} (stop.{reason.condition})"
+    key = "server.privacy.epsilon" if reason.condition == "privacy" else f"stop.{reason.condition}"
+    return f"after round {reason.rounds:,} of {experiment.rounds:,}: {reason.text} ({key})"
+
+
+def used_by(row: Row) -> dict[str, float]:
+    """Return what a round uses up of every budget.
+
+    >>> used = used_by({"clients": 9, "rejected": 1, "bytes_up": 5})
+    >>> used["rounds"], used["client_updates"], used["bytes"]
+    (1, 10, 5)
+    """
+    return {"rounds": 1, **{name: sum(row.get(column) or 0 for column in of_one) for name, of_one in _COSTS.items()}}
+
+
+def unit(budget: str) -> str:
+    """Return the unit of a budget, for people."""
+    return _UNITS.get(budget, "seconds")
 
 
 def _target(target: StopTarget | None, seen: Seen, row: Row) -> tuple[Seen, str | None]:
@@ -130,14 +175,19 @@ def _patience(patience: Patience | None, seen: Seen, row: Row) -> tuple[Seen, st
 def _budget(budget: StopBudget | None, seen: Seen, row: Row) -> tuple[Seen, dict[str, str]]:
     if budget is None:
         return seen, {}
-    used = {name: sum(row.get(column) or 0 for column in of_one) for name, of_one in _COSTS.items()}
-    used["rounds"] = 1
+    used = used_by(row)
     spent = {name: seen.spent.get(name, 0) + used[name] for name in budget.amounts}
     return replace(seen, spent=spent), {
-        f"budget.{name}": f"the budget of {amount:,.12g} {_UNITS.get(name, 'seconds')} is used up ({spent[name]:,.12g})"
+        f"budget.{name}": f"the budget of {amount:,.12g} {unit(name)} is used up ({spent[name]:,.12g})"
         for name, amount in budget.amounts.items()
         if spent[name] >= amount
     }
+
+
+def _privacy(budget: float | None, row: Row) -> str | None:
+    if budget is None or (after := row.get(_EPSILONS[1])) is None or after <= budget:
+        return None
+    return f"epsilon is {row[_EPSILONS[0]]:.6g}, and one more round would make it {after:.6g}, above {budget:g}"
 
 
 def _divergence(divergence: Divergence | None, row: Row) -> str | None:

@@ -7,10 +7,12 @@ parameters never travel after the start (docs/algorithms.md, section 0).
 
 from __future__ import annotations
 
+import hashlib
 import random
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
@@ -26,6 +28,7 @@ from raysim.config.section import Section
 from raysim.config.values import Seed
 from raysim.errors import ModelError, RaysimError
 from raysim.models import holdable
+from raysim.models.frozen_norms import HeldNorms
 from raysim.models.layout import Layout
 
 Kind = Literal["trainable", "frozen", "a buffer"]
@@ -60,6 +63,12 @@ class Model:
     counters: Layout
     constants: Mapping[str, Tensor]
     parts: tuple[ModuleTensor, ...]
+
+    @cached_property
+    def digest_of_frozen(self) -> str:
+        """Digests of the frozen parameters, each behind a blank."""
+        raw = (tensor.contiguous().reshape(-1).view(torch.uint8).numpy() for tensor in self.constants.values())
+        return "".join(f" {hashlib.blake2b(each.tobytes(), digest_size=16).hexdigest()}" for each in raw)
 
     def module(self) -> nn.Module:
         """Return a new module; global generators stay as they are.
@@ -99,7 +108,7 @@ class Weights:
         return {name: tensor.clone() for name, tensor in named.items()}
 
 
-def create(factory: ModuleFactory, seed: int, dtype: torch.dtype) -> tuple[Model, Weights]:
+def create(factory: ModuleFactory, seed: int, dtype: torch.dtype, holds_norms: bool = False) -> tuple[Model, Weights]:
     """Make the module once, with initial weights addressed by the seed, and read its layouts.
 
     Args:
@@ -107,6 +116,7 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype) -> tuple[Model
             seeded for every call, and restored after it.
         seed: the model's seed.
         dtype: of the weights.
+        holds_norms: whether the running statistics of frozen BatchNorm layers stay as they are.
 
     Raises:
         ModelError: the factory failed, or it does not return a module that raysim can hold.
@@ -118,6 +128,8 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype) -> tuple[Model
         )
     if not callable(factory):
         raise ModelError(f"model= must be a function that returns a new module, but got {factory!r}.")
+    if holds_norms:
+        factory = HeldNorms(factory)
     module = _made(factory, seed, ", but it returned {}")
     holdable.check(module)
     trainable = [(n, p.detach()) for n, p in module.named_parameters() if p.requires_grad]
@@ -171,8 +183,7 @@ def _shape(tensor: Tensor) -> tuple[int, ...]:
 
 def replace_params(model: Model, weights: Weights, named: Mapping[str, npt.ArrayLike]) -> Weights:
     """Return the weights with the user's initial values: every trainable parameter, and any named buffers."""
-    if not isinstance(named, Mapping):
-        raise ModelError(f"params= must be a mapping from names to arrays, but got {type(named).__name__}.")
+    _check_mapping(named)
     buffers = model.buffers.views(weights.buffers) | {n: named[n] for n in named if n in model.buffers.names}
     counters = model.counters.views(weights.counters) | {n: named[n] for n in named if n in model.counters.names}
     others = set(model.buffers.names) | set(model.counters.names)
@@ -183,6 +194,22 @@ def replace_params(model: Model, weights: Weights, named: Mapping[str, npt.Array
         model.buffers.flatten_arrays(buffers, dtype),
         model.counters.flatten_arrays(counters, torch.int64),
     )
+
+
+def replace_frozen(model: Model, named: Mapping[str, npt.ArrayLike]) -> tuple[Model, Mapping[str, npt.ArrayLike]]:
+    """Return the model with those of its frozen parameters that the user names, and the user's other values."""
+    _check_mapping(named)
+    given = {name: value for name, value in model.constants.items() if name in named}
+    layout = Layout.of(given.items())
+    flat = layout.flatten_arrays({name: named[name] for name in given}, torch.float64)
+    values = {name: value.to(given[name].dtype) for name, value in layout.views(flat).items()}
+    others = {name: value for name, value in named.items() if name not in given}
+    return replace(model, constants={**model.constants, **values}), others
+
+
+def _check_mapping(named: object) -> None:
+    if not isinstance(named, Mapping):
+        raise ModelError(f"params= must be a mapping from names to arrays, but got {type(named).__name__}.")
 
 
 def bind(model: Model, weights: Weights, device: torch.device) -> nn.Module:

@@ -169,10 +169,22 @@ def _simulated(rounds: pa.Table) -> Iterator[Line]:
 
 
 def _trouble(rounds: pa.Table) -> Iterator[Line]:
+    if since := _diverged_since(rounds):
+        yield "diverged", f"since round {since:,} no update was finite, and the model stays as it was: lower the rates"
     if rejected := int(_sum(rounds, "rejected")):
         yield "rejected", f"{figures.counted(rejected, 'update')}, not finite (see column rejected_clients)"
     if retries := int(_sum(rounds, "retries")):
         yield "retries", f"{retries:,}, of work that was lost on the way: the numbers are the same"
+
+
+def _diverged_since(rounds: pa.Table) -> int:
+    """Return the round, counted from 1, from which on every update was rejected; 0 if the last round had one."""
+    if "rejected" not in rounds.column_names:
+        return 0
+    rejected, clients = (rounds[name].to_pylist()[::-1] for name in ("rejected", "clients"))
+    had_one = (not lost or bool(kept) for lost, kept in zip(rejected, clients, strict=True))
+    since = next((rounds.num_rows - back for back, had in enumerate(had_one) if had), 0)
+    return since + 1 if since < rounds.num_rows else 0
 
 
 def pictures(path: Path) -> Iterator[Line]:

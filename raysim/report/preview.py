@@ -105,6 +105,8 @@ def _round(plan: Plan) -> Iterator[Line]:
     for label, compression in (("updates", experiment.client.compression), ("models", server.compression)):
         if compression is not None:
             yield f"{label} sent", _choice(compression)
+    if server.privacy is not None:
+        yield "privacy", _choice(server.privacy)
     for label, section in (("clipping", server.clip), ("zeroing", server.zeroing), ("FedGLAD", server.glad)):
         if section is not None:
             yield label, _keys(section)

@@ -78,12 +78,13 @@ def write_experiment(
     data: str | None = None,
     clients: int | None = None,
     trained_by: Mapping[str, Any] | None = None,
+    privacy: Mapping[str, Any] | None = None,
 ) -> None:
     """Write experiment.json, at the start of a run or of its continuation.
 
     `data` is the dataset's fingerprint, `clients` its number of training clients; None where no data were opened.
-    `trained_by` is the trainer that the run keeps. The section `tuning` is left out: a run does not use it, and a
-    study's storage may contain a password.
+    `trained_by` is the trainer that the run keeps. `privacy` says what is private, if anything is to be. The section
+    `tuning` is left out: a run does not use it, and a study's storage may contain a password.
     """
     record = {
         "experiment": json.loads(experiment.model_copy(update={"tuning": None}).to_json()),
@@ -91,6 +92,7 @@ def write_experiment(
         "data_fingerprint": data,
         "training_clients": clients,
         "trained_by": trained_by,
+        **({} if privacy is None else {"privacy": privacy}),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
     write_json(record, path / RECORD)
@@ -221,10 +223,10 @@ def rows_before(path: Path, done: int) -> list[Row]:
 
 def stop_reason(experiment: Experiment, rounds: pa.Table) -> StopReason | None:
     """Return why a run with these rows has stopped; None if it has not."""
-    if experiment.stop is None:
+    if not stopping.may_stop(experiment):
         return None
     known = [name for name in stopping.columns(experiment.stop) if name in rounds.column_names]
-    return stopping.after_all(experiment.stop, rounds.select(known).to_pylist()).stopped
+    return stopping.after_all(experiment, rounds.select(known).to_pylist()).stopped
 
 
 def read_clients(path: Path) -> pa.Table:

@@ -76,6 +76,7 @@ class RunFolder:
         data: str | None = None,
         clients: int | None = None,
         trained_by: Mapping[str, Any] | None = None,
+        privacy: Mapping[str, Any] | None = None,
     ) -> None:
         """Create a new folder; see `check_free` for the errors, `records.write_experiment` for the content.
 
@@ -86,7 +87,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             begun.clear(path)
         # The record comes first: a folder without it holds no run, wherever the process is killed.
-        records.write_experiment(path, experiment, fingerprint, data, clients, trained_by)
+        records.write_experiment(path, experiment, fingerprint, data, clients, trained_by, privacy)
         with disk.writing(path):
             for name in FOLDERS:
                 (path / name).mkdir()
@@ -140,7 +141,7 @@ class RunFolder:
         done = state.round if state else 0
         folder.checkpointed = done
         rows = records.rows_before(path, done)
-        stopped = stopping.after_all(experiment.stop, rows).stopped
+        stopped = stopping.after_all(experiment, rows).stopped
         if done % every and not stopping.is_over(experiment, done, stopped):
             # The round was evaluated only because it was the last, which it no longer is.
             rows[-1:] = [

@@ -23,6 +23,7 @@ from raysim.server.lr_scaling import LrScaling, scaled
 from raysim.server.lr_schedule import Schedule, factor
 from raysim.server.optimizers.choice import OptimizerSection
 from raysim.server.optimizers.sgd import Sgd
+from raysim.server.privacy.choice import PrivacyChoice
 from raysim.server.weighting import WEIGHTINGS, Weighting, WeightingSection
 
 
@@ -43,6 +44,9 @@ class ServerSection(Section):
         None, description="Weights by the clients' losses of the model that they receive. Absent: off."
     )
     clip: ClipSection | None = Field(None, description="Bound of each update's norm. Absent: off.")
+    privacy: PrivacyChoice | None = Field(
+        None, description="Noise of the clients' sum, and an accountant of (epsilon, delta); needs a clip. Absent: off."
+    )
     zeroing: Zeroing | None = Field(None, description="Leaves out updates with wild coordinates. Absent: off.")
     compression: ServerCompression | None = Field(
         None, description="How the model is sent to clients in fewer bits. Absent: as it is."

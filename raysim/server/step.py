@@ -1,8 +1,8 @@
 """Steps the server: the levels that travel with the model, and the step from sums to the next state.
 
-Order (docs/algorithms.md section 0): the workers clipped and added up; here mean -> GSI and FedGLAD's factor ->
-learning rate -> optimizer. The levels of clipping and zeroing follow the updates before clipping. A rule
-that needs every update hands in its `aggregate`, or sums with weights of its own (`reweighed`).
+Order (docs/algorithms.md section 0): the workers clipped and added up; here noise of privacy -> mean -> GSI and
+FedGLAD's factor -> learning rate -> optimizer. The levels of clipping and zeroing follow the updates before clipping. A
+rule that needs every update hands in its `aggregate`, or sums with weights of its own (`reweighed`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from raysim.config.own import OwnPart
 from raysim.config.user_call import called
 from raysim.models.layout import Layout
 from raysim.models.model import Weights
@@ -23,7 +24,9 @@ from raysim.server import diagnostics, glad, ledger
 from raysim.server.agreement import Agreement, agreement, similarity
 from raysim.server.clipping import AdaptiveClip, Limits, follow, initial
 from raysim.server.optimizers import choice as optimizers
+from raysim.server.optimizers import own
 from raysim.server.optimizers.optimizer import Descent
+from raysim.server.privacy.mechanism import Mechanism
 from raysim.server.pseudo_gradient import pseudo_gradient
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
@@ -75,6 +78,7 @@ def make(
     cohort_size: Callable[[int], float],
     label_population: Tensor | None = None,
     counts: bool = True,
+    mechanism: Mechanism | None = None,
 ) -> Server:
     """Close the functions over what does not change in a run.
 
@@ -84,6 +88,7 @@ def make(
         cohort_size: the configured size of the cohort after t finished rounds.
         label_population: label counts of all training clients, for the comparison with the cohort's; or None.
         counts: whether the task counts correct predictions.
+        mechanism: of privacy; then a round without a client has a step as well, of noise.
     """
     optimizer, who = optimizers.make(section.optimizer), optimizers.OPTIMIZERS.title(section.optimizer)
     unit_of = glad.units(section.glad.scope, layout.names) if section.glad else []
@@ -123,11 +128,12 @@ def make(
             **{f"{name}_level": float(level) for name, level in state.levels.items()},
         }
         if sums.clients == 0:
-            # No update arrived, or every one was rejected: the model stays, and the round's row has clients = 0.
+            # No update arrived, or every one was rejected: the round's row has clients = 0.
             metrics |= undefined(state, sums)
             if sums.seen:
                 metrics |= _scores(sums)
-            return replace(state, round=t + 1), metrics
+            if mechanism is None:
+                return replace(state, round=t + 1), metrics
         after, said = closed(state, sums, lr, aggregate, settle)
         if not _is_finite(after.weights.params, said["params_norm"]):
             where = _not_finite(layout, after.weights.params)
@@ -146,11 +152,17 @@ def make(
     ) -> tuple[ServerState, Metrics]:
         t, weights = state.round, state.weights
         metrics: Metrics = {}
+        release = None if mechanism is None else mechanism.release(t, limits(state).clip, sums)
+        if release is not None:
+            sums = release.sums
+            metrics |= {"noise_std": release.std, "signal_to_noise": release.signal}
         # fednova's tau_eff; 1 elsewhere.
         effective = sums.normaliser / sums.weight
         agreed = agreement(layout, sums)
-        metrics |= _sizes(section, sums, agreed)
-        metrics |= similarity(layout, agreed)
+        metrics["pseudo_gradient_norm"] = math.sqrt(sum(agreed.squared_norms_of_mean))
+        if sums.clients:
+            metrics |= _sizes(section, sums)
+            metrics |= similarity(layout, agreed)
         factors, baselines, said = _glad(section.glad, unit_of, layout, agreed, state, sums.clients)
         metrics |= said
         if aggregate is None and len(sums.shares):
@@ -164,6 +176,8 @@ def make(
             metrics["pseudo_gradient_norm"] = math.hypot(*group_norms(layout, aggregate))
         descent = Descent(layout, g, lr, t + 1, factors)
         stepped = called(f"{who}: step, in round {t},", optimizer.step, weights.params, descent, state.optimizer)
+        if isinstance(section.optimizer, OwnPart):
+            own.check_gaps(who, stepped.params, layout)
         metrics |= stepped.metrics
         params, half = stepped.params, state.correction
         if settle is not None:
@@ -171,12 +185,13 @@ def make(
         metrics["params_norm"] = math.sqrt(squared_norm(params))
         opened, said = _entered(state.ledger, sums, label_population, metrics)
         metrics |= said
+        counters = sums.counters if sums.clients else weights.counters
         after = ServerState(
             round=t + 1,
-            weights=Weights(params, sums.buffers.div(sums.weight).to(weights.buffers.dtype), sums.counters),
+            weights=Weights(params, sums.buffers.div(sums.weight).to(weights.buffers.dtype), counters),
             optimizer=stepped.state,
             sampler=state.sampler,
-            levels=_levels(section, state.levels, sums),
+            levels=_levels(section, state.levels, sums, None if release is None else release.within),
             glad=baselines,
             ledger=opened,
             correction=half,
@@ -187,10 +202,9 @@ def make(
     return Server(init, limits, step)
 
 
-def _sizes(section: ServerSection, sums: Sums, agreed: Agreement) -> Metrics:
-    """Loss, and how large the updates and their mean are."""
+def _sizes(section: ServerSection, sums: Sums) -> Metrics:
+    """Loss, and how large the updates are."""
     metrics = _scores(sums)
-    metrics["pseudo_gradient_norm"] = math.sqrt(sum(agreed.squared_norms_of_mean))
     metrics["mean_update_norm"] = sums.norm / sums.clients
     metrics["update_norm_dispersion"] = diagnostics.dispersion(sums.squared_norm, sums.fourth_power, sums.clients)
     if section.clip:
@@ -246,11 +260,11 @@ def _glad(
     return None if set(made.groups) == {1.0} else made.groups, made.state, metrics
 
 
-def _levels(section: ServerSection, levels: Tensors, sums: Sums) -> Tensors:
-    """The levels of clipping and zeroing for the next round."""
+def _levels(section: ServerSection, levels: Tensors, sums: Sums, within: float | None) -> Tensors:
+    """The levels of clipping and zeroing for the next round; `within`: b as privacy releases it."""
     after = dict(levels)
     if isinstance(section.clip, AdaptiveClip):
-        fraction = sums.within_clip / sums.clients
+        fraction = sums.within_clip / sums.clients if within is None else within
         after["clip"] = _scalar(follow(float(levels["clip"]), fraction, section.clip.quantile, section.clip.lr))
     if (zeroing := section.zeroing) is not None:
         fraction = sums.within_zeroing / sums.clients

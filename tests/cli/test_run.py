@@ -30,6 +30,26 @@ def test_run_records_and_closes_with_a_table(raysim: Raysim) -> None:
     assert table["next"] == "raysim resume runs/tiny --rounds 4"
 
 
+@pytest.mark.parametrize("more", [(), ("--set", "trials=2"), ("--sweep", "cohort.size=2,5")])
+def test_a_run_in_this_process_has_no_cluster_and_no_card_that_is_not_there(
+    raysim: Raysim, more: tuple[str, ...]
+) -> None:
+    assert raysim("run", "tiny.toml", *more, "--local", "--address", "auto") == 2
+    assert "--local" in raysim.err
+    assert "choose one" in raysim.err
+    assert raysim("run", "tiny.toml", *more, "--local", "--set", "engine.gpus_per_worker=0.5", "--overwrite") == 2
+    assert raysim.err.startswith("error: engine.gpus_per_worker = 0.5 asks for a card")
+
+
+def test_local_keeps_ray_away(raysim: Raysim, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "raysim.engine.on_ray.driver", None)
+    # Two workers would be Ray's.
+    two = ("--set", "engine.workers=2")
+    assert raysim("run", "tiny.toml", *two, "--local") == 0
+    assert raysim("resume", "runs/tiny", "--rounds", "3", "--local") == 0
+    assert raysim.rounds() == 3
+
+
 def test_trials_are_run_closed_and_added_to(raysim: Raysim) -> None:
     assert raysim("run", "tiny.toml", "--set", "trials=2", "--no-progress") == 0
     assert raysim.err.splitlines() == ["trial-0, seed 0", "trial-1, seed 1"]

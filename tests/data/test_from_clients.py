@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from raysim.data import FederatedDataset, Field
+from raysim.data import DatasetWriter, FederatedDataset, Field, batch
 from raysim.errors import DataError
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
@@ -244,3 +244,14 @@ def test_what_is_asked_in_the_wrong_words_is_said(name: str) -> None:
     call, message = ASKED[name]
     with pytest.raises(DataError, match=message):
         call()
+
+
+def test_a_batch_is_what_a_module_sees(tmp_path: Path) -> None:
+    pixels = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    with DatasetWriter(tmp_path / "d", Field((4,), "uint8", 0.5, -1.0), Field((), "uint8"), 3) as writer:
+        writer.write("train", "a", pixels[:1], np.zeros(1, np.uint8))
+        writer.write("train", "b", pixels[1:], np.array([1, 2], np.uint8))
+    dataset = FederatedDataset.open(tmp_path / "d")
+    x, y = batch(dataset, "train", 1)
+    assert x.tolist() == (pixels[1:] * 0.5 - 1).tolist()
+    assert (x.dtype, y.dtype, y.tolist()) == (torch.float32, torch.int64, [1, 2])

@@ -14,7 +14,9 @@ import torch
 from torch import nn
 
 import raysim
+from raysim.report import closing
 from raysim.run_folder import records
+from raysim.run_folder.rows import table
 from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
 
 Make = Callable[..., raysim.Experiment]
@@ -152,3 +154,44 @@ def test_a_split_without_examples_is_said(
     with caplog.at_level(logging.WARNING, "raysim"):
         list(raysim.rounds(experiment(engine={"workers": 0}, rounds=1), dataset=data))
     assert caplog.text.count("the split 'test' has no examples") == 1
+
+
+def test_a_table_has_the_columns_of_evaluations_from_its_first_row(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    exp = experiment(
+        engine={"workers": 0}, rounds=2, evaluation={"every": 2, "fine_tuning": {"split": "train", "steps": 1}}
+    )
+    first, last = raysim.rounds(exp, dataset=dataset, model=lambda: nn.Linear(5, 3))
+    assert set(first.metrics) == set(last.metrics)
+    assert first.metrics["eval_tuned/train/before/accuracy"] is None
+    assert last.metrics["eval_tuned/train/before/accuracy"] is not None
+
+
+def test_a_run_that_ends_diverged_says_since_when() -> None:
+    exp = raysim.Experiment.model_validate({"rounds": 4, "cohort": {"size": 2}})
+    rows = [{"round": i, "clients": 2 * (i < 2), "rejected": 2 * (i >= 2), "workers": 1} for i in range(4)]
+    said = dict(closing.lines(exp, table(rows), Path("runs/x")))
+    assert said["diverged"].startswith("since round 3 no update was finite")
+    assert "diverged" not in dict(closing.lines(exp, table([*rows, {**rows[0], "round": 4}]), Path("runs/x")))
+
+
+def test_a_server_step_that_fills_the_gaps_is_refused_whenever_it_does(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def late(after: int) -> Any:
+        def step(params: Any, descent: Any, state: Any) -> Stepped:
+            return Stepped(params - descent.lr * descent.fg + (state["n"] >= after), {"n": state["n"] + 1})
+
+        return lambda section: ServerOptimizer(lambda params: {"n": torch.zeros(())}, step)
+
+    for after in (0, 1):
+        with pytest.raises(raysim.ExperimentError, match="must leave zeros between the parameters"):
+            list(
+                raysim.rounds(
+                    experiment(engine={"workers": 0}, rounds=3),
+                    dataset=dataset,
+                    model=lambda: nn.Linear(5, 3),
+                    server_optimizer=late(after),
+                )
+            )

@@ -344,6 +344,6 @@ def test_a_chunk_that_ran_out_of_memory_is_tried_once_more(
     assert [bits(r) for r in got] == expected
     assert [r.metrics["retries"] for r in got] == [1, 0]
     with pytest.raises(
-        raysim.ResourceError, match=r"chunk 1 of round 0.*giving up after 1 of 1 retries.*engine.chunk_size"
+        raysim.DeviceMemoryError, match=r"chunk 1 of round 0.*giving up after 1 of 1 retries.*engine.chunk_size"
     ):
         list(raysim.rounds(there, dataset=dataset, loss=OutOfMemory(None)))

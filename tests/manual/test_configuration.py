@@ -32,17 +32,18 @@ def test_the_json_schema_describes_every_table_and_every_key(record: type[Sectio
         assert all(value.get("description", "").endswith(".") for value in keys.values()), (title, keys)
 
 
-def test_every_section_has_its_place_and_every_table_of_the_experiment_its_page() -> None:
+def test_every_section_has_its_place() -> None:
     tables = list(configuration.described())
     sections = [section for table in tables for section in table.sections]
     assert len(sections) == len(set(sections))
     # All that the schema holds: a section that is gained is described without more ado.
     defined = raysim.Experiment.model_json_schema(by_alias=True)["$defs"]
     assert {name.rpartition("__")[2] for name in defined} <= {section.__name__ for section in sections}
-    made = configuration.pages()
-    assert {f"{configuration.FOLDER}{table.page}.md" for table in tables} == set(made) - {
-        f"{configuration.FOLDER}index.md"
-    }
+
+
+def test_the_page_is_as_the_schema_is() -> None:
+    said = "python -m manual.configuration writes the page anew"
+    assert configuration.PAGE.read_text(encoding="utf-8") == configuration.page(), said
 
 
 def test_every_example_is_toml_that_its_key_takes() -> None:
@@ -56,19 +57,17 @@ def test_every_example_is_toml_that_its_key_takes() -> None:
 
 
 def test_links_lead_to_headings() -> None:
-    made = configuration.pages()
-    anchors = {path: set(re.findall(r"\{ #(\S+) \}", text)) for path, text in made.items()}
-    for path, text in made.items():
-        for file, anchor in re.findall(r"\]\(([\w.]*)#([\w-]+)\)", text):
-            target = f"{configuration.FOLDER}{file}" if file else path
-            assert anchor in anchors[target], f"{path} links to {file}#{anchor}"
+    page = configuration.page()
+    headings = [configuration.anchor(heading) for heading in re.findall(r"^#+ (.+)$", page, re.MULTILINE)]
+    assert len(headings) == len(set(headings))
+    assert set(re.findall(r"\]\(#([^)]*)\)", page)) <= set(headings)
 
 
 def test_a_key_is_said_in_one_piece() -> None:
-    page = configuration.pages()["reference/configuration/server.md"]
-    key = "`lr`\n:   a number in [0, 1e6]; default `0.01`; such as `lr = 0.01`\n\n    Server learning rate.\n"
+    page = configuration.page()
+    key = "- **`lr`**: Server learning rate.\n  A number in [0, 1e6]; default `0.01`; such as `lr = 0.01`.\n"
     assert page.count(key) == 5  # adagrad, adam, yogi, lars, lamb
-    assert "### `sgd` { #server-optimizer-sgd }\n\nServer SGD, which is FedAvg: x <- x - lr f g." in page
+    assert "### `server.optimizer` = `sgd`\n\nServer SGD, which is FedAvg: x <- x - lr f g." in page
 
 
 @pytest.mark.parametrize(

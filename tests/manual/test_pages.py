@@ -13,20 +13,20 @@ def test_links_between_files_become_links_between_pages() -> None:
     text = (
         "[a](docs/tuning.md#the-protocol) ![b](docs/report.png) [c](CHANGELOG.md) [d](https://x.org/docs/a.md) [e](#x)"
     )
-    assert pages.relinked(text, "README.md") == (
+    assert pages.relinked(text, "CONTRIBUTING.md") == (
         "[a](tuning.md#the-protocol) ![b](report.png) [c](changelog.md) [d](https://x.org/docs/a.md) [e](#x)"
     )
     assert pages.relinked("[a](../CONTRIBUTING.md#x) [b](papers.md)", "docs/architecture.md") == (
         "[a](contributing.md#x) [b](papers.md)"
     )
-    assert pages.relinked("[a](../../README.md) [b](../tuning.md)", "docs/tutorials/first-run.md") == (
-        "[a](../index.md) [b](../tuning.md)"
+    assert pages.relinked("[a](../../CHANGELOG.md) [b](../tuning.md)", "docs/tutorials/first-run.md") == (
+        "[a](../changelog.md) [b](../tuning.md)"
     )
 
 
 def test_code_is_left_alone() -> None:
     block = "```python\nx = f[a](docs/b.md)\n```"
-    assert pages.relinked(f"[a](docs/b.md)\n{block}\n", "README.md") == f"[a](b.md)\n{block}\n"
+    assert pages.relinked(f"[a](docs/b.md)\n{block}\n", "CONTRIBUTING.md") == f"[a](b.md)\n{block}\n"
 
 
 def test_contents_have_every_page_once_and_only_those_that_are_there() -> None:
@@ -37,14 +37,14 @@ def test_contents_have_every_page_once_and_only_those_that_are_there() -> None:
         "new.md",
         "tutorials/tuning.md",
         "reference/api.md",
-        "reference/configuration/index.md",
+        "configuration.md",
         "changelog.md",
     ]
     assert pages.navigation(present) == [
         "index.md",
         {"Tutorials": ["tutorials/tuning.md"]},
         {"Guide": ["tuning.md", "papers.md"]},
-        {"Reference": [{"Configuration": ["reference/configuration/index.md"]}, "reference/api.md"]},
+        {"Reference": ["configuration.md", "reference/api.md"]},
         {"Inside": ["changelog.md"]},
         {"More": ["new.md"]},
     ]

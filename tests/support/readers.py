@@ -26,7 +26,7 @@ from raysim.loggers.logger import store_id
 from raysim.models.model import Weights
 from raysim.report import runs
 from raysim.report.build import build, default_folder
-from raysim.run_folder import checkpoint, files, records, state_check
+from raysim.run_folder import checkpoint, files, frozen, records, state_check
 from raysim.run_folder.client_states import ClientStore
 from raysim.run_folder.timeline import Span, Timeline
 from raysim.run_folder.writer import RunFolder
@@ -69,6 +69,7 @@ def write_run(path: Path) -> None:
     Timeline(path / "timeline.json").add(
         [Span("driver", "train", 1.0, 2.0), Span("worker 1", "chunk", 1.2, 1.9), Span("driver", "step", 2.0, 2.1)]
     )
+    frozen.write(path, {"fixed": torch.arange(4.0)})
     store_id(path, "mlflow", "some id")
     (path / lock.FILE).write_text("")
 
@@ -89,6 +90,7 @@ def replay(path: Path) -> None:
     records.read_rounds(path)
     records.read_clients(path)
     records.stored_data_fingerprint(path)
+    frozen.read(path)
     for done, file in files.checkpoints(path).items():
         checkpoint.read(file, "fingerprint", done)
         checkpoint.read_part(file, "clients")

@@ -8,13 +8,28 @@ from pathlib import Path
 import pytest
 
 import raysim
+from raysim.cohort.cyclic import Cyclic
 from raysim.cohort.replay import Replay
+from raysim.server.clipping import AdaptiveClip
+from raysim.server.privacy.banded import Banded
+from raysim.server.privacy.gaussian import Gaussian
 from tests.support import tiny
 
 COHORT = 3
 
 # Few clients, few of them in a round, and a local step each: what a file says of model, data and method stays.
 SMALL = ("rounds=1", "engine.workers=0", "client.max_local_steps=1")
+
+
+def _private(exp: raysim.Experiment) -> list[str]:
+    """Every client, by samplers that draw clients one by one; and the noise of no larger cohort."""
+    few, privacy = [f"data.clients={COHORT}", "cohort.sampler.probability=1.0"], exp.server.privacy
+    few += ["cohort.sampler.groups=1"] if isinstance(exp.cohort.sampler, Cyclic) else []
+    few += ["server.privacy.bands=1"] if isinstance(privacy, Banded) else []
+    if isinstance(privacy, Gaussian):
+        few += [f"server.privacy.noise_cohort_size={COHORT}"]
+        few += ["server.privacy.count_std=100.0"] if isinstance(exp.server.clip, AdaptiveClip) else []
+    return few
 
 
 def run(exp: raysim.Experiment, root: Path, monkeypatch: pytest.MonkeyPatch) -> raysim.Result:
@@ -30,7 +45,7 @@ def run(exp: raysim.Experiment, root: Path, monkeypatch: pytest.MonkeyPatch) -> 
     few = [f"data.clients={COHORT if takes_all else 12 if exp.data.holdout else 4}"] if divided else []
     few += ["cohort.sampler.candidates=4"] if exp.cohort.rule.asks is not None else []
     few += ["data.size=32"] if exp.data.name == "gld" else []
-    few += [f"cohort.size={COHORT}"]
+    few += _private(exp) if exp.server.privacy is not None else [f"cohort.size={COHORT}"]
     # Some methods are defined with every client in every round.
     few += [f"data.clients={COHORT}"] if divided and exp.cohort.size == getattr(exp.data, "clients", None) else []
     if getattr(exp.model, "vectors", None) is not None:

@@ -16,9 +16,10 @@ import raysim
 import tuning
 from raysim.report.looks import GREY, ON_DARK, ON_LIGHT, SERIES
 from tuning.objective import Objective
-from tuning.pictures import curves, heat_map
+from tuning.pictures import curves, heat_map, pareto, regret
 from tuning.pictures.curves import mean_curve
 from tuning.pictures.values import Colours
+from tuning.regret import Regret
 from tuning.result import Configuration, Study
 from tuning.search import trial_folder
 from tuning.space import Space, parse
@@ -33,7 +34,7 @@ def study(rows: list[tuple[float, float, str, float | None]], objective: Objecti
     value, best = max(done) if objective.is_maximised else min(done)
     values = {X: rows[best][0], Y: rows[best][1]}
     first = Configuration(best, values, value, (value,), None, None, {})
-    return Study("study", objective, first, None, table, {}, (), Path())
+    return Study("study", objective, first, None, table, {}, (), {}, Path())
 
 
 def texts(found: Study, space: Space) -> list[str]:
@@ -55,6 +56,29 @@ def test_a_target_that_was_not_reached_is_no_number() -> None:
     assert sorted(texts(study(rows, aim), space)) == ["34.25", "not reached"]
     none = replace(study(rows, aim), trials=study(rows, aim).trials.slice(1))
     assert heat_map.figure(none, space) is None
+
+
+def test_the_front_is_drawn_where_trials_cost_differently() -> None:
+    found = study(
+        [(0.1, 0.01, "finished", 0.5), (1.0, 0.01, "finished", 0.6), (2.0, 0.01, "finished", 0.4)], Objective()
+    )
+    costs = {**found.trials.to_pydict(), "bytes": [10.0, 20.0, 15.0]}
+    known = replace(found, trials=pa.table(costs), front=(0, 1))
+    picture = pareto.figure(known)
+    assert picture is not None
+    assert [text.get_text() for text in picture.axes[0].texts] == ["trial 0", "trial 1"]
+    assert pareto.figure(replace(known, trials=pa.table({**costs, "bytes": [10.0] * 3}))) is None
+
+
+def test_the_regret_falls_with_the_clients() -> None:
+    found = study([(0.1, 0.01, "finished", 0.5)], Objective())
+    assert regret.figure(found) is None
+    known = replace(found, regret=(Regret(1, 0.04, 0.1, 0.5), Regret(5, 0.01, 0.02, 0.8)))
+    picture = regret.figure(known)
+    assert picture is not None
+    (axes,) = picture.axes
+    assert axes.lines[0].get_xydata().tolist() == [[1.0, 0.04], [5.0, 0.01]]  # type: ignore[union-attr]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "5"]
 
 
 def test_of_more_keys_a_cell_has_the_best() -> None:
@@ -129,6 +153,6 @@ def test_a_study_draws_what_it_has(
 ) -> None:
     space = {X: {"grid": [0.01, 1.0]}, Y: {"grid": [0.5, 1.0]}}
     tuning.tune(tuned(), space, dataset=small, path=tmp_path)
-    names = ["curves", "gap", "heat_map", "importance"]
+    names = ["curves", "gap", "heat_map", "importance", "regret"]
     assert sorted(file.stem for file in tmp_path.glob("*.png")) == names
     assert all((tmp_path / f"{name}.png").stat().st_size > 5_000 for name in names)

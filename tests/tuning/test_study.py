@@ -305,6 +305,25 @@ def test_a_configuration_that_cannot_be_run_is_one_trial_less(study: Callable[..
     assert "9" in why
 
 
+def too_large(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss for which a card's memory is too small, in large batches."""
+    if len(targets) == 8:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_a_trial_that_runs_out_of_memory_is_one_trial_less(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path
+) -> None:
+    space = {"client.batch_size": {"grid": [2, 8]}}
+    found = tuning.tune(tuned(), space, dataset=small, loss=too_large, path=tmp_path)
+    assert found.counts == {"failed": 1, "finished": 1}
+    assert found.best.values == {"client.batch_size": 2}
+    (why,) = [row["why"] for row in found.trials.to_pylist() if row["outcome"] == "failed"]
+    assert "giving up after 1 of 1 retries" in why
+    assert "Lower engine.chunk_size" in why
+
+
 def test_a_key_may_have_numbers_and_words(study: Callable[..., tuning.Study]) -> None:
     found = study(space={"client.batch_size": {"choices": [4, "full"]}}, final=0)
     assert sorted(found.trials["client.batch_size"].to_pylist()) == ['"full"', "4"]

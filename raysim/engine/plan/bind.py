@@ -137,7 +137,7 @@ def _weighted(experiment: Experiment) -> Experiment:
     server = experiment.server
     if "weighting" in server.model_fields_set:
         return experiment
-    usual = compatibility.usual_weighting(experiment.client, experiment.cohort, server.fairness)
+    usual = compatibility.usual_weighting(experiment.client, experiment.cohort, server)
     if usual is None or server.weighting == usual:
         return experiment
     return experiment.model_copy(update={"server": server.model_copy(update={"weighting": usual})})

@@ -30,6 +30,9 @@ from raysim.models.task import Task, check_fit
 MOST = 2
 """Number of examples of the first client."""
 
+LOOKED_AT = 8
+"""Clients whose values are looked at before the first round."""
+
 
 def check(plan: Plan, own_loss: bool) -> None:
     """Pass a client's first examples through the model, its loss and user-defined metrics; with vmap, through a step.
@@ -151,6 +154,18 @@ def load(experiment: Experiment, dataset: FederatedDataset, like: Weights) -> tu
     few = min(MOST, int(dataset.train.sizes(np.zeros(1, np.int64))[0]))
     x_batch, y_batch = Examples(dataset).load("train", [(0, 0, few)], like.params)
     return augment.evaluated(experiment.client.augment, x_batch), y_batch
+
+
+def not_finite(dataset: FederatedDataset) -> str | None:
+    """Return which of the first training clients have values that are not finite, in words; None if none has."""
+    looked, found = min(LOOKED_AT, len(dataset.train)), []
+    for position in range(looked):
+        x, y = dataset.train.client(position)
+        if not all(np.isfinite(values).all() for values in (x, y)):
+            found.append(dataset.train.id_of(position))
+    if not found:
+        return None
+    return f"of the first {looked} training clients {len(found)} have values that are not finite: {', '.join(found)}"
 
 
 def outputs(model: Model, initial: Weights, x: Tensor) -> Tensor | None:

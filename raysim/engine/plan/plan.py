@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from raysim.algorithm import private
 from raysim.algorithm.clustered import clustered, joined
 from raysim.algorithm.federated import Algorithm, federated
 from raysim.client.adversary import positions
@@ -66,10 +66,7 @@ class Plan:
         meant = f"{choice.trainer} {choice.usual} {choice.most} {choice.least_chunks} {choice.overhead}"
         if choice.call:
             meant += f" {choice.call}"
-        if self.experiment.model is not None:
-            # Vectors of words come from a file, and stay as they are.
-            for tensor in self.model.constants.values():
-                meant += f" {hashlib.blake2b(tensor.numpy().tobytes(), digest_size=16).hexdigest()}"
+        meant += self.model.digest_of_frozen
         return self.experiment.fingerprint(f"{self.dataset.fingerprint} {meant}")
 
     def algorithm(self) -> Algorithm:
@@ -92,6 +89,7 @@ class Plan:
             notes_clients=self.learns,
             chooses_clients=e.cohort.rule.choose is not None,
             counts=self.task.correct is not None,
+            private=self.private(),
         )
         return one if clusters is None else clustered(one, clusters.count, e.server)
 
@@ -136,6 +134,11 @@ class Plan:
         if systems is None:
             return cohorts(e.cohort, seed, e.rounds, train)
         return cohorts(e.cohort, seed, e.rounds, train, lambda size: systems.asked(size, len(train)))
+
+    def private(self) -> private.Private | None:
+        """Return the mechanism of privacy and its accounting, if there are any."""
+        e, layout, dtype = self.experiment, self.model.params, self.initial.params.dtype
+        return private.make(e.client, e.server, e.cohort, len(self.dataset.train), e.rounds, layout, dtype, e.seed)
 
     @cached_property
     def keeps_updates(self) -> bool:

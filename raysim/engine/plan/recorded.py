@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from raysim.algorithm.federated import Algorithm
 from raysim.config.messages import nearest
+from raysim.engine.plan import own_models
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError
 from raysim.evaluation.scores import ClientScores, summarise
 from raysim.experiment.stop import EVALUATIONS
 from raysim.server.accumulator import empty
+from raysim.server.state import ServerState
 
 ALWAYS = frozenset({"loss", "clients", "rejected", "examples", "examples_so_far", "examples_held", "server_lr"})
 """Figures that the rounds of every run have."""
@@ -56,20 +59,23 @@ def _times(plan: Plan, column: str) -> int:
 
 def _columns(plan: Plan, wanted: str) -> Iterator[str]:
     """Yield the recorded columns of the wanted one's kind: those of evaluations, or those of every round."""
-    return _evaluated(plan) if wanted.startswith(EVALUATIONS) else _trained(plan)
+    if wanted.startswith(EVALUATIONS):
+        return evaluated(plan, plan.algorithm(), plan.initial_state())
+    return _trained(plan)
 
 
-def _evaluated(plan: Plan) -> Iterator[str]:
+def evaluated(plan: Plan, algorithm: Algorithm, state: ServerState) -> Iterator[str]:
+    """Yield the columns that the rows of evaluated rounds have; `state`: any of the run."""
     section, one = plan.experiment.evaluation, np.ones(1)
     hits = one if plan.task.correct is not None else np.full(1, np.nan)
     some = ClientScores(np.zeros(1, np.int64), np.ones(1, np.int64), one, hits, one)
     names = [*(name.removeprefix("/") for name in summarise(some, "", section.percentiles)), *plan.metrics()]
     splits = [name for name in evaluated_splits(plan) if len(plan.dataset.split(name))]
     places = [f"eval/{split}" for split in splits]
-    if plan.algorithm().average(plan.initial_state()) is not None:
+    if algorithm.average(state) is not None:
         places += [f"eval_average/{split}" for split in splits]
-    if (tuned := section.fine_tuning) is not None:
-        places += [f"eval_tuned/{tuned.split}", f"eval_tuned/{tuned.split}/before"]
+    for which, split in own_models.splits(plan.experiment).items():
+        places += [f"{which.metrics}/{split}", f"{which.metrics}/{split}/{which.of_all}"]
     for place in places:
         yield from (f"{place}/{name}" for name in names)
 

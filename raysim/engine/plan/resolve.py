@@ -37,6 +37,7 @@ from raysim.engine.plan import (
     first_objective,
     own_models,
     own_parts,
+    private,
     recorded,
     text_model,
 )
@@ -48,7 +49,8 @@ from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
 from raysim.models import holdable, size
 from raysim.models import section as models
-from raysim.models.model import Model, Weights, create, replace_params
+from raysim.models.frozen_norms import frozen_norms
+from raysim.models.model import Model, Weights, create, replace_frozen, replace_params
 from raysim.models.task import Task, task_for
 from raysim.server.aggregators import own as rules
 from raysim.server.optimizers import choice as optimizers
@@ -89,13 +91,15 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         model = models.factory(section, x_shape, outputs, text_model.vectors(section, data))
         seed = experiment.model.seed if experiment.model.seed is not None else seed
     dtype = _DTYPES[experiment.engine.dtype]
-    made, values = create(model, seed, dtype)
-    params, *others = first_clusters.params_of(experiment, dataset, made, parts.get("params"))
+    tried, values = create(model, seed, dtype, experiment.client.hold_frozen_norms)
+    experiment = private.checked(experiment, dataset, tried)
+    params, *others = first_clusters.params_of(experiment, dataset, tried, parts.get("params"))
+    made, params = (tried, params) if params is None or others else replace_frozen(tried, params)
     initial = values if params is None else replace_params(made, values, params)
     holdable.check_initial(made.params.views(initial.params))
     if parts.get("model") is not None:
         x, _ = first_examples.load(experiment, dataset, initial)
-        first_module.check(made, values, None if params is None else initial, x)
+        first_module.check(tried, values, None if params is None else initial, x)
     loss = parts.get("loss")
     task = task_for(dataset.num_classes, loss, dataset.y.padding, dataset.y.uncounted)
     task, local = _minimised(experiment, dataset, made, initial, task)
@@ -275,5 +279,13 @@ def log_beginning(plan: Plan) -> None:
     The script's process calls this once, and the messages are about its processor.
     """
     log.info("clients are trained by the trainer %s: %s", plan.choice.trainer, plan.choice.why)
+    if (norms := frozen_norms(plan.model.module())) and not plan.experiment.client.hold_frozen_norms:
+        log.warning(
+            "the parameters of BatchNorm %s are frozen, but its running statistics follow the clients' batches: "
+            "client.hold_frozen_norms = true holds them still",
+            ", ".join(norms),
+        )
+    if flaw := first_examples.not_finite(plan.dataset):
+        log.warning("%s: updates that this makes not finite are rejected", flaw)
     if (slow := slow_precision(plan)) is not None:
         log.warning("engine.precision: %s", slow)

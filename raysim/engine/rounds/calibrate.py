@@ -25,7 +25,7 @@ from raysim.engine.plan.resolve import training_conditions
 from raysim.engine.rounds.state_files import with_states_folder
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
-from raysim.errors import ClientError, ModelError, RaysimError, ResourceError
+from raysim.errors import ClientError, DeviceMemoryError, ModelError, RaysimError
 from raysim.server.sums import Sums, add, on_cpu
 
 TRAINERS: tuple[TrainerName, ...] = get_args(TrainerName)
@@ -68,7 +68,7 @@ def calibrate(
         sizes: numbers of clients in a stack that are measured, beside the table's.
 
     Raises:
-        ResourceError, ClientError: every trainer fails.
+        DeviceMemoryError, ClientError: every trainer fails.
     """
     device = choose_device(plan.experiment.engine.gpus_per_worker)
     cohort = np.unique(plan.cohorts().first())
@@ -95,7 +95,9 @@ def calibrate(
                 if repeat:
                     seconds.setdefault(choice, []).append(took_s)
     if not choices:
-        raise failed or ResourceError("No trainer fits into the memory of this device: take a smaller model or batch.")
+        raise failed or DeviceMemoryError(
+            "No trainer fits into the memory of this device: take a smaller model or batch."
+        )
     timings = [Timing(choice.trainer, _size(choice), tuple(seconds[choice])) for choice in choices]
     return sorted(timings, key=lambda timing: timing.median_s)
 

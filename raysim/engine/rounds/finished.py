@@ -25,6 +25,8 @@ from raysim.server.step import Metrics
 
 log = logging.getLogger("raysim")
 
+DIVERGED = "The run diverges: lower the learning rates ([stop.divergence] ends such runs)"
+
 
 @dataclass(frozen=True)
 class SteppedRound:
@@ -73,10 +75,16 @@ def finish(
     algorithm: Algorithm,
     executor: Executor,
     stepped: SteppedRound,
+    unscored: Metrics,
     since_s: float,
     writing: Stopwatch,
 ) -> Finished:
-    """Wait for the round's evaluations and assemble the round; `writing`: the time to write the previous round."""
+    """Wait for the round's evaluations and assemble the round.
+
+    Args:
+        unscored: the figures of evaluations, None: a table has all columns from its first row.
+        writing: the time to write the previous round.
+    """
     index = stepped.state.round - 1
     watch, training = stepped.training.watch, stepped.training
     with watch.phase("evaluate"):
@@ -91,10 +99,12 @@ def finish(
     rejected = tuple(split.id_of(position) for position in stepped.rejected)
     if rejected:
         log.warning("round %d: rejected %d update(s), not finite, of: %s", index, len(rejected), ", ".join(rejected))
+    private = plan.experiment.server.privacy is not None
+    left = "the step has the noise of privacy alone" if private else "the model is left as it is"
     if training.selected.abandoned:
-        log.warning("round %d: fewer reports than systems.min_reports, so the model is left as it is", index)
+        log.warning("round %d: fewer reports than systems.min_reports, so %s", index, left)
     if rejected and not stepped.metrics["clients"]:
-        log.warning("round %d: every update was rejected, so the model is left as it is", index)
+        log.warning("round %d: every update was rejected, so %s. %s", index, left, DIVERGED)
     if stepped.metrics.get("catastrophic_failure"):
         log.warning(
             "round %d: the cohort's training accuracy fell below half of the last round's, to %.3g; the row keeps its "
@@ -107,6 +117,7 @@ def finish(
         index=index,
         metrics={
             **stepped.metrics,
+            **unscored,
             **scores,
             **probed,
             **transfers(plan, algorithm.traffic, training.selected.asked, training.selected.senders),

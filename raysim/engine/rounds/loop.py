@@ -13,6 +13,7 @@ from raysim.algorithm.federated import Algorithm
 from raysim.cohort.cohorts import Cohorts
 from raysim.engine import failure
 from raysim.engine.job import Executor, Stopped, UpdatesLost
+from raysim.engine.plan import recorded
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import best_model, kept_updates, scoring
 from raysim.engine.rounds.finished import Finished, SteppedRound, finish
@@ -100,8 +101,8 @@ class Loop:
         checkpoints: Path | None = None,
         seen: Seen | None = None,
     ) -> None:
-        rule = plan.experiment.stop
-        self.seen = stopping.after_all(rule, () if folder is None else folder.rows) if seen is None else seen
+        rows = () if folder is None else folder.rows
+        self.seen = stopping.after_all(plan.experiment, rows) if seen is None else seen
         """What `[stop]` has seen of the rounds that are finished and recorded."""
         self.stops = self.seen.stopped is not None
         """Whether the run stops with the newest server step."""
@@ -115,6 +116,7 @@ class Loop:
         self._plan, self._executor, self._folder = plan, executor, folder
         self._algorithm, self._cohorts = plan.algorithm(), plan.cohorts()
         self._evaluations = scoring.plan_units(plan)
+        self._unscored = dict.fromkeys(recorded.evaluated(plan, self._algorithm, state))
         self._state_files = None
         if self._algorithm.state_vectors:
             self._state_files = StateFiles(plan, folder, state, checkpoints)
@@ -198,7 +200,7 @@ class Loop:
     def _ends_with(self, row: Mapping[str, float | None]) -> bool:
         """Note and return whether the run ends with a round of these figures: then the round is evaluated."""
         elapsed_s = time.perf_counter() - self.since_s
-        now = stopping.after(self._plan.experiment.stop, self.seen, {**row, "wall_time_s": elapsed_s})
+        now = stopping.after(self._plan.experiment, self.seen, {**row, "wall_time_s": elapsed_s})
         self.stops = now.stopped is not None
         return self.stops
 
@@ -219,10 +221,12 @@ class Loop:
         """Wait for the evaluations of the round after its step, and record it."""
         assert self._stepped is not None
         stepped, folder = self._stepped, self._folder
-        finished = finish(self._plan, self._algorithm, self._executor, stepped, self.since_s, self._writing)
+        finished = finish(
+            self._plan, self._algorithm, self._executor, stepped, self._unscored, self.since_s, self._writing
+        )
         # A row cannot contain the time of its own writing: the next row does.
         self.since_s, self._writing = time.perf_counter(), Stopwatch()
-        self.seen = stopping.after(self._plan.experiment.stop, self.seen, finished.row)
+        self.seen = stopping.after(self._plan.experiment, self.seen, finished.row)
         self.stops = self.seen.stopped is not None
         finished = replace(finished, stopped=self.seen.stopped)
         with self._writing.phase("write"):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from raysim.engine.plan.plan import Plan
 from raysim.experiment.stopping import StopReason
-from raysim.run_folder import records
+from raysim.run_folder import frozen, records
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
@@ -56,12 +56,15 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
         RunFolderError: another process writes to the folder; or it exists already, or is not a run's folder.
     """
     path, experiment, dataset = opening.path, plan.experiment, plan.dataset
-    recorded = dataset.fingerprint, len(dataset.train), plan.choice.record
+    private = plan.private()
+    guarantee = None if private is None else private.record(experiment.rounds)
+    recorded = dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee
     with lock.locked(path, run):
         if opening.done is None:
             RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, *recorded)
         else:
             records.write_experiment(path, experiment, plan.fingerprint, *recorded)
+        frozen.write(path, plan.model.constants)
         folder, state = RunFolder.reopen(path, experiment, opening.profile)
         if state is not None:
             check_fits(state, plan.begins, path)

@@ -41,6 +41,20 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
                 f"A step of the server optimizer must return what it was given, but {name!r} came back as "
                 f"{_said(vector)} and was {_said(like)}."
             )
+    check_gaps("the server optimizer", stepped.params, layout)
+
+
+def check_gaps(who: str, params: Tensor, layout: Layout) -> None:
+    """Refuse a stepped model with numbers between its parameters, which norms and products would count.
+
+    Raises:
+        ExperimentError: says how to make a vector.
+    """
+    if not layout.has_zero_gaps(params):
+        raise ExperimentError(
+            f"A step of {who} must leave zeros between the parameters of a flat vector, but the model that it returned "
+            f"has other numbers there: add vectors, or what layout.map(function, vector) makes."
+        )
 
 
 def _said(vector: Tensor | None) -> str:

@@ -15,6 +15,7 @@ from .compression import of_compressors
 from .data import datasets
 from .kinds import of_kinds, on_ray
 from .own_parts import of_own_parts
+from .privacy import of_privacy
 from .server import of_servers
 from .sources import of_sources
 from .training import of_models, of_trainers
@@ -25,7 +26,7 @@ __all__ = ["TRAINER", "UNUSED", "Case", "cases", "datasets", "experiment"]
 def cases() -> dict[str, Case]:
     """Every case by its name, those on Ray last."""
     makers: list[Callable[[], dict[str, Case]]] = [
-        of_servers, of_clients, of_personal_models, of_cohorts, of_ends,
+        of_servers, of_privacy, of_clients, of_personal_models, of_cohorts, of_ends,
         of_trainers, of_models, of_own_parts, of_sources, of_kinds,
         of_compressors,
     ]  # fmt: skip

@@ -34,6 +34,7 @@ UNUSED = {
     "pretrained.Pretrained.length": "needs a pretrained tokeniser",
     "pretrained.Pretrained.name = pretrained": "needs a pretrained tokeniser",
     "pretrained.Pretrained.path": "a path",
+    "section.ClientSection.hold_frozen_norms = True": "needs a module with frozen norms",
     "shakespeare.Shakespeare.form = leaf": "needs the published files",
     "shakespeare.Shakespeare.form = tiny": "needs the published files",
 }

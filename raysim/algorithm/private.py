@@ -1,0 +1,93 @@
+"""Puts a mechanism of privacy together with how clients are drawn, and counts what its rounds tell of a client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from raysim.client.personalisation import choice as personalisations
+from raysim.client.section import ClientSection
+from raysim.cohort.section import CohortSection
+from raysim.models.layout import Layout
+from raysim.server.privacy import accounting, choice
+from raysim.server.privacy.accounting import Accounting
+from raysim.server.privacy.mechanism import Mechanism, Sampling
+from raysim.server.section import ServerSection
+
+NOT_PRIVATE = (
+    "figures of rounds (loss, accuracy, norms, clipped_fraction, signal_to_noise and others) have no noise",
+    "scores of evaluations, and the rows of clients, have no noise",
+    "the ids of clients in records and messages",
+    "whatever was chosen by runs on the same clients, such as learning rates",
+)
+"""What a run writes that the guarantee does not cover."""
+
+
+class Private(NamedTuple):
+    """mechanism: what the server knows of a round. accounting: of its noise; None: there is none.
+
+    spent: from the number of finished rounds to the metrics of what they told.
+    """
+
+    mechanism: Mechanism
+    accounting: Accounting | None
+    spent: Callable[[int], dict[str, float | None]]
+
+    def record(self, rounds: int) -> dict[str, Any]:
+        """Return what experiment.json says of the guarantee of so many rounds."""
+        if self.accounting is None:
+            return {"event": None, "neighbours": None, "not_private": ["everything: there is no noise"]}
+        its = self.accounting
+        assert its.noise_multiplier is not None
+        event, count = its.events(its.noise_multiplier, rounds)
+        return {
+            "event": f"{count} x {event.said}",
+            "neighbours": its.neighbours,
+            "accountant": its.accountant,
+            "delta": its.delta,
+            "noise_multiplier": its.noise_multiplier,
+            "private": [its.released],
+            "not_private": list(NOT_PRIVATE),
+        }
+
+
+def make(
+    client: ClientSection,
+    server: ServerSection,
+    cohort: CohortSection,
+    population: int,
+    rounds: int,
+    layout: Layout,
+    dtype: torch.dtype,
+    seed: int,
+) -> Private | None:
+    """Return the mechanism of `server.privacy`; None: there is none.
+
+    Args:
+        client, server, cohort: their sections of the experiment.
+        population: N, the number of training clients.
+        rounds: of the run.
+        layout, dtype: of the model.
+        seed: addresses the noise.
+    """
+    section, clip = server.privacy, server.clip
+    if section is None:
+        return None
+    assert clip is not None
+    drawn, size_at = cohort.rule.drawn, cohort.size_at(population)
+    sampling = Sampling(population, size_at, *(drawn or ()))
+    kind = personalisations.make(client, layout)
+    sent = layout.only(set(layout.names) - set(() if kind is None else kind.unsent))
+    mechanism = choice.make(section, sampling, clip, sent, dtype, seed)
+    if not section.noised:
+        return Private(mechanism, None, lambda rounds: {"epsilon": None})
+    its = choice.accounting(section, sampling, mechanism)
+    after = accounting.ahead(its.epsilon if its.accountant == "rdp" else accounting.along(its.epsilon, rounds))
+
+    def spent(done: int) -> dict[str, float | None]:
+        epsilon: dict[str, float | None] = {"epsilon": after(done)}
+        return epsilon if section.epsilon is None else {**epsilon, "epsilon_next": after(done + 1)}
+
+    return Private(mechanism, its, spent)

@@ -1,0 +1,217 @@
+"""Computes epsilon after n rounds by Google's dp-accounting, an optional package.
+
+The package is imported where an epsilon is asked for: its import takes a second. To compose the privacy losses of n
+rounds takes a tenth of a second, for each n. So a run composes them for some n, and takes the others from these
+(`along`); and it computes the next value in a thread, while a round trains (`ahead`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from scipy.optimize import brentq
+
+from raysim.errors import ExperimentError
+from raysim.server.privacy.section import AccountantName
+
+INTERVAL = 1e-4
+"""Of the discretised privacy losses: dp-accounting's default."""
+
+POINTS, SPACING, STEEPEST = 6, 1.25, 1.5
+"""Of `along`: exact values that a polynomial goes through, the ratio of their rounds, and the largest slope."""
+
+LEAST_NOISE, MOST_NOISE = 0.05, 1e6
+"""Between which z is searched."""
+
+
+class Event(NamedTuple):
+    """What one release tells, in dp-accounting's terms: a Gaussian mechanism with this noise multiplier.
+
+    probability: of each client's part in it, if they are Poisson sampled. drawn: (N, M), if M of N clients are sampled
+    without replacement.
+    """
+
+    noise_multiplier: float
+    probability: float | None = None
+    drawn: tuple[int, int] | None = None
+
+    @property
+    def said(self) -> str:
+        """The event in words of a formula.
+
+        >>> Event(0.5, probability=0.01).said, Event(0.5).said
+        ('PoissonSampled(0.01, Gaussian(0.5))', 'Gaussian(0.5)')
+        """
+        inner = f"Gaussian({self.noise_multiplier:g})"
+        if self.drawn is not None:
+            return f"SampledWithoutReplacement({self.drawn[0]}, {self.drawn[1]}, {inner})"
+        return inner if self.probability is None else f"PoissonSampled({self.probability:g}, {inner})"
+
+    def made(self) -> Any:
+        """Return the event of dp-accounting."""
+        import dp_accounting
+
+        inner = dp_accounting.GaussianDpEvent(self.noise_multiplier)
+        if self.drawn is not None:
+            return dp_accounting.SampledWithoutReplacementDpEvent(*self.drawn, inner)
+        return inner if self.probability is None else dp_accounting.PoissonSampledDpEvent(self.probability, inner)
+
+
+class Accounting(NamedTuple):
+    """What a run's rounds tell of a client.
+
+    events: from z and n to an event and how often it happens in n rounds. neighbours, released: see `Mechanism`.
+    """
+
+    noise_multiplier: float | None
+    delta: float
+    accountant: AccountantName
+    neighbours: str
+    released: str
+    events: Callable[[float, int], tuple[Event, int]]
+
+    def epsilon(self, rounds: int) -> float:
+        """Return epsilon after so many rounds."""
+        assert self.noise_multiplier is not None
+        return epsilon(self.accountant, *self.events(self.noise_multiplier, rounds), self.delta)
+
+
+def check_installed() -> None:
+    """Check that there is an accountant.
+
+    Raises:
+        ExperimentError: it is not installed.
+    """
+    if importlib.util.find_spec("dp_accounting") is None:
+        raise ExperimentError(
+            "server.privacy computes epsilon with the package dp-accounting: pip install 'raysim[privacy]'."
+        )
+
+
+@lru_cache(maxsize=1024)
+def epsilon(accountant: AccountantName, event: Event, count: int, delta: float) -> float:
+    """Return the epsilon of `count` such events."""
+    if count == 0:
+        return 0.0
+    if accountant == "rdp":
+        from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
+
+        orders, of_one = _renyi(event)
+        return float(compute_epsilon(orders, count * of_one, delta)[0])
+    if event.probability is None:
+        from dp_accounting import get_epsilon_gaussian
+
+        # Gaussian mechanisms compose to one, whose epsilon has a closed form.
+        return float(get_epsilon_gaussian(event.noise_multiplier / math.sqrt(count), delta))
+    return float(_losses(event).self_compose(count).get_epsilon_for_delta(delta))
+
+
+@lru_cache(maxsize=64)
+def _renyi(event: Event) -> tuple[Any, Any]:
+    """Return the orders of Rényi's divergence, and its values for one event."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.rdp import RdpAccountant
+
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE if event.drawn is None else NeighboringRelation.REPLACE_ONE
+    accountant = RdpAccountant(neighboring_relation=relation).compose(event.made())
+    return accountant.orders, accountant.rdp
+
+
+@lru_cache(maxsize=8)
+def _losses(event: Event) -> Any:
+    """Return the privacy loss distribution of one event."""
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+    return from_gaussian_mechanism(
+        event.noise_multiplier, value_discretization_interval=INTERVAL, sampling_prob=event.probability
+    )
+
+
+def least_noise(accounting: Accounting, rounds: int, budget: float) -> float:
+    """Return the least z whose epsilon after so many rounds is within the budget, up to a millionth of it.
+
+    Raises:
+        ExperimentError: no z within reason does it.
+    """
+
+    def excess(log_z: float) -> float:
+        # Nearly linear, so that few steps find its root.
+        epsilon = accounting._replace(noise_multiplier=math.exp(log_z)).epsilon(rounds)
+        return math.log(max(epsilon, 1e-300) / budget)
+
+    # Rényi's bound is quick and never lower, so that it begins near the root.
+    rough = accounting.accountant == "pld" and accounting._replace(accountant="rdp")
+    high = math.log(least_noise(rough, rounds, budget)) if rough else 0.0
+    while excess(high) > 0:
+        high += math.log(2)
+        if high > math.log(MOST_NOISE):
+            raise ExperimentError(
+                f"server.privacy.epsilon = {budget:g} after {rounds:,} rounds needs noise_multiplier > {MOST_NOISE:g}: "
+                f"raise epsilon or lower rounds."
+            )
+    low = high - math.log(1.5)
+    while excess(low) <= 0:
+        high, low = low, low - math.log(2)
+        if high <= math.log(LEAST_NOISE):
+            return math.exp(high)
+    root = float(brentq(excess, low, high, xtol=1e-6))
+    # A root may lie on either side.
+    while excess(root) > 0:
+        root += 1e-6
+    return math.exp(root)
+
+
+def along(exactly: Callable[[int], float], last: int) -> Callable[[int], float]:
+    """Return epsilon after n rounds from exact values at 1, 2, ..., 6, 8, 10, 12, 15, ... and at the last round.
+
+    Between them log epsilon is the polynomial in log n through six of them, which is within 1e-6 of it: less than the
+    discretisation of the losses makes. Where epsilon has only begun to rise above 0, it is computed.
+
+    >>> cubic = along(lambda n: n**0.3 + n**0.6, last=1000)
+    >>> abs(cubic(17) / (17**0.3 + 17**0.6) - 1) < 1e-6
+    True
+    """
+
+    def value(n: int) -> float:
+        nodes = [1]
+        while len([node for node in nodes if node > n]) < POINTS // 2:
+            nodes.append(max(nodes[-1] + 1, round(nodes[-1] * SPACING)))
+        if n == last or n in nodes:
+            return exactly(n)
+        beside = nodes[-POINTS:]
+        epsilons = [exactly(node) for node in beside]
+        if min(epsilons) <= 0:
+            return exactly(n)
+        x, y = [math.log(node / n) for node in beside], [math.log(each) for each in epsilons]
+        if y[1] - y[0] > STEEPEST * (x[1] - x[0]):
+            return exactly(n)
+        others = [math.prod(b / (b - a) for b in x if b != a) for a in x]
+        return math.exp(sum(weight * each for weight, each in zip(others, y, strict=True)))
+
+    return value
+
+
+def ahead(function: Callable[[int], float]) -> Callable[[int], float]:
+    """Return the function, whose next value a thread computes while the caller goes on.
+
+    >>> square = ahead(lambda n: n * n)
+    >>> square(3), square(4)
+    (9, 16)
+    """
+    begun: dict[int, Future[float]] = {}
+    thread = ThreadPoolExecutor(1, thread_name_prefix="epsilon")
+
+    def value(n: int) -> float:
+        for each in (n, n + 1):
+            if each not in begun:
+                begun[each] = thread.submit(function, each)
+        for past in [each for each in begun if each < n]:
+            del begun[past]
+        return begun[n].result()
+
+    return value

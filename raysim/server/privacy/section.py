@@ -1,0 +1,58 @@
+"""Defines what the sections of `[server.privacy]` share: noise, delta and epsilon, of which two give the third."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from raysim.config.section import Section
+
+AccountantName = Literal["pld", "rdp"]
+
+Multiplier = Annotated[float, Field(ge=0, le=1e6)]
+"""z, the noise's standard deviation over the clip level."""
+
+
+class PrivacySection(Section):
+    """Noise, and what it is to achieve."""
+
+    noise_multiplier: Multiplier | None = Field(
+        None,
+        description=(
+            "z: the noise's standard deviation over the clip level; 0: no noise, and no epsilon. Absent: the least "
+            "that keeps `rounds` rounds to epsilon."
+        ),
+        examples=[1.0],
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        None, description="The delta of (epsilon, delta). Absent: N^-1.1, of N training clients.", examples=[1e-6]
+    )
+    epsilon: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        None,
+        description="Budget: the run ends before the round that would exceed it. Absent: none.",
+        examples=[8.0],
+    )
+    accountant: AccountantName | None = Field(
+        None,
+        description=(
+            'What computes epsilon: privacy loss distributions ("pld") or Rényi divergences ("rdp"). Absent: "pld" '
+            "where it is defined."
+        ),
+        examples=["rdp"],
+    )
+
+    @model_validator(mode="after")
+    def _two_of_three(self) -> Self:
+        if self.noise_multiplier is None and self.epsilon is None:
+            raise ValueError("privacy must have noise_multiplier, epsilon or both")
+        if self.noise_multiplier == 0 and self.epsilon is not None:
+            raise ValueError(
+                "noise_multiplier = 0 adds no noise, which keeps to no epsilon: remove epsilon, or noise_multiplier"
+            )
+        return self
+
+    @property
+    def noised(self) -> bool:
+        """Whether there is noise at all."""
+        return self.noise_multiplier != 0

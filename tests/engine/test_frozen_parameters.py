@@ -1,0 +1,93 @@
+"""Frozen parameters: they are part of the run, can be given, and their norms can be held still."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import raysim
+from raysim.run_folder import frozen
+
+Make = Callable[..., raysim.Experiment]
+
+
+def factory(value: float) -> Callable[[], nn.Module]:
+    """A network on a frozen layer of this value, and a frozen norm."""
+
+    def make() -> nn.Module:
+        first, norm = nn.Linear(5, 4), nn.BatchNorm1d(4)
+        nn.init.constant_(first.weight, value)
+        return nn.Sequential(first.requires_grad_(False), norm.requires_grad_(False), nn.Linear(4, 3))
+
+    return make
+
+
+@pytest.fixture
+def here(experiment: Make) -> raysim.Experiment:
+    return experiment(model=None, rounds=2, engine={"workers": 0}, client={"batch_size": "full"})
+
+
+def test_a_folder_with_other_frozen_values_is_refused(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: raysim.Experiment
+) -> None:
+    raysim.run(here, path=tmp_path / "run", dataset=dataset, model=factory(0.1))
+    raysim.resume(tmp_path / "run", rounds=3, dataset=dataset, model=factory(0.1))
+    for call in (raysim.resume, lambda path, **parts: raysim.replay(path, 1, **parts)):
+        with pytest.raises(raysim.RunFolderError, match=r"the frozen parameter '0\.weight' has other values"):
+            call(tmp_path / "run", dataset=dataset, model=factory(0.2))
+
+
+def test_the_folder_holds_the_frozen_values(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: raysim.Experiment
+) -> None:
+    raysim.run(here, path=tmp_path / "run", dataset=dataset, model=factory(0.1))
+    held = frozen.read(tmp_path / "run")
+    assert sorted(held) == ["0.bias", "0.weight", "1.bias", "1.weight"]
+    assert torch.equal(held["0.weight"], torch.full((4, 5), 0.1))
+    file = tmp_path / "run" / frozen.FILE
+    file.write_bytes(file.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(raysim.RunFolderError, match="damaged"):
+        frozen.read(tmp_path / "run")
+
+
+def test_params_may_name_frozen_tensors(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: raysim.Experiment
+) -> None:
+    params = {"2.weight": np.zeros((3, 4)), "2.bias": np.zeros(3)}
+    whole = {**params, "0.weight": np.full((4, 5), 0.2)}
+    given = raysim.run(here, path=tmp_path / "given", dataset=dataset, model=factory(0.1), params=whole)
+    made = raysim.run(here, path=tmp_path / "made", dataset=dataset, model=factory(0.2), params=params)
+    other = raysim.run(here, path=tmp_path / "other", dataset=dataset, model=factory(0.1), params=params)
+    assert torch.equal(given.params["2.weight"], made.params["2.weight"])
+    assert not torch.equal(given.params["2.weight"], other.params["2.weight"])
+    with pytest.raises(raysim.ModelError, match=r"params\['0.weight'\] must have shape \(4, 5\)"):
+        raysim.run(here, dataset=dataset, model=factory(0.1), params={**params, "0.weight": np.zeros(5)})
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_frozen_norms_move_with_a_warning_or_are_held_still(
+    held: bool, dataset: raysim.FederatedDataset, here: raysim.Experiment, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "raysim"):
+        *_, last = raysim.rounds(here.changed({"client.hold_frozen_norms": held}), dataset=dataset, model=factory(0.1))
+    moved = bool(last.params["1.running_mean"].any())
+    assert moved is not held
+    assert ("running statistics follow" in caplog.text) is not held
+
+
+def test_values_that_are_not_finite_are_said_before_the_first_round(
+    dataset: raysim.FederatedDataset, here: raysim.Experiment, caplog: pytest.LogCaptureFixture
+) -> None:
+    pairs: dict[str, Any] = {str(k): dataset.train.client(k) for k in range(4)}
+    pairs["3"] = pairs["3"][0] * np.nan, pairs["3"][1]
+    spoiled = raysim.FederatedDataset.from_clients(pairs)
+    with caplog.at_level(logging.WARNING, "raysim"):
+        raysim.rounds(here.changed({"cohort.size": 2}), dataset=spoiled, model=factory(0.1))
+    assert "of the first 4 training clients 1 have values that are not finite: 3" in caplog.text

@@ -1,0 +1,383 @@
+"""Central privacy: equal to the equations of docs/algorithms.md where nothing is drawn, to their moments where it is.
+
+Epsilon is equal to that of calls of dp-accounting.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import pytest
+import torch
+from dp_accounting import NeighboringRelation
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+import raysim
+from raysim.errors import ExperimentError
+from raysim.server.privacy.accounting import Accounting, Event, along
+from raysim.server.privacy.tree import nodes, squared_sensitivity
+from tests.support.interrupted import same_records
+from tests.support.small_data import make_clients
+
+Make = Callable[..., raysim.Experiment]
+N = 20
+HALF = {"name": "bernoulli", "probability": 0.5}
+NOBODY = {"name": "bernoulli", "probability": 1e-12}
+WIDE = {"name": "mlp", "hidden": [200]}
+
+
+def private(experiment: Make, privacy: dict[str, Any] | None, clip: Any = None, **sections: Any) -> raysim.Experiment:
+    server = {"clip": clip or {"fixed": 0.5}, "weighting": "uniform", **sections.pop("server", {})}
+    if privacy is not None:
+        server["privacy"] = {"name": "gaussian", **privacy}
+    sections.setdefault("cohort", {"size": 7})
+    engine = {"workers": 0, "dtype": "float64", **sections.pop("engine", {})}
+    return experiment(**{"rounds": 3, "server": server, "engine": engine, "evaluation": {}, **sections})
+
+
+def done(exp: raysim.Experiment, data: raysim.FederatedDataset, **parts: Any) -> list[Any]:
+    return list(raysim.rounds(exp, dataset=data, **parts))
+
+
+def flat(made: Any) -> torch.Tensor:
+    return torch.cat([value.flatten() for value in made.params.values()])
+
+
+def step(exp: raysim.Experiment, data: raysim.FederatedDataset) -> torch.Tensor:
+    """The difference that the first round makes."""
+    first, *_ = done(exp, data)
+    model = raysim.rounds(exp.changed(["server.optimizer.lr=0.0"]), dataset=data)
+    return flat(first) - flat(next(iter(model)))
+
+
+def test_the_denominator_is_fixed(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    exp = private(experiment, {"noise_multiplier": 0.0}, cohort={"sampler": HALF})
+    plain = private(experiment, None, cohort={"sampler": HALF})
+    came = done(plain, dataset)[0].metrics["clients"]
+    assert came != N / 2
+    torch.testing.assert_close(step(exp, dataset) * (N / 2), step(plain, dataset) * came)
+    assert [made.metrics["epsilon"] for made in done(exp, dataset)] == [None] * 3
+
+
+def test_weights_are_uniform_unless_said(experiment: Make) -> None:
+    given = private(experiment, {"noise_multiplier": 0.0}).model_dump(mode="json", exclude_unset=True)
+    del given["server"]["weighting"]
+    assert raysim.Experiment.model_validate(given).server.weighting == "uniform"
+    given["server"]["weighting"] = "examples"
+    with pytest.raises(ExperimentError, match="must be 'uniform', but got 'examples'"):
+        raysim.Experiment.model_validate(given)
+
+
+def test_an_update_that_is_not_finite_is_a_zero(experiment: Make) -> None:
+    clients = make_clients([9] * 8)
+    broken = {**clients, "c3": (clients["c3"][0] * np.nan, clients["c3"][1])}
+    still = {**clients, "c3": (clients["c3"][0] * 0, clients["c3"][1])}
+    cohort = {"sampler": {"name": "replay", "cohorts": [["c0", "c3", "c5"]]}}
+    clip = {"initial": 0.5, "quantile": 0.5, "lr": 1.0}
+    zero = {"noise_multiplier": 0.0, "count_std": 0.0}
+    exp = private(experiment, zero, clip, cohort=cohort, rounds=1, model={"name": "linear", "bias": False})
+    with_nan, with_zero = (
+        done(exp.changed(["rounds=1"]), raysim.FederatedDataset.from_clients(train=each))[0] for each in (broken, still)
+    )
+    torch.testing.assert_close(flat(with_nan), flat(with_zero))
+    assert with_nan.rejected == ("c3",)
+    # Its b is 0, and the others' are above the level.
+    level = done(
+        private(
+            experiment,
+            zero,
+            clip,
+            cohort={"sampler": {**cohort["sampler"], "cohorts": [["c0", "c3", "c5"]] * 2}},
+            rounds=2,
+            model={"name": "linear", "bias": False},
+        ),
+        raysim.FederatedDataset.from_clients(train=broken),
+    )[1]
+    assert with_nan.metrics["clipped_fraction"] == 1
+    assert level.metrics["clip_level"] == pytest.approx(0.5 * math.exp(0.5))
+
+
+@pytest.mark.parametrize(
+    ("privacy", "scale"),
+    [({"noise_multiplier": 2.0}, 2.0 * 0.5 / 7), ({"noise_multiplier": 2.0, "noise_cohort_size": 14}, 2.0 * 0.5 / 14)],
+)
+def test_the_noise_of_a_mean(
+    privacy: dict[str, Any], scale: float, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    privacy = {**privacy, "accountant": "rdp"}
+    exp = private(experiment, privacy, model=WIDE)
+    quiet = private(experiment, {"noise_multiplier": 0.0}, model=WIDE)
+    noise = step(exp, dataset) - step(quiet, dataset)
+    assert float(noise.std()) == pytest.approx(scale, rel=4 / math.sqrt(2 * len(noise)))
+    assert abs(float(noise.mean())) < 4 * scale / math.sqrt(len(noise))
+    assert done(exp, dataset)[0].metrics["noise_std"] == pytest.approx(scale)
+    # It depends on seed and round, and on nothing else.
+    other = {"client": {"optimizer": {"name": "sgd", "lr": 0.01}, "batch_size": 2}, "engine": {"chunk_size": 2}}
+    again = [step(private(experiment, p, model=WIDE, **other), dataset) for p in (privacy, {"noise_multiplier": 0.0})]
+    torch.testing.assert_close(again[0] - again[1], noise, rtol=1e-9, atol=1e-12)
+
+
+def test_a_round_with_nobody_has_its_noise_and_its_step(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    cohort = {"sampler": NOBODY}
+    privacy = {"noise_multiplier": 1.0, "accountant": "rdp", "noise_cohort_size": 10}
+    first, second, third = done(private(experiment, privacy, cohort=cohort, model=WIDE), dataset)
+    assert first.metrics["clients"] == 0
+    assert first.metrics["loss"] is None
+    a, b = flat(second) - flat(first), flat(third) - flat(second)
+    assert not torch.equal(a, b)
+    for noise in (a, b):
+        assert float(noise.std()) == pytest.approx(0.5 / 10, rel=4 / math.sqrt(2 * len(noise)))
+    assert first.metrics["signal_to_noise"] == 0
+    assert first.metrics["pseudo_gradient_norm"] > 0
+
+
+def test_counts_of_an_adaptive_clip_are_noised(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    # With nobody b is 1/2 + s xi'/C, which the level's logarithm shows.
+    rounds, s, size = 300, 1.5, 20
+    clip = {"initial": 1.0, "quantile": 0.5, "lr": 1.0}
+    privacy = {"noise_multiplier": 2.0, "count_std": s, "noise_cohort_size": size, "accountant": "rdp"}
+    made = done(private(experiment, privacy, clip, cohort={"sampler": NOBODY}, rounds=rounds), dataset)
+    levels = np.array([each.metrics["clip_level"] for each in made])
+    b = 0.5 - np.diff(np.log(levels))
+    assert b.mean() == pytest.approx(0.5, abs=4 * s / size / math.sqrt(rounds))
+    assert b.std() == pytest.approx(s / size, rel=4 / math.sqrt(2 * rounds))
+    # z' = (z^-2 - (2 s)^-2)^(-1/2) is the noise of the updates.
+    z = (2.0**-2 - 3.0**-2) ** -0.5
+    assert made[1].metrics["noise_std"] == pytest.approx(z * levels[1] / size)
+
+
+ACCOUNTED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "bernoulli": ({"noise_multiplier": 1.5}, {"sampler": {"name": "bernoulli", "probability": 0.3}}),
+    "bernoulli, Rényi": (
+        {"noise_multiplier": 1.5, "accountant": "rdp"},
+        {"sampler": {"name": "bernoulli", "probability": 0.3}},
+    ),
+    "uniform": ({"noise_multiplier": 4.0}, {"size": 2}),
+    "a simulated cohort": (
+        {"noise_multiplier": 1.5, "noise_cohort_size": 10},
+        {"sampler": {"name": "bernoulli", "probability": 0.1}},
+    ),
+    "tree": ({"name": "tree", "noise_multiplier": 3.0}, {"sampler": {"name": "cyclic", "groups": 2}}),
+    "banded": (
+        {"name": "banded", "bands": 2, "noise_multiplier": 1.0},
+        {"sampler": {"name": "cyclic", "groups": 2, "probability": 0.5}},
+    ),
+}
+
+
+def direct(name: str, n: int) -> dp_accounting.PrivacyAccountant:
+    """dp-accounting's own events of n rounds."""
+    add = NeighboringRelation.ADD_OR_REMOVE_ONE
+    gaussian, poisson = dp_accounting.GaussianDpEvent, dp_accounting.PoissonSampledDpEvent
+    match name:
+        case "bernoulli":
+            return PLDAccountant(add).compose(poisson(0.3, gaussian(1.5)), n)
+        case "bernoulli, Rényi":
+            return RdpAccountant(neighboring_relation=add).compose(poisson(0.3, gaussian(1.5)), n)
+        case "uniform":
+            event = dp_accounting.SampledWithoutReplacementDpEvent(N, 2, gaussian(2.0))
+            return RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE).compose(event, n)
+        case "a simulated cohort":
+            return PLDAccountant(add).compose(poisson(0.5, gaussian(1.5)), n)
+        case "tree":
+            # Nodes of rounds 0; 0-1; 2 with two groups: round 0 is in two nodes, round 2 in one more.
+            squares = {1: 1, 2: 2, 3: 3}
+            return PLDAccountant(add).compose(gaussian(3.0 / math.sqrt(squares[n])))
+    return PLDAccountant(add).compose(poisson(0.5, gaussian(1.0)), math.ceil(n / 2))
+
+
+@pytest.mark.parametrize("name", ACCOUNTED)
+def test_epsilon_is_that_of_the_accountant(name: str, experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    privacy, cohort = ACCOUNTED[name]
+    made = done(private(experiment, privacy, cohort=cohort), dataset)
+    for n in (1, 3):
+        assert made[n - 1].metrics["epsilon"] == pytest.approx(direct(name, n).get_epsilon(N**-1.1), rel=1e-6)
+
+
+def test_epsilon_between_the_rounds_whose_losses_are_composed() -> None:
+    # Within the accountant's own tolerance, also where epsilon begins to rise above 0.
+    for z, q, delta in ((1.0, 0.05, 1e-5), (5.0, 0.1, 0.04)):
+        event = Event(z, probability=q)
+        its = Accounting(z, delta, "pld", "", "", lambda z, n, event=event: (event, n))  # type: ignore[misc]
+        between = along(its.epsilon, last=1_000)
+        for n in (3, 7, 77):
+            assert between(n) == pytest.approx(its.epsilon(n), rel=1e-6, abs=1e-9)
+
+
+def test_the_least_noise_for_a_budget(experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path) -> None:
+    privacy = {"epsilon": 2.0, "delta": 1e-3, "accountant": "rdp"}
+    exp = private(experiment, privacy, cohort={"sampler": HALF})
+    result = raysim.run(exp, dataset=dataset, path=tmp_path / "run")
+    assert result.stopped is None
+    spent = result.rounds["epsilon"].to_pylist()
+    assert 2.0 * (1 - 1e-5) < spent[-1] <= 2.0
+    written = json.loads((tmp_path / "run" / "experiment.json").read_text())
+    z = written["experiment"]["server"]["privacy"]["noise_multiplier"]
+    event = dp_accounting.PoissonSampledDpEvent(0.5, dp_accounting.GaussianDpEvent(z))
+    assert RdpAccountant().compose(event, 3).get_epsilon(1e-3) == pytest.approx(spent[-1])
+    assert written["privacy"]["event"] == f"3 x PoissonSampled(0.5, Gaussian({z:g}))"
+    assert written["privacy"]["neighbours"] == "add or remove all data of one client"
+    assert "no noise" in written["privacy"]["not_private"][0]
+    # More rounds do not fit into the budget.
+    longer = raysim.resume(tmp_path / "run", rounds=5, dataset=dataset)
+    assert longer.rounds.num_rows == 3
+    assert longer.stopped is not None
+
+
+def test_a_run_ends_before_the_round_that_would_exceed_its_budget(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    privacy = {"noise_multiplier": 1.0, "accountant": "rdp", "delta": 1e-3}
+    whole = [made.metrics["epsilon"] for made in done(private(experiment, privacy, rounds=6), dataset)]
+    exp = private(experiment, {**privacy, "epsilon": whole[3] + 1e-9}, rounds=6)
+    result = raysim.run(exp, dataset=dataset, path=tmp_path / "run")
+    assert result.rounds["epsilon"].to_pylist() == whole[:4]
+    assert result.stopped is not None
+    assert (result.stopped.condition, result.stopped.rounds) == ("privacy", 4)
+    again = raysim.resume(tmp_path / "run", dataset=dataset)
+    assert again.rounds.num_rows == 4
+
+
+@pytest.mark.parametrize("name", ["gaussian", "tree", "banded"])
+def test_a_resumed_run_has_the_same_noise(
+    name: str, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    privacy = {"name": name, "noise_multiplier": 1.0, **({"bands": 2} if name == "banded" else {})}
+    sampler = {"name": "cyclic", "groups": 3} if name != "gaussian" else HALF
+    clip, counts = ({"initial": 0.5}, {"count_std": 2.0}) if name == "gaussian" else (None, {})
+    exp = private(experiment, {**privacy, **counts, "accountant": "rdp"}, clip, cohort={"sampler": sampler}, rounds=6)
+    whole = raysim.run(exp, dataset=dataset, path=tmp_path / "whole")
+    raysim.run(exp.changed(["rounds=2"]), dataset=dataset, path=tmp_path / "parts")
+    same_records(raysim.resume(tmp_path / "parts", rounds=6, dataset=dataset), whole)
+
+
+@pytest.mark.parametrize("groups", [1, 3, 8])
+def test_what_a_tree_tells_of_a_client(groups: int) -> None:
+    for n in range(1, 20):
+        used = {node for done in range(1, n + 1) for node in nodes(done)}
+        rounds = [range(index << level, (index + 1) << level) for level, index in used]
+        # Every prefix is covered once.
+        for done in range(1, n + 1):
+            covered = sorted(t for level, index in nodes(done) for t in range(index << level, (index + 1) << level))
+            assert covered == list(range(done))
+        told = max(sum(sum(t % groups == r for t in of_node) ** 2 for of_node in rounds) for r in range(groups))
+        assert squared_sensitivity(n, groups) == told
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no clip": ({"server.clip": None}, "give server.clip"),
+    "nothing": ({"server.privacy.noise_multiplier": None}, "noise_multiplier, epsilon or both"),
+    "epsilon of 0": ({"server.privacy.epsilon": 0.0}, "server.privacy.epsilon"),
+    "delta of 0": ({"server.privacy.delta": 0.0}, "server.privacy.delta"),
+    "no noise for a budget": (
+        {"server.privacy.noise_multiplier": 0.0, "server.privacy.epsilon": 1.0},
+        "adds no noise",
+    ),
+    "count_std that is too small": (
+        {"server.clip": {"initial": 1.0}, "server.privacy.count_std": 0.5},
+        "2 count_std > noise_multiplier",
+    ),
+    "count_std of a fixed clip": ({"server.privacy.count_std": 5.0}, "server.clip is fixed"),
+    "adaptive clip with a tree": (
+        {
+            "server.clip": {"initial": 1.0},
+            "server.privacy.name": "tree",
+            "cohort": {"sampler": {"name": "cyclic", "groups": 2}},
+        },
+        "fixed clip level",
+    ),
+    "zeroing": ({"server.zeroing": {}}, "server.zeroing"),
+    "glad": ({"server.glad": {}}, "server.glad"),
+    "fairness": ({"server.fairness": {"name": "tilt", "t": 1.0}}, "server.fairness"),
+    "median": ({"server.aggregator": {"name": "median"}}, "must be 'mean', but got 'median'"),
+    "weights": ({"server.weighting": "ida"}, "must be 'uniform', but got 'ida'"),
+    "labels": ({"server.diagnostics": {"labels": True}}, "diagnostics.labels"),
+    "probe": ({"server.diagnostics": {"probe": 2}}, "diagnostics.probe"),
+    "compression": ({"client.compression": {"name": "sign"}}, "client.compression"),
+    "compression of the model": ({"server.compression": {"name": "sign"}}, "server.compression"),
+    "correction": ({"client.correction": {"name": "feddyn", "mu": 0.1}}, "except 'prox'"),
+    "composite": ({"composite": {"penalty": "l1", "strength": 0.1}}, "composite"),
+    "clusters": (
+        {"client.personalisation": {"name": "clusters", "count": 2, "split": "train"}},
+        "clusters",
+    ),
+    "growth": ({"cohort.growth": {"every": 2}}, "cohort.growth"),
+    "over-selection": (
+        {"systems": {"over_selection": 1.5, "time": {"name": "straggler", "alpha": 1.0, "lambda": 1.0}}},
+        "over_selection",
+    ),
+    "md": ({"cohort.sampler": {"name": "md"}}, "'bernoulli' and 'uniform', but got 'md'"),
+    "cyclic": ({"cohort": {"sampler": {"name": "cyclic", "groups": 2}}}, "but got 'cyclic'"),
+    "tree": ({"server.privacy.name": "tree"}, "must be 'cyclic'"),
+    "bands": (
+        {
+            "server.privacy": {"name": "banded", "bands": 3, "noise_multiplier": 1.0},
+            "cohort": {"sampler": {"name": "cyclic", "groups": 2}},
+        },
+        "bands <= cohort.sampler.groups",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_privacy_is_not_defined_with(name: str, experiment: Make) -> None:
+    changes, said = REFUSED[name]
+    given = private(experiment, {"noise_multiplier": 1.0}).said()
+    del given["server"]["weighting"]
+    for key, value in changes.items():
+        *tables, last = key.split(".")
+        table = given
+        for each in tables:
+            table[each] = dict(table.get(each, {}))
+            table = table[each]
+        table[last] = value
+    with pytest.raises(ExperimentError, match=said.replace("(", r"\(").replace(")", r"\)")):
+        raysim.Experiment.model_validate(json.loads(json.dumps(given)))
+
+
+@pytest.mark.parametrize(
+    ("privacy", "said"),
+    [
+        ({"noise_multiplier": 0.5, "epsilon": 0.1}, "spent before the first round"),
+        ({"noise_multiplier": 1.0, "noise_cohort_size": 21}, "got 21 and 20 training clients"),
+        ({"noise_multiplier": 1.0, "accountant": "pld"}, "drawn without replacement"),
+    ],
+)
+def test_what_is_refused_before_the_first_round(
+    privacy: dict[str, Any], said: str, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    with pytest.raises(ExperimentError, match=said):
+        raysim.rounds(private(experiment, privacy), dataset=dataset)
+
+
+def test_averaged_buffers_are_refused(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    def network() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+
+    exp = private(experiment, {"noise_multiplier": 0.0}, model=None)
+    with pytest.raises(ExperimentError, match=r"averages its buffers 1\.running_mean"):
+        raysim.rounds(exp, dataset=dataset, model=network)
+
+
+def test_without_the_accountant_the_extra_is_named(
+    experiment: Make, dataset: raysim.FederatedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ExperimentError, match=r"pip install 'raysim\[privacy\]'"):
+        raysim.rounds(private(experiment, {"noise_multiplier": 1.0}), dataset=dataset)
+
+
+@pytest.mark.ray
+def test_workers_change_no_bit(ray_cluster: Any, experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    exp = private(experiment, {"noise_multiplier": 0.5, "accountant": "rdp"}, {"initial": 0.5})
+    here, there = (done(exp.changed([f"engine.workers={n}"]), dataset) for n in (0, 2))
+    for one, other in zip(here, there, strict=True):
+        assert torch.equal(flat(one), flat(other))
+        assert one.metrics["epsilon"] == other.metrics["epsilon"]

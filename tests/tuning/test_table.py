@@ -1,0 +1,258 @@
+"""A table stands in for training: what a tuner is told by it is what it would have been told by the runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import raysim
+import tuning
+from raysim.cli import app
+from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
+from tuning.budget import StudyBudget
+from tuning.table.record import ACCURACIES, LOSSES
+
+Make = Callable[..., raysim.Experiment]
+SPACE = {"client.optimizer.lr": {"grid": [0.01, 0.1, 1.0]}, "server.weighting": {"choices": ["examples", "uniform"]}}
+
+
+@pytest.fixture
+def exp(tuned: Make) -> raysim.Experiment:
+    return tuned(space=SPACE, seeds=2, final=0).changed({"evaluation.every": 1})
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the tests of this file have their table."""
+    return tmp_path_factory.mktemp("table") / "table.parquet"
+
+
+@pytest.fixture
+def table(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, file: Path, tmp_path: Path, no_pictures: None
+) -> tuning.PublishedTable:
+    if not file.exists():
+        made = tuning.make_table(exp, file, folder=tmp_path / "grid", dataset=small, storage=quick(tmp_path))
+        read = tuning.read_table(file)
+        for name in ("clients", "seeds", "content", "space"):
+            assert getattr(read, name) == getattr(made, name)
+    return tuning.read_table(file)
+
+
+def quick(folder: Path) -> str:
+    """A storage that is opened faster than a database."""
+    return f"journal:{folder / 'journal'}"
+
+
+def test_every_client_is_there_and_their_mean_is_the_recorded_figure(table: tuning.PublishedTable) -> None:
+    assert len(table.configurations) == 6
+    for runs in table.rows:
+        assert [len(rows) for rows in runs] == [4, 4]
+        for row in (row for rows in runs for row in rows):
+            for of, lists in (("accuracy", ACCURACIES), ("loss", LOSSES)):
+                mean = np.average(row[lists], weights=table.clients.examples)
+                assert mean == pytest.approx(row[f"eval/validation/{of}"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"sampler": {"name": "tpe", "startup": 2}, "trials": 6},
+        {"sampler": {"name": "random"}, "pruner": {"name": "median", "startup": 1}, "trials": 6},
+        {"sampler": {"name": "random"}, "budget": {"client_updates": 60}},
+        {"objective": {"name": "rounds_to_target", "target": 0.5}},
+        {"laplace": 0.1, "pruner": {"name": "median", "startup": 1}},
+    ],
+)
+def test_a_study_on_the_table_is_the_study_with_training(
+    exp: raysim.Experiment,
+    table: tuning.PublishedTable,
+    small: raysim.FederatedDataset,
+    tmp_path: Path,
+    keys: dict[str, Any],
+) -> None:
+    trained = tuning.tune(exp, path=tmp_path / "trained", dataset=small, concurrent=1, storage=quick(tmp_path), **keys)
+    read = tuning.tune_on(exp, table, path=tmp_path / "read", **keys)
+
+    def rows(study: tuning.Study) -> list[dict[str, Any]]:
+        # The table's lists have 32 bits.
+        inexact = {"seconds", "standard_error/clients"}
+        return [{name: row[name] for name in row if name not in inexact} for row in study.trials.to_pylist()]
+
+    assert rows(read) == rows(trained)
+    for ours, theirs in zip(read.regret, trained.regret, strict=True):
+        assert vars(ours) == pytest.approx(vars(theirs), abs=1e-6)
+    assert (read.best.values, read.best.value, read.spent) == (trained.best.values, trained.best.value, trained.spent)
+    assert read.best.clients_error == (trained.best.clients_error and pytest.approx(trained.best.clients_error))
+    assert raysim.load(tmp_path / "read" / "best.toml") == raysim.load(tmp_path / "trained" / "best.toml")
+
+
+def test_the_table_is_seen_through_the_clients_that_training_would_evaluate(
+    exp: raysim.Experiment, table: tuning.PublishedTable, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    one = exp.changed({"evaluation.clients": 1})
+    trained = tuning.tune(one, path=tmp_path / "trained", dataset=small, concurrent=1, storage=quick(tmp_path))
+    read = tuning.tune_on(one, table, path=tmp_path / "read")
+    values = [[row["value"] for row in study.trials.to_pylist()] for study in (trained, read)]
+    assert values[1] == pytest.approx(values[0])
+    assert values[0] != pytest.approx(
+        [row["value"] for row in tuning.tune_on(exp, table, path=tmp_path / "all").trials.to_pylist()]
+    )
+    assert [found.clients for found in read.regret] == [found.clients for found in trained.regret] == [1]
+    assert read.table is not None
+    assert read.table.chosen != read.best.value
+
+
+def test_the_best_of_the_table_is_said(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:
+    whole = tuning.tune_on(exp, table, path=tmp_path / "whole")
+    one = tuning.tune_on(exp, table, path=tmp_path / "one", trials=1)
+    assert whole.table is not None
+    assert one.table == whole.table
+    assert whole.best.value == whole.table.value
+    assert "the study's best is 0.0 % behind it" in dict(tuning.lines(whole))["best of table"]
+
+
+def overshooting(section: Any) -> ServerOptimizer:
+    """A server optimizer that steps to no number, once the updates are large."""
+
+    def step(params: torch.Tensor, descent: Descent, state: Any) -> Stepped:
+        return Stepped(params * (math.inf if descent.g.abs().max() > 1e3 else 1.0) - descent.fg, {})
+
+    return ServerOptimizer(lambda params: {}, step)
+
+
+def test_a_configuration_that_diverged_diverges_again(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path, no_pictures: None
+) -> None:
+    space = {"client.optimizer.lr": {"grid": [0.1, 1e6]}}
+    wild = exp.changed({"tuning": {"space": space, "seeds": 2, "final": 0}})
+    file, parts = tmp_path / "wild.parquet", {"dataset": small, "server_optimizer": overshooting}
+    tuning.make_table(wild, file, folder=tmp_path / "grid", storage=quick(tmp_path), **parts)
+    found = tuning.tune_on(wild, tuning.read_table(file), path=tmp_path / "read")
+    assert found.counts == {"finished": 1, "diverged": 1}
+    assert "| diverged | 1 configurations" in (tmp_path / "wild.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tuning.space": {"client.optimizer.lr": {"grid": [0.1]}}}, "another space: it varies"),
+        ({"tuning.space": {**SPACE, "client.optimizer.lr": {"grid": [0.1, 0.2]}}}, "also has 0.2"),
+        ({"tuning.space": {**SPACE, "client.optimizer.lr": {"log": [0.1, 1.0]}}}, "numbers without end"),
+        ({"cohort.size": 5}, "another experiment: cohort.size was 4, and is 5"),
+        ({"rounds": 3}, "another experiment: rounds was 4, and is 3"),
+        ({"evaluation.clients": 1, "tuning.objective": {"name": "train_loss"}}, "defined for accuracy and loss"),
+        ({"tuning.seeds": 3}, "runs of the seeds 0, 1, but the study takes 0, 1, 2"),
+    ],
+)
+def test_a_table_of_something_else_is_refused(
+    exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(raysim.ExperimentError, match=said):
+        tuning.tune_on(exp.changed(changes), table, path=tmp_path / "study")
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tuning.space": {"client.optimizer.lr": {"log": [0.1, 1.0]}}}, "every configuration of a grid"),
+        ({"tuning.vary": ["data"]}, "the same validation clients for every seed"),
+        ({"stop": {"budget": {"rounds": 2}}}, r"\[stop\] would end some before"),
+    ],
+)
+def test_what_no_table_can_be_made_of(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(raysim.ExperimentError, match=said):
+        tuning.make_table(exp.changed(changes), tmp_path / "table.parquet", folder=tmp_path / "grid", dataset=small)
+    assert not (tmp_path / "grid").exists()
+
+
+def test_a_file_that_is_no_table_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"round": [0]}), tmp_path / "other.parquet")
+    with pytest.raises(tuning.StudyError, match=r"other\.parquet is damaged: expected a table of `raysim table`"):
+        tuning.read_table(tmp_path / "other.parquet")
+
+
+def test_the_commands_publish_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.toml").write_text(
+        'name = "tiny"\nrounds = 2\n[data]\nname = "digits"\nclients = 10\n[model]\nname = "linear"\n'
+        "[cohort]\nsize = 5\n[engine]\nworkers = 0\n[tuning.space]\nclient.optimizer.lr = { grid = [0.01, 0.1] }\n"
+    )
+    monkeypatch.setattr("tuning.study.pictures.draw_all", lambda *given: None)
+
+    def call(*words: str) -> Any:
+        result = CliRunner().invoke(app, [*words, "--json", "--no-progress"])
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout)
+
+    made = call("table", "tiny.toml")
+    assert (made["configurations"], made["rounds"], made["clients"]) == (2, 2, 2)
+    assert str(tmp_path) not in Path("tiny.md").read_text()
+    found = call("tune", "tiny.toml", "--table", "tiny.parquet", "--path", "read")
+    assert found["best"]["value"] == found["table"]["value"]
+    refused = CliRunner().invoke(app, ["tune", "tiny.toml", "--table", "tiny.parquet", "--storage", "sqlite:///a.db"])
+    assert refused.exit_code == 2
+
+
+def test_tuners_of_one_budget_are_ranked(exp: raysim.Experiment, table: tuning.PublishedTable, tmp_path: Path) -> None:
+    whole = 6 * 2 * 4 * 4  # configurations, seeds, rounds, clients
+    budgeted = exp.changed({"tuning.budget": {"client_updates": whole}})
+    found = tuning.compare(budgeted, table, ["random", "grid", "tpe+median"], studies=8)
+    rows = found.table.to_pylist()
+    assert len(rows) == 3 * 40
+    for spent in {row["spent"] for row in rows}:
+        at = [row for row in rows if row["spent"] == spent]
+        assert sum(row["rank"] for row in at) == pytest.approx(1 + 2 + 3)
+        # A sixth of the budget is one trial: before it ends there is no incumbent, and all are alike.
+        assert spent >= whole / 6 or {row["rank"] for row in at if "+" not in row["tuner"]} == {2.0}
+    (grid,) = (row for row in found.last() if row["tuner"] == "grid")
+    assert grid["regret"] == 0
+    of_random = [row["regret"] for row in rows if row["tuner"] == "random"]
+    assert of_random == sorted(of_random, reverse=True)
+    assert of_random[0] > of_random[-1]
+    assert [file.name for file in tuning.write_comparison(found, tmp_path)] == ["tuners.png", "tuners.csv"]
+    assert all(file.stat().st_size for file in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("tuners", "budget", "said"),
+    [
+        (["best"], {"rounds": 9}, "The tuner 'best': tuning.sampler"),
+        (["random+all"], {"rounds": 9}, r"The tuner 'random\+all': tuning.pruner"),
+        (["tpe", "tpe"], {"rounds": 9}, "Every tuner is compared once"),
+        (["cmaes"], {"rounds": 9}, "cmaes needs at least two keys"),
+        (["tpe"], None, "tuning.budget is absent"),
+        (["tpe"], {"rounds": 0}, "must be greater than or equal to 1"),
+        (["tpe"], {"rounds": 9, "bytes": 5}, "budget is one amount"),
+        (["tpe"], {"simulated_s": 9.0}, r"without \[systems\] rounds have none"),
+    ],
+)
+def test_what_cannot_be_compared(
+    exp: raysim.Experiment, table: tuning.PublishedTable, tuners: list[str], budget: dict[str, Any] | None, said: str
+) -> None:
+    budgeted = exp.changed({"tuning.budget": budget} if budget else {})
+    with pytest.raises(raysim.ExperimentError, match=said):
+        tuning.compare(budgeted, table, tuners, studies=1)
+
+
+@pytest.mark.parametrize(
+    ("ended", "under_way", "room"),
+    [([], 0, 1), ([], 1, 0), ([30], 0, 3), ([30, 50], 1, 0), ([30, 70], 0, 0), ([0], 0, 1)],
+)
+def test_trials_begin_while_the_budget_is_enough(ended: list[int], under_way: int, room: int) -> None:
+    """A trial under way is expected to cost as much as the most costly one: 70 is enough for 30, 30 and a part."""
+    budget = StudyBudget(rounds=100)
+    assert budget.room([{"rounds": rounds} for rounds in ended], under_way) == room

@@ -1,0 +1,54 @@
+"""Reads what each validation client scored in the rounds that count, from the folders of trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from optuna.trial import FrozenTrial
+
+from raysim.storage import parquet
+from tuning.errors import StudyError
+from tuning.ledger import FINISHED
+from tuning.objective import Objective, Row
+from tuning.regret import ClientSums, Regret, bootstrap
+from tuning.search import trial_folder
+
+
+def regret(folder: Path, trials: Iterable[FrozenTrial], objective: Objective) -> tuple[Regret, ...]:
+    """Return the regret of choosing among the finished trials of a study's folder by few validation clients.
+
+    Empty if the objective is no sum over clients, or the folders of some runs are on another machine.
+    """
+    finished = [trial for trial in trials if trial.user_attrs["outcome"] == FINISHED]
+    if not objective.is_ratio or not finished:
+        return ()
+    scores = []
+    for trial in finished:
+        of_trial = trial_folder(folder, trial.number)
+        rounds = [objective.rounds(total) for total in trial.user_attrs["facts"]["rounds"]]
+        runs = [_tables(of_trial / f"seed-{place}", counted) for place, counted in enumerate(rounds)]
+        if not all(runs):
+            return ()
+        scores.append([sums(tables, objective.name) for tables in runs])
+    return tuple(bootstrap(scores, objective.is_maximised))
+
+
+def sums(tables: Sequence[Iterable[Row]], figure: str) -> ClientSums:
+    """Return each client's mean over evaluations, each of which has a row for each client.
+
+    >>> sums([[{"client": "a", "examples": 4, "loss": 1.0}], [{"client": "a", "examples": 4, "loss": 2.0}]], "loss")
+    {'a': (6.0, 4)}
+    """
+    found: dict[str, tuple[float, int]] = {}
+    for rows in tables:
+        for row in rows:
+            before, _ = found.get(row["client"], (0.0, 0))
+            found[row["client"]] = before + row[figure] * row["examples"] / len(tables), row["examples"]
+    return found
+
+
+def _tables(run: Path, rounds: range) -> list[list[Row]]:
+    files = [run / "clients" / f"round-{index:06}.parquet" for index in rounds]
+    found = [parquet.read(file, StudyError).to_pylist() for file in files if file.exists()]
+    return [[row for row in rows if row["split"] == "validation" and row["examples"]] for rows in found]

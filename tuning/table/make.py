@@ -1,0 +1,120 @@
+"""Makes a table: a study of every configuration of a grid, evaluated after every round, whose records are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from raysim import Experiment, ExperimentError, dataset_of
+from raysim.run_folder.tables import column
+from raysim.storage import parquet
+from tuning import protocol, search, section, study
+from tuning.errors import StudyError
+from tuning.ledger import FAILED
+from tuning.objective import Row
+from tuning.pruners import NoPruner
+from tuning.samplers import Grid
+from tuning.space import Space
+from tuning.table import card, file
+from tuning.table.record import ACCURACIES, LOSSES, PublishedTable, ScoredClients, place_of, values_of
+
+FIGURES = ("round", "clients", "rejected", "examples", "loss", "accuracy", "bytes_down", "bytes_up", "simulated_time_s")
+"""Columns that a table keeps, beside all evaluations: what two machines measure alike."""
+
+
+def whole_grid(experiment: Experiment) -> Experiment:
+    """Return the experiment of the study behind a table: the whole grid, every client evaluated after every round.
+
+    Raises:
+        ExperimentError: the space is no grid, or what it needs differs from the section's keys.
+    """
+    tuning = section.section_of(experiment)
+    if tuning.parsed_space().grid is None:
+        raise ExperimentError(
+            "A table has every configuration of a grid, but tuning.space has numbers without end between two: write "
+            "grid = [...] or choices = [...] for each key."
+        )
+    if "data" in tuning.vary:
+        raise ExperimentError(
+            'A table has the same validation clients for every seed, but tuning.vary has "data": remove it there.'
+        )
+    if experiment.stop is not None:
+        raise ExperimentError("A table has every round of every run, but [stop] would end some before: remove it.")
+    told = {**(experiment.tuning or {}), "sampler": {"name": Grid().name}, "pruner": {"name": NoPruner().name}}
+    told = {key: value for key, value in told.items() if key not in ("trials", "budget")} | {"final": 0}
+    every = {"evaluation.every": 1, "evaluation.clients": "all", "evaluation.examples": "all", "tuning": told}
+    return experiment.changed(every)
+
+
+def make(experiment: Experiment, path: Path, *, folder: Path | None = None, **settings: Any) -> PublishedTable:
+    """Train every configuration of the experiment's grid, and write the table with its card.
+
+    A second call goes on where the first one stopped.
+
+    Args:
+        path: the table's file; the card is beside it, as Markdown.
+        folder: of the study behind it, by default `runs/<name>-tuning`.
+        settings: as for `tune`: executor, parts, keys of `[tuning]`.
+
+    Raises:
+        ExperimentError: see `whole_grid`.
+        StudyError: the code of a configuration failed.
+        RaysimError: as `tune`.
+    """
+    whole = whole_grid(experiment)
+    where = folder or study.default_folder(whole)
+    found = study.tune(whole, path=where, **settings)
+    if found.counts.get(FAILED):
+        failed = next(row for row in found.trials.to_pylist() if row["outcome"] == FAILED)
+        raise StudyError(f"Trial {failed['trial']} failed, so the grid has a hole: {failed['why']}")
+    tuning, dataset = section.section_of(whole), settings.get("dataset")
+    measured = protocol.measured(whole, tuning, dataset)
+    held = protocol.divided(whole, tuning, dataset) or dataset_of(measured)
+    seeds = [each.seed for each in protocol.seeded(measured, tuning)]
+    space = tuning.parsed_space()
+    runs = _by_place(found.trials.to_pylist(), space, where)
+    clients, rows = _collected([[trial / f"seed-{place}" for place in range(len(seeds))] for trial in runs])
+    table = PublishedTable(measured, space, tuple(seeds), held.fingerprint, clients, rows)
+    file.write(table, path)
+    card.write(table, path)
+    return table
+
+
+def _by_place(trials: Sequence[Mapping[str, Any]], space: Space, folder: Path) -> list[Path]:
+    """Return the folders of all trials, in the order of the grid."""
+    read = {}
+    for key in space.dimensions:
+        listed = values_of(space, key)
+        # The trials have all values of the key, so their column is of the same kind as this one.
+        read[key] = dict(zip(column(listed).to_pylist(), listed, strict=True))
+    values = [{key: read[key][row[key]] for key in space.dimensions} for row in trials]
+    found = {place_of(space, each): row["trial"] for each, row in zip(values, trials, strict=True)}
+    return [search.trial_folder(folder, found[place]) for place in sorted(found)]
+
+
+def _collected(runs: Sequence[Sequence[Path]]) -> tuple[ScoredClients, list[list[list[Row]]]]:
+    """Return the clients, and the rows by configuration and seed; where one seed diverged, all end with its end."""
+    scored = [[list(_scored(run)) for run in of_trial] for of_trial in runs]
+    # A run whose first round diverged has evaluated nobody.
+    first = next(table for of_trial in scored for rows in of_trial for _, table in rows)
+    clients = ScoredClients(tuple(first), tuple(each["examples"] for each in first.values()))
+    every = []
+    for of_trial in scored:
+        shortest = min(map(len, of_trial))
+        every.append([[_row(row, table, clients) for row, table in rows[:shortest]] for rows in of_trial])
+    return clients, every
+
+
+def _scored(run: Path) -> Iterator[tuple[Row, Mapping[str, Row]]]:
+    """Yield the rounds of a run, each with its row of every validation client by name."""
+    file = run / "rounds.parquet"
+    for row in parquet.read(file, StudyError).to_pylist() if file.exists() else ():
+        clients = parquet.read(run / "clients" / f"round-{row['round']:06}.parquet", StudyError).to_pylist()
+        yield row, {each["client"]: each for each in clients if each["split"] == "validation"}
+
+
+def _row(row: Row, scores: Mapping[str, Row], clients: ScoredClients) -> Row:
+    figures = {name: row[name] for name in row if name in FIGURES or name.startswith("eval/")}
+    lists = {LOSSES: "loss", ACCURACIES: "accuracy"}
+    return {**figures, **{name: [scores[client][of] for client in clients.names] for name, of in lists.items()}}

@@ -1,0 +1,77 @@
+"""Plays studies on a table: a tuner asks for configurations, and has their recorded courses as answers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from tuning import pruners, samplers
+from tuning.ledger import DIVERGED, FAILED, PRUNED
+from tuning.noise import laplace
+from tuning.pruners import NoPruner
+from tuning.section import TuningSection
+from tuning.table.course import Course
+from tuning.table.record import PublishedTable, place_of
+
+PLACE = "configuration"
+"""Attribute of a trial: its place in the table."""
+
+
+def play(table: PublishedTable, courses: Sequence[Course], tuning: TuningSection, seed: int) -> list[FrozenTrial]:
+    """Return the trials of one study, in order, with the attributes that a ledger gives them.
+
+    The trials are those of the same study with training, one trial at a time, to the last bit.
+
+    Args:
+        courses: of the table's configurations, by the study's objective.
+        tuning: the study's section; its space is a part of the table's.
+        seed: of its sampler, unless the section has one.
+    """
+    rounds = table.experiment.rounds
+    study = optuna.create_study(
+        direction="maximize" if tuning.objective.is_maximised else "minimize",
+        pruner=pruners.make(tuning.pruner, rounds, table.experiment.evaluation.every),
+    )
+    space, used = tuning.parsed_space(), list[Mapping[str, float]]()
+    for slot in range(tuning.num_trials()):
+        if tuning.budget is not None and not tuning.budget.room(used, 0):
+            break
+        study.sampler = samplers.make(tuning.chosen_sampler(), space, seed, slot)
+        trial = study.ask()
+        space.suggest(trial)
+        place = place_of(table.space, space.values(trial.params))
+        outcome, facts, state, value = _carried_out(trial, courses[place], tuning, [seed, slot])
+        for name, told in (("slot", slot), ("outcome", outcome), ("facts", facts), (PLACE, place)):
+            trial.set_user_attr(name, told)
+        study.tell(trial, value, state)
+        used.append(facts["spent"])
+    return study.get_trials(deepcopy=False)
+
+
+def _carried_out(
+    trial: Trial, course: Course, tuning: TuningSection, address: Sequence[int]
+) -> tuple[str, Mapping[str, Any], TrialState, float | None]:
+    """Report a trial's steps; return its outcome, its facts, and the state and the value to tell.
+
+    Args:
+        address: of the trial's noise.
+    """
+    last = max(course.steps, default=0)
+    if not isinstance(tuning.pruner, NoPruner):
+        for step, value in course.steps.items():
+            trial.report(value + laplace(tuning.laplace, [*address, step + 1]), step)
+            if (step < last or course.outcome == DIVERGED) and trial.should_prune():
+                return PRUNED, course.cut(step), TrialState.PRUNED, None
+    if course.outcome == FAILED:
+        return FAILED, course.facts, TrialState.FAIL, None
+    if course.outcome != DIVERGED:
+        assert course.value is not None
+        value = course.value + laplace(tuning.laplace, [*address, 0])
+        return course.outcome, course.facts, TrialState.COMPLETE, value
+    if samplers.learns_from_finished_only(tuning.chosen_sampler()):
+        return DIVERGED, course.facts, TrialState.COMPLETE, tuning.objective.worst
+    trial.report(tuning.objective.worst, last + 1)
+    return DIVERGED, course.facts, TrialState.PRUNED, None

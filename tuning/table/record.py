@@ -1,0 +1,111 @@
+"""Defines a table: a grid of configurations, each evaluated on every validation client after every round."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from raysim import Experiment, seeds
+from tuning.dimension import Listed
+from tuning.objective import VALIDATION, Row
+from tuning.space import Space
+
+Floats = npt.NDArray[np.float64]
+
+LOSSES, ACCURACIES = "clients/loss", "clients/accuracy"
+"""Columns with a list: the figure of each validation client."""
+
+
+@dataclass(frozen=True)
+class ScoredClients:
+    """The validation clients of a table: their names, and how many examples each has."""
+
+    names: tuple[str, ...]
+    examples: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A grid of configurations and their rows.
+
+    experiment: that of all runs, but for the values of `space`. seeds: of each configuration's runs. content:
+    fingerprint of the data. rows: by configuration, in the order of `configurations`, and by seed; a run that diverged
+    has fewer. A row has the columns of `rounds.parquet`, and the lists LOSSES and ACCURACIES; a
+    client that a study does not see has no number there.
+    """
+
+    experiment: Experiment
+    space: Space
+    seeds: tuple[int, ...]
+    content: str
+    clients: ScoredClients
+    rows: Sequence[Sequence[list[Row]]]
+
+    @cached_property
+    def configurations(self) -> tuple[Mapping[str, Any], ...]:
+        """The values of each configuration, by dotted key; the last key changes first."""
+        return configurations(self.space)
+
+
+def values_of(space: Space, key: str) -> tuple[Any, ...]:
+    """Return all values of a key whose dimension is finite."""
+    dimension = space.dimensions[key]
+    if isinstance(dimension, Listed):
+        return dimension.values
+    return tuple(range(int(dimension.low), int(dimension.high) + 1))
+
+
+def configurations(space: Space) -> tuple[Mapping[str, Any], ...]:
+    """Return all configurations of a finite space, in order: the last key changes first.
+
+    >>> from tuning.space import parse
+    >>> configurations(parse({"a": {"grid": [1, 2]}, "b": {"int": [5, 6]}}))[:2]
+    ({'a': 1, 'b': 5}, {'a': 1, 'b': 6})
+    """
+    listed = [values_of(space, key) for key in space.dimensions]
+    return tuple(dict(zip(space.dimensions, values, strict=True)) for values in itertools.product(*listed))
+
+
+def place_of(space: Space, values: Mapping[str, Any]) -> int:
+    """Return the place of a configuration in `configurations`.
+
+    Raises:
+        ValueError: a value is not listed.
+    """
+    every = [values_of(space, key) for key in space.dimensions]
+    places = [listed.index(values[key]) for key, listed in zip(space.dimensions, every, strict=True)]
+    return sum(place * math.prod(map(len, every[after:])) for after, place in enumerate(places, start=1))
+
+
+def seen(table: PublishedTable, most: int, *draw: int) -> PublishedTable:
+    """Return the table as a study sees it that evaluates only so many validation clients of each run.
+
+    Without `draw` the clients are those that `evaluation.clients` evaluates; with a number they are drawn anew.
+    """
+    sizes = np.array(table.clients.examples, np.float64)
+    rows: list[list[list[Row]]] = []
+    for runs in table.rows:
+        rows.append([])
+        for seed, of_run in zip(table.seeds, runs, strict=True):
+            positions = seeds.sample(seeds.key(seed, "evaluation", *draw), len(sizes), min(most, len(sizes)))
+            weights = np.zeros(len(sizes))
+            weights[positions] = sizes[positions] / sizes[positions].sum()
+            rows[-1].append([_seen(row, weights) for row in of_run])
+    return replace(table, rows=rows)
+
+
+def _seen(row: Row, weights: Floats) -> Row:
+    """Return a row without the evaluations of all clients; `weights` is 0 for clients that are not seen."""
+    kept = {name: value for name, value in row.items() if not name.startswith("eval/")}
+    for lists, name in ((LOSSES, "loss"), (ACCURACIES, "accuracy")):
+        values = np.array(row[lists], np.float64)
+        kept[f"{VALIDATION}/{name}"] = float(values[weights > 0] @ weights[weights > 0])
+        kept[lists] = [value if weight else None for value, weight in zip(row[lists], weights, strict=True)]
+    return kept

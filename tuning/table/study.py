@@ -1,0 +1,151 @@
+"""Defines `tune_on`: a study whose trials are read from a table in place of training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from raysim import Experiment, ExperimentError, differing
+from raysim.storage.atomic import write
+from tuning import folder, protocol, pruners, result, section
+from tuning.client_scores import sums
+from tuning.errors import StudyError
+from tuning.ledger import FINISHED
+from tuning.objective import Objective
+from tuning.quiet import quiet_rounds
+from tuning.regret import Regret, bootstrap
+from tuning.result import Study, TableBest
+from tuning.section import TuningSection
+from tuning.study import default_folder, finished_study, write_best
+from tuning.table.course import Course, courses, scores
+from tuning.table.play import PLACE, play
+from tuning.table.record import PublishedTable, seen, values_of
+
+
+def tune_on(
+    experiment: Experiment, table: PublishedTable, *, path: Path | None = None, source: str | None = None, **keys: Any
+) -> Study:
+    """Carry out the study of `[tuning]` on a table: no configuration is trained, and none is tried on test.
+
+    Args:
+        path: the study's folder, for `trials.parquet` and `best.toml`; by default `runs/<name>-tuning`.
+        source: as for `tune`. keys: of `[tuning]`, such as trials=20.
+
+    Raises:
+        ExperimentError: the table is of another experiment or space; names the difference.
+        StudyError: the folder is of another study, or no trial finished.
+    """
+    tuning = section.checked({**(experiment.tuning or {}), **keys}, experiment)
+    check(experiment, tuning, table)
+    told = told_by(table, experiment, tuning)
+    where = path or default_folder(experiment)
+    folder.check(where, "a table", experiment.name)
+    with quiet_rounds():
+        trials = play(table, told, tuning, experiment.seed)
+    space = tuning.parsed_space()
+    best = result.ranked(trials, space, tuning.objective)
+    if not best:
+        raise StudyError(result.no_result(trials, space))
+    where.mkdir(parents=True, exist_ok=True)
+    folder.claim(where, "a table", experiment.name)
+    study = finished_study(experiment.name, tuning, space, trials, best, where)
+    whole = courses(table, tuning.objective, by_seed=False)
+    chosen = whole[trials[best[0].number].user_attrs[PLACE]].value
+    regret = _regret([told[trial.user_attrs[PLACE]] for trial in trials], table, tuning.objective)
+    study = replace(study, regret=regret, table=best_of(table, whole, tuning.objective, chosen))
+    write(where / "trials.parquet", lambda file: pq.write_table(study.trials, file))
+    write_best(experiment, study, source)
+    return study
+
+
+def check(experiment: Experiment, tuning: TuningSection, table: PublishedTable) -> None:
+    """Check that a table has every run that a study of the experiment could ask for.
+
+    Raises:
+        ExperimentError: it is of another space, or of another experiment; names the differences.
+    """
+    own, kept = tuning.parsed_space(), table.space
+    if own.dimensions.keys() != kept.dimensions.keys():
+        raise ExperimentError(
+            f"The table is of another space: it varies {', '.join(kept.dimensions)}, and tuning.space "
+            f"{', '.join(own.dimensions)}."
+        )
+    if own.grid is None:
+        raise ExperimentError(
+            "A table has listed values only, but tuning.space has numbers without end between two: write "
+            "grid = [...] or choices = [...] for each key."
+        )
+    for key in own.dimensions:
+        if absent := [each for each in values_of(own, key) if each not in values_of(kept, key)]:
+            raise ExperimentError(
+                f"The table is of another space: it has {key} = {', '.join(map(str, values_of(kept, key)))}, but "
+                f"tuning.space also has {', '.join(map(str, absent))}."
+            )
+    first = table.configurations[0]
+    try:
+        asked = experiment.model_copy(update={"tuning": None}).changed(first)
+        has = table.experiment.changed(first)
+    except ExperimentError as error:
+        raise ExperimentError(f"The table is of another experiment: {error}") from None
+    if found := differing(_compared(has), _compared(asked)):
+        raise ExperimentError(f"The table is of another experiment: {'; '.join(found)}.")
+    seeds = [each.seed for each in protocol.seeded(table.experiment, tuning)]
+    if list(table.seeds) != seeds:
+        raise ExperimentError(
+            f"The table has runs of the seeds {', '.join(map(str, table.seeds))}, but the study takes "
+            f"{', '.join(map(str, seeds))}: set tuning.seeds."
+        )
+
+
+def _compared(experiment: Experiment) -> dict[str, Any]:
+    """Return what the numbers of a trial depend on: a table evaluates more often, and divides the clients itself."""
+    record: dict[str, Any] = {**experiment.determining(), "rounds": experiment.rounds}
+    record.pop("evaluation")
+    for key in protocol.HELD_OUT:
+        (record.get("data") or {}).pop(key, None)
+    return record
+
+
+def sample_of(table: PublishedTable, experiment: Experiment) -> int | None:
+    """Return how many of the table's clients the experiment evaluates; None: all."""
+    most = experiment.evaluation.clients
+    return None if most == "all" or most >= len(table.clients.names) else most
+
+
+def told_by(table: PublishedTable, experiment: Experiment, tuning: TuningSection, *draw: int) -> list[Course]:
+    """Return the courses that a study sees, which may evaluate a sample of the clients; for `draw` see `seen`.
+
+    Raises:
+        ExperimentError: the objective is not defined for a sample.
+    """
+    most = sample_of(table, experiment)
+    if most is not None:
+        if not tuning.objective.is_ratio:
+            raise ExperimentError(
+                "On a table, evaluation.clients is defined for accuracy and loss: take one of them, or all clients."
+            )
+        table = seen(table, most, *draw)
+    return courses(table, tuning.objective, pruners.looks_at_seeds(tuning.pruner))
+
+
+def best_of(table: PublishedTable, found: list[Course], objective: Objective, chosen: float | None = None) -> TableBest:
+    """Return the best configuration of the table; `chosen`: the value of the study's choice, by all clients."""
+    known = {place: course.value for place, course in enumerate(found) if course.value is not None}
+    best = (max if objective.is_maximised else min)(known, key=lambda place: known[place])
+    return TableBest(table.configurations[best], known[best], chosen)
+
+
+def _regret(tried: Iterable[Course], table: PublishedTable, objective: Objective) -> tuple[Regret, ...]:
+    """Return what `client_scores.regret` returns of a study with training."""
+    finished = [course.rows.rows for course in tried if course.outcome == FINISHED]
+    if not objective.is_ratio or not finished:
+        return ()
+    every = []
+    for runs in finished:
+        counted = [[rows[index] for index in objective.rounds(len(rows)) if index < len(rows)] for rows in runs]
+        every.append([sums([scores(table, row) for row in rows], objective.name) for rows in counted])
+    return tuple(bootstrap(every, objective.is_maximised))
