@@ -190,6 +190,15 @@ KEEPING: dict[str, Any] = {
 CHANGE: dict[str, Any] = {"compression": {"name": "eden", "bits": 2, "of": "change"}}
 
 
+def test_clients_and_rounds_have_draws_of_their_own(experiment: Make) -> None:
+    # Each of nine equal clients sends one of its three numbers.
+    client = sending(name="random_k", fraction=0.3)
+    first, second = run(experiment, vectors=np.ones((9, 3)), rounds=2, client=client)
+    sent = [np.asarray(done.params["weight"].numpy()[0]) for done in (first, second)]
+    assert np.count_nonzero(sent[0]) > 1
+    assert not np.allclose(sent[0], sent[1] - sent[0])
+
+
 @pytest.mark.parametrize("trainer", ["one_by_one", "stacked", "compiled"])
 def test_the_draws_do_not_depend_on_who_trains_together(
     trainer: str, experiment: Make, dataset: raysim.FederatedDataset
