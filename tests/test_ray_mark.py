@@ -13,7 +13,7 @@ from tests.support.ray_mark import NO_FOLDER
 
 def test_without_it_no_ray_can_be_started() -> None:
     command = [sys.executable, "-c", "import ray; ray.init(address='local', include_dashboard=False)"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1
     assert NO_FOLDER in done.stderr
 

@@ -159,6 +159,6 @@ def test_a_union_lists_its_choices_and_keys_by_the_class_that_declares_them() ->
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-revision"], ["HEAD", "--only", "no such case"]])
 def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
-    done = subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True, timeout=240)
     assert done.returncode == 2
     assert "usage:" in done.stderr

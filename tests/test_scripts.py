@@ -36,7 +36,7 @@ IN_PYTHON = [
     ],
 )
 def test_a_benchmark_says_how_it_is_called(name: str) -> None:
-    done = subprocess.run([sys.executable, SCRIPTS / name, "--help"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, SCRIPTS / name, "--help"], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
 
@@ -44,7 +44,7 @@ def test_a_benchmark_says_how_it_is_called(name: str) -> None:
 def test_without_raysim_the_benchmark_says_what_to_activate(tmp_path: Path) -> None:
     # Without site-packages, as an interpreter that is not the environment's.
     command = [sys.executable, "-I", "-S", str(SCRIPTS / "bench"), "--peer-scripts", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1, done.stderr
     assert "has no raysim" in done.stderr

@@ -22,6 +22,7 @@ Share = Field(gt=0, le=1, description="Share of the numbers that is sent, k / d.
 Scaling = Field(
     None,
     description=('Factor of what is sent: "unbiased", or of the "least" error. Absent: "least" with error feedback.'),
+    examples=["least"],
 )
 
 

@@ -65,6 +65,6 @@ def test_a_fault_of_raysims_keeps_its_traceback(raysim: Raysim, monkeypatch: pyt
 
 def test_a_reader_that_leaves_is_no_error(raysim: Raysim) -> None:
     command = f"{sys.executable} -c 'from raysim.cli import main; main()' data inspect tiny.toml | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, timeout=240)
     assert done.stderr == ""
     assert done.stdout.count("\n") == 1

@@ -196,7 +196,7 @@ def test_ctrl_c_checkpoints_and_says_how_to_go_on(raysim: Raysim) -> None:
             assert process.poll() is None
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
     assert process.returncode == 130
     assert out == ""
     done = raysim.rounds()

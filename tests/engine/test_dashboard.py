@@ -34,7 +34,7 @@ def test_rays_own_agent_exports_them(
     address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
     # Ray hands figures to its agent every few seconds.
     for _ in range(60):
-        with request.urlopen(address, timeout=10) as answer:
+        with request.urlopen(address, timeout=60) as answer:
             lines = [line for line in answer.read().decode().splitlines() if line.startswith("ray_raysim_loss{")]
         if lines:
             break

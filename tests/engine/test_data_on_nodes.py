@@ -29,7 +29,7 @@ def far(ray_cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     node = ray_cluster.add_node(num_cpus=3, resources={"far": 1}, env_vars={"RAYSIM_CACHE": str(cache)})
     yield cache
     ray_cluster.remove_node(node)
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 240
     while ray.cluster_resources().get("CPU") != 4:
         assert time.monotonic() < deadline_s
         time.sleep(0.05)

@@ -84,7 +84,7 @@ def test_a_killed_driver_is_resumed_to_the_same_bits(
     folder = tmp_path / "killed"
 
     def kill() -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not list((folder / "checkpoints").glob("round-*")) and time.monotonic() < deadline:
             time.sleep(0.001)
         for process in own_actors("WatchedDriver"):
@@ -148,7 +148,7 @@ def test_a_killed_script_is_resumed_to_the_same_bits(sent: signal.Signals, tmp_p
     script = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "exp.toml"), str(folder)], stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not (folder / "checkpoints" / "round-000006.safetensors").exists() and time.monotonic() < deadline:
         time.sleep(0.001)
     script.send_signal(sent)

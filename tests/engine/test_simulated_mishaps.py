@@ -190,6 +190,37 @@ def test_a_job_may_come_while_no_worker_is_known_to_be_there(make_ray: Make) -> 
     assert on_ray.result(second).value == whole(["c", "d"])
 
 
+@pytest.mark.parametrize(("takes_s", "is_slow"), [(200.0, True), (400.0, False)])
+def test_workers_have_minutes_to_start_where_there_is_room(takes_s: float, is_slow: bool, make_ray: Make) -> None:
+    ray = make_ray(here=1)
+    on_ray = started(ray)
+    ray.start_s = takes_s
+    ray.after(1, lambda: ray.processes[0].die())
+    if is_slow:
+        assert done(on_ray, job("a")).retries == 1
+    else:
+        with pytest.raises(
+            ResourceError, match=r"All workers were lost, and for 30[01] s no other started: each needs 1 CPU"
+        ):
+            done(on_ray, job("a"))
+        assert ray.now_s < 310
+
+
+def test_a_run_gives_up_after_a_minute_where_others_hold_the_room(make_ray: Make) -> None:
+    ray = make_ray(here=1, there=1)
+    on_ray = started(ray)
+    ray.room["elsewhere"] = 4
+
+    def take() -> None:
+        ray.taken = set(ray.room)
+        for process in list(ray.processes):
+            process.die()
+
+    ray.after(1, take)
+    with pytest.raises(ResourceError, match=r"for 6[01] s no other started: .* 0 CPU free\. Other jobs"):
+        done(on_ray, job("a"))
+
+
 # Memory
 
 

@@ -100,7 +100,7 @@ def test_a_real_kernel_shows_it_below_the_cell_and_nothing_else(tmp_path: Any, m
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
-    client = nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}})
+    client = nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     progress, result = notebook.cells[0].outputs
     assert progress.data["text/plain"].startswith("placement  this process\nround 3/3: loss ")

@@ -52,7 +52,7 @@ def look(page: Path, folder: Path, is_dark: bool) -> tuple[list[dict[str, Any]],
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
     command += ["--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000"]
     command += [*scheme, "--virtual-time-budget=20000", "--dump-dom", probe.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     found = re.search(rf'<pre id="{FOUND_MARK}">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, done.stdout[-500:]
     return json.loads(html.unescape(found[1])), [line for line in done.stderr.splitlines() if "CONSOLE" in line]

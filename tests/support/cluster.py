@@ -62,4 +62,4 @@ def _warm() -> Iterator[None]:
             finally:
                 del os.environ[warm_workers.SOCKET]
                 server.stdin.close()
-                server.wait(timeout=30)
+                server.wait(timeout=240)

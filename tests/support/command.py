@@ -33,4 +33,4 @@ class Raysim:
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=240)

@@ -23,7 +23,7 @@ Make = Callable[..., raysim.Experiment]
 
 
 def until(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.05)

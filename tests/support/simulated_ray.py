@@ -181,6 +181,7 @@ class SimulatedRay:
     room: workers that each node holds, the driver's first. seconds: what a unit takes a worker, by its number; may
     raise what a unit may raise. combine_s: what it takes to add up a node's sums there. reply_s: what a reply takes to
     reach the driver, while its worker goes on. limit_s: when no job may be under way any more.
+    start_s: what a worker takes to start.
     """
 
     room: dict[str, int]
@@ -188,6 +189,7 @@ class SimulatedRay:
     combine_s: float = CALL_S
     reply_s: Callable[[], float] = lambda: 0.0
     limit_s: float = 3000.0
+    start_s: float = START_S
     now_s: float = 0.0
     spent_s: float = 0.0
     """Work of the call that is carried out."""
@@ -195,6 +197,8 @@ class SimulatedRay:
     """By number."""
     lost: set[str] = field(default_factory=set)
     """Nodes that are gone."""
+    taken: set[str] = field(default_factory=set)
+    """Nodes with room that others hold."""
     _inside: Process | None = None
     _events: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _order: Any = field(default_factory=itertools.count)
@@ -236,11 +240,11 @@ class SimulatedRay:
             node = max(self.room, key=self._free)
             if self._free(node):
                 process.node = node
-                self.after(START_S, process.start)
+                self.after(self.start_s, process.start)
 
     def _free(self, node: str) -> int:
         held = sum(process.node == node and not process.dead for process in self.processes)
-        return 0 if node in self.lost else self.room[node] - held
+        return 0 if node in self.lost | self.taken else self.room[node] - held
 
     # What the executor asks Ray for
 
@@ -280,6 +284,9 @@ class SimulatedRay:
             self.now_s = end_s
         assert self.now_s < self.limit_s, f"A job is still under way after {self.limit_s:g} s."
         return ready, [one for one in references if one not in ready]
+
+    def cluster_resources(self) -> Mapping[str, float]:
+        return {"CPU": sum(room for node, room in self.room.items() if node not in self.lost)}
 
     def available_resources(self) -> Mapping[str, float]:
         return {"CPU": sum(map(self._free, self.room))}

@@ -65,7 +65,7 @@ def postgres() -> Iterator[Postgres]:
     assert server.process is not None
     # At SIGTERM it would wait for connections to be closed: a test that fails leaves some open.
     server.process.send_signal(signal.SIGINT)
-    server.process.wait(timeout=30)
+    server.process.wait(timeout=240)
     shutil.rmtree(folder)
 
 

@@ -19,7 +19,7 @@ COMPRESSORS: dict[str, dict[str, Any]] = {
 
 
 def of_compressors() -> dict[str, Case]:
-    """Return the cases, by name."""
+    """Compressors up and down, alone and with error feedback."""
     made = {}
     for place, (name, keys) in enumerate(COMPRESSORS.items()):
         of = ("model", "change")[place % 2]

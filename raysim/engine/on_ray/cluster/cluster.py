@@ -16,15 +16,13 @@ from typing import Any
 import ray
 
 from raysim.engine.on_ray.cluster import joining, own_ray
+from raysim.engine.on_ray.cluster.patience import ROOM_S, Room
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts
 from raysim.errors import ResourceError
 from raysim.experiment.experiment import EngineSection
 
 REACH_S = 5.0
 """How long a cluster's address may take to answer."""
-
-WAIT_FOR_RESOURCES_S = 60.0
-"""How long to wait for resources that others hold."""
 
 GROW_S = 5.0
 """How often a run that grows looks for room."""
@@ -181,28 +179,30 @@ def wait_for_pools(references: list[ray.ObjectRef[Whereabouts]], placement: Plac
     """Wait until each of these pools has started, or has died; all others have started.
 
     Raises:
-        ResourceError: others hold the necessary resources for longer than WAIT_FOR_RESOURCES_S.
+        ResourceError: one has not started for so long that this run gives up (see `Room.is_over`).
     """
-    deadline = time.monotonic() + WAIT_FOR_RESOURCES_S
-    waiting = references
-    while waiting and (left_s := deadline - time.monotonic()) > 0:
-        _, waiting = ray.wait(references, num_returns=len(references), timeout=min(left_s, own_ray.POLL_S))
+    since_s, waiting = time.monotonic(), references
+    while waiting:
+        _, waiting = ray.wait(references, num_returns=len(references), timeout=own_ray.POLL_S)
         own_ray.check()
-    if waiting:
-        free = ray.available_resources()
-        raise ResourceError(
-            f"{placement.workers - len(waiting)} of {placement.workers} workers started within "
-            f"{WAIT_FOR_RESOURCES_S:g} s: each needs "
-            f"{placement.cpus:g} CPU and {placement.gpus:g} GPU, and Ray has {free.get('CPU', 0):g} CPU and "
-            f"{free.get('GPU', 0):g} GPU free. Other jobs on the cluster may hold the rest."
-        )
+        waited_s = time.monotonic() - since_s
+        if waiting and waited_s > ROOM_S and (room := _room_for(placement)).is_over(waited_s, placement.workers):
+            started = f"{placement.workers - len(waiting)} of {placement.workers} workers started"
+            raise ResourceError(f"{started} within {waited_s:.0f} s: {room.why}.")
 
 
-def no_worker() -> str:
-    """Return the message when every worker is lost, and no other can start."""
-    free = ray.available_resources()
+def _room_for(placement: Placement) -> Room:
+    """Return what Ray has for workers of this placement."""
+    each = {"CPU": placement.cpus, "GPU": placement.gpus}
+    return Room(ray.cluster_resources(), ray.available_resources(), {name: need for name, need in each.items() if need})
+
+
+def no_worker(waited_s: float, placement: Placement) -> str | None:
+    """Return the message when every worker is lost, and none has started in its place for too long; None: wait on."""
+    room = _room_for(placement)
+    if not room.is_over(waited_s, placement.workers):
+        return None
     return (
-        f"All workers were lost, and for {WAIT_FOR_RESOURCES_S:g} s the cluster had no room for another: "
-        f"{free.get('CPU', 0):g} CPU and {free.get('GPU', 0):g} GPU are free. The "
-        f"run can be resumed from its last checkpoint."
+        f"All workers were lost, and for {waited_s:.0f} s no other started: {room.why}. The run can "
+        f"be resumed from its last checkpoint."
     )

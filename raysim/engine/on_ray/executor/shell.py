@@ -20,7 +20,6 @@ from raysim.engine.failure import BUDGETS
 from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped
 from raysim.engine.on_ray.cluster import own_ray
 from raysim.engine.on_ray.cluster.cluster import (
-    WAIT_FOR_RESOURCES_S,
     Growth,
     Placement,
     actor_options,
@@ -28,6 +27,7 @@ from raysim.engine.on_ray.cluster.cluster import (
     wait_for_pools,
 )
 from raysim.engine.on_ray.cluster.data_on_nodes import SentRuns, send_plan
+from raysim.engine.on_ray.cluster.patience import ROOM_S
 from raysim.engine.on_ray.cluster.raised import cause_of, own_error, raise_again
 from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, listed
 from raysim.engine.on_ray.executor import events
@@ -220,8 +220,9 @@ class OnRay:
         self._count(ready)
         if not ready:
             self._on(events.Timeout())
-            if time.monotonic() - self._table.last_alive_s > WAIT_FOR_RESOURCES_S:
-                raise ResourceError(no_worker())
+            waited_s = time.monotonic() - self._table.last_alive_s
+            if waited_s > ROOM_S and (said := no_worker(waited_s, self._placement)):
+                raise ResourceError(said)
         self._on(events.RepliesRead())
 
     def _count(self, references: Iterable[Any]) -> None:
