@@ -97,15 +97,23 @@ def _facts(plan: Plan) -> list[str]:
     one = transfers(plan, algorithm.traffic, 1)
     numbers, item = plan.model.params.num_values - algorithm.traffic.unsent, plan.initial.params.element_size()
     less = ", n without its own groups" if algorithm.traffic.unsent else ""
-    sent = [round(one[f"bytes_{way}"] / item / numbers) for way in ("down", "up")]
+    sent = [_sent(int(one[f"bytes_{way}"]), item, numbers) for way in ("down", "up")]
     kind = personalisations.make(plan.experiment.client, plan.model.params)
     passes = len(algorithm.phases) + (kind is not None and kind.own is not None)
     return [
         _vectors(algorithm.state_vectors),
         _of_server(plan),
-        *(f"{_vectors(count)} ({item * count} n bytes{less})" for count in sent),
+        *(f"{said}{less})" for said in sent),
         str(passes) + _gradients(plan),
     ]
+
+
+def _sent(num_bytes: int, item: int, numbers: int) -> str:
+    """Return how many vectors of the model's size these bytes are, and the bytes; an open bracket follows them."""
+    count, others = divmod(num_bytes, item * numbers)
+    if not others:
+        return f"{_vectors(count)} ({item * count} n bytes"
+    return f"compressed ({num_bytes / numbers:.2g} n bytes"
 
 
 def _vectors(count: int) -> str:

@@ -33,6 +33,7 @@ CONTENTS = {
         "recovery",
         "security",
         "drift",
+        "compression",
         "methods",
         "papers",
         "reproduction",

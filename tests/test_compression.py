@@ -166,6 +166,19 @@ def test_bits_are_billed_and_take_their_time(experiment: Make, dataset: raysim.F
     assert done.metrics["simulated_time_s"] == pytest.approx(up / 0.25e6 + down / 0.75e6)
 
 
+def test_a_transform_of_a_script_bills_its_bits(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    def half(section: Any) -> raysim.Transform:
+        return raysim.Transform(lambda at: at.delta, bits=lambda layout: 16 * layout.num_values + 1)
+
+    plain = lambda section: raysim.Transform(lambda at: at.delta)  # noqa: E731
+    for parts, per_client in (([plain, half], 151), ([half, plain], 300)):
+        (done, *_) = raysim.rounds(experiment(), dataset=dataset, transform=parts)
+        assert done.metrics["bytes_up"] == 7 * per_client
+    # A compressor comes after it.
+    (done, *_) = raysim.rounds(experiment(client={"compression": SIGN}), dataset=dataset, transform=half)
+    assert done.metrics["bytes_up"] == 7 * -(-(32 + 75) // 8)
+
+
 # The same bits
 
 KEEPING: dict[str, Any] = {
@@ -175,6 +188,15 @@ KEEPING: dict[str, Any] = {
     "compression": {"name": "quantise", "levels": 3, "error_feedback": True},
 }
 CHANGE: dict[str, Any] = {"compression": {"name": "eden", "bits": 2, "of": "change"}}
+
+
+def test_clients_and_rounds_have_draws_of_their_own(experiment: Make) -> None:
+    # Each of nine equal clients sends one of its three numbers.
+    client = sending(name="random_k", fraction=0.3)
+    first, second = run(experiment, vectors=np.ones((9, 3)), rounds=2, client=client)
+    sent = [np.asarray(done.params["weight"].numpy()[0]) for done in (first, second)]
+    assert np.count_nonzero(sent[0]) > 1
+    assert not np.allclose(sent[0], sent[1] - sent[0])
 
 
 @pytest.mark.parametrize("trainer", ["one_by_one", "stacked", "compiled"])

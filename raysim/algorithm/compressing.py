@@ -21,7 +21,7 @@ from raysim.client.trainer import Client
 from raysim.compression import choice as compressors
 from raysim.compression.compressor import CompressionKeys
 from raysim.models.layout import Layout
-from raysim.models.vectors import squared_norm
+from raysim.models.vectors import fresh, squared_norm
 from raysim.server.accumulator import Compressed, Contribution
 from raysim.server.compression import ServerCompression
 from raysim.server.state import ServerState, Tensors
@@ -62,10 +62,11 @@ def sending(section: ClientCompression | None, layout: Layout, sent: Layout, see
         rests = [rest_of(client) for client in trained.clients]
         facts = torch.zeros(len(rests), 3, dtype=torch.float64)
         with torch.inference_mode():
-            rows = torch.zeros_like(trained.updates.delta)
-            lost = torch.empty_like(rows[0])
+            rows = fresh(trained.updates.delta)
+            lost = fresh(rows[0])
             for row, (client, included) in enumerate(zip(trained.clients, contributions, strict=True)):
                 if included is None:
+                    rows[row] = 0
                     continue
                 a, scale, before = trained.updates.delta[row], included.judged.scale / included.divisor, rests[row]
                 if scale != 1:

@@ -331,6 +331,12 @@ def federated(
         phases.insert(0, Phase(plain_broadcast, gradient_phase.make(server, model.params, members), "gradients"))
     if takes_losses:
         phases.insert(0, Phase(of_losses, start_losses.make(server, members), "losses"))
+    if encoding is not None:
+        update_bytes = encodings.num_bytes(encoding)
+    elif client.compression is not None:
+        update_bytes = compressing.num_bytes(client.compression, sent_groups)
+    else:
+        update_bytes = transforms.num_bytes(transforming.transforms, sent_groups)
     zeros = torch.zeros(model.params.size)
     sent_down = correction.sent.down(correction.server.init(zeros), zeros)
     down = sum(vector.numel() == model.params.size for vector in sent_down.values())
@@ -340,7 +346,7 @@ def federated(
         up,
         unsent.num_values,
         compressing.num_bytes(server.compression, sent_groups),
-        encodings.num_bytes(encoding) or compressing.num_bytes(client.compression, sent_groups),
+        update_bytes,
     )
 
     models = None if personal is None else PersonalModels(personal.scored, personal.of_client, vectors.own)

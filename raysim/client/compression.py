@@ -2,7 +2,7 @@
 
 With error feedback a client keeps e_i = 0 at first: a = h_i + e_i, Q(a) is sent, e_i <- a - Q(a).
 
-Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 8.
+Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 7.
 """
 
 from __future__ import annotations

@@ -50,10 +50,12 @@ class Transformed(NamedTuple):
 
 class Transform(NamedTuple):
     """`apply(at)` returns the vector that is sent, (P,), with the same gaps of zeros; or, where the transform
-    `keeps_state`, a `Transformed`. Arguments are not written to."""
+    `keeps_state`, a `Transformed`. Arguments are not written to. `bits(layout)`: what a client sends after it, where it
+    is the last one; None: every number as it is."""
 
     apply: Callable[[TransformAt], Tensor | Transformed]
     keeps_state: bool = False
+    bits: Callable[[Layout], int] | None = None
 
 
 TransformSection = Annotated[OwnTransform, Packaged("transform", "client.transform")]
@@ -78,6 +80,12 @@ TransformSections = Annotated[
 """One table, or a list of them."""
 
 TRANSFORMS: Choice[Transform] = Choice("transform", {}, record=Transform)
+
+
+def num_bytes(transforms: Sequence[Transform], layout: Layout) -> int | None:
+    """Return the bytes that the last transform says are sent; None if it does not say."""
+    bits = transforms[-1].bits if transforms else None
+    return None if bits is None else -(-bits(layout) // 8)
 
 
 def make(sections: Sequence[TransformSection]) -> tuple[Transform, ...]:

@@ -2,7 +2,7 @@
 
 It is a record of pure functions of one vector v of d numbers, the whole update or one tensor of it. Q(0) = 0.
 
-Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 8.
+Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 7.
 """
 
 from __future__ import annotations

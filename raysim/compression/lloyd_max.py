@@ -3,7 +3,7 @@
 Each centroid is the mean of its cell, c_i = E[X | a_i < X < a_{i+1}], and each bound the middle of two centroids.
 Newton's method solves these equations; it starts at the quantiles of N(0, 3), which are the limit for many centroids.
 
-Source: Lloyd (1982); Max (1960); docs/algorithms.md section 8.
+Source: Lloyd (1982); Max (1960); docs/algorithms.md section 7.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ which is n/s times the integer nearest to s v / n + w, w uniform between -1/2 an
 (n/s)^2 sum f (1 - f), f = u - floor(u). With `rotate`, R v is rounded and rotated back
 (rotation.py). It sends n in 32 bits, and of each number its sign and its level.
 
-Source: Alistarh et al. (2017), QSGD; Wen et al. (2017), TernGrad; docs/algorithms.md section 8.
+Source: Alistarh et al. (2017), QSGD; Wen et al. (2017), TernGrad; docs/algorithms.md section 7.
 Departure: TernGrad's clipping to 2.5 standard deviations is left out.
 """
 

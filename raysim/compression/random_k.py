@@ -2,7 +2,7 @@
 
 Unbiased times d/k, with the expected error (d/k - 1) |v|^2; "least" sends v itself there, with (1 - k/d) |v|^2.
 
-Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 8.
+Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 7.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 P pads v with zeros to D = 2^ceil(log2 d) numbers, S multiplies by random signs, H is the Walsh-Hadamard matrix. Who
 knows the key of the signs rotates back: R^-1 u = the first d numbers of S H u / sqrt(D).
 
-Source: Suresh et al. (2017); docs/algorithms.md section 8.
+Source: Suresh et al. (2017); docs/algorithms.md section 7.
 """
 
 from __future__ import annotations

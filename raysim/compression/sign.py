@@ -4,7 +4,7 @@ Q(v) = (|v|_1 / d) sign(v), sign(0) = 1        error |v|^2 - |v|_1^2 / d
 
 Biased: of all vectors with these signs and one size it is the nearest.
 
-Source: Bernstein et al. (2018), signSGD; Karimireddy et al. (2019), with the norm; docs/algorithms.md section 8.
+Source: Bernstein et al. (2018), signSGD; Karimireddy et al. (2019), with the norm; docs/algorithms.md section 7.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Biased; its error is at most (1 - k/d) |v|^2.
 
-Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 8.
+Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 7.
 """
 
 from __future__ import annotations

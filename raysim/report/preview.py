@@ -102,6 +102,9 @@ def _round(plan: Plan) -> Iterator[Line]:
         yield "aggregator", _choice(server.aggregator)
     if server.fairness is not None:
         yield "fairness", _choice(server.fairness)
+    for label, compression in (("updates", experiment.client.compression), ("models", server.compression)):
+        if compression is not None:
+            yield f"{label} sent", _choice(compression)
     if server.privacy is not None:
         yield "privacy", _choice(server.privacy)
     for label, section in (("clipping", server.clip), ("zeroing", server.zeroing), ("FedGLAD", server.glad)):

@@ -7,7 +7,7 @@
 
 An update is y_i - xhat. The server's step is from x, and x is evaluated.
 
-Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 8.
+Source: Wang et al. (2021), section 3.1.2; docs/algorithms.md section 7.
 """
 
 from __future__ import annotations
