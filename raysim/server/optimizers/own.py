@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from raysim.config.own import OwnServerOptimizer
@@ -50,7 +51,9 @@ def check_gaps(who: str, params: Tensor, layout: Layout) -> None:
     Raises:
         ExperimentError: says how to make a vector.
     """
-    if not layout.has_zero_gaps(params):
+    # A model that is not finite has diverged, which its caller says.
+    finite = all(bool(torch.isfinite(tensor).all()) for tensor in layout.views(params).values())
+    if finite and not layout.has_zero_gaps(params):
         raise ExperimentError(
             f"A step of {who} must leave zeros between the parameters of a flat vector, but the model that it returned "
             f"has other numbers there: add vectors, or what layout.map(function, vector) makes."
