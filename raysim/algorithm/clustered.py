@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from raysim.algorithm import start_losses
-from raysim.algorithm.federated import Algorithm, PersonalModels, Traffic
+from raysim.algorithm.algorithm import Algorithm, PersonalModels, Traffic
 from raysim.algorithm.phase import Broadcast, LocalContext, Phase
 from raysim.cohort.sampler import State
 from raysim.data.on_device import Examples

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raysim.algorithm.federated import Algorithm
+from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.operations import operations
 from raysim.client.corrections import make as corrections
 from raysim.client.optimizers import choice as optimizers

@@ -130,12 +130,12 @@ def _values(one: list[Any], other: list[Any]) -> str | None:
 
 
 def _names(what: str, one: list[str], other: list[str]) -> str | None:
-    if one == other:
-        return None
+    """Say what only one side has. Their order is no number."""
     left, new = ([name for name in names if name not in rest] for names, rest in ((one, other), (other, one)))
-    if not left and not new:
-        return f"{what} in another order"
-    return "; ".join(f"{what} {word}: {', '.join(names)}" for word, names in (("gone", left), ("new", new)) if names)
+    return (
+        "; ".join(f"{what} {word}: {', '.join(names)}" for word, names in (("gone", left), ("new", new)) if names)
+        or None
+    )
 
 
 def _raised(record: Record) -> str:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 import torch
 
 from raysim.algorithm import private
+from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.clustered import clustered, joined
-from raysim.algorithm.federated import Algorithm, federated
+from raysim.algorithm.federated import federated
 from raysim.client.adversary import positions
 from raysim.client.personalisation.clusters import Clusters
 from raysim.client.trainers.choose import TrainerChoice

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from raysim.algorithm.federated import Algorithm
+from raysim.algorithm.algorithm import Algorithm
 from raysim.config.messages import nearest
 from raysim.engine.plan import own_models
 from raysim.engine.plan.plan import Plan, evaluated_splits

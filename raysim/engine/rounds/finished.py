@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from raysim.algorithm.federated import Algorithm
+from raysim.algorithm.algorithm import Algorithm
 from raysim.engine.job import Executor, Outcome
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import full_participation, scoring

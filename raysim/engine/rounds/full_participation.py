@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from raysim.algorithm.federated import Algorithm
+from raysim.algorithm.algorithm import Algorithm
 from raysim.engine.job import Executor, Job
 from raysim.engine.plan.plan import Plan
 from raysim.server.agreement import agreement, similarity

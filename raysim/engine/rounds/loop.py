@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from raysim.algorithm.federated import Algorithm
+from raysim.algorithm.algorithm import Algorithm
 from raysim.cohort.cohorts import Cohorts
 from raysim.engine import failure
 from raysim.engine.job import Executor, Stopped, UpdatesLost

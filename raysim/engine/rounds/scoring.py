@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raysim.algorithm.federated import Algorithm
+from raysim.algorithm.algorithm import Algorithm
 from raysim.algorithm.phase import Broadcast
 from raysim.engine.job import Executor, Job, Outcome
 from raysim.engine.plan import own_models

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from raysim.algorithm.federated import Algorithm, Traffic
+from raysim.algorithm.algorithm import Algorithm, Traffic
 from raysim.client.personalisation import choice as personalisations
 from raysim.client.work import stays
 from raysim.cohort.sampler import Positions

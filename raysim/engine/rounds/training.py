@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raysim.algorithm.federated import Algorithm
+from raysim.algorithm.algorithm import Algorithm
 from raysim.cohort.chunks import Chunk
 from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.sampler import Positions
