@@ -47,6 +47,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "krum": {"f": 1},
     "multi_krum": {"f": 1, "m": 2},
     "bernoulli": {"probability": 0.5},
+    "cyclic": {"groups": 2},
     "power_of_choice": {"candidates": 9},
     "replay": {"rounds": {"1": ["c1", "c4"]}, "over": {"name": "adafl"}},
 }
