@@ -214,13 +214,18 @@ def shifted(outputs: Tensor, targets: Tensor) -> Tensor:
         (correction(offset=writes, after=kept), r"offset writes to its argument 0.state.*started.state.add_\(1\)"),
         (correction(offset=draws, after=kept), r"offset draws from torch's global.*torch.randn\(started.state.shape"),
         (correction(offset=draws_by_numpy, after=kept), r"offset draws from NumPy's global.*np.random.random"),
-        (Part("server_optimizer", "own", raysim.OwnPart, server_optimizer), r"gaps of the flat vector"),
         (correction(offset=Counts(), after=kept), r"keeps something that is not in its state"),
     ],
     ids=lambda value: value.kind if isinstance(value, Part) else "",
 )
 def test_what_breaks_an_invariant_is_told_with_its_line(part: Part, said: str) -> None:
     with pytest.raises(ContractError, match=said):
+        check_part(part, workers=(0,))
+
+
+def test_a_server_optimizer_that_fills_gaps_is_refused_by_the_run_itself() -> None:
+    part = Part("server_optimizer", "own", raysim.OwnPart, server_optimizer)
+    with pytest.raises(raysim.ExperimentError, match="step of server_optimizer= must leave zeros between"):
         check_part(part, workers=(0,))
 
 

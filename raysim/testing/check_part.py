@@ -149,14 +149,6 @@ def _check_values(got: Sequence[Round], part: Part) -> None:
     for each in got:
         if not all(bool(value.isfinite().all()) for value in each.params.values()):
             raise ContractError(f"{part.name}: the model is not finite after round {each.index}.")
-        flat, layout = each.weights.params.clone(), each.model.params
-        for view in layout.views(flat).values():
-            view.zero_()
-        if bool(flat.any()):
-            raise ContractError(
-                f"{part.name}: gaps of the flat vector, between one parameter and the next, must stay zero, but do not "
-                f"after round {each.index}. Build vectors with zeros_like, or write through layout.views."
-            )
 
 
 def _check_double(checked: _Checked, part: Part, single: Sequence[Round]) -> None:
