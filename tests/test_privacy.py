@@ -277,7 +277,7 @@ def direct(name: str, n: int) -> dp_accounting.PrivacyAccountant:
         case "tree":
             # Nodes of rounds 0; 0-1; 2 with two groups: round 0 is in two nodes, round 2 in one more.
             squares = {1: 1, 2: 2, 3: 3}
-            return PLDAccountant(add).compose(gaussian(3.0 / math.sqrt(squares[n])))
+            return PLDAccountant(add).compose(gaussian(3.0 / math.sqrt(squares.get(n, n))))
     return PLDAccountant(add).compose(poisson(0.5, gaussian(1.0)), math.ceil(n / 2))
 
 
@@ -287,6 +287,40 @@ def test_epsilon_is_that_of_the_accountant(name: str, experiment: Make, dataset:
     made = done(private(experiment, privacy, cohort=cohort), dataset)
     for n in (1, 3):
         assert made[n - 1].metrics["epsilon"] == pytest.approx(direct(name, n).get_epsilon(N**-1.1), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["tree", "banded"])
+def test_epsilon_that_rises_in_steps_is_exact_after_every_round(
+    name: str, experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    privacy, cohort = ACCOUNTED[name]
+    told = [made.metrics["epsilon"] for made in done(private(experiment, privacy, cohort=cohort, rounds=20), dataset)]
+    for n in (7, 9, 11, 13, 16, 17, 20):
+        accountant = direct(name, n)
+        if name == "tree":
+            event = dp_accounting.GaussianDpEvent(3.0 / math.sqrt(squared_sensitivity(n, groups=2)))
+            accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE).compose(event)
+        assert told[n - 1] == pytest.approx(accountant.get_epsilon(N**-1.1), rel=1e-6)
+    assert told == sorted(told)
+
+
+def test_distributed_rounds_with_nobody_and_no_noise_have_a_step_of_zeros(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    privacy = {"name": "distributed", "noise_multiplier": 0.0, "bits": 16}
+    made = done(private(experiment, privacy, cohort={"sampler": NOBODY}), dataset)
+    assert [each.metrics["clients"] for each in made] == [0] * 3
+    assert torch.equal(flat(made[0]), flat(made[-1]))
+
+
+def test_noise_at_clients_is_in_the_norms_of_what_enters_the_mean(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    # Seven independent noises: their mean has a seventh of their squared norm.
+    privacy = {"name": "local", "noise_multiplier": 1e6, "delta": 1e-3}
+    exp = private(experiment, privacy, model=WIDE, rounds=1)
+    (made,) = done(exp, dataset)
+    assert made.metrics["gsi"] == pytest.approx(math.sqrt(7), rel=0.1)
 
 
 def test_epsilon_between_the_rounds_whose_losses_are_composed() -> None:

@@ -23,12 +23,13 @@ import torch
 from torch import Tensor
 
 from raysim.algorithm import start_losses
-from raysim.algorithm.algorithm import Algorithm, PersonalModels, Traffic
+from raysim.algorithm.algorithm import Algorithm, PersonalModels
 from raysim.algorithm.phase import Broadcast, LocalContext, Phase
 from raysim.cohort.sampler import State
 from raysim.data.on_device import Examples
 from raysim.models.model import Weights
 from raysim.models.vectors import squared_norm
+from raysim.server.encoding import WRAPPED
 from raysim.server.section import ServerSection
 from raysim.server.state import ServerState, Tensors
 from raysim.server.step import Metrics
@@ -92,11 +93,14 @@ def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
             log.warning("round %d: every client weighs 0, so the models are left as they are", state.round)
             whole = replace(whole, clients=0)
         shared, metrics = one.step(of(state, 0), (*sums[: len(sums) - len(trained)], whole), None)
-        each = [
-            one.step(of(state, j), (its,), None)[0] if its.clients and its.weight else of(state, j)
+        steps = [
+            one.step(of(state, j), (its,), None) if its.clients and its.weight else (of(state, j), {})
             for j, its in enumerate(trained)
         ]
-        after = together(shared, each)
+        after = together(shared, [stepped for stepped, _ in steps])
+        if WRAPPED in metrics:
+            # Each model has a sum of its own; nobody takes the sum of all.
+            metrics[WRAPPED] = sum(said.get(WRAPPED) or 0 for _, said in steps)
         if whole.clients:
             metrics["params_norm"] = math.sqrt(squared_norm(after.weights.params))
         return after, metrics | {f"cluster/{j}/clients": its.clients for j, its in enumerate(trained)}
@@ -121,7 +125,7 @@ def clustered(one: Algorithm, count: int, server: ServerSection) -> Algorithm:
         step=step,
         average=lambda state: None,
         of_all=lambda state: models(state.weights)[0],
-        traffic=Traffic(down=one.traffic.down + count - 1, up=one.traffic.up),
+        traffic=one.traffic._replace(down=one.traffic.down + count - 1),
         personal=PersonalModels(scored, of_client, from_state=False),
     )
 

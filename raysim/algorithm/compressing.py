@@ -79,12 +79,12 @@ def sending(section: ClientCompression | None, layout: Layout, sent: Layout, see
                 compression.apply(a, seeds.key(seed, "compression", broadcast.round, client.position), rows[row])
                 norm = float(torch.linalg.vector_norm(torch.sub(a, rows[row], out=lost)))
                 facts[row, 1:] = torch.tensor([norm**2, norm])
-            return Compressed(rows, _squared_norms(layout, rows), facts.to(rows.device)), rests
+            return Compressed(rows, squared_norms(layout, rows), facts.to(rows.device)), rests
 
     return compress
 
 
-def _squared_norms(layout: Layout, rows: Tensor) -> Tensor:
+def squared_norms(layout: Layout, rows: Tensor) -> Tensor:
     """Return float64 (k, G), |row|^2 per parameter group of (k, P), from norms in the dtype of the rows."""
     return torch.stack([torch.linalg.vector_norm(piece, dim=-1) for piece in layout.pieces(rows)], -1).double().square()
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from raysim.algorithm.compressing import squared_norms
 from raysim.algorithm.phase import Broadcast
 from raysim.algorithm.private import Private
 from raysim.algorithm.uploads import Upload
 from raysim.models.layout import Layout
 from raysim.server import secure_sum
-from raysim.server.accumulator import Contribution
+from raysim.server.accumulator import Compressed, Contribution
 from raysim.server.encoding import Encoding, SentUpdate
 from raysim.server.release import Releasing
 from raysim.server.section import ServerSection
@@ -32,18 +35,32 @@ def made(server: ServerSection, private: Private | None, sent: Layout) -> tuple[
     return Releasing(lambda t, level, sums: secure_sum.released(section, encoding, t, sums)), encoding
 
 
-def of_client(sent: Broadcast, upload: Upload, included: Contribution) -> SentUpdate:
-    """Return what a client encodes: its clipped update."""
-    vector = upload.delta.cpu().double() * included.judged.scale
-    return SentUpdate(vector, included.weight, sent.round, upload.client.position, sent.limits.clip)
+def encoded(
+    encoding: Encoding,
+    layout: Layout,
+    sent: Broadcast,
+    received: Sequence[Upload],
+    contributions: Sequence[Contribution | None],
+) -> tuple[list[Tensor | None], Compressed]:
+    """Return the messages of clients, and the vectors that enter the mean by them, decoded one by one.
 
-
-def of_rejected(encoding: Encoding | None, sent: Broadcast, upload: Upload) -> Tensor | None:
-    """Return the message of a client whose update is not finite; None if it sends none."""
-    if encoding is None or not encoding.always:
-        return None
-    nothing = torch.zeros(len(upload.delta), dtype=torch.float64)
-    return encoding.encode(SentUpdate(nothing, 1.0, sent.round, upload.client.position, sent.limits.clip))
+    A client whose update is not finite (its contribution is None) sends zeros where `encoding.always`, else nothing.
+    """
+    messages: list[Tensor | None] = []
+    rows = torch.zeros(len(received), layout.size, dtype=torch.float64)
+    for row, one, included in zip(rows, received, contributions, strict=True):
+        weight = 1.0 if included is None else included.weight
+        if included is None and not encoding.always:
+            messages.append(None)
+            continue
+        # The clipped update.
+        vector = row.clone() if included is None else one.delta.cpu().double() * included.judged.scale
+        update = SentUpdate(vector, weight, sent.round, one.client.position, sent.limits.clip)
+        messages.append(message := encoding.encode(update))
+        if included is not None and weight:
+            row.copy_(encoding.decode(sent.round, message)).div_(weight)
+    rows = rows.to(received[0].delta.device)
+    return messages, Compressed(rows, squared_norms(layout, rows), rows.new_zeros(len(rows), 3))
 
 
 def num_bytes(encoding: Encoding | None) -> int | None:

@@ -181,13 +181,17 @@ def federated(
             contributions = [contribution(one, sent, padding, id_of) if one.finite else None for one in received]
             compressed, rests = compress(sent, trained, contributions, states.read_rest)
             states.write(computed, of_correction, of_transforms, rests)
+            messages: list[Tensor | None] = [None] * len(received)
+            if encoding is not None:
+                messages, compressed = encodings.encoded(encoding, model.params, sent, received, contributions)
             made, squares = trained.updates, trained.squared_norms
             for row, (one, included) in enumerate(zip(received, contributions, strict=True)):
+                message = messages[row]
                 if included is None:
-                    sums.reject(one.client.position, encodings.of_rejected(encoding, sent, one))
+                    sums.reject(one.client.position, message, sent.repeats.get(one.client.position, 1))
                     continue
-                if encoding is not None:
-                    sums.send(encoding.encode(encodings.of_client(sent, one, included)), included.count)
+                if message is not None:
+                    sums.send(message, included.count)
                 if one.change is not None:
                     sums.change(one.change)
                 if context.keeps_updates:

@@ -83,10 +83,22 @@ def make(
     if not section.noised:
         return Private(mechanism, None, lambda rounds: {"epsilon": None})
     its = choice.accounting(section, sampling, mechanism)
-    after = accounting.ahead(its.epsilon if its.accountant == "rdp" else accounting.along(its.epsilon, rounds))
+    after = accounting.ahead(accounting.along(its.epsilon, rounds) if _is_smooth(its, rounds) else its.epsilon)
 
     def spent(done: int) -> dict[str, float | None]:
         epsilon: dict[str, float | None] = {"epsilon": after(done)}
         return epsilon if section.epsilon is None else {**epsilon, "epsilon_next": after(done + 1)}
 
     return Private(mechanism, its, spent)
+
+
+def _is_smooth(its: Accounting, rounds: int) -> bool:
+    """Whether each round adds one more of the same sampled event, so that epsilon has no steps; and is slow to compute.
+
+    Epsilon of banded noise rises in one round of each `groups`, and that of a tree with the nodes that it uses.
+    """
+    z = its.noise_multiplier
+    if z is None or its.accountant == "rdp":
+        return False
+    event = its.events(z, 1)[0][0]
+    return event.probability is not None and all(its.events(z, n) == ((event, n),) for n in (1, 2, rounds))

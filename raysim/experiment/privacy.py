@@ -57,6 +57,7 @@ def _secure_sum(client: ClientSection, server: ServerSection) -> Iterator[str]:
     for key, value in (
         ("server.fairness", server.fairness),
         ("client.compression", client.compression),
+        ("server.compression", server.compression),
     ):
         if value is not None:
             yield f"{said}, and {key} sends or weighs other vectors: remove one of them"

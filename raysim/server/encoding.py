@@ -15,6 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+WRAPPED = "secure_sum/wrapped"
+"""Metric: numbers whose true sum has no place in the field."""
+
 
 class SentUpdate(NamedTuple):
     """What a client encodes. vector: h_i, float64 (P,). weight: w_i. round, position: address draws. level: rho."""

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from raysim.config.section import Section
 from raysim.models.layout import Layout
-from raysim.server.encoding import Encoding, centred, wrapped
+from raysim.server.encoding import WRAPPED, Encoding, centred, wrapped
 from raysim.server.release import Release
 from raysim.server.sums import Sums
 
@@ -54,6 +54,6 @@ def encoding(section: SecureSum, layout: Layout) -> Encoding:
 def released(section: SecureSum, its: Encoding, t: int, sums: Sums) -> Release:
     """Return what the server learns of a round's sums."""
     if not len(sums.encoded):
-        return Release(sums, None, {"secure_sum/wrapped": 0})
-    figures = {"secure_sum/wrapped": wrapped(sums.encoded, section.bits)}
+        return Release(sums, None, {WRAPPED: 0})
+    figures = {WRAPPED: wrapped(sums.encoded, section.bits)}
     return Release(replace(sums, delta=its.decode(t, sums.encoded)), None, figures)

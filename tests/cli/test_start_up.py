@@ -29,7 +29,7 @@ def test_help_names_every_command(raysim: Raysim) -> None:
     named = [line.split()[0] for line in commands.splitlines() if re.match("  [a-z]", line)]
     wanted = ["attach", "best", "check", "compare", "configs", "data"]
     wanted += ["evaluate", "export", "init", "interpolate", "keys", "parts"]
-    assert sorted(named) == [*wanted, "replay", "report", "resume", "run", "stop", "tune"]
+    assert sorted(named) == [*wanted, "replay", "report", "resume", "run", "stop", "table", "tune", "tuners"]
 
 
 def test_version(raysim: Raysim) -> None:

@@ -28,7 +28,7 @@ from raysim.config.values import Positive
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.server.clipping import ClipSection, initial
-from raysim.server.encoding import Encoding, SentUpdate, centred, wrapped
+from raysim.server.encoding import WRAPPED, Encoding, SentUpdate, centred, wrapped
 from raysim.server.privacy.accounting import Event, Told
 from raysim.server.privacy.discrete import discrete_gaussian, divergence_of_sum, rounded, rounded_norm
 from raysim.server.privacy.mechanism import Mechanism, Sampling
@@ -99,10 +99,10 @@ def make(
         return whole
 
     def release(t: int, rho: float, sums: Sums) -> Release:
-        figures = {"noise_std": z * level / clients, "secure_sum/wrapped": 0}
+        figures = {"noise_std": z * level / clients, WRAPPED: 0}
         if not len(sums.encoded):
-            return Release(sums, None, figures)
-        figures["secure_sum/wrapped"] = wrapped(sums.encoded, section.bits)
+            return Release(replace(sums, weight=clients, normaliser=clients), None, figures)
+        figures[WRAPPED] = wrapped(sums.encoded, section.bits)
         return Release(replace(sums, delta=decode(t, sums.encoded), weight=clients, normaliser=clients), None, figures)
 
     def events(z: float, rounds: int) -> Told:
