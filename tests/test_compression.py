@@ -68,8 +68,8 @@ def test_the_figures_are_those_of_what_was_sent(experiment: Make) -> None:
     rest = UPDATES - signs(UPDATES)
     for done, whole in ((first, UPDATES), (second, UPDATES + rest)):
         lost = whole - signs(whole)
-        assert done.metrics["compression_error"] == pytest.approx((lost**2).sum() / (whole**2).sum())
-        assert done.metrics["residual_norm"] == pytest.approx(np.linalg.norm(lost, axis=1).mean())
+        assert done.metrics["compression_error"] == pytest.approx((lost**2).sum() / (whole**2).sum(), rel=1e-12)
+        assert done.metrics["residual_norm"] == pytest.approx(np.linalg.norm(lost, axis=1).mean(), rel=1e-12)
         # What clients computed, and the agreement of what they sent.
         assert done.metrics["mean_update_norm"] == pytest.approx(np.linalg.norm(UPDATES, axis=1).mean())
         sent = signs(whole)
@@ -253,8 +253,9 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(
         ({"server": {"weighting": "ida"}}, r"server.weighting = 'ida'"),
         ({"server": {"aggregator": {"name": "local_adaptivity"}}}, r"'local_adaptivity'"),
         ({"client": {"personalisation": {"name": "clusters", "count": 2}}}, r"'clusters' .* defined for one model"),
+        ({"server": {"secure_sum": {}}}, r"server.secure_sum adds"),
     ],
-    ids=["ida", "local_adaptivity", "clusters"],
+    ids=["ida", "local_adaptivity", "clusters", "secure_sum"],
 )
 def test_what_does_not_go_with_compression(
     side: str, sections: dict[str, dict[str, Any]], message: str, experiment: Make
@@ -267,6 +268,15 @@ def test_what_does_not_go_with_compression(
     with pytest.raises(raysim.ExperimentError, match=message) as refused:
         experiment(**tables)
     assert f"{side}.compression" in str(refused.value)
+
+
+def test_losses_of_a_model_that_nobody_received_are_refused(experiment: Make) -> None:
+    server: dict[str, Any] = {"fairness": {"name": "tilt", "t": 1.0}}
+    tables = {"composite": {"penalty": "l1", "strength": 0.1}, "server": server}
+    experiment(**tables)
+    server["compression"] = SIGN
+    with pytest.raises(raysim.ExperimentError, match=r"server.compression and composite: clients make their model"):
+        experiment(**tables)
 
 
 def test_a_client_that_keeps_a_rest_is_not_drawn_twice_a_round(experiment: Make) -> None:

@@ -78,7 +78,7 @@ def sending(section: ClientCompression | None, layout: Layout, sent: Layout, see
                     rests[row] = lost = torch.empty_like(a)
                 compression.apply(a, seeds.key(seed, "compression", broadcast.round, client.position), rows[row])
                 norm = float(torch.linalg.vector_norm(torch.sub(a, rows[row], out=lost)))
-                facts[row, 1:] = torch.tensor([norm**2, norm])
+                facts[row, 1:] = torch.tensor([norm**2, norm], dtype=torch.float64)
             return Compressed(rows, squared_norms(layout, rows), facts.to(rows.device)), rests
 
     return compress

@@ -58,7 +58,8 @@ def make(section: QuantiseKeys) -> Compressor:
 def _rounded(v: Tensor, section: QuantiseKeys, key: int, out: Tensor) -> Tensor:
     levels = section.levels
     norm = float(torch.linalg.vector_norm(v) if section.norm == "l2" else torch.stack(torch.aminmax(v)).abs().max())
-    if norm == 0:
+    if norm == 0 or levels / norm > torch.finfo(v.dtype).max:
+        # Of numbers so small, the dtype has no quotient.
         return out.zero_()
     draws = seeds.bits(key, len(v) * DRAWN_BITS + 64)
     drawn = torch.from_numpy(draws.view(np.int16)[: len(v)]).to(v.device)

@@ -62,6 +62,12 @@ def refusals(
             f"cohort.sampler.name = {cohort.rule.name!r} compares clients' models with the next one, and {said} sends "
             f"other vectors: take another sampler"
         )
+    by_losses = server.fairness is not None or cohort.rule.choose is not None
+    if by_losses and server.compression is not None and correction.server.origin is not None:
+        yield (
+            f"server.compression and {said}: clients make their model of a compressed vector, but server.fairness and "
+            f"samplers that choose by losses take those of the whole one: remove one of them"
+        )
     if correction.requires.every_client:
         yield from _leaving(said, client, systems)
 

@@ -53,6 +53,10 @@ UNBIASED: dict[str, tuple[dict[str, Any], Callable[[Tensor], float]]] = {
 }
 
 
+def test_numbers_too_small_for_a_quotient_become_zeros() -> None:
+    assert not compressed(torch.full((3,), 1e-40), name="quantise", levels=255, norm="max").any()
+
+
 @pytest.mark.parametrize("name", UNBIASED)
 def test_unbiased_compressors_have_the_error_of_their_equations(name: str) -> None:
     keys, error = UNBIASED[name]
