@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 from tests.support.command import Raysim, python
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -30,6 +35,14 @@ def test_help_names_every_command(raysim: Raysim) -> None:
     wanted = ["attach", "best", "check", "compare", "configs", "data"]
     wanted += ["evaluate", "export", "init", "interpolate", "keys", "parts"]
     assert sorted(named) == [*wanted, "replay", "report", "resume", "run", "stop", "table", "tune", "tuners"]
+
+
+def test_a_file_tuning_of_the_user_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "tuning.py").write_text("raise SystemExit('the user')")
+    command = [sys.executable, "-m", "raysim", "check", str(CONFIGS / "tuning" / "digits_table.toml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "trials" in done.stdout
 
 
 def test_version(raysim: Raysim) -> None:
