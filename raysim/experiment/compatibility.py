@@ -21,6 +21,7 @@ from raysim.cohort.section import CohortSection
 from raysim.config.own import OwnPart
 from raysim.errors import ExperimentError
 from raysim.experiment import privacy
+from raysim.experiment.leaving import leaving
 from raysim.server.aggregators.fednova import FedNova
 from raysim.server.aggregators.local_adaptivity import LocalAdaptivity
 from raysim.server.fairness import choice as fair_objectives
@@ -69,7 +70,8 @@ def refusals(
             f"samplers that choose by losses take those of the whole one: remove one of them"
         )
     if correction.requires.every_client:
-        yield from _leaving(said, client, systems)
+        for key, value in leaving(client, systems).items():
+            yield f"{said} is defined with every client in every round, but clients leave by {key} = {value}: remove it"
 
 
 def _correction(client: ClientSection) -> Correction:
@@ -333,16 +335,6 @@ def _server(correction: Correction, said: str, server: ServerSection) -> Iterato
             f"{said} is defined with server.aggregator.name {' or '.join(map(repr, requires.aggregators))}, but got "
             f"{server.aggregator.name!r}"
         )
-
-
-def _leaving(said: str, client: ClientSection, systems: SystemsSection | None) -> Iterator[str]:
-    """Yield what lets clients of a cohort leave the round."""
-    leave: dict[str, Any] = {"client.mid_round_dropout": client.mid_round_dropout or None}
-    if systems is not None:
-        leave |= {"systems.deadline_s": systems.deadline_s, "systems.session_s": systems.session_s}
-    for key, value in leave.items():
-        if value is not None:
-            yield f"{said} is defined with every client in every round, but clients leave by {key} = {value}: remove it"
 
 
 def _points(half: ClientHalf, said: str, client: ClientSection) -> Iterator[str]:

@@ -10,6 +10,7 @@ from raysim.client.personalisation.clusters import Clusters
 from raysim.client.section import ClientSection
 from raysim.cohort.sampler import Sampler
 from raysim.cohort.section import CohortSection
+from raysim.experiment.leaving import leaving
 from raysim.server.clipping import AdaptiveClip
 from raysim.server.privacy.banded import Banded
 from raysim.server.privacy.distributed import Distributed
@@ -41,7 +42,8 @@ def refusals(
             f"{server.weighting_name!r}"
         )
     if isinstance(section, Distributed):
-        yield from _leaving(said, client, systems)
+        for key, value in leaving(client, systems).items():
+            yield f"{said} adds up the noise of all clients of a round, but they leave by {key} = {value}: remove it"
     if section.noised:
         yield from _sampler(section, said, cohort.rule)
 
@@ -113,16 +115,6 @@ def _without(
     for key, (value, why) in given.items():
         if value is not None:
             yield key, why
-
-
-def _leaving(said: str, client: ClientSection, systems: SystemsSection | None) -> Iterator[str]:
-    """Yield what lets clients of a cohort leave the round, whose noise would then be missing."""
-    leave: dict[str, object] = {"client.mid_round_dropout": client.mid_round_dropout or None}
-    if systems is not None:
-        leave |= {"systems.deadline_s": systems.deadline_s, "systems.session_s": systems.session_s}
-    for key, value in leave.items():
-        if value is not None:
-            yield f"{said} adds up the noise of all clients of a round, but they leave by {key} = {value}: remove it"
 
 
 def _sampler(section: PrivacySection, said: str, sampler: Sampler) -> Iterator[str]:
