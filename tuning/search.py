@@ -22,6 +22,7 @@ from raysim import (
     ModelError,
     Report,
     Runs,
+    WorkerLostError,
 )
 from tuning import pruners, samplers
 from tuning.folder import clear_unfinished
@@ -37,6 +38,9 @@ from tuning.under_way import TrialUnderWay
 TRIAL_ERRORS = (ClientError, ModelError, ExperimentError, DataError, DeviceMemoryError)
 """Errors of a configuration or of a user's code, which fail the trial. Any other error ends the process, such as
 that there is no worker."""
+
+RUN_ERRORS = (*TRIAL_ERRORS, WorkerLostError)
+"""Likewise, reported of one run: it has cost its workers, as often as they may be replaced, and the others go on."""
 
 POLL_S, INHERIT_S = 1.0, 10.0
 """Seconds between checks of the other processes: without work, and during work."""
@@ -165,7 +169,7 @@ class Search:
             self._diverged(trial, str(report.error))
             return True
         if report.error is not None:
-            if not isinstance(report.error, TRIAL_ERRORS):
+            if not isinstance(report.error, RUN_ERRORS):
                 raise report.error
             self._fail(trial, str(report.error))
             return True
