@@ -130,6 +130,7 @@ def checked(table: Mapping[str, Any], experiment: Experiment) -> TuningSection:
     samplers.check(section.chosen_sampler(), read)
     rounds, every = experiment.rounds, experiment.evaluation.every
     pruners.check(section.pruner, section.seeds, rounds, every)
+    pruners.check_cohorts(section.pruner, read, experiment)
     if section.budget is not None and section.budget.unit == "simulated_s" and experiment.systems is None:
         raise ExperimentError(
             "tuning.budget.simulated_s counts simulated seconds, but without [systems] rounds have none: add it, or "

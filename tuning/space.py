@@ -26,6 +26,9 @@ from raysim import Experiment, ExperimentError
 from raysim.config.plain import shown
 from tuning.dimension import KINDS, Dimension, Listed, distribution, read, samples, value
 
+COHORT_SIZE = "cohort.size"
+"""The key of the clients of a round."""
+
 MOST_LISTED = 100_000
 """Configurations that a grid goes through at most."""
 
