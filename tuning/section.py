@@ -12,7 +12,7 @@ from tuning import pruners, samplers, space
 from tuning.budget import StudyBudget
 from tuning.objective import Objective
 from tuning.pruners import NoPruner, Pruner
-from tuning.samplers import Grid, Sampler, Tpe
+from tuning.samplers import Given, Grid, Sampler, Tpe
 from tuning.space import Space
 
 BATCH = 64
@@ -103,7 +103,9 @@ class TuningSection(Section):
     def num_trials(self) -> int:
         """Return the number of trials of the whole study."""
         size = self.parsed_space().size
-        if isinstance(self.chosen_sampler(), Grid) and size is not None:
+        if isinstance(self.sampler, Given):
+            size = len(self.sampler.configurations)
+        if isinstance(self.chosen_sampler(), Grid | Given) and size is not None:
             return min(size, self.trials or size)
         return self.trials or (TRIALS if self.budget is None else MOST_TRIALS)
 

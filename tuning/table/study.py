@@ -7,11 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from raysim import Experiment, ExperimentError, differing
-from raysim.storage.atomic import write
-from tuning import folder, protocol, pruners, result, section
+from tuning import folder, protocol, pruners, result, section, trials_file
 from tuning.client_scores import sums
 from tuning.errors import StudyError
 from tuning.ledger import FINISHED
@@ -59,7 +56,7 @@ def tune_on(
     finished = [told[trial.user_attrs[PLACE]] for trial in trials if trial.user_attrs["outcome"] == FINISHED]
     regret = _regret(finished, table, tuning.objective)
     study = replace(study, regret=regret, table=best_of(table, whole, tuning, chosen))
-    write(where / "trials.parquet", lambda file: pq.write_table(study.trials, file))
+    trials_file.write(where, trials, space, tuning.objective)
     write_best(experiment, study, source)
     return study
 
