@@ -115,16 +115,13 @@ class Accumulator:
         self._rejected: list[int] = []
         self._facts: list[Fact] = []
 
-    def reject(self, position: int, message: Tensor | None = None, count: int = 1) -> None:
-        """Count a client, drawn `count` times, whose update is not finite.
-
-        `message`: what it sends all the same, with a weight of 1.
-        """
+    def reject(self, position: int, message: Tensor | None = None) -> None:
+        """Count a client whose update is not finite; `message`: what it sends all the same, with a weight of 1."""
         self._rejected.append(position)
         if message is not None:
-            self.send(message, count)
-            self._weight += count
-            self._normaliser += count
+            self.send(message)
+            self._weight += 1
+            self._normaliser += 1
 
     def send(self, message: Tensor, count: int = 1) -> None:
         """Add a client's encoded update."""
