@@ -308,6 +308,9 @@ class Experiment(Section):
         )
         for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "examples", "cuda_graphs"):
             del record["engine"][placement]
+        if record["model"] is not None:
+            # The values that it names are in the plan's fingerprint.
+            record["model"].pop("init")
         if self.data is not None:
             # The same data may be in another folder; the data's fingerprint covers their content.
             for path in paths(self.data):
