@@ -12,6 +12,7 @@ from torch import Tensor
 
 from raysim.models import (
     bilstm,
+    causal_lm,
     cnn,
     cnn_mcmahan,
     cnn_tutorial,
@@ -40,7 +41,8 @@ ModelSection = Annotated[
     | lstm_word.LstmWord
     | transformer_word.TransformerWord
     | bilstm.Bilstm
-    | distilbert.Distilbert,
+    | distilbert.Distilbert
+    | causal_lm.CausalLm,
     Field(discriminator="name"),
 ]
 
@@ -59,6 +61,7 @@ _MAKERS: Mapping[type[ModelChoice], Callable[[Any, tuple[int, ...], int], Any]] 
         transformer_word.TransformerWord: transformer_word.make,
         bilstm.Bilstm: bilstm.make,
         distilbert.Distilbert: distilbert.make,
+        causal_lm.CausalLm: causal_lm.make,
     }
 )
 
