@@ -40,7 +40,7 @@ from raysim.server.manifest import StatePlace
 from raysim.server.state import ServerState
 from raysim.storage import lock, sealed_parquet
 from raysim.storage.remote.mirror import Mirror
-from tests.support import sealed_json, tiny
+from tests.support import language, sealed_json, tiny
 from tests.support.archives import idx as packed_idx
 from tests.support.run_folders import accuracies, experiment, write
 from tests.support.tff_files import hdf5
@@ -279,6 +279,15 @@ def _source(name: str, written: Callable[[Path], None], **keys: Any) -> Reader:
     return Reader(written, functools.partial(_prepared, name=name, keys=keys))
 
 
+def _write_instructions(path: Path) -> None:
+    language.write_lines(path / "train.jsonl")
+    language.write_tokenizer(path / "tokenizer")
+
+
+def _read_instructions(path: Path) -> None:
+    _prepared(path, "instructions", {"tokenizer": str(path / "tokenizer"), "length": 8})
+
+
 def _write_poem(path: Path) -> None:
     (path / "input.txt").write_text(_POEM)
 
@@ -335,6 +344,7 @@ READERS: dict[str, Reader] = {
     ),
     "landmarks": _source("gld", _tiny("gld"), size=8),
     "initial values": Reader(_write_initial, _read_initial),
+    "instructions": Reader(_write_instructions, _read_instructions),
     "trainer on a card": Reader(
         lambda path: first_use.keep({"trainer": "fused", "chunk_size": 4}, path / "trainer.json"),
         lambda path: first_use.kept(path / "trainer.json"),

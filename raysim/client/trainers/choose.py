@@ -124,7 +124,7 @@ class TrainingConditions:
     trainer, chunk_size, precision, dtype, threads: of the engine's section; the kernel takes one thread. device_kind:
     "cpu" or "cuda". batch_size: examples of a local step. plain: whether the kernel can compute it whole
     (`StepRule.by_kernel`). gradients: of a local step; "several": of a batch at several points, "twice": with the
-    Hessian.
+    Hessian. accumulate: pieces of a batch.
     """
 
     trainer: TrainerName | Literal["auto"]
@@ -136,6 +136,7 @@ class TrainingConditions:
     batch_size: int | Literal["full"]
     plain: bool
     gradients: Literal["one", "several", "twice"] = "one"
+    accumulate: int = 1
 
     @property
     def has_few_rows(self) -> bool:
@@ -161,7 +162,7 @@ def choose(
 
     Raises:
         ExperimentError: bf16 or tf32 with float64 weights; tf32 without a card.
-        ModelError: a trainer that the module or its loss does not allow.
+        ModelError: a trainer, or pieces of a batch, that the module or its loss does not allow.
     """
     precision, dtype, kind = given.precision, given.dtype, given.device_kind
     if precision != "float32" and dtype != "float32":
@@ -175,6 +176,9 @@ def choose(
     needs_module = None if objective is None else f"objective= {objective}, so it needs the module and autograd"
     if given.gradients == "twice":
         needs_module = "client.personalisation differentiates twice, so it needs the module and autograd"
+    if given.accumulate > 1:
+        _check_pieces(module, task)
+        needs_module = f"client.accumulate = {given.accumulate} adds gradients of autograd"
     several = given.gradients == "several"
     needs_points = "client.personalisation takes gradients of a batch at several points" if several else ""
     name: TrainerName
@@ -202,6 +206,16 @@ def choose(
         return TrainerChoice.given(name, given.chunk_size, overhead, why)
     call = round(CALL / (1 + numbers / CALL_HALVED)) if name == "compiled" else 0
     return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why)
+
+
+def _check_pieces(module: nn.Module, task: Task) -> None:
+    """Refuse to divide a batch whose examples depend on each other."""
+    said = "client.accumulate divides a batch"
+    for name, child in module.named_modules():
+        if isinstance(child, nn.modules.batchnorm._BatchNorm) and child.training:
+            raise ModelError(f"{said}, but BatchNorm {name!r} takes its statistics over the whole one: leave it out.")
+    if not loss_gradient.by_example(task):
+        raise ModelError(f"{said}, but a loss of your own may look at the whole one: leave it out.")
 
 
 def _best(
@@ -293,6 +307,8 @@ def _not_for_kernel(given: TrainingConditions, module: nn.Module, task: Task) ->
 def _not_by_rows(task: Task) -> str | None:
     if loss_gradient.by_rows(task):
         return None
+    if task.weights is not None:
+        return "the mean over a batch's places divides by their number, which differs between the clients here"
     return "a loss of your own may look at its whole batch, which holds several clients here"
 
 

@@ -71,7 +71,7 @@ def make(
         full = section.batch_sizes if choice.trainer == "recorded" else frozenset()
         if several is not None:
             return SeveralPoints(model, like, task, rule, products, several, objective, full)
-        return OneByOne(model, like, task, rule, products, objective, full)
+        return OneByOne(model, like, task, rule, products, objective, full, section.accumulate)
     assert several is None, choice.trainer
     if choice.trainer == "vmap":
         return Vmap(model, like, task, rule, products)
@@ -141,6 +141,7 @@ def rule_for(
         sums_gradients=sums_gradients,
         plain=product_makes_step
         and section.is_plain_sgd
+        and section.accumulate == 1
         and correction.optimizer is None
         and not correction.anchored
         and correction.bend is None
