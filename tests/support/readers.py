@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from optuna.trial import create_trial
 from pydantic import TypeAdapter
 from safetensors.torch import save_file
 from torch import nn
@@ -44,6 +45,8 @@ from tests.support import language, sealed_json, tiny
 from tests.support.archives import idx as packed_idx
 from tests.support.run_folders import accuracies, experiment, write
 from tests.support.tff_files import hdf5
+from tuning import trials_file
+from tuning.objective import Objective
 from tuning.space import parse
 from tuning.table import file as table_file
 from tuning.table.record import ACCURACIES, LOSSES, PublishedTable, ScoredClients
@@ -310,6 +313,18 @@ def _write_tuned(path: Path) -> None:
     table_file.write(published, path / "table.parquet")
 
 
+def _write_tried(path: Path) -> None:
+    space = parse({"client.optimizer.lr": {"grid": [0.1, 1.0]}})
+    facts = {"values": [0.5], "why": None, "spent": {"rounds": 2}}
+    ended = create_trial(
+        value=0.5,
+        params={"client.optimizer.lr": 0.1},
+        distributions=space.distributions(),
+        user_attrs={"outcome": "finished", "facts": facts},
+    )
+    trials_file.write(path, [ended, ended], space, Objective())
+
+
 READERS: dict[str, Reader] = {
     "report": Reader(write_run, lambda path: [run.spans() for run in runs.read_all([path])[0]]),
     "resume": Reader(write_run, resume),
@@ -337,6 +352,7 @@ READERS: dict[str, Reader] = {
     "stack overflow": _source("stackoverflow", _tiny("stackoverflow"), vocabulary=50),
     "ag news": _source("ag_news", _tiny("ag_news"), clients=2),
     "cifar100 hdf5": _source("fed_cifar100", _tiny("fed_cifar100")),
+    "trials of a study": Reader(_write_tried, trials_file.read),
     "table of tuners": Reader(_write_tuned, lambda path: table_file.read(path / "table.parquet")),
     "word vectors": Reader(
         _write_vectors,
