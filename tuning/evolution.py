@@ -120,9 +120,8 @@ def evolve(
     table = _table(bred, scored, generations.ends(section, measured), list(space.dimensions))
     write(where / "evolution.parquet", lambda file: pq.write_table(table, file))
     lineage = tuple(generations.lineage(bred, best))
-    curve.save(
-        rates.figure(experiment.name, table, list(space.dimensions), tuning.objective, lineage), where / "rates.png"
-    )
+    drawn = rates.figure(experiment.name, table, list(space.dimensions), tuning.objective, lineage)
+    curve.save(drawn, where / "rates")
     value = scored[-1][best]
     assert value is not None
     return Evolution(
