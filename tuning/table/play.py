@@ -33,7 +33,7 @@ def play(table: PublishedTable, courses: Sequence[Course], tuning: TuningSection
     """
     rounds = table.experiment.rounds
     study = optuna.create_study(
-        direction="maximize" if tuning.objective.is_maximised else "minimize",
+        directions=tuning.directions,
         pruner=pruners.make(tuning.pruner, rounds, table.experiment.evaluation.every),
     )
     smaller = pruners.cohorts(tuning.pruner)
@@ -52,7 +52,7 @@ def play(table: PublishedTable, courses: Sequence[Course], tuning: TuningSection
         outcome, facts, state, value = _carried_out(trial, course, tuning, [seed, slot])
         for name, told in (("slot", slot), ("outcome", outcome), ("facts", facts), (PLACE, place)):
             trial.set_user_attr(name, told)
-        study.tell(trial, value, state)
+        study.tell(trial, tuning.told(value, facts["spent"]), state)
         used.append(facts["spent"])
     return study.get_trials(deepcopy=False)
 
@@ -79,5 +79,6 @@ def _carried_out(
         return course.outcome, course.facts, TrialState.COMPLETE, value
     if samplers.learns_from_finished_only(tuning.chosen_sampler()):
         return DIVERGED, course.facts, TrialState.COMPLETE, tuning.objective.worst
-    trial.report(tuning.objective.worst, last + 1)
+    if tuning.cost is None:
+        trial.report(tuning.objective.worst, last + 1)
     return DIVERGED, course.facts, TrialState.PRUNED, None
