@@ -32,6 +32,7 @@ IN_PYTHON = [
         "bench-scaling",
         "bench-server",
         "bench-trainers",
+        "bench-tuners",
         "bench-tuning",
     ],
 )
