@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from raysim.report import figures
-from raysim.report.figures import spoken
+from raysim.report.figures import is_share, spoken
 from raysim.report.gallery import cells
-from raysim.report.gallery.cells import Cells
+from raysim.report.gallery.cells import Cells, ColourMeaning
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group, headline
 
