@@ -12,6 +12,7 @@ from torch import Tensor
 
 from raysim.models import (
     bilstm,
+    causal_lm,
     cnn,
     cnn_mcmahan,
     cnn_tutorial,
@@ -44,6 +45,7 @@ ModelSection = Annotated[
     | transformer_word.TransformerWord
     | bilstm.Bilstm
     | distilbert.Distilbert
+    | causal_lm.CausalLm
     | own.Own,
     Field(discriminator="name"),
 ]
@@ -63,6 +65,7 @@ _MAKERS: Mapping[type[ModelChoice], Callable[[Any, tuple[int, ...], int], Any]] 
         transformer_word.TransformerWord: transformer_word.make,
         bilstm.Bilstm: bilstm.make,
         distilbert.Distilbert: distilbert.make,
+        causal_lm.CausalLm: causal_lm.make,
     }
 )
 

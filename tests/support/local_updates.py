@@ -32,7 +32,7 @@ def train(
     """What local training makes of the clients: deltas (clients, P), losses, hits and seen examples (clients,)."""
     section = ClientSection.model_validate(work)
     model, weights = create(factory, 0, dtype)
-    task = task_for(data.num_classes, loss, data.y.padding)
+    task = task_for(data.num_classes, loss, data.y.padding, by_place=data.y.by_place)
     made = make(TrainerChoice.given(trainer, 5), model, weights, task, section, "float32")  # type: ignore[arg-type]
     members = local_training.members(Examples(data), positions, section, 0, 3, weights.params)
     rows = []

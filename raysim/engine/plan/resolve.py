@@ -107,7 +107,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         x, _ = first_examples.load(experiment, dataset, initial)
         first_module.check(tried, values, None if initial is values else initial, x)
     loss = parts.get("loss")
-    task = task_for(dataset.num_classes, loss, dataset.y.padding, dataset.y.uncounted)
+    task = task_for(dataset.num_classes, loss, *_labels(dataset))
     task, local = _minimised(experiment, dataset, made, initial, task)
     population = _label_population(dataset) if experiment.server.diagnostics.labels else None
     choice = _choice(experiment, dataset, made, initial, local)
@@ -211,6 +211,10 @@ def _label_population(dataset: FederatedDataset) -> torch.Tensor:
     return pooled_labels(dataset)
 
 
+def _labels(dataset: FederatedDataset) -> tuple[int | None, tuple[int, ...], bool]:
+    return dataset.y.padding, dataset.y.uncounted, dataset.y.by_place
+
+
 def _minimised(
     experiment: Experiment, dataset: FederatedDataset, model: Model, initial: Weights, task: Task
 ) -> tuple[Task, Minimised]:
@@ -219,7 +223,7 @@ def _minimised(
     Raises:
         ModelError: the objective cannot be used; says why.
     """
-    built_in = task_for(dataset.num_classes, None, dataset.y.padding, dataset.y.uncounted)
+    built_in = task_for(dataset.num_classes, None, *_labels(dataset))
     section = experiment.client.objective
     if section is None and task == built_in:
         return task, Minimised(task)
@@ -266,6 +270,7 @@ def training_conditions(experiment: Experiment, device_kind: str) -> TrainingCon
         batch_size=client.batch_size,
         plain=rule_for(client, sums_gradients=False, product_makes_step=True).by_kernel,
         gradients="one" if client.personalisation is None else client.personalisation.gradients,
+        accumulate=client.accumulate,
     )
 
 
