@@ -255,7 +255,6 @@ def test_images_are_no_texts(folder: Path) -> None:
 
 @pytest.mark.ray
 def test_one_and_two_workers_make_the_same_bits(folder: Path, ray_cluster: Any) -> None:
-    runs = [bits(folder, rounds=1, cohort__size=4, engine__workers=workers) for workers in (0, 1, 2)]
-    for other in runs[1:]:
-        for name, value in runs[0].items():
-            assert torch.equal(other[name], value)
+    one, two = [bits(folder, rounds=1, cohort__size=4, engine__workers=workers) for workers in (1, 2)]
+    for name, value in one.items():
+        assert torch.equal(two[name], value)
