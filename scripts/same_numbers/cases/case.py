@@ -31,6 +31,7 @@ UNUSED = {
     "experiment.EngineSection.precision = tf32": "needs a card",
     "experiment.Experiment.tuning": "the cases of studies pass it by keyword",
     "gld.Gld.set = gld160k": "needs the published files",
+    "model.ModelChoice.init": "a path",
     "pretrained.Pretrained.length": "needs a pretrained tokeniser",
     "pretrained.Pretrained.name = pretrained": "needs a pretrained tokeniser",
     "pretrained.Pretrained.path": "a path",

@@ -26,13 +26,11 @@ from raysim.data.on_device import Examples
 from raysim.models import lstm_char, lstm_word, transformer_word
 from raysim.models.model import create
 from raysim.models.task import task_for
+from tests.support.local_updates import LR, assert_same, train
 from tests.support.trainer_models import MODELS, SIZES, WORK, dataset
 
 GENERAL = ("one_by_one", "recorded", "fused", "stacked", "vmap")
 TRAINERS = (*GENERAL, "compiled")
-LR = 0.1
-
-
 TRANSFORMER = transformer_word.TransformerWord(embedding=6, width=8, heads=2, hidden=5, layers=2)
 
 TEXT_MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -62,29 +60,6 @@ def texts(x_shape: tuple[int, ...], classes: int) -> FederatedDataset:
             for n in SIZES
         }
     )
-
-
-def train(
-    trainer: str,
-    factory: Callable[[], nn.Module],
-    data: FederatedDataset,
-    work: dict[str, Any],
-    positions: tuple[int, ...] = (0, 1, 2, 3, 4),
-    loss: Any = None,
-    dtype: torch.dtype = torch.float64,
-) -> dict[str, torch.Tensor]:
-    """What local training makes of the clients: deltas (clients, P), losses, hits and seen examples (clients,)."""
-    section = ClientSection.model_validate(work)
-    model, weights = create(factory, 0, dtype)
-    task = task_for(data.num_classes, loss, data.y.padding, by_place=data.y.by_place)
-    made = make(TrainerChoice.given(trainer, 5), model, weights, task, section, "float32")  # type: ignore[arg-type]
-    members = local_training.members(Examples(data), positions, section, 0, 3, weights.params)
-    rows = []
-    for trained in local_training.train(made, weights, members, LR, model.params):
-        updates = trained.updates
-        rows.append((updates.delta.clone(), updates.loss, updates.correct, torch.tensor(updates.seen)))
-    names = ("delta", "loss", "correct", "seen")
-    return {name: torch.cat(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 
 
 def by_definition(
@@ -142,11 +117,6 @@ def mean_loss(outputs: torch.Tensor, y: torch.Tensor, padding: int | None) -> to
         for own, targets in zip(outputs, y, strict=True)
     ]
     return torch.stack(sums).mean()
-
-
-def assert_same(got: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    for name in wanted:
-        torch.testing.assert_close(got[name], wanted[name], rtol=1e-10, atol=1e-12, equal_nan=True)
 
 
 @pytest.mark.parametrize("work", WORK.values(), ids=WORK)
