@@ -182,6 +182,28 @@ def test_only_weights_travel(folder: Path) -> None:
     torch.testing.assert_close(module(x), factory_of(folder)().language_model(x).logits)
 
 
+LORA = {"model.lora.r": 2, "model.lora.targets": ["*.q_proj", "*.v_proj"], "model.dtype": "bfloat16"}
+
+
+def test_adapters_alone_travel_over_weights_that_stay_in_bf16(folder: Path) -> None:
+    pytest.importorskip("peft")
+    made = experiment(folder, **LORA)
+    model = resolve(made).model
+    saved = {f"language_model.{name}" for name in load_file(folder / "model.safetensors")}
+    frozen = {name.replace(".base_layer.", ".") for name in model.constants if "rotary" not in name}
+    assert frozen == saved
+    assert {model.constants[name].dtype for name in model.constants if "rotary" not in name} == {torch.bfloat16}
+    (done,) = raysim.rounds(made)
+    # In each of two layers, A and B of rank 2 beside maps of 16 numbers to 16 and to 8.
+    assert model.params.num_values == 2 * 2 * ((16 + 16) + (16 + 8))
+    assert done.metrics["bytes_up"] == 2 * 4 * model.params.num_values
+    again, in_pieces = (bits(folder, **LORA, **more) for more in ({"model.recompute": True}, {"client.accumulate": 2}))
+    for name, value in done.params.items():
+        if name in model.params.names:
+            assert torch.equal(again[name], value)
+            torch.testing.assert_close(in_pieces[name], value, rtol=0.02, atol=1e-4)
+
+
 def test_no_place_sees_those_behind_it(folder: Path) -> None:
     module = factory_of(folder)().eval()
     x = torch.tensor([[2, 3, 4, 5, 0, 0]])
