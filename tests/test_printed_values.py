@@ -70,6 +70,7 @@ PFL = {
     "server.lr_scaling.warmup": 50,
     "server.lr_schedule.name": "cosine",
     "evaluation.every": 10,
+    "evaluation.batch_size": 12,
 }
 PFL_ADAM = {"server.optimizer.beta1": 0.9, "server.optimizer.beta2": 0.99, "server.weighting": "uniform"}
 FIRST_20_PERCENT = "tuning.objective.window"

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from safetensors.torch import load_file, save_file
 
 import raysim
+from raysim.api import kept_model
 from raysim.client.batches import draw
 from raysim.data.tokens.answers import PADDING
 from raysim.engine.plan.resolve import resolve
@@ -202,6 +203,22 @@ def test_adapters_alone_travel_over_weights_that_stay_in_bf16(folder: Path) -> N
         if name in model.params.names:
             assert torch.equal(again[name], value)
             torch.testing.assert_close(in_pieces[name], value, rtol=0.02, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated.*:FutureWarning")  # peft asks transformers by a former name
+def test_exported_adapters_are_those_of_the_run_for_peft(folder: Path, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM
+
+    made = experiment(folder, **{key: value for key, value in LORA.items() if key != "model.dtype"})
+    result = raysim.run(made, path=tmp_path / "run")
+    kept_model.export(tmp_path / "run", tmp_path / "adapter", adapter=True)
+    base = AutoModelForCausalLM.from_pretrained(folder)
+    elsewhere = peft.PeftModel.from_pretrained(base, str(tmp_path / "adapter")).eval()
+    module = resolve(made).model.module().eval()
+    module.load_state_dict({name: torch.as_tensor(value) for name, value in result.params.items()}, strict=False)
+    x = torch.arange(LENGTH)[None] % len(language.WORDS)
+    torch.testing.assert_close(elsewhere(x).logits, module(x))
 
 
 def test_no_place_sees_those_behind_it(folder: Path) -> None:
