@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -30,11 +30,36 @@ CONFIGS: list[dict[str, Any]] = [
     {},
     {"optimizer.lr": 0.2, "epochs": 1},
     {"batch_size": 2, "correction": {"name": "prox", "mu": 0.5}, "lr_decay": 1.0},
+    {"max_grad_norm": 0.3},
+    {"optimizer.momentum": 0.6},
 ]
-OF_CONFIGS = [(LR, DECAY, 2, 3, 0.0), (0.2, DECAY, 1, 3, 0.0), (LR, 1.0, 2, 2, 0.5)]
-"""Rate, decay, epochs, batch and mu of each configuration."""
-OWN = {name: (x[:2] + 0.1, y[:2]) for name, (x, y) in clients().items() if name != "2"} | {
-    "4": (clients()["4"][0][1:7], clients()["4"][1][2:8])
+K = len(CONFIGS)
+SEED = 4
+"""Of draws in which every configuration occurs."""
+
+
+class Training(NamedTuple):
+    """What the configurations say, in their order."""
+
+    lr: float = LR
+    decay: float = DECAY
+    epochs: int = 2
+    batch: int = 3
+    mu: float = 0.0
+    clip: float = math.inf
+    momentum: float = 0.0
+
+
+OF_CONFIGS = [
+    Training(),
+    Training(lr=0.2, epochs=1),
+    Training(batch=2, mu=0.5, decay=1.0),
+    Training(clip=0.3),
+    Training(momentum=0.6),
+]
+OWN = {name: (x[:2] + 0.1, y[:2]) for name, (x, y) in clients().items()} | {
+    "2": (np.zeros((0, 3)), np.zeros(0)),
+    "4": (clients()["4"][0][1:7], clients()["4"][1][2:8]),
 }
 """Examples in the validation split: none of client 2, six of client 4."""
 
@@ -68,33 +93,33 @@ def loss(p: Params, x: Array, y: Array) -> float:
     return float(np.mean((hidden @ p["2.weight"][0] + p["2.bias"][0] - y) ** 2))
 
 
-def trained(p: Params, x: Array, y: Array, t: int, j: int) -> Params:
-    lr, decay, epochs, batch, mu = OF_CONFIGS[j]
-    local = {name: value.copy() for name, value in p.items()}
-    for _ in range(epochs):
-        for first in range(0, len(y), batch):
-            step = gradient(local, x[first : first + batch], y[first : first + batch])
-            local = {
-                name: value - lr * decay**t * (step[name] + mu * (value - p[name])) for name, value in local.items()
-            }
+def trained(p: Params, x: Array, y: Array, t: int, how: Training) -> Params:
+    local, moved = {name: value.copy() for name, value in p.items()}, {name: 0 * value for name, value in p.items()}
+    for _ in range(how.epochs):
+        for first in range(0, len(y), how.batch):
+            step = gradient(local, x[first : first + how.batch], y[first : first + how.batch])
+            step = {name: value + how.mu * (local[name] - p[name]) for name, value in step.items()}
+            shrink = min(1.0, how.clip / math.sqrt(sum(float((value**2).sum()) for value in step.values())))
+            moved = {name: how.momentum * value + shrink * step[name] for name, value in moved.items()}
+            local = {name: value - how.lr * how.decay**t * moved[name] for name, value in local.items()}
     return local
 
 
 def test_a_run_is_the_plain_loop(experiment: Make) -> None:
-    data, x, k = clients(), start(), len(CONFIGS)
+    data, x, k = clients(), start(), K
     theta, b, drawn = np.full(k, 1 / k), 0.0, set()
-    for t, one in enumerate(steps(made(experiment))):
+    for t, one in enumerate(steps(made(experiment, seed=SEED))):
         state = {"log_theta": torch.from_numpy(np.log(theta))}
         names = COHORTS[t]
-        j = dict(zip(names, fedex.drawn(state, 0, t, [int(name) for name in names]).tolist(), strict=True))
+        j = dict(zip(names, fedex.drawn(state, SEED, t, [int(name) for name in names]).tolist(), strict=True))
         drawn |= set(j.values())
-        y = {name: trained(x, *data[name], t, j[name]) for name in names}
+        y = {name: trained(x, *data[name], t, OF_CONFIGS[j[name]]) for name in names}
         n = sum(len(data[name][1]) for name in names)
         x = {
             part: x[part] + ETA * sum(len(data[name][1]) / n * (y[name][part] - x[part]) for name in names)
             for part in x
         }
-        e = {name: loss(y[name], *OWN[name]) for name in names if name in OWN}
+        e = {name: loss(y[name], *OWN[name]) for name in names if name != "2"}
         examples = sum(len(OWN[name][1]) for name in e)
         w = {name: len(OWN[name][1]) / examples for name in e}
         g, weights, errors = np.zeros(k), np.zeros(k), np.zeros(k)
@@ -109,7 +134,7 @@ def test_a_run_is_the_plain_loop(experiment: Make) -> None:
         theta = theta * np.exp(-math.sqrt(2 * math.log(k) / (t + 1)) * g)
         theta /= theta.sum()
         b = sum(w[name] * e[name] for name in e)
-    assert drawn == {0, 1, 2}
+    assert drawn == set(range(k))
 
 
 def test_with_equal_configurations_it_is_fedavg_bit_for_bit(experiment: Make) -> None:
@@ -137,7 +162,7 @@ def test_the_error_is_that_of_an_evaluation(experiment: Make) -> None:
 
 
 def of_trainer(experiment: Make, dataset: raysim.FederatedDataset, name: str) -> list[Any]:
-    configs = [*CONFIGS, {"optimizer": {"name": "adam", "lr": 0.01}}, {"optimizer.momentum": 0.9, "max_grad_norm": 0.1}]
+    configs = [*CONFIGS, {"optimizer": {"name": "adam", "lr": 0.01}}]
     exp = made(
         experiment,
         rounds=2,
@@ -157,7 +182,6 @@ def test_every_trainer_trains_a_client_by_its_own_configuration(
     for one, other in zip(*each, strict=True):
         got, wanted = ({k: v for k, v in done.metrics.items() if "fedex" in k} for done in (one, other))
         assert got == pytest.approx(wanted)
-        assert all(wanted[f"fedex/weight/{j}"] > 0 for j in range(1, 5)) or other.index
         torch.testing.assert_close(one.weights.params, other.weights.params)
 
 
@@ -191,22 +215,22 @@ def test_a_round_with_nobody_leaves_theta(experiment: Make) -> None:
     nobody: dict[str, Any] = {"cohort": {"sampler": {"name": "bernoulli", "probability": 1e-9}}, "rounds": 2}
     for one in steps(made(experiment, **nobody)):
         assert one.metrics["clients"] == 0
-        assert [one.metrics[f"fedex/theta/{j}"] for j in range(3)] == pytest.approx([1 / 3] * 3, rel=1e-12)
-        assert [one.metrics[f"fedex/{of}/{j}"] for of in ("weight", "error") for j in range(3)] == [None] * 6
+        assert [one.metrics[f"fedex/theta/{j}"] for j in range(K)] == pytest.approx([1 / K] * K, rel=1e-12)
+        assert [one.metrics[f"fedex/{of}/{j}"] for of in ("weight", "error") for j in range(K)] == [None] * 2 * K
 
 
 def test_a_round_without_errors_leaves_theta_and_the_baseline(experiment: Make) -> None:
     cohorts = [*COHORTS[:2], ["2"], *COHORTS[2:4]]
     sampler: dict[str, Any] = {"cohort": {"sampler": {"name": "replay", "cohorts": cohorts}}, "rounds": 5}
     done = [one.metrics for one in steps(made(experiment, **sampler))]
-    k = range(len(CONFIGS))
-    assert [done[2][f"fedex/{of}/{j}"] for of in ("weight", "error") for j in k] == [None] * 6
+    k = range(K)
+    assert [done[2][f"fedex/{of}/{j}"] for of in ("weight", "error") for j in k] == [None] * 2 * K
     theta, weights, errors = (
         np.array([[m[f"fedex/{of}/{j}"] for j in k] for m in done], dtype=float) for of in ("theta", "weight", "error")
     )
     assert (theta[2] == theta[3]).all()
     g = (errors[3] - errors[1].sum() * weights[3]) / theta[3]
-    wanted = theta[3] * np.exp(-math.sqrt(2 * math.log(3) / 4) * g)
+    wanted = theta[3] * np.exp(-math.sqrt(2 * math.log(K) / 4) * g)
     np.testing.assert_allclose(theta[4], wanted / wanted.sum(), rtol=1e-9)
 
 
@@ -223,7 +247,7 @@ def test_a_client_whose_update_is_rejected_has_no_error(experiment: Make) -> Non
 def test_costs_are_those_of_each_clients_own_work(experiment: Make) -> None:
     plan = resolve(made(experiment), dataset=federation(), model=network, params=start())
     everyone, sizes = np.arange(5), np.array([3, 8, 5, 2, 11])
-    state = {"log_theta": torch.tensor([0.1, 0.5, 0.4], dtype=torch.float64).log()}
+    state = {"log_theta": torch.tensor([0.1, 0.5, 0.4, 0.0, 0.0], dtype=torch.float64).log()}
     drawn = fedex.drawn(state, 0, 1, everyone)
     assert len(set(drawn.tolist())) > 1
     epochs, batch = np.array([2, 1, 2])[drawn], np.array([3, 3, 2])[drawn]

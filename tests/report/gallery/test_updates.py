@@ -131,16 +131,17 @@ def test_gains_on_clients_own_training_examples_have_a_picture(tmp_path: Path) -
 
 
 def test_the_share_of_each_configuration_is_a_line(tmp_path: Path) -> None:
-    rows = [{"fedex/theta/0": 0.5 - t / 8, "fedex/theta/1": 0.5 + t / 8} for t in range(3)]
+    rows = [{"fedex/theta/0": 10.0**-t / 2, "fedex/theta/1": 1 - 10.0**-t / 2} for t in range(3)]
     configs = [{}, {"optimizer.lr": 0.5, "optimizer.name": "adam"}]
     write(tmp_path / "with", rows, rounds=3, fedex={"configs": configs})
     write(tmp_path / "without", accuracies(0.1, 0.2))
     (figure,) = config_shares.make(groups(tmp_path))
     assert figure.data["parameters"].to_pylist() == ["0"] * 3 + ["1"] * 3
-    assert figure.data["mean"].to_pylist() == [0.5, 0.375, 0.25, 0.5, 0.625, 0.75]
+    assert figure.data["mean"].to_pylist() == [0.5, 0.05, 0.005, 0.5, 0.95, 0.995]
     assert "on validation" in figure.caption
     (axes,) = drawn(figure)
     assert set(axes.get_legend_handles_labels()[1]) == {
         "0: [client] as it is",
         '1: optimizer.lr = 0.5, optimizer.name = "adam"',
     }
+    assert (axes.get_yscale(), axes.get_ylim()) == ("linear", (0, 1))
