@@ -15,6 +15,7 @@ import raysim
 from raysim.api import series
 from raysim.api.sweeps import stored_sweep
 from raysim.experiment import sweep
+from raysim.experiment.pictures import ReportSection
 from raysim.report import sweep_picture
 from raysim.run_folder import records
 from raysim.run_folder.tables import tagged
@@ -265,7 +266,9 @@ def rounds(*accuracies: float) -> pa.Table:
 
 
 def test_the_picture_has_a_curve_for_each_point_and_their_ends() -> None:
-    picture = sweep_picture.figure([({"m": 10}, rounds(0.2, 0.4)), ({"m": 100}, rounds(0.3, 0.6))], "title")
+    picture = sweep_picture.figure(
+        [({"m": 10}, rounds(0.2, 0.4)), ({"m": 100}, rounds(0.3, 0.6))], "title", ReportSection()
+    )
     assert picture is not None
     left, right = picture.axes
     assert [np.asarray(line.get_ydata()).tolist() for line in left.get_lines()] == [[0.2, 0.4], [0.3, 0.6]]
@@ -276,7 +279,7 @@ def test_the_picture_has_a_curve_for_each_point_and_their_ends() -> None:
 
 def test_the_picture_of_words_and_of_nothing() -> None:
     points = [({"o": name, "m": m}, rounds(0.2, 0.4)) for name in ("sgd", "adam") for m in (1, 2)]
-    picture = sweep_picture.figure(points, "title")
+    picture = sweep_picture.figure(points, "title", ReportSection())
     assert picture is not None
     assert [tick.get_text() for tick in picture.axes[1].get_xticklabels()] == ["sgd", "adam"]
-    assert sweep_picture.figure([({"m": 1}, pa.table({"round": [0]}))], "title") is None
+    assert sweep_picture.figure([({"m": 1}, pa.table({"round": [0]}))], "title", ReportSection()) is None

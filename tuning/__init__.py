@@ -2,6 +2,9 @@
 
 from tuning.closing import lines, preview
 from tuning.errors import StorageError, StudyError
+from tuning.proxy.picture import write as write_proxy
+from tuning.proxy.study import ProxyStudy, proxy
+from tuning.proxy.study import lines as proxy_lines
 from tuning.result import Configuration, Study
 from tuning.section import TuningSection, section_of
 from tuning.study import default_folder, tune
@@ -14,6 +17,7 @@ from tuning.table.study import tune_on
 
 __all__ = [
     "Configuration",
+    "ProxyStudy",
     "PublishedTable",
     "StorageError",
     "Study",
@@ -25,9 +29,12 @@ __all__ = [
     "lines",
     "make_table",
     "preview",
+    "proxy",
+    "proxy_lines",
     "read_table",
     "section_of",
     "tune",
     "tune_on",
     "write_comparison",
+    "write_proxy",
 ]

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import optuna
-import pyarrow.parquet as pq
 from optuna.trial import FrozenTrial
 
 from raysim import Experiment, FederatedDataset, Parts, Runs, Section, dataset_of
-from raysim.storage.atomic import write, write_text
-from tuning import best_file, client_scores, folder, pictures, protocol, pruners, result, samplers
+from raysim.storage.atomic import write_text
+from tuning import best_file, client_scores, folder, pictures, protocol, pruners, result, samplers, trials_file
 from tuning import section as sections
 from tuning.budget import CLIENT_UPDATES
 from tuning.conclude import conclude
@@ -106,8 +105,7 @@ def tune(
         with _runs(measured, held, how) as runs:
             Search(tuning, measured, ledger, runs, where, show).run()
             trials = list(ledger.by_slot().values())
-            table = result.table(trials, read)
-            write(where / "trials.parquet", lambda file: pq.write_table(table, file))
+            trials_file.write(where, trials, read, tuning.objective)
             best = result.ranked(trials, read, tuning.objective)
             if not best:
                 raise StudyError(result.no_result(trials, read))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -68,8 +68,12 @@ def interpolate(
 
 
 @takes_parts
-def between_runs(first: Place, second: Place, *, split: str, out: Path, **parts: Unpack[Parts]) -> pa.Table:
+def between_runs(
+    first: Place, second: Place, *, split: str, out: Path, changes: Iterable[str] = (), **parts: Unpack[Parts]
+) -> pa.Table:
     """Score the models between those of two runs on a split of the first one's data; write picture and CSV to `out`.
+
+    changes: of keys of the first run's `[report]`, such as "report.width_cm=8".
 
     Raises:
         RunFolderError: see `interpolate`; or the first run had other parts.
@@ -77,11 +81,12 @@ def between_runs(first: Place, second: Place, *, split: str, out: Path, **parts:
     where = _folder(first)
     experiment = records.stored_experiment(where)
     check_one(experiment, where)
+    report = experiment.report.changed(changes)
     check_same(resolve(with_executor(experiment, "local"), **parts), where)
     rows = interpolate(experiment.changed({"evaluation.split": split}), first, second, **parts)
     names = _name(where, first), _name(_folder(second), second)
     out.mkdir(parents=True, exist_ok=True)
-    save(interpolated.figure(rows.to_pylist(), names, split), out, out)
+    save(interpolated.figure(rows.to_pylist(), names, split), out, out, report)
     return rows
 
 

@@ -127,7 +127,7 @@ def run_sweep(
                 if point.experiment.trials.count > 1:
                     of_point = [results[m.path] for m in members[point.folder] if m.path in results]
                     trials.write_summary(point.experiment, of_point, where / point.folder)
-            _put_together(together(), experiment.name)
+            _put_together(together(), experiment)
 
         with arguments.connection(experiment):
             series.make_folder(where, experiment, resume, partial(_write, where, experiment, values))
@@ -200,11 +200,12 @@ def _write(path: Path, experiment: Experiment, values: Sweep) -> None:
     records.write_json(asked, path / records.SWEEP)
 
 
-def _put_together(result: SweepResult, name: str) -> None:
+def _put_together(result: SweepResult, experiment: Experiment) -> None:
     if not result.points:
         return
     records.write_table(result.rounds, result.path / "sweep.parquet")
     # Workers import raysim too: import plotting code only where it is used.
     from raysim.report import sweep_picture
 
-    sweep_picture.draw([(point.values, point.rounds) for point in result.points], result.path / "sweep.png", name)
+    points = [(point.values, point.rounds) for point in result.points]
+    sweep_picture.draw(points, result.path / "sweep", experiment.name, experiment.report)

@@ -144,7 +144,8 @@ def write_summary(experiment: Experiment, results: Sequence[Result], path: Path)
     from raysim.report import curve
 
     means, deviations = tables.part(table, tables.MEAN), tables.part(table, tables.DEVIATION)
-    curve.draw(means, path / "curve.png", f"{experiment.name}, {len(results)} trials", deviations)
+    title = f"{experiment.name}, {len(results)} trials"
+    curve.draw(means, path / "curve", title, deviations, experiment.report)
 
 
 def check_same(experiment: Experiment, path: Path) -> None:

@@ -35,6 +35,20 @@ Loggers = Annotated[
 ]
 
 
+SetReport = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of pictures, such as report.width_cm=8."),
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="TEXT=NAME",
+        help="Name a method, by its folder or a text of its label: runs/a=FedAvg, cohort.size=5=small; repeatable.",
+    ),
+]
+
+
 def loggers_of(names: list[str] | None) -> Sequence[LoggerName]:
     """Return the names of --logger; runs refuse unknown names."""
     return cast("Sequence[LoggerName]", names or ())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from raysim.cli.as_json import Json, print_json
-from raysim.cli.options import Folders
+from raysim.cli.options import Folders, Labels, SetReport
 from raysim.cli.output import say
 
 if TYPE_CHECKING:
@@ -32,15 +32,19 @@ def report(
     monotone: Annotated[
         bool, typer.Option("--monotone", help="Learning curves show the best value so far (McMahan et al. 2017).")
     ] = False,
+    labels: Labels = None,
+    changes: SetReport = None,
     as_json: Json = False,
 ) -> None:
-    """Make a page with pictures of runs, and each picture as PNG, SVG and CSV.
+    """Make a page with pictures of runs, and each picture as PNG, SVG, PDF and CSV.
 
     A folder is a run's, or holds trials, a sweep or any other runs. Runs that differ only in seeds form one method.
     """
     from raysim.report import build
 
-    made = build.build(folders, out or build.default_folder(folders), targets or (), monotone)
+    made = build.build(
+        folders, out or build.default_folder(folders), targets or (), monotone, changes or (), labels or ()
+    )
     for note in made.notes:
         say(f"note: {note}")
     if as_json:
@@ -57,14 +61,16 @@ def compare(
     ] = None,
     test: Annotated[Literal["t", "wilcoxon"], typer.Option(help="The paired test.")] = "t",
     form: Annotated[Literal["text", "markdown", "latex"], typer.Option("--format", help="Of the table.")] = "text",
+    labels: Labels = None,
     as_json: Json = False,
 ) -> None:
     """Compare methods: mean, deviation, and the difference from the first, paired by seed and tested."""
     from raysim.report import comparison, comparison_table, runs
-    from raysim.report.groups import grouped
+    from raysim.report.groups import grouped, renamed
 
     found, unread = runs.read_all(folders)
     groups, careful = grouped(found)
+    groups = renamed(groups, labels or ())
     for note in (*unread, *careful):
         say(f"note: {note}")
     tables = [comparison.compare(groups, metric, test) for metric in metrics or comparison.default_metrics(groups)]
@@ -90,6 +96,7 @@ def best(
         str | None, typer.Option(metavar="NAME", help="What is drawn. [default: eval/test/accuracy, else the score]")
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where pictures and their CSV go.")] = Path("best"),
+    changes: SetReport = None,
     as_json: Json = False,
 ) -> None:
     """Choose the best and the second best method of each folder by a score, and draw them.
@@ -98,7 +105,7 @@ def best(
     """
     from raysim.report import best_build
 
-    made = best_build.build(folders, by, after or [None], shown, out)
+    made = best_build.build(folders, by, after or [None], shown, out, changes or ())
     for note in made.notes:
         say(f"note: {note}")
     if as_json:
@@ -112,20 +119,21 @@ def interpolate(
     second: Annotated[Path, typer.Argument(metavar="RUN", help="w': likewise, of such a model.")],
     split: Annotated[str, typer.Option(metavar="NAME", help="The split of the first run's data.")] = "train",
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where picture and CSV go.")] = Path("interpolation"),
+    changes: SetReport = None,
     as_json: Json = False,
 ) -> None:
     """Score the models theta w + (1 - theta) w', theta from -0.2 to 1.2, and draw their loss."""
     from raysim.api import interpolation
 
-    rows = interpolation.between_runs(first, second, split=split, out=out).to_pylist()
+    rows = interpolation.between_runs(first, second, split=split, out=out, changes=changes or ()).to_pylist()
     if as_json:
-        print_json({"split": split, "rows": rows, "picture": out / "interpolation.png"})
+        print_json({"split": split, "rows": rows, "picture": out / "interpolation"})
         return
     best = min(rows, key=lambda row: row["loss"])
     for row in rows:
         if row["theta"] in (0.0, 1.0):
             typer.echo(f"theta = {row['theta']:g}: {split} loss {row['loss']:.4g}")
-    typer.echo(f"least at theta = {best['theta']:.3g}: {split} loss {best['loss']:.4g}\n{out / 'interpolation.png'}")
+    typer.echo(f"least at theta = {best['theta']:.3g}: {split} loss {best['loss']:.4g}\n{out / 'interpolation'}")
 
 
 def replay(

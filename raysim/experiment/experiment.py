@@ -24,6 +24,7 @@ from raysim.config.values import Count, Name, Seed
 from raysim.data.section import FORMS, AnyData, Data, paths
 from raysim.errors import ExperimentError
 from raysim.experiment import compatibility, fedex, metric_columns
+from raysim.experiment.pictures import ReportSection
 from raysim.experiment.stop import BestModel, StopSection
 from raysim.models.section import ModelSection
 from raysim.server.fedex import FedEx
@@ -218,6 +219,7 @@ class Experiment(Section):
     engine: EngineSection = Field(EngineSection(), description="How the work is computed: workers, chunks, precision.")
     checkpoint: CheckpointSection = Field(CheckpointSection(), description="When the server's state is saved.")
     stop: StopSection | None = Field(None, description="When the run ends before its last round. Absent: it does not.")
+    report: ReportSection = Field(ReportSection(), description="Size, letters and files of pictures.")
     tuning: dict[str, Any] | None = Field(
         None, max_length=100, description="Hyper-parameter search of `raysim tune`; a run ignores it."
     )
@@ -318,10 +320,13 @@ class Experiment(Section):
     def determining(self) -> dict[str, Any]:
         """Return all keys that determine a round's numbers, as plain values: equal in a run and its continuation."""
         record = self.model_dump(
-            mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint", "stop", "tuning"}
+            mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint", "stop", "report", "tuning"}
         )
         for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "examples", "cuda_graphs"):
             del record["engine"][placement]
+        if record["model"] is not None:
+            # The values that it names are in the plan's fingerprint.
+            record["model"].pop("init")
         if self.data is not None:
             # The same data may be in another folder; the data's fingerprint covers their content.
             for path in paths(self.data):

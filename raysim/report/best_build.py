@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,20 +26,28 @@ class BestMethods(NamedTuple):
 
 
 def build(
-    folders: Sequence[Path], by: Sequence[str], after: Sequence[int | None], shown: str | None, out: Path
+    folders: Sequence[Path],
+    by: Sequence[str],
+    after: Sequence[int | None],
+    shown: str | None,
+    out: Path,
+    changes: Iterable[str] = (),
 ) -> BestMethods:
     """Choose in every folder by each score after each number of rounds (None: all), and write pictures into `out`.
 
     shown: the column that is drawn; None: the test accuracy where all best methods have it, else the score.
+    changes: of keys of the first run's `[report]`, such as "report.width_cm=8".
 
     Raises:
         RunFolderError: a folder has no readable run, has not recorded a score, or has finished fewer rounds; no run
             has recorded `shown`.
+        ExperimentError: a change does not fit.
     """
     found, unread = zip(*map(methods, folders), strict=True)
     if shown is not None and not any(shown in each.columns for each in found):
         raise RunFolderError(f"{shown!r} cannot be shown: no run of {', '.join(each.folder for each in found)} has it.")
     every = [[choose(each, column, rounds) for each in found] for column, rounds in itertools.product(by, after)]
+    report = found[0].groups[0].runs[0].experiment.report.changed(changes)
     notes = list(dict.fromkeys(note for of_folder in unread for note in of_folder))
     with disk.writing(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -52,8 +60,8 @@ def build(
         if picture is None:
             notes.append(f"No best method has {column!r}, so there is no picture.")
         else:
-            save(picture, out, out)
-            lines.append(f"{out / picture.name}.png")
+            save(picture, out, out, report)
+            lines.append(str(out / picture.name))
     return BestMethods(tuple(lines), tuple(dict.fromkeys(notes)))
 
 

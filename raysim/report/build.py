@@ -1,16 +1,17 @@
-"""Builds the page of `raysim report` from folders of runs, with each picture as PNG and SVG and its data as CSV."""
+"""Builds the page of `raysim report` from folders of runs, with the files of each picture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from raysim.errors import RunFolderError
+from raysim.experiment.pictures import EVERY_FORMAT
 from raysim.report.gallery.gallery import kinds
-from raysim.report.groups import Group, grouped
+from raysim.report.groups import Group, grouped, renamed
 from raysim.report.page import GENERATOR, Picture, page
-from raysim.report.picture_files import FORMATS, save
+from raysim.report.picture_files import DATA, save
 from raysim.report.runs import read_all
 from raysim.storage import atomic, disk
 from raysim.storage.inside import inside
@@ -27,7 +28,14 @@ class Built(NamedTuple):
     notes: tuple[str, ...]
 
 
-def build(folders: Sequence[Path], out: Path, targets: Sequence[float] = (), monotone: bool = False) -> Built:
+def build(
+    folders: Sequence[Path],
+    out: Path,
+    targets: Sequence[float] = (),
+    monotone: bool = False,
+    changes: Iterable[str] = (),
+    names: Iterable[str] = (),
+) -> Built:
     """Write `out`/index.html and `out`/figures/; an older report there is replaced, other files stay.
 
     Args:
@@ -35,12 +43,17 @@ def build(folders: Sequence[Path], out: Path, targets: Sequence[float] = (), mon
         out: the report's folder.
         targets: the accuracies, from 0 to 1, of rounds to target; none for a share of the best.
         monotone: learning curves show the best value so far.
+        changes: of keys of the first run's `[report]`, such as "report.width_cm=8".
+        names: see `renamed`.
 
     Raises:
-        RunFolderError: a folder is missing, or contains no readable run.
+        RunFolderError: a folder is missing, or contains no readable run; or a name is of no method.
+        ExperimentError: a change does not fit.
     """
     runs, unread = read_all(folders)
+    report = runs[0].experiment.report.changed(changes)
     groups, careful = grouped(runs)
+    groups = renamed(groups, names)
     by_kind = [(kind, list(kind.make(groups))) for kind in kinds(targets, monotone)]
     pictures = inside(out, PICTURES, out, RunFolderError)
     with disk.writing(pictures):
@@ -50,10 +63,18 @@ def build(folders: Sequence[Path], out: Path, targets: Sequence[float] = (), mon
     sections: dict[str, list[Picture]] = {}
     for kind, figures in by_kind:
         for figure in figures:
-            drawn = save(figure, pictures, out)
+            drawn = save(figure, pictures, out, report)
             sections.setdefault(kind.section, []).append(Picture(figure, drawn.svg))
     absent = [f"{kind.title} ({kind.needs})" for kind, figures in by_kind if not figures]
-    text = page(_title(groups), groups, [*unread, *careful], sections, absent, PICTURES)
+    text = page(
+        _title(groups),
+        groups,
+        [*unread, *careful],
+        sections,
+        absent,
+        PICTURES,
+        [*(report.formats or EVERY_FORMAT), DATA],
+    )
     atomic.write_text(out / PAGE, text)
     return Built(out / PAGE, sum(map(len, sections.values())), (*unread, *careful))
 
@@ -73,7 +94,7 @@ def _clear(out: Path) -> None:
     """Remove the pictures of an older report: the new report may lack some of them."""
     older = out / PAGE
     if older.is_file() and GENERATOR in older.read_text(encoding="utf-8", errors="replace"):
-        for kind in FORMATS:
+        for kind in (*EVERY_FORMAT, DATA):
             for file in (out / PICTURES).glob(f"*.{kind}"):
                 file.unlink()
 

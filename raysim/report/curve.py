@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from raysim.errors import DiskError
+from raysim.errors import DiskError, ExperimentError
 from raysim.experiment.experiment import Experiment
+from raysim.experiment.pictures import PictureFormat, ReportSection
 from raysim.report import figures
+from raysim.report.drawing import blank, drawing, encoded
 from raysim.report.figures import headlines
-from raysim.report.looks import GREY, INK, PAPER, QUIET, SERIES, plain
+from raysim.report.looks import GREY, INK, QUIET, CurveStyle, nth, plain
 from raysim.run_folder import records
 from raysim.storage import atomic
 
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raysim")
 
+WIDTH_IN, HEIGHT_IN = 8.0, 4.5
 TRAINING = "training"
-MARKERS = "osD^vP"
 MARKED_POINTS = 40
 """With more points markers would merge."""
 THICK_POINTS = 300
 """With more rounds the training line is drawn thin, because it would hide the others."""
-LABEL_GAP = 0.055
-"""Least distance of two labels, as a share of the axis's height."""
+LABEL_EM = 1.3
+"""Least distance of two labels, in sizes of a letter."""
 
 
 @dataclass(frozen=True)
@@ -71,74 +72,111 @@ def curves(rounds: pa.Table, deviations: pa.Table | None = None) -> tuple[list[C
     return lines, is_accuracy
 
 
-def figure(rounds: pa.Table, title: str, deviations: pa.Table | None = None) -> Figure | None:
-    """Return the picture, 1,280 x 720 pixels; None if there is nothing to draw. Bands are one standard deviation wide.
+def figure(
+    rounds: pa.Table, title: str, deviations: pa.Table | None = None, report: ReportSection | None = None
+) -> Figure | None:
+    """Return the picture, 1,440 x 810 pixels; None if there is nothing to draw. Bands are one standard deviation wide.
 
-    It is a separate Figure on the Agg canvas: pyplot, its windows and its open figures do not change.
+    It is a separate Figure: pyplot, its windows and its open figures do not change.
+
+    Raises:
+        ExperimentError: see `drawing`.
     """
-    # matplotlib is slow to import, and only pictures need it.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
-
     lines, is_accuracy = curves(rounds, deviations)
     if not lines:
         return None
-    picture = Figure(figsize=(8, 4.5), dpi=160, facecolor=PAPER)
-    FigureCanvasAgg(picture)
-    axes = picture.add_axes((0.08, 0.12, 0.71, 0.76), facecolor=PAPER)
-    looks = itertools.cycle(zip(SERIES, MARKERS, strict=True))
+    report = report or ReportSection()
+    with drawing(report):
+        picture = blank(report, WIDTH_IN, HEIGHT_IN)
+        _draw(picture.add_subplot(), lines, is_accuracy, title, deviations is not None)
+    return picture
+
+
+def _draw(axes: Axes, lines: Sequence[Curve], is_accuracy: bool, title: str, has_deviations: bool) -> None:
+    # matplotlib is slow to import, and only pictures need it.
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    evaluated = [line.name for line in lines if line.name != TRAINING]
     for line in lines:
         count = len(line.rounds)
         if line.name == TRAINING:
-            colour, marker, width = GREY, "o" if count == 1 else "", 1.2 if count <= THICK_POINTS else 0.6
+            look = CurveStyle(GREY, is_named=count <= THICK_POINTS, marker="o")
+            drawn = look.points(line.name) if count == 1 else {**look.line(line.name), "marker": "", "label": line.name}
         else:
-            colour, marker = next(looks)
-            marker, width = marker if count <= MARKED_POINTS else "", 2.0
-        axes.plot(
-            line.rounds, line.values, label=line.name, color=colour, linewidth=width, marker=marker, markersize=4.5
-        )
-        if line.deviations:
-            low, high = zip(*((v - d, v + d) for v, d in zip(line.values, line.deviations, strict=True)), strict=True)
-            axes.fill_between(line.rounds, low, high, color=colour, alpha=0.2, linewidth=0)
+            look = nth(evaluated.index(line.name))
+            drawn = (look.points if count <= MARKED_POINTS else look.line)(line.name)
+        axes.plot(line.rounds, line.values, **drawn)
+        band(axes, line, look.colour)
     frame(axes, lines)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     if is_accuracy:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
         axes.set_ylim(*accuracy_limits(lines))
-    axes.set_title(title, loc="left", fontsize=13, fontweight="bold", color=INK, pad=22)
+    axes.set_title(title, loc="left", fontsize="large", fontweight="bold", color=INK, pad=20)
     what = "accuracy" if is_accuracy else "loss"
-    if deviations is not None:
+    if has_deviations:
         what += ", mean and one standard deviation"
-    axes.text(0, 1.03, what, transform=axes.transAxes, fontsize=10, color=QUIET)
-    axes.set_xlabel("finished rounds", fontsize=10, color=INK)
+    axes.text(0, 1.03, what, transform=axes.transAxes, color=QUIET)
+    axes.set_xlabel("finished rounds", color=INK)
     _label_ends(axes, lines, is_accuracy)
-    return picture
 
 
-def draw(rounds: pa.Table, path: Path, title: str, deviations: pa.Table | None = None) -> None:
-    """Write the learning curve as a PNG; no file if no round has a figure to draw."""
-    picture = figure(rounds, title, deviations)
+def draw(
+    rounds: pa.Table,
+    path: Path,
+    title: str,
+    deviations: pa.Table | None = None,
+    report: ReportSection | None = None,
+) -> None:
+    """Write the learning curve, see `save`; no file if no round has a figure to draw."""
+    try:
+        picture = figure(rounds, title, deviations, report)
+    except ExperimentError as error:
+        log.warning("There is no picture %s: %s", path, error)
+        return
     if picture is not None:
-        save(picture, path)
+        save(picture, path, report)
 
 
 def of_run(path: Path, experiment: Experiment) -> None:
     """Write the picture of a run's folder, from its records."""
-    draw(records.read_rounds(path), path / "curve.png", experiment.name)
+    draw(records.read_rounds(path), path / "curve", experiment.name, report=experiment.report)
 
 
-def save(picture: Figure, path: Path) -> None:
-    """Write a picture as a PNG, whole or not at all.
+def save(picture: Figure, path: Path, report: ReportSection | None = None) -> None:
+    """Write a picture to `path` with the suffix of each of the section's formats, else as PNG; whole or not at all.
 
     A failure is a warning in the log, because the run itself is not affected.
     """
-    try:
-        atomic.write(path, partial(picture.savefig, format="png"))
-    except DiskError as error:
-        log.warning("The picture %s", error)
-    except OSError as error:
-        log.warning("The picture %s could not be written: %s", path, error)
+    report = report or ReportSection()
+    for kind in report.formats or ("png",):
+        file = path.with_name(f"{path.name}.{kind}")
+        try:
+            with drawing(report):
+                atomic.write(file, partial(_encode, picture, kind))
+        except DiskError as error:
+            log.warning("The picture %s", error)
+        except OSError as error:
+            log.warning("The picture %s could not be written: %s", file, error)
+
+
+def _encode(picture: Figure, kind: PictureFormat, file: Path) -> None:
+    file.write_bytes(encoded(picture, kind))
+
+
+def band(axes: Axes, line: Curve, colour: str) -> None:
+    """Shade one standard deviation around a line, if it has deviations."""
+    if line.deviations:
+        low, high = zip(*((v - d, v + d) for v, d in zip(line.values, line.deviations, strict=True)), strict=True)
+        axes.fill_between(line.rounds, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def label_gap(axes: Axes) -> float:
+    """Return the least distance of two labels, as a share of the axes' height."""
+    import matplotlib
+
+    height_pt = 72 * axes.get_position().height * axes.figure.bbox.height / axes.figure.dpi
+    return float(LABEL_EM * matplotlib.rcParams["font.size"] / height_pt)
 
 
 def frame(axes: Axes, lines: Sequence[Curve]) -> None:
@@ -155,11 +193,11 @@ def _label_ends(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
     """Label every line at its end with its name and last value, instead of a legend."""
     low, high = axes.get_ylim()
     ends = [(line.values[-1] - low) / (high - low) for line in lines]
-    for line, artist, height in zip(lines, axes.get_lines(), spread(ends, LABEL_GAP), strict=True):
+    for line, artist, height in zip(lines, axes.get_lines(), spread(ends, label_gap(axes)), strict=True):
         value = figures.share(line.values[-1]) if is_accuracy else figures.loss(line.values[-1])
         colour = QUIET if line.name == TRAINING else artist.get_color()
         weight = "normal" if line.name == TRAINING else "bold"
-        label = axes.text(1.02, height, f"{value}  {line.name}", transform=axes.transAxes, va="center", fontsize=10)
+        label = axes.text(1.02, height, f"{value}  {line.name}", transform=axes.transAxes, va="center")
         label.set(color=colour, weight=weight)
 
 

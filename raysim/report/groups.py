@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from raysim.errors import RunFolderError
 from raysim.experiment import differences
 from raysim.experiment.experiment import Experiment
 from raysim.report.figures import headlines
@@ -25,13 +27,15 @@ class Group:
     """The trials of one method.
 
     label: its name in legends. keys: the keys in which groups differ, with this group's values. runs: one for each
-    choice of seeds, in order of appearance. look: its colour and dashes, the same in every picture.
+    choice of seeds, in order of appearance. look: its colour, dashes and marker, the same in every picture. names:
+    those that were given to texts of labels; see `renamed`.
     """
 
     label: str
     keys: Mapping[str, Any]
     runs: tuple[Run, ...]
     look: CurveStyle
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def legend(self) -> str | None:
@@ -65,6 +69,61 @@ def grouped(runs: Sequence[Run]) -> tuple[list[Group], list[str]]:
     drawn = looks(_score(of_method) for of_method in members)
     groups = [Group(*fields) for fields in zip(labels, differing, members, drawn, strict=True)]
     return groups, [*notes, *_different_data(groups)]
+
+
+def renamed(groups: Sequence[Group], names: Iterable[str]) -> list[Group]:
+    """Return the groups with other labels.
+
+    Args:
+        groups: of a report.
+        names: texts such as "cohort.size = 5=small": before the "=" a label, a setting of labels, a key (for axes), or
+            a folder with the runs of one group; after it the new name.
+
+    Raises:
+        RunFolderError: nothing is so called; or two groups would be called the same.
+    """
+    given = dict(_given(groups, each) for each in names)
+    made = [replace(group, label=called(group.label, given), names=given) for group in groups]
+    labels = [group.label for group in made]
+    if given and (twice := [label for label in labels if labels.count(label) > 1]):
+        raise RunFolderError(f"--label calls two methods {twice[0]!r}: give each one a name of its own.")
+    return made
+
+
+def _given(groups: Sequence[Group], pair: str) -> tuple[str, str]:
+    """Return the text of labels that is meant, and its name: the longest text before a "=" that means something."""
+    texts = {group.label: None for group in groups}
+    for group in groups:
+        texts |= {setting(*item): None for item in group.keys.items()} | dict.fromkeys(group.keys)
+    parts = pair.split("=")
+    for place in range(len(parts) - 1, 0, -1):
+        old, new = ("=".join(part).strip() for part in (parts[:place], parts[place:]))
+        found = [text for text in texts if text.replace(" = ", "=") == old.replace(" = ", "=")]
+        found = found or [group.label for group in groups if any(_lies_in(run.path, Path(old)) for run in group.runs)]
+        if new and len(found) == 1:
+            return found[0], new
+    raise RunFolderError(
+        f"--label {pair!r} must be TEXT=NAME, with a folder that holds the runs of one method, or a text of labels: "
+        f"{', '.join(texts)}."
+    )
+
+
+def called(label: str, names: Mapping[str, str]) -> str:
+    """Return a label with the names of it, or of its settings.
+
+    >>> called("cohort.size = 5, seed = 1", {"cohort.size = 5": "small"})
+    'small, seed = 1'
+    """
+    return names.get(label) or ", ".join(names.get(part, part) for part in label.split(", "))
+
+
+def setting(key: str, value: Any) -> str:
+    """Return a setting as labels have it."""
+    return f"{key} = {written(value)}"
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    return folder.resolve() in (path.resolve(), *path.resolve().parents)
 
 
 def listed(groups: Sequence[Group]) -> list[Group]:
@@ -110,7 +169,7 @@ def _method(experiment: Experiment) -> dict[str, Any]:
 def _labels(members: Sequence[Sequence[Run]], differing: Sequence[Mapping[str, Any]]) -> list[str]:
     names = [runs[0].experiment.name for runs in members]
     if len({key for keys in differing for key in keys}) <= SHOWN_KEYS and len(members) > 1:
-        labels = [", ".join(f"{key} = {written(value)}" for key, value in keys.items()) for keys in differing]
+        labels = [", ".join(setting(key, value) for key, value in keys.items()) for keys in differing]
     else:
         labels = names
     # Runs of one name with many differences are numbered; the page's table lists the differences.

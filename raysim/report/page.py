@@ -29,10 +29,10 @@ class Picture(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A method in the table: the colour and dash of its curves, its settings, and its results."""
+    """A method in the table: the colour and dashes of its curves, its settings, and its results."""
 
     colour: str
-    line: str
+    dashes: str
     texts: Sequence[str]
     numbers: Sequence[str]
 
@@ -52,6 +52,7 @@ def page(
     sections: Mapping[str, Sequence[Picture]],
     absent: Sequence[str],
     files: str,
+    formats: Sequence[str],
 ) -> str:
     """Return the report as one HTML page.
 
@@ -61,7 +62,8 @@ def page(
         notes: sentences that a reader must know first.
         sections: heading -> its pictures; a section without pictures is left out.
         absent: kinds of figures that are missing, each with its requirement.
-        files: the folder, relative to the page's, with PNG, SVG and CSV of each figure under the figure's name.
+        files: the folder, relative to the page's, with the files of each figure under the figure's name.
+        formats: the suffixes of these files.
     """
     environment = Environment(autoescape=True, trim_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True)
     environment.filters["anchor"] = lambda heading: heading.lower().replace(" ", "-")
@@ -79,6 +81,7 @@ def page(
         table=_table(groups),
         sections=shown,
         files=files,
+        formats=formats,
         absent=absent,
         max_points=MAX_POINTS,
     )
@@ -126,7 +129,7 @@ def _row(group: Group, keys: Sequence[str], columns: Sequence[str], end: Sequenc
     rounds = f"{done[0]:,}" if len(done) == 1 else f"{done[0]:,} to {done[-1]:,}"
     return Row(
         colour=f"var({variable(group.look.colour)})",
-        line="dashed" if group.look.dash == "--" else "solid",
+        dashes=group.look.css_dashes,
         texts=["", *named] if keys else [group.label],
         numbers=[f"{len(group.runs):,}", rounds, *end, *(_final(group, column) for column in columns), _time(group)],
     )

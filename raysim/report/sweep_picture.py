@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,15 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from raysim.errors import ExperimentError
+from raysim.experiment.pictures import ReportSection
 from raysim.report import curve, figures
-from raysim.report.curve import MARKERS, Curve
-from raysim.report.looks import INK, PAPER, QUIET, SERIES, plain
+from raysim.report.curve import Curve
+from raysim.report.drawing import blank, drawing
+from raysim.report.looks import INK, NAMED, QUIET, CurveStyle, nth, plain
 from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, part, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+log = logging.getLogger("raysim")
+
+WIDTH_IN, HEIGHT_IN, NARROW_IN = 12.0, 4.5, 7.0
 WIDE = 8.0
 """Values whose ratio of largest to smallest is at least this go on a logarithmic axis."""
 
@@ -27,46 +34,58 @@ Tagged = tuple[Mapping[str, Any], pa.Table]
 """A point's swept values, and its rounds; rounds of several trials have a column `trial`."""
 
 
-def draw(points: Sequence[Tagged], path: Path, title: str) -> None:
-    """Write the picture as a PNG; no file if no round has a figure to draw."""
-    picture = figure(points, title)
+def draw(points: Sequence[Tagged], path: Path, title: str, report: ReportSection) -> None:
+    """Write the picture, see `curve.save`; no file if no round has a figure to draw."""
+    try:
+        picture = figure(points, title, report)
+    except ExperimentError as error:
+        log.warning("There is no picture %s: %s", path, error)
+        return
     if picture is not None:
-        curve.save(picture, path)
+        curve.save(picture, path, report)
 
 
-def figure(points: Sequence[Tagged], title: str) -> Figure | None:
-    """Return the picture, 1,920 x 720 pixels; None if there is nothing to draw.
+def figure(points: Sequence[Tagged], title: str, report: ReportSection) -> Figure | None:
+    """Return the picture, 2,160 x 810 pixels, or panels one below the other where it is narrow; None without figures.
 
     A point's line shows the first evaluated split, or training if nothing is evaluated. Several trials are shown by
     their mean, with bands and bars of one standard deviation.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
 
+    Raises:
+        ExperimentError: see `drawing`.
+    """
     found = [(values, *_line(rounds)) for values, rounds in points]
     drawn = [(values, line) for values, line, _ in found if line is not None]
     if not drawn:
         return None
-    is_accuracy = found[0][2]
-    lines = [replace(line, name=_words(values)) for values, line in drawn]
-    picture = Figure(figsize=(12, 4.5), dpi=160, facecolor=PAPER)
-    FigureCanvasAgg(picture)
-    left = picture.add_axes((0.055, 0.13, 0.4, 0.73))
-    right = picture.add_axes((0.69, 0.13, 0.29, 0.73))
-    _curves(left, lines, is_accuracy)
+    with drawing(report):
+        picture = blank(report, WIDTH_IN, HEIGHT_IN)
+        if picture.get_figwidth() > NARROW_IN:
+            left, right = picture.subplots(1, 2, width_ratios=(4, 3))
+        else:
+            picture.set_figheight(2 * picture.get_figwidth() * HEIGHT_IN / NARROW_IN)
+            left, right = picture.subplots(2, 1)
+        _panels(left, right, drawn, found[0][2], title)
+    return picture
+
+
+def _panels(
+    left: Axes, right: Axes, drawn: Sequence[tuple[Mapping[str, Any], Curve]], is_accuracy: bool, title: str
+) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    _curves(left, [replace(line, name=_words(values)) for values, line in drawn], is_accuracy)
     _ends(right, drawn)
     for axes in (left, right):
         if is_accuracy:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     keys = list(drawn[0][0])
-    left.set_title(title, loc="left", fontsize=13, fontweight="bold", color=INK, pad=22)
+    left.set_title(title, loc="left", fontsize="large", fontweight="bold", color=INK, pad=20)
     what = f"{drawn[0][1].name} {'accuracy' if is_accuracy else 'loss'}"
-    left.text(0, 1.03, f"{what}, by {', '.join(keys)}", transform=left.transAxes, fontsize=10, color=QUIET)
-    right.text(0, 1.03, f"{what} after the last round", transform=right.transAxes, fontsize=10, color=QUIET)
-    left.set_xlabel("finished rounds", fontsize=10, color=INK)
-    right.set_xlabel(keys[0], fontsize=10, color=INK)
-    return picture
+    left.text(0, 1.03, f"{what}, by {', '.join(keys)}", transform=left.transAxes, color=QUIET)
+    right.text(0, 1.03, f"{what} after the last round", transform=right.transAxes, color=QUIET)
+    left.set_xlabel("finished rounds", color=INK)
+    right.set_xlabel(keys[0], color=INK)
 
 
 def _line(rounds: pa.Table) -> tuple[Curve | None, bool]:
@@ -79,23 +98,22 @@ def _line(rounds: pa.Table) -> tuple[Curve | None, bool]:
 
 
 def _curves(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
-    colours = _colours(len(lines))
-    for line, colour in zip(lines, colours, strict=True):
-        marker = "o" if len(line.rounds) == 1 else ""
-        axes.plot(line.rounds, line.values, color=colour, linewidth=1.6, marker=marker)
-        if line.deviations:
-            low = [v - d for v, d in zip(line.values, line.deviations, strict=True)]
-            high = [v + d for v, d in zip(line.values, line.deviations, strict=True)]
-            axes.fill_between(line.rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+    import matplotlib
+
+    drawn = _looks(len(lines))
+    for line, look in zip(lines, drawn, strict=True):
+        axes.plot(line.rounds, line.values, **(look.points if len(line.rounds) == 1 else look.line)())
+        curve.band(axes, line, look.colour)
     curve.frame(axes, lines)
     if is_accuracy:
         axes.set_ylim(*curve.accuracy_limits(lines))
     bottom, top = axes.get_ylim()
-    gap = min(curve.LABEL_GAP, 1 / len(lines))
+    usual = curve.label_gap(axes)
+    gap = min(usual, 1 / len(lines))
     heights = curve.spread([(line.values[-1] - bottom) / (top - bottom) for line in lines], gap)
     # Labels of many points with high final values are moved apart below the picture's top.
     above = max(0.0, max(heights) - 1)
-    for line, colour, height in zip(lines, colours, heights, strict=True):
+    for line, look, height in zip(lines, drawn, heights, strict=True):
         value = figures.share(line.values[-1]) if is_accuracy else figures.loss(line.values[-1])
         axes.text(
             1.02,
@@ -103,8 +121,8 @@ def _curves(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
             f"{value}  {line.name}",
             transform=axes.transAxes,
             va="center",
-            fontsize=min(10.0, 190 * gap),
-            color=colour,
+            fontsize=float(matplotlib.rcParams["font.size"]) * gap / usual,
+            color=look.colour,
         )
 
 
@@ -119,19 +137,16 @@ def _ends(axes: Axes, drawn: Sequence[tuple[Mapping[str, Any], Curve]]) -> None:
         x = float(values[first]) if numeric else words.index(_word(values[first]))
         end = (x, line.values[-1], line.deviations[-1] if line.deviations else 0.0)
         groups.setdefault(_words({key: values[key] for key in others}), []).append(end)
-    colours = [INK] if len(groups) == 1 else _colours(len(groups))
+    drawn_as = [CurveStyle(INK, marker="o")] if len(groups) == 1 else _looks(len(groups))
     for place, (name, ends) in enumerate(groups.items()):
         xs, ys, around = zip(*sorted(ends) if numeric else ends, strict=True)
         axes.errorbar(
             xs,
             ys,
             yerr=around if any(around) else None,
-            color=colours[place],
-            marker=MARKERS[place % len(MARKERS)],
-            markersize=5,
-            linewidth=1.2 if numeric else 0,
-            capsize=3,
-            label=name,
+            capsize=2.5,
+            elinewidth=0.8,
+            **{**drawn_as[place].points(name), **({} if numeric else {"linestyle": ""})},
         )
     plain(axes)
     axes.margins(x=0.08, y=0.15)
@@ -144,16 +159,18 @@ def _ends(axes: Axes, drawn: Sequence[tuple[Mapping[str, Any], Curve]]) -> None:
         axes.set_xticks(sorted(set(at)), [f"{value:g}" for value in sorted(set(at))])
         axes.minorticks_off()
     if len(groups) > 1:
-        axes.legend(title=", ".join(others), fontsize=8, title_fontsize=8, frameon=False)
+        axes.legend(title=", ".join(others), fontsize="small", title_fontsize="small")
 
 
-def _colours(count: int) -> list[Any]:
-    """Return distinct colours; for many, a scale from dark to light."""
-    if count <= len(SERIES):
-        return list(SERIES[:count])
+def _looks(count: int) -> list[CurveStyle]:
+    """Return distinct looks; for many, colours on a scale from dark to light."""
+    if count <= NAMED:
+        return [nth(place) for place in range(count)]
     from matplotlib import colormaps
+    from matplotlib.colors import to_hex
 
-    return [colormaps["viridis"](0.85 * place / (count - 1)) for place in range(count)]
+    scale = colormaps["viridis"]
+    return [nth(place)._replace(colour=to_hex(scale(0.85 * place / (count - 1)))) for place in range(count)]
 
 
 def _words(values: Mapping[str, Any]) -> str:

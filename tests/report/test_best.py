@@ -115,7 +115,7 @@ def test_the_command_says_and_draws_each_choice(tmp_path: Path) -> None:
     assert "swept: 1 method without 'accuracy' after 2 rounds not considered." in called.err
     assert "single has one method only with 'accuracy': there is no second best." in called.err
     names = [f"best-by-{by}-after-{n}" for by in ("accuracy", "eval-validation-accuracy") for n in (1, 2)]
-    kinds = ("csv", "png", "svg")
+    kinds = ("csv", "pdf", "png", "svg")
     assert sorted(file.name for file in Path("chosen").iterdir()) == sorted(f"{n}.{k}" for n in names for k in kinds)
     with Path("chosen/best-by-accuracy-after-2.csv").open() as file:
         points = list(csv.DictReader(file))

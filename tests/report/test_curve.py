@@ -93,27 +93,27 @@ def test_a_single_round_is_a_visible_point() -> None:
 
 def test_draw_writes_a_png_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "curve.png"
-    curve.draw(table(ROWS), path, "quickstart")
+    curve.draw(table(ROWS), tmp_path / "curve", "quickstart")
     content = path.read_bytes()
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
-    assert (int.from_bytes(content[16:20]), int.from_bytes(content[20:24])) == (1280, 720)
+    assert (int.from_bytes(content[16:20]), int.from_bytes(content[20:24])) == (1440, 810)
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("rows", [[], [{"round": 0, "clients": 0}]])
 def test_nothing_to_draw_is_no_file(rows: list[dict[str, float]], tmp_path: Path) -> None:
-    curve.draw(table(rows), tmp_path / "curve.png", "quickstart")
+    curve.draw(table(rows), tmp_path / "curve", "quickstart")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_picture_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    curve.draw(table(ROWS), tmp_path / "missing" / "curve.png", "quickstart")
+    curve.draw(table(ROWS), tmp_path / "missing" / "curve", "quickstart")
     assert "curve.png could not be written" in caplog.text
 
 
 def test_pyplot_is_left_alone(tmp_path: Path) -> None:
     settings = dict(pyplot.rcParams)
-    curve.draw(table(ROWS), tmp_path / "curve.png", "quickstart")
+    curve.draw(table(ROWS), tmp_path / "curve", "quickstart")
     assert dict(pyplot.rcParams) == settings
     assert pyplot.get_fignums() == []
 

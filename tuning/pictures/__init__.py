@@ -29,4 +29,4 @@ def draw_all(study: Study, space: Space, optuna_study: optuna.Study) -> None:
     }
     for name, picture in figures.items():
         if picture is not None:
-            curve.save(picture, study.path / f"{name}.png")
+            curve.save(picture, study.path / name)

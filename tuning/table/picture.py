@@ -26,7 +26,7 @@ def write(comparison: TunerComparison, folder: Path) -> list[Path]:
     """Write tuners.png and tuners.csv into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     picture, data = folder / "tuners.png", folder / "tuners.csv"
-    curve.save(figure(comparison), picture)
+    curve.save(figure(comparison), picture.with_suffix(""))
     write_file(data, lambda file: csv.write_csv(comparison.table, file))
     return [picture, data]
 

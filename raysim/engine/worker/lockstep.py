@@ -17,7 +17,7 @@ from raysim.client.trainers.make import rule_for
 from raysim.engine.numerics import choose_device
 from raysim.engine.plan.plan import Plan
 
-_OWN = ("name", "rounds", "trials", "server", "stop", "tuning")
+_OWN = ("name", "rounds", "trials", "server", "stop", "report", "tuning")
 """Keys in which runs in lockstep may differ."""
 
 

@@ -69,11 +69,11 @@ class Pool:
         self._kind = personalisations.make(plan.experiment.client, plan.model.params)
         self._trainer: Trainer = self._make_trainer() if partner is None else partner._trainer
         self._own = self._make_own_trainer()
-        self._gradients = None
+        self._gradients, pieces = None, plan.experiment.client.accumulate
         if any(phase.of == "gradients" for phase in self._algorithm.phases) or (
             self._kind is not None and self._kind.needs_gradient
         ):
-            self._gradients = self._trainer_for(ClientSection(), sums_gradients=True)
+            self._gradients = self._trainer_for(ClientSection(accumulate=pieces), sums_gradients=True)
         self._metrics = plan.metrics()
         self._module = bind(plan.model, self._loaded, device).eval()
         self._bench = personalised.Bench(self._module, self._loaded, plan.task, self._augment, self._metrics)

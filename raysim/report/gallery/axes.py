@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raysim.report.looks import GREY
-from raysim.report.series import Floats
+from raysim.report.looks import GREY, LOGARITHMIC_ABOVE, CurveStyle
+from raysim.report.series import Floats, Ints, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
 
-LONG_NAME, ROW_TICKS = 28, 4
-TICK_LETTERS = 20
-"""With more letters in all, the texts below an axis are turned."""
-LOGARITHMIC_ABOVE = 100.0
-"""Positive values that span a larger factor go on a logarithmic axis."""
+LONG_NAME, ROW_TICKS, NARROW_IN = 28, 4, 4.0
+SHORT = 6.0
+"""A logarithmic axis that spans a smaller factor has a tick at even distances."""
+TICK_EM = 0.65
+"""Width of a tick's letter in sizes of one. Texts below an axis that do not fit its figure's width are turned."""
+
+
+def width_in(axes: Axes) -> float:
+    """Return the width of the whole picture, in inches."""
+    return float(axes.figure.bbox.width / axes.figure.dpi)
 
 
 def shares(axes: Axes, which: str = "y") -> None:
@@ -33,7 +39,7 @@ def rows(axes: Axes, names: Sequence[str]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     # Names leave little width for the figures below.
-    axes.xaxis.set_major_locator(MaxNLocator(ROW_TICKS))
+    axes.xaxis.set_major_locator(MaxNLocator(ROW_TICKS if width_in(axes) > NARROW_IN else ROW_TICKS - 1))
     shown = [name.replace(", ", ",\n", 1) if len(name) > LONG_NAME else name for name in names]
     axes.set_yticks(range(len(names))[::-1], shown)
     axes.set_ylim(-0.6, len(names) - 0.4)
@@ -55,20 +61,23 @@ def counts(axes: Axes) -> None:
 
 def places(axes: Axes, named: Mapping[float, str], is_logarithmic: bool = True) -> None:
     """Give the x axis a tick at each of a few places, with its text."""
+    import matplotlib
     from matplotlib.ticker import FixedLocator, NullLocator
 
     if is_logarithmic:
         axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(list(named)))
     axes.xaxis.set_minor_locator(NullLocator())
-    crowded = sum(map(len, named.values())) > TICK_LETTERS
-    axes.set_xticklabels(list(named.values()), rotation=45 if crowded else 0, fontsize=8 if crowded else 9)
+    needed_in = TICK_EM * sum(len(name) + 1 for name in named.values()) * float(matplotlib.rcParams["font.size"]) / 72
+    room_in = axes.get_position().width * width_in(axes)
+    axes.set_xticklabels(list(named.values()), rotation=45 if needed_in > room_in else 0)
 
 
 def fitting_scale(axes: Axes, values: Floats) -> None:
     """Make the y axis logarithmic if the values span a large factor."""
     if len(values) and np.min(values) > 0 and np.max(values) / np.min(values) > LOGARITHMIC_ABOVE:
         axes.set_yscale("log")
+        plain_logarithm(axes)
 
 
 def time_unit(longest_s: float) -> tuple[float, str]:
@@ -84,10 +93,29 @@ def dashed(axes: Axes, x: Sequence[float] | Floats, y: Sequence[float] | Floats)
     axes.plot(x, y, color=GREY, linestyle=(0, (3, 2)), linewidth=1.2)
 
 
-def plain_logarithm(axes: Axes) -> None:
-    """Write a logarithmic y axis in plain numbers, at 1, 2 and 5 of every decade."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+def band(axes: Axes, look: CurveStyle, x: Floats | Ints, y: Series) -> None:
+    """Shade one standard deviation around a line, if it is named and has several trials."""
+    if look.is_named and np.isfinite(y.deviation).any():
+        around = np.nan_to_num(y.deviation)
+        axes.fill_between(x, y.mean - around, y.mean + around, color=look.colour, alpha=0.18, linewidth=0)
 
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+
+def plain_logarithm(axes: Axes) -> None:
+    """Write a logarithmic y axis in plain numbers, at 1, 2 and 5 of every decade; a short one as any other."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(MaxNLocator(5) if high < SHORT * low else LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def colour_bar(axes: Axes, coloured: ScalarMappable, label: str, is_share: bool) -> None:
+    """Add a bar of colours beside axes, its ticks as those of an axis."""
+    bar = axes.figure.colorbar(coloured, ax=axes, label=label, fraction=0.06, pad=0.03)
+    bar.outline.set_visible(False)
+    bar.ax.grid(False)
+    if is_share:
+        shares(bar.ax)
+    elif bar.ax.get_yscale() == "log":
+        plain_logarithm(bar.ax)

@@ -16,7 +16,7 @@ from raysim.report.figures import is_share, spoken
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import written
-from raysim.report.looks import SERIES
+from raysim.report.looks import nth
 from raysim.report.series import Series
 
 if TYPE_CHECKING:
@@ -77,15 +77,14 @@ def _table(lines: Sequence[_Gap]) -> pa.Table:
 
 def _draw(axes: Axes, lines: Sequence[_Gap], shown: str) -> None:
     for place, line in enumerate(lines):
-        colour, label = SERIES[place % len(SERIES)], settings(line.chosen.best)
-        dash = "-" if place < len(SERIES) else "--"
+        look, label = nth(place), settings(line.chosen.best)
         legend = f"{line.chosen.folder}: {label}" if label else line.chosen.folder
-        marker = "o" if len(line.best.rounds) == 1 else None
-        axes.plot(line.best.rounds, line.best.mean, dash, color=colour, linewidth=1.6, marker=marker, label=legend)
+        drawn = look.points if len(line.best.rounds) == 1 else look.line
+        axes.plot(line.best.rounds, line.best.mean, **drawn(legend))
         if line.second is not None:
             common, at_best, at_second = np.intersect1d(line.best.rounds, line.second.rounds, return_indices=True)
             best, second = line.best.mean[at_best], line.second.mean[at_second]
-            axes.fill_between(common, best, second, color=colour, alpha=0.25, linewidth=0)
+            axes.fill_between(common, best, second, color=look.colour, alpha=0.25, linewidth=0)
     axes.set_xlabel("finished rounds")
     axes.set_ylabel(spoken(shown))
     if is_share(shown):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.lanes import values
 from raysim.report.groups import Group, written
-from raysim.report.looks import FAINT, HEAT, INK, PAPER, readable_on
+from raysim.report.looks import FAINT, HEAT, INK, PAPER, heat_scale, readable_on
 from raysim.report.series import Floats
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ LABELLED_CELLS = 64
 
 
 class Cells(NamedTuple):
-    """`amounts`: (rows, columns), the best group of each cell; NaN if it has none. `groups`: those of each cell."""
+    """`amounts`: (rows, columns), the best group of each cell; NaN if it has none. `groups`: those of each cell.
+
+    `names`: see `renamed`.
+    """
 
     row_key: str
     column_key: str
@@ -34,6 +38,7 @@ class Cells(NamedTuple):
     columns: list[str]
     amounts: Floats
     groups: dict[tuple[int, int], list[Group]]
+    names: Mapping[str, str]
 
     def table(self, what: str, **columns: Sequence[float | None]) -> pa.Table:
         """Return one row per cell: the keys' values, and these columns; `what` is its group."""
@@ -68,26 +73,26 @@ def _grid(found: Sequence[tuple[Group, float | None]], row_key: str, column_key:
         cells.setdefault(cell, []).append(group)
         if amount is not None:
             amounts[cell] = better(amounts[cell], amount)
-    return Cells(row_key, column_key, rows, columns, amounts, cells)
+    return Cells(row_key, column_key, rows, columns, amounts, cells, having[0][0].names)
 
 
-def draw(
-    grid: Cells,
-    text: Callable[[tuple[int, int]], str],
-    larger_is_better: bool,
-    is_logarithmic: bool,
-    axes: Axes,
-) -> None:
-    """Draw the cells, lighter where they are better, each with its text; of many cells only a bar of colours.
+class Shades(NamedTuple):
+    """What the colours of a map say: `label` of their bar; lighter is better."""
+
+    label: str
+    is_share: bool
+    larger_is_better: bool
+
+
+def draw(grid: Cells, text: Callable[[tuple[int, int]], str], shades: Shades, axes: Axes) -> None:
+    """Draw the cells, lighter where they are better, each with its text unless there are many; and a bar of colours.
 
     Cells that were run but have no amount are grey.
     """
     import matplotlib
-    from matplotlib.colors import LogNorm, Normalize
 
-    colours = matplotlib.colormaps[HEAT if larger_is_better else f"{HEAT}_r"]
-    low, high = float(np.nanmin(grid.amounts)), float(np.nanmax(grid.amounts))
-    scale = (LogNorm if is_logarithmic and low > 0 else Normalize)(low, high if high > low else low + 1)
+    colours = matplotlib.colormaps[HEAT if shades.larger_is_better else f"{HEAT}_r"]
+    scale = heat_scale(grid.amounts[np.isfinite(grid.amounts)].tolist(), shades.is_share)
     mesh = axes.pcolormesh(grid.amounts, cmap=colours, norm=scale, edgecolors=PAPER, linewidth=1)
     missed = np.full(grid.amounts.shape, np.nan)
     for cell in grid.groups:
@@ -97,13 +102,11 @@ def draw(
         axes.pcolormesh(missed, cmap=matplotlib.colors.ListedColormap([FAINT]), edgecolors=PAPER, linewidth=1)
     axes.set_xticks(np.arange(len(grid.columns)) + 0.5, grid.columns)
     axes.set_yticks(np.arange(len(grid.rows)) + 0.5, grid.rows)
-    axes.set_xlabel(grid.column_key)
-    axes.set_ylabel(grid.row_key)
+    axes.set_xlabel(grid.names.get(grid.column_key, grid.column_key))
+    axes.set_ylabel(grid.names.get(grid.row_key, grid.row_key))
     axes.grid(False)
-    if grid.amounts.size > LABELLED_CELLS:
-        axes.figure.colorbar(mesh, ax=axes)
-        return
-    for row, place in grid.groups:
+    ticks.colour_bar(axes, mesh, shades.label, shades.is_share)
+    for row, place in grid.groups if grid.amounts.size <= LABELLED_CELLS else ():
         value = grid.amounts[row, place]
         ink = readable_on(*colours(scale(value))[:3]) if np.isfinite(value) else INK
-        axes.text(place + 0.5, row + 0.5, text((row, place)), ha="center", va="center", color=ink, fontsize=8)
+        axes.text(place + 0.5, row + 0.5, text((row, place)), ha="center", va="center", color=ink, fontsize="small")

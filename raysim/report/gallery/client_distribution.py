@@ -33,8 +33,7 @@ def scored(clients: pa.Table, split: str) -> pa.Table:
 
 def steps(axes: Axes, group: Group, x: Floats, y: Floats, where: Literal["mid", "post"]) -> None:
     """Draw one group's line in its look; both axes show shares."""
-    look = group.look
-    axes.step(x, y, where=where, color=look.colour, linestyle=look.dash, linewidth=look.width, label=group.legend)
+    axes.step(x, y, where=where, **group.look.line(group.legend))
     ticks.shares(axes)
     ticks.shares(axes, "x")
 
@@ -48,7 +47,7 @@ class _Curve(NamedTuple):
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
     """Yield a figure for every split with recorded client accuracies."""
     for split in splits(groups):
-        drawn = [curve for group in groups if len((curve := _curve(group, split, len(groups))).accuracies) > 1]
+        drawn = [curve for group in groups if len((curve := _curve(group, split, len(groups))).accuracies)]
         if not drawn:
             continue
         data = pa.table(
@@ -69,7 +68,9 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
 
 
 def _curve(group: Group, split: str, num_groups: int) -> _Curve:
-    ordered = np.sort(np.concatenate([scored(run.clients, split)["accuracy"].to_numpy() for run in group.runs]))
+    each = [scored(run.clients, split)["accuracy"].to_numpy() for run in group.runs]
+    # A run's only client is the pooled split, whatever the number of trials.
+    ordered = np.sort(np.concatenate([np.zeros(0), *(accuracies for accuracies in each if len(accuracies) > 1)]))
     shares = np.arange(1, len(ordered) + 1) / max(1, len(ordered))
     rows = kept(len(ordered), num_groups) if len(ordered) else np.zeros(0, np.int64)
     return _Curve(group, ordered[rows], shares[rows])

@@ -89,10 +89,16 @@ def kept(points: int, num_lines: int = 1) -> Ints:
 
 
 def figure(
-    name: str, title: str, caption: str, found: Sequence[GroupCurve], column: str, against: Against = ROUNDS
+    name: str,
+    title: str,
+    caption: str,
+    found: Sequence[GroupCurve],
+    column: str,
+    against: Against = ROUNDS,
+    label: str = "",
 ) -> Figure:
-    """Return the figure of these lines; `column` chooses the format of values."""
-    return Figure(name, title, caption, table(found, against), lambda axes: draw(axes, found, column, against))
+    """Return the figure of these lines; `column` chooses the format of values, and the label of y if there is none."""
+    return Figure(name, title, caption, table(found, against), lambda axes: draw(axes, found, column, against, label))
 
 
 def table(found: Sequence[GroupCurve], against: Against = ROUNDS) -> pa.Table:
@@ -109,7 +115,7 @@ def table(found: Sequence[GroupCurve], against: Against = ROUNDS) -> pa.Table:
     return pa.table(columns)
 
 
-def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against = ROUNDS) -> None:
+def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against = ROUNDS, y_label: str = "") -> None:
     """Draw lines and bands; unnamed groups lie behind the others."""
     per_unit, label = 1.0, against.label
     if against in TIMES:
@@ -117,22 +123,12 @@ def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against 
         label = f"{label}, {unit}"
     for line in sorted(found, key=lambda line: line.group.look.is_named):
         look, x, y = line.group.look, line.x / per_unit, line.y
-        axes.plot(
-            x,
-            y.mean,
-            color=look.colour,
-            linestyle=look.dash,
-            linewidth=look.width,
-            marker="o" if len(x) == 1 else None,
-            label=line.group.legend,
-        )
-        if look.is_named and np.isfinite(y.deviation).any():
-            around = np.nan_to_num(y.deviation)
-            axes.fill_between(x, y.mean - around, y.mean + around, color=look.colour, alpha=0.18, linewidth=0)
+        axes.plot(x, y.mean, **(look.points if len(x) == 1 else look.line)(line.group.legend))
+        ticks.band(axes, look, x, y)
     axes.set_xlabel(label)
     if label == ROUNDS.label:
         ticks.rounds(axes)
-    axes.set_ylabel(spoken(column))
+    axes.set_ylabel(y_label or spoken(column))
     if is_share(column):
         ticks.shares(axes)
     else:
@@ -154,8 +150,7 @@ def beside(
 
 
 def _panel(column: str, label: str, found: Sequence[GroupCurve], axes: Axes) -> None:
-    draw(axes, found, column)
-    axes.set_ylabel(label)
+    draw(axes, found, column, y_label=label)
 
 
 def by_round(section: str, column: str, title: str, caption: str) -> Kind:
@@ -166,4 +161,4 @@ def by_round(section: str, column: str, title: str, caption: str) -> Kind:
 def _figures_by_round(column: str, title: str, caption: str, groups: Sequence[Group]) -> Iterator[Figure]:
     found = lines(groups, column)
     if found:
-        yield figure(column, title, caption, found, column)
+        yield figure(column, title, caption, found, column, label=title[0].lower() + title[1:])

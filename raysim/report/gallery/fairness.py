@@ -30,13 +30,12 @@ WORST = 0.1
 
 
 class _Point(NamedTuple):
-    """A group at its parameter: means over clients, then over trials."""
+    """A group at its parameter: a trial's means over clients, of all and of the worst."""
 
     lane: Lane
     size: float
-    mean: float
-    worst: float
-    trials: int
+    means: Sequence[float]
+    worst: Sequence[float]
 
 
 def make(groups: Sequence[Group]) -> Iterator[Figure]:
@@ -55,16 +54,18 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
                 {
                     "group": [point.lane.label for point in points],
                     along.key.replace(".", "_"): [along.ticks[point.size] for point in points],
-                    "worst_tenth": [point.worst for point in points],
-                    "mean": [point.mean for point in points],
-                    "trials": [point.trials for point in points],
+                    "worst_tenth": [statistics.fmean(point.worst) for point in points],
+                    "worst_tenth_std": pa.array([lanes.deviation(point.worst) for point in points], pa.float64()),
+                    "mean": [statistics.fmean(point.means) for point in points],
+                    "std": pa.array([lanes.deviation(point.means) for point in points], pa.float64()),
+                    "trials": [len(point.means) for point in points],
                 }
             )
             yield Figure(
                 f"fairness-{split}{along.suffix}".replace("/", "-"),
                 f"Mean accuracy of {split} clients against that of the worst tenth, along {along.key}",
-                "A client counts once; newest evaluations, means over trials. Numbers are values of the key. Further "
-                "to the right is fairer, further up is better on average.",
+                "A client counts once; newest evaluations, mean and one standard deviation over trials. Numbers are "
+                "values of the key. Further to the right is fairer, further up is better on average.",
                 data,
                 partial(_draw, along, points),
             )
@@ -84,8 +85,12 @@ def _point(lane: Lane, size: float, group: Group, split: str) -> _Point | None:
     several = [accuracies for accuracies in found if len(accuracies) > 1]
     if not several:
         return None
-    mean = statistics.fmean(float(accuracies.mean()) for accuracies in several)
-    return _Point(lane, size, mean, statistics.fmean(map(worst_tenth, several)), len(several))
+    means = [float(accuracies.mean()) for accuracies in several]
+    return _Point(lane, size, means, [worst_tenth(accuracies) for accuracies in several])
+
+
+def _trials(points: Sequence[_Point]) -> tuple[list[Sequence[float]], list[Sequence[float]]]:
+    return [point.worst for point in points], [point.means for point in points]
 
 
 def _draw(along: Along, points: Sequence[_Point], axes: Axes) -> None:
@@ -93,14 +98,16 @@ def _draw(along: Along, points: Sequence[_Point], axes: Axes) -> None:
         shown = [point for point in points if point.lane is lane]
         if not shown:
             continue
-        lanes.draw(axes, lane, [point.worst for point in shown], [point.mean for point in shown])
-        for point in shown if lane.look.is_named else ():
+        worst, means = ([statistics.fmean(trials) for trials in each] for each in _trials(shown))
+        along_x, along_y = ([lanes.deviation(trials) for trials in each] for each in _trials(shown))
+        lanes.draw(axes, lane, worst, means, along_y, along_x)
+        for point, x, y in zip(shown, worst, means, strict=True) if lane.look.is_named else ():
             axes.annotate(
                 along.ticks[point.size],
-                (point.worst, point.mean),
+                (x, y),
                 xytext=(4, 4),
                 textcoords="offset points",
-                fontsize=8,
+                fontsize="small",
             )
     axes.set_xlabel("mean accuracy of the worst tenth of clients")
     axes.set_ylabel("mean accuracy of clients")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HEIGHT_IN = 2.9
-"""Of the axes and their labels, in inches; a legend below comes on top."""
+"""Of the axes and their labels, in inches, at the usual width; a legend below comes on top."""
 
 
 class Panel(NamedTuple):
@@ -31,7 +31,7 @@ class Figure:
 
     data: one row per drawn point, with the column `group` first. draw: draws on empty axes; artists with a label enter
     the legend. Panels stand two in a row, share the y axis, and have one legend; a name in several is in it once.
-    height_in: of the picture, or of a row of panels, without the legend.
+    height_in: of a picture with rows of text, without the legend, at letters of 9 points; None: by the width.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Figure:
     caption: str
     data: pa.Table
     draw: Callable[[Axes], None] | tuple[Panel, ...]
-    height_in: float = HEIGHT_IN
+    height_in: float | None = None
 
     def __post_init__(self) -> None:
         # The names of splits and metrics have it, and a file's must not.

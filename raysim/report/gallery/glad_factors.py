@@ -59,7 +59,7 @@ def _factors(group: Group, found: Values, axes: Axes) -> None:
     parameters.draw(found, "factor", axes)
     low, high = axes.get_ylim()
     if (gamma := _gamma(group)) is not None:
-        t = next(iter(found.values()))[0].astype(np.float64) - 1
+        t = next(iter(found.values())).rounds.astype(np.float64) - 1
         for sign in (-1, 1):
             ticks.dashed(axes, t + 1, 1 + sign * gamma * t)
     axes.set_ylim(low, high)

@@ -23,7 +23,7 @@ from raysim.report.gallery import curves, lanes
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.groups import Group
 from raysim.report.looks import looks
-from raysim.report.series import Series
+from raysim.report.series import Series, over_trials
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,21 +46,23 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
             if series is None:
                 continue
             norm = statistics.fmean(series.mean.tolist())
+            each = [float(one.mean.mean()) for run in group.runs if (one := over_trials([run.rounds], COLUMN))]
             first = first or (size, norm)
-            rows.append((lane.label, size, norm, first[1] * math.sqrt(first[0] / size)))
+            rows.append((lane.label, size, norm, lanes.deviation(each), first[1] * math.sqrt(first[0] / size)))
     if not rows:
         return
-    names = ("group", "cohort_size", "mean_norm", "prediction")
-    data = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+    labels, *numbers = zip(*rows, strict=True)
+    names = ("cohort_size", "mean_norm", "std", "prediction")
+    data = pa.table({"group": labels, **{k: pa.array(v, pa.float64()) for k, v in zip(names, numbers, strict=True)}})
 
     def draw(axes: Axes) -> None:
         for lane in along.lanes:
             points = [row[1:] for row in rows if row[0] == lane.label]
             if not points:
                 continue
-            sizes, norms, predicted = zip(*points, strict=True)
+            sizes, norms, deviations, predicted = zip(*points, strict=True)
             ticks.dashed(axes, sizes, predicted)
-            lanes.draw(axes, lane, sizes, norms)
+            lanes.draw(axes, lane, sizes, norms, deviations)
         along.frame(axes)
         axes.set_yscale("log")
         ticks.plain_logarithm(axes)
@@ -69,8 +71,8 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
     yield Figure(
         "pseudo-gradient-norm-by-cohort-size",
         "Pseudo-gradient norm against cohort size",
-        "Mean over all rounds and trials. Dashed: the inverse-square-root prediction, from the smallest cohort on; "
-        "norms that follow it are those of updates that hardly agree.",
+        "Mean over all rounds, and mean and one standard deviation over trials. Dashed: the inverse-square-root "
+        "prediction, from the smallest cohort on; norms that follow it are those of updates that hardly agree.",
         data,
         draw,
     )
@@ -113,9 +115,7 @@ def predicted(groups: Sequence[Group]) -> Iterator[Figure]:
 
 def _curves(found: Mapping[float, Series], axes: Axes) -> None:
     for look, (size, series) in zip(looks(found), found.items(), strict=True):
-        axes.plot(
-            series.rounds, series.mean, color=look.colour, linestyle=look.dash, linewidth=1.2, label=f"M = {size:g}"
-        )
+        axes.plot(series.rounds, series.mean, **look.line(f"M = {size:g}"))
     axes.set_yscale("log")
     axes.set_xlabel("finished rounds")
     axes.set_ylabel(spoken(COLUMN))

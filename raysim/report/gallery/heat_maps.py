@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from raysim.report import figures
-from raysim.report.figures import spoken
+from raysim.report.figures import is_share, spoken
 from raysim.report.gallery import cells
-from raysim.report.gallery.cells import Cells
+from raysim.report.gallery.cells import Cells, Shades
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group, headline
 
@@ -32,7 +32,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
             f"{what.capitalize()} over {found.row_key} and {found.column_key}",
             f"The newest value of each run; {over(found)}. Empty cells were not run.",
             found.table(what, mean=found.amounts.ravel().tolist()),
-            partial(cells.draw, found, partial(_text, found, is_loss), not is_loss, False),
+            partial(cells.draw, found, partial(_text, found, is_loss), Shades(what, is_share(column), not is_loss)),
             height_in=1.3 + ROW_IN * len(found.rows),
         )
 

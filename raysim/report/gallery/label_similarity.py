@@ -76,8 +76,7 @@ def _cloud(group: Group) -> _Cloud:
 
 
 def _draw(drawn: Sequence[_Cloud], axes: Axes) -> None:
-    markers = "osD^vP"
-    for number, cloud in enumerate(drawn):
+    for cloud in drawn:
         axes.scatter(
             cloud.similarity,
             cloud.indices,
@@ -85,7 +84,7 @@ def _draw(drawn: Sequence[_Cloud], axes: Axes) -> None:
             alpha=0.55,
             linewidths=0,
             color=cloud.group.look.colour,
-            marker=markers[number % len(markers)],
+            marker=cloud.group.look.marker,
             label=cloud.group.label,
         )
     axes.set_xlabel("cosine of the cohort's and all clients' label counts")

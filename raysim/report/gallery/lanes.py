@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raysim.report.gallery import axes as ticks
-from raysim.report.groups import Group, written
+from raysim.report.groups import Group, called, written
 from raysim.report.looks import CurveStyle, looks
 
 if TYPE_CHECKING:
@@ -30,17 +32,13 @@ class Lane(NamedTuple):
 
 
 class Along(NamedTuple):
-    """The lanes along a key. `ticks`: a place on the x axis -> the value that is written there."""
+    """The lanes along a key. `label`: of the x axis. `ticks`: a place there -> the value that is written."""
 
     key: str
+    label: str
     ticks: dict[float, str]
     is_logarithmic: bool
     lanes: tuple[Lane, ...]
-
-    @property
-    def label(self) -> str:
-        """The key, as the x axis names it."""
-        return SPOKEN.get(self.key, self.key)
 
     @property
     def suffix(self) -> str:
@@ -82,10 +80,11 @@ def lanes(groups: Sequence[Group], key: str = COHORT_SIZE) -> Along | None:
     long = {others: dict(sorted(row.items())) for others, row in rows.items() if len(row) > 1}
     if not long:
         return None
+    names = groups[0].names
     drawn = looks(-float(i) for i in range(len(long)))
     made = tuple(
         Lane(
-            ", ".join(f"{name} = {value}" for name, value in others)
+            called(", ".join(f"{name} = {value}" for name, value in others), names)
             or next(iter(row.values())).runs[0].experiment.name,
             look,
             tuple(row),
@@ -94,7 +93,8 @@ def lanes(groups: Sequence[Group], key: str = COHORT_SIZE) -> Along | None:
         for (others, row), look in zip(long.items(), drawn, strict=True)
     )
     shown = {place for lane in made for place in lane.sizes}
-    return Along(key, {place: name for name, place in places.items() if place in shown}, is_logarithmic, made)
+    label = names.get(key) or SPOKEN.get(key, key)
+    return Along(key, label, {place: name for name, place in places.items() if place in shown}, is_logarithmic, made)
 
 
 def every(groups: Sequence[Group]) -> list[Along]:
@@ -105,10 +105,15 @@ def every(groups: Sequence[Group]) -> list[Along]:
 
 
 def draw(
-    axes: Axes, lane: Lane, sizes: Sequence[float], values: Sequence[float], deviations: Sequence[float | None] = ()
+    axes: Axes,
+    lane: Lane,
+    sizes: Sequence[float],
+    values: Sequence[float],
+    deviations: Sequence[float | None] = (),
+    across: Sequence[float | None] = (),
 ) -> None:
-    """Draw a lane's line, a mark at each size, with bars of one deviation if there are deviations."""
-    line(axes, lane.label if lane.look.is_named else None, lane.look, sizes, values, deviations)
+    """Draw a lane's line, a mark at each size, with bars of one deviation if there are any; `across`: along x."""
+    line(axes, lane.label if lane.look.is_named else None, lane.look, sizes, values, deviations, across)
 
 
 def line(
@@ -118,20 +123,30 @@ def line(
     sizes: Sequence[float],
     values: Sequence[float],
     deviations: Sequence[float | None] = (),
+    across: Sequence[float | None] = (),
 ) -> None:
     """Draw a line with a mark at each size; see `draw`."""
     axes.errorbar(
         sizes,
         values,
-        yerr=[deviation or 0.0 for deviation in deviations] or None,
-        color=look.colour,
-        linestyle=look.dash,
-        linewidth=look.width,
-        marker="o",
-        markersize=4,
+        yerr=bars(deviations),
+        xerr=bars(across),
         capsize=2.5,
-        label=label,
+        elinewidth=0.8,
+        **look.points(label),
     )
+
+
+def bars(deviations: Sequence[float | None]) -> list[float] | None:
+    """Return the lengths of error bars as matplotlib takes them: NaN is none; None without any."""
+    if all(deviation is None for deviation in deviations):
+        return None
+    return [math.nan if deviation is None else deviation for deviation in deviations]
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """Return the standard deviation over trials (divisor n - 1); None with one trial."""
+    return statistics.stdev(values) if len(values) > 1 else None
 
 
 def _is_number(value: Any) -> bool:

@@ -56,7 +56,7 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
 
 
 def _figure(groups: Sequence[Group], split: str, scored: str) -> Iterator[Figure]:
-    found = [clients for group in groups if len((clients := _clients(group, split)).gain) > 1]
+    found = [clients for group in groups if len((clients := _clients(group, split)).gain)]
     if not found:
         return
     gains = [Gain(clients.group, np.sort(clients.gain)) for clients in found]
@@ -88,7 +88,8 @@ def _clients(group: Group, split: str) -> _Clients:
     parts = []
     for run in group.runs:
         rows = run.clients.filter(pc.equal(run.clients["split"], split))
-        if {before, after} <= set(rows.column_names):
+        # A gain of the only client would be that of the pooled split.
+        if {before, after} <= set(rows.column_names) and rows.num_rows > 1:
             parts.append(np.stack([_column(rows, name) for name in (before, after, *AGAINST, "seen")]))
     columns = np.concatenate(parts, axis=1) if parts else np.zeros((3 + len(AGAINST), 0))
     gain = columns[1] - columns[0]
@@ -127,7 +128,7 @@ def _draw_against(found: Sequence[_Clients], column: str, name: str, axes: Axes)
         part_of = np.searchsorted(cuts, x[rows], side="right")
         parts = [rows[part_of == part] for part in np.unique(part_of)]
         means = np.array([(x[part].mean(), clients.gain[part].mean()) for part in parts])
-        axes.plot(*means.T, color=look.colour, linestyle=look.dash, linewidth=look.width, label=clients.group.legend)
+        axes.plot(*means.T, **look.line(clients.group.legend))
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=column == "training_examples"))
     axes.set_xlabel(name)
     axes.set_ylabel("gain in accuracy")

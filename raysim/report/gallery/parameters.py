@@ -14,7 +14,7 @@ from raysim.report.gallery.curves import MAX_POINTS
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group
 from raysim.report.looks import looks
-from raysim.report.series import Floats, Ints, thinned
+from raysim.report.series import Series, thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +23,8 @@ SHOWN_GROUPS = 4
 """Number of groups of runs with a separate figure."""
 WHOLE = "whole model"
 
-Values = dict[str, tuple[Ints, Floats]]
-"""Parameter group -> (finished rounds, mean over trials)."""
+Values = dict[str, Series]
+"""Parameter group -> its figure over trials."""
 
 
 def column(prefix: str, name: str) -> str:
@@ -46,10 +46,9 @@ def values(group: Group, prefix: str) -> Values:
         series = group.series(column(prefix, name))
         if series is None:
             continue
-        rows = thinned(len(series.rounds), MAX_POINTS)
-        rounds, means = series.rounds[rows], series.mean[rows]
-        if not any(np.array_equal(drawn, means) for _, drawn in found.values()):
-            found[name] = (rounds, means)
+        kept = series.at(thinned(len(series.rounds), MAX_POINTS))
+        if not any(np.array_equal(drawn.mean, kept.mean) for drawn in found.values()):
+            found[name] = kept
     return found
 
 
@@ -71,10 +70,11 @@ def figures(
         number += 1
         data = pa.table(
             {
-                "group": [group.label for rounds, _ in found.values() for _ in rounds],
-                "parameters": [parameters for parameters, (rounds, _) in found.items() for _ in rounds],
-                "round": np.concatenate([rounds for rounds, _ in found.values()]),
-                "mean": np.concatenate([means for _, means in found.values()]),
+                "group": [group.label for series in found.values() for _ in series.rounds],
+                "parameters": [parameters for parameters, series in found.items() for _ in series.rounds],
+                "round": np.concatenate([series.rounds for series in found.values()]),
+                "mean": np.concatenate([series.mean for series in found.values()]),
+                "std": pa.array(np.concatenate([series.deviation for series in found.values()]), from_pandas=True),
             }
         )
         yield Figure(f"{name}-{number}", f"{title}: {group.label}", caption(group), data, partial(draw, group, found))
@@ -82,11 +82,11 @@ def figures(
 
 def draw(found: Values, label: str, axes: Axes, middle: float = 1.0) -> None:
     """Draw the lines; of many, those that come farthest from `middle` are named."""
-    far = [float(np.abs(means - middle).max()) for _, means in found.values()]
+    far = [float(np.abs(series.mean - middle).max()) for series in found.values()]
     pairs = zip(looks(far), found.items(), strict=True)
-    for look, (name, (rounds, means)) in sorted(pairs, key=lambda pair: pair[0].is_named):
-        named = name if look.is_named else None
-        axes.plot(rounds, means, color=look.colour, linestyle=look.dash, linewidth=look.width, label=named)
-    ticks.fitting_scale(axes, np.concatenate([means for _, means in found.values()]))
+    for look, (name, series) in sorted(pairs, key=lambda pair: pair[0].is_named):
+        axes.plot(series.rounds, series.mean, **look.line(name))
+        ticks.band(axes, look, series.rounds, series)
+    ticks.fitting_scale(axes, np.concatenate([series.mean for series in found.values()]))
     axes.set_xlabel("finished rounds")
     axes.set_ylabel(label)

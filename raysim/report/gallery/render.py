@@ -1,89 +1,75 @@
-"""Renders figures as SVG and PNG, and the SVG as part of a page, with the page's colours."""
+"""Renders figures in the formats of `[report]`, and the SVG as part of a page, with the page's colours."""
 
 from __future__ import annotations
 
 import html
-import io
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+import textwrap
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
-from raysim.report.gallery.figure import Figure
-from raysim.report.looks import DARK, FAINT, INK, PAPER, variable
+from raysim.experiment.pictures import EVERY_FORMAT, PictureFormat, ReportSection
+from raysim.report.drawing import blank, drawing, encoded
+from raysim.report.gallery.figure import HEIGHT_IN, Figure
+from raysim.report.looks import DARK, variable
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
 WIDTH_IN = 5.0
 """Narrow: letters stay readable on a phone, where the picture shrinks to a third of a screen's width."""
-PANELS_ACROSS = 2
-PNG_DPI, SVG_DPI = 180, 72
-LEGEND_ROW_IN = 0.19
+PANELS_ACROSS, PANEL_EM = 2, 15
+"""Panels of a row; the least width of one, in sizes of a letter."""
+LETTER_EM, HANDLE_EM, ROW_EM = 0.55, 5.8, 1.5
+"""In sizes of a letter: the mean width of a letter, the room of a legend's line beside its name, a row's height."""
+AXES_PART = 0.7
+"""Of a picture's height, what a label beside the axes may take."""
+USUAL_PT = 9.0
+"""Letters for which a figure's `height_in` is meant."""
 _COUNTED_ID = re.compile(
     r' id="(figure|patch|axes|matplotlib\.axis|line2d|xtick|ytick|text|legend|QuadMesh|[A-Z][A-Za-z]*Collection)_\d+"'
 )
 """Each figure counts these ids from the start, and nothing refers to them; a page would repeat them."""
-LONG_LABEL = 26
-"""Legends with labels of more letters than this have one column."""
-
-_STYLE: dict[Any, Any] = {
-    "font.size": 9.0,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.7,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "figure.facecolor": PAPER,
-    "axes.facecolor": "none",
-    "hatch.linewidth": 0.6,
-    "path.simplify_threshold": 0.3,
-    # Letters stay letters: smaller, searchable, and in the reader's font.
-    "svg.fonttype": "none",
-    # The same figure has the same ids, so the same bytes.
-    "svg.hashsalt": "raysim",
-}
 
 
 class Drawn(NamedTuple):
-    """`svg`: a complete document, without the XML head. Both have a white ground."""
+    """The picture's files; of the SVG there is always one: a document without the XML head. Grounds are white."""
 
-    svg: str
-    png: bytes
+    files: Mapping[PictureFormat, bytes]
+
+    @property
+    def svg(self) -> str:
+        """The SVG, as text."""
+        return self.files["svg"].decode()
 
 
-def render(figure: Figure) -> Drawn:
-    """Draw a figure; pyplot and its settings do not change."""
+def render(figure: Figure, report: ReportSection) -> Drawn:
+    """Draw a figure in the section's formats; pyplot and its settings do not change.
+
+    Raises:
+        ExperimentError: see `drawing`.
+    """
+    wanted = {"svg", *(report.formats or EVERY_FORMAT)}
+    with drawing(report):
+        canvas = _canvas(figure, report)
+        files = {kind: encoded(canvas, kind) for kind in EVERY_FORMAT if kind in wanted}
+    files["svg"] = _small(files["svg"].decode(), figure).encode()
+    return Drawn(files)
+
+
+def _canvas(figure: Figure, report: ReportSection) -> Canvas:
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    with matplotlib.rc_context(_STYLE):
-        canvas = _canvas(figure)
-        png, svg = io.BytesIO(), io.StringIO()
-        # Not `savefig`: it would draw everything once more for each format, to measure it.
-        bitmap: Any = FigureCanvasAgg(canvas)
-        bitmap.print_png(png, pil_kwargs={"compress_level": 3})
-        canvas.set_layout_engine("none")
-        canvas.dpi = SVG_DPI
-        letters: Any = FigureCanvasSVG(canvas)
-        letters.print_svg(svg, metadata={"Date": None, "Creator": None})
-    return Drawn(_small(svg.getvalue(), figure), png.getvalue())
-
-
-def _canvas(figure: Figure) -> Canvas:
-    from matplotlib.figure import Figure as Canvas
-
+    letter_in = float(matplotlib.rcParams["font.size"]) / 72
+    canvas = blank(report, WIDTH_IN, HEIGHT_IN)
+    width_in, height_in = canvas.get_size_inches()
+    if figure.height_in is not None:
+        height_in = figure.height_in * letter_in * 72 / USUAL_PT
     panels = figure.panels
-    across = min(len(panels), PANELS_ACROSS)
+    across = min(len(panels), PANELS_ACROSS if width_in > PANELS_ACROSS * PANEL_EM * letter_in else 1)
     down = -(-len(panels) // across)
-    height_in = figure.height_in * down
-    canvas = Canvas(figsize=(WIDTH_IN, height_in), dpi=PNG_DPI, layout="constrained")
     cells = canvas.subplots(down, across, sharey=True, squeeze=False).ravel()
     named: dict[str, Artist] = {}
     for place, axes in enumerate(cells):
@@ -91,18 +77,34 @@ def _canvas(figure: Figure) -> Canvas:
             axes.set_visible(False)
             continue
         panels[place].draw(axes)
-        axes.set_title(panels[place].title.replace(", ", ",\n"), fontsize=8.5)
-        if place % across:
-            axes.set_ylabel("")
-        handles, labels = axes.get_legend_handles_labels()
-        named |= dict(zip(labels, handles, strict=True))
-    if len(named) > 1:
-        columns = 1 if max(map(len, named)) > LONG_LABEL else 2
-        canvas.set_figheight(height_in + LEGEND_ROW_IN * -(-len(named) // columns))
-        canvas.legend(
-            named.values(), named.keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5
-        )
+        axes.set_title(_broken(panels[place].title, width_in / across / letter_in))
+        axes.set_ylabel("" if place % across else _broken(axes.get_ylabel(), AXES_PART * height_in / letter_in))
+        named |= _named(axes)
+    canvas.set_figheight(height_in * down + letter_in * (_legend(canvas, named, width_in / letter_in)))
     return canvas
+
+
+def _named(axes: Axes) -> dict[str, Artist]:
+    handles, labels = axes.get_legend_handles_labels()
+    return dict(zip(labels, handles, strict=True))
+
+
+def _legend(canvas: Canvas, named: Mapping[str, Artist], width_em: float) -> float:
+    """Draw the legend below in as many columns as fit, long names broken; return its height in sizes of a letter."""
+    if len(named) < 2:
+        return 0.0
+    longest = max(map(len, named)) * LETTER_EM + HANDLE_EM
+    columns = max(1, min(len(named), int(width_em / longest)))
+    names = [_broken(name, width_em / columns - HANDLE_EM) for name in named]
+    canvas.legend(named.values(), names, loc="outside lower center", ncols=columns)
+    down = -(-len(names) // columns)
+    return ROW_EM * max(sum(1 + name.count("\n") for name in names[i : i + down]) for i in range(0, len(names), down))
+
+
+def _broken(text: str, room_em: float) -> str:
+    """Return a text in lines that fit; a setting such as "cohort.size = 5" stays whole."""
+    whole = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+    return textwrap.fill(whole, max(8, round(room_em / LETTER_EM))).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def themed(svg: str) -> str:

@@ -20,6 +20,7 @@ from raysim.report.looks import CurveStyle, looks
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+BARS = "Bars: one standard deviation over the trials that reached it."
 DESCRIBED_LANES = 3
 """Number of methods whose speed-up the caption states."""
 MOST_PANELS = 6
@@ -47,7 +48,7 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
         yield Figure(
             f"rounds-to-target{along.suffix}",
             f"Rounds to target accuracy against {'cohort size' if is_cohort else along.key}",
-            f"{aims.caption}{missed}{ideal}",
+            f"{aims.caption}{missed}{ideal} {BARS}",
             data,
             _drawing(found, is_speed_up=False),
         )
@@ -55,7 +56,7 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
             yield Figure(
                 "speed-up",
                 "Speed-up by larger cohorts",
-                f"{aims.caption}{missed} {_verdict(found[0])} Dashed: a linear speed-up.",
+                f"{aims.caption}{missed} {_verdict(found[0])} Dashed: a linear speed-up. {BARS}",
                 data,
                 _drawing(found, is_speed_up=True),
             )
@@ -112,7 +113,12 @@ def _line(
     if has_ideal and found.along.key == COHORT_SIZE:
         ideal = [size / sizes[0] if is_speed_up else amounts[0] * sizes[0] / size for size in sizes]
         ticks.dashed(axes, sizes, ideal)
-    spread = [] if is_speed_up else [point.reach.deviation for point, _, _ in met]
+    # A speed-up has the relative deviation of its rounds; the smallest size is 1 by definition.
+    per_round = [first / mean**2 if is_speed_up else 1.0 for _, mean, first in met]
+    spread = [
+        None if (std := point.reach.deviation) is None or (is_speed_up and point is met[0][0]) else std * scale
+        for (point, _, _), scale in zip(met, per_round, strict=True)
+    ]
     lanes.line(axes, label, look, sizes, amounts, spread)
 
 

@@ -17,7 +17,7 @@ from raysim.report.gallery import curves, parameters
 from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.gallery.parameters import Values
 from raysim.report.groups import Group
-from raysim.report.looks import GREY, SERIES
+from raysim.report.looks import GREY, nth
 from raysim.report.series import Series
 
 if TYPE_CHECKING:
@@ -80,18 +80,18 @@ def _table(group: Group, found: Mapping[str, Mapping[str, Series]]) -> pa.Table:
             "of": [prefix for _, prefix, series in every for _ in series.rounds],
             "round": np.concatenate([series.rounds for *_, series in every]),
             "mean": np.concatenate([series.mean for *_, series in every]),
+            "std": pa.array(np.concatenate([series.deviation for *_, series in every]), from_pandas=True),
         }
     )
 
 
 def _beside(lines: Mapping[str, Series], axes: Axes) -> None:
-    looks = {COHORT: (GREY, "-", 1.0), BASELINE: (SERIES[1], "-", 1.6), TRUE: (SERIES[0], "--", 1.6)}
+    # What varies most is grey, so that it hides no other line.
+    looks = {COHORT: nth(2)._replace(colour=GREY), BASELINE: nth(1), TRUE: nth(0)}
     for prefix, series in lines.items():
-        colour, dash, width = looks[prefix]
-        mark = "o" if len(series.rounds) == 1 else None
-        axes.plot(
-            series.rounds, series.mean, color=colour, linestyle=dash, linewidth=width, marker=mark, label=LINES[prefix]
-        )
+        look = looks[prefix]
+        axes.plot(series.rounds, series.mean, **(look.points if len(series.rounds) == 1 else look.line)(LINES[prefix]))
+        ticks.band(axes, look, series.rounds, series)
     ticks.fitting_scale(axes, np.concatenate([series.mean for series in lines.values()]))
     axes.set_xlabel("finished rounds")
     axes.set_ylabel(LABEL)

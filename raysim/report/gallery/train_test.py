@@ -8,17 +8,17 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raysim.report.gallery import axes as ticks
-from raysim.report.gallery import curves
+from raysim.report.gallery import curves, lanes
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group, listed
-from raysim.report.looks import GREY, SERIES
+from raysim.report.looks import GREY, nth
 from raysim.report.series import over_trials
 
 if TYPE_CHECKING:
@@ -55,16 +55,21 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
         found = [pair for pair in finals if pair is not None]
         if found:
             trains, tests = zip(*found, strict=True)
-            rows.append((group.label, statistics.fmean(trains), statistics.fmean(tests), len(found)))
+            means = [statistics.fmean(finals) for finals in (trains, tests)]
+            rows.append((group.label, *means, *map(lanes.deviation, (trains, tests)), len(found)))
     if not rows:
         return
-    data = pa.table(dict(zip(("group", "train", "test", "trials"), map(list, zip(*rows, strict=True)), strict=True)))
+    labels_of, *figures, trials = zip(*rows, strict=True)
+    columns = dict(zip(("train", "test", "train_std", "test_std"), figures, strict=True))
+    numbers = {name: pa.array(found, pa.float64()) for name, found in columns.items()}
+    data = pa.table({"group": labels_of, **numbers, "trials": trials})
     labels = {group.label for group in listed(groups)}
     shown = [row for row in rows if row[0] in labels]
     yield Figure(
         "train-and-test",
         "Train against test accuracy",
-        f"The last round in which both are known, mean over trials; the bar between them is the gap. {which}",
+        "The last round in which both are known, mean and one standard deviation over trials; the grey bar between "
+        f"them is the gap. {which}",
         data,
         partial(_draw, shown),
         height_in=1.4 + 0.3 * len(shown),
@@ -113,12 +118,13 @@ def _gap(group: Group, train: str, num_groups: int) -> curves.GroupCurve | None:
     return curves.GroupCurve(group, series.rounds[kept].astype(np.float64), series.at(kept))
 
 
-def _draw(shown: Sequence[tuple[str, float, float, int]], axes: Axes) -> None:
+def _draw(shown: Sequence[tuple[Any, ...]], axes: Axes) -> None:
     places = list(range(len(shown)))[::-1]
-    trains, tests = [row[1] for row in shown], [row[2] for row in shown]
+    trains, tests, *around = (list(column) for column in zip(*(row[1:5] for row in shown), strict=True))
     axes.hlines(places, tests, trains, color=GREY, linewidth=2)
-    axes.scatter(trains, places, marker="s", s=26, color=SERIES[4], label="train", zorder=3)
-    axes.scatter(tests, places, marker="o", s=26, color=SERIES[0], label="test", zorder=3)
+    for means, bars, name, look in ((trains, around[0], "train", nth(4)), (tests, around[1], "test", nth(0))):
+        looks = {**look.points(name), "linestyle": "", "marker": "s" if name == "train" else "o"}
+        axes.errorbar(means, places, xerr=lanes.bars(bars), capsize=2.5, **looks)
     ticks.rows(axes, [row[0] for row in shown])
     ticks.shares(axes, "x")
     axes.set_xlabel("accuracy")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from raysim.report.gallery import axes as ticks
 from raysim.report.looks import FAINT, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROW_IN, LARGEST_PT, SMALLEST_PT = 0.21, 9.0, 5.5
-LETTERS_AT_9_PT = 74
-"""Letters of a row that fit a figure's width at 9 points; longer rows have smaller letters."""
+ROW_IN, SMALLEST_PT = 0.21, 5.0
+LETTER_EM = 0.54
+"""Width of a letter in sizes of one; longer rows than fit the figure's width have smaller letters."""
 GAP, BOLD = 2, 1.15
 """Letters between columns; the width of a letter of the head in letters of the rows."""
 
@@ -24,6 +25,8 @@ def height_in(num_rows: int) -> float:
 
 def draw(head: Sequence[str], rows: Sequence[Sequence[str]], axes: Axes) -> None:
     """Draw a head, broken at its dots and spaces, and rows; each column is as wide as its longest text."""
+    import matplotlib
+
     heads = [_broken(text) for text in head]
     columns = list(zip(*rows, strict=True))
     widths = [
@@ -31,9 +34,11 @@ def draw(head: Sequence[str], rows: Sequence[Sequence[str]], axes: Axes) -> None
         for title, column in zip(heads, columns, strict=True)
     ]
     letters = sum(widths)
-    size = max(SMALLEST_PT, min(LARGEST_PT, LARGEST_PT * LETTERS_AT_9_PT / letters))
+    usual_pt = float(matplotlib.rcParams["font.size"])
+    fitting = ticks.width_in(axes) * 72 / LETTER_EM / usual_pt
+    size = max(SMALLEST_PT, usual_pt * min(1.0, fitting / letters))
     axes.set_axis_off()
-    axes.set_xlim(0, max(letters, LETTERS_AT_9_PT))
+    axes.set_xlim(0, max(letters, fitting))
     axes.set_ylim(len(rows), -2)
     axes.hlines([-0.05], 0, letters, color=INK, linewidth=0.8)
     axes.hlines(range(1, len(rows)), 0, letters, color=FAINT, linewidth=0.6)

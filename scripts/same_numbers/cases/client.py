@@ -81,6 +81,7 @@ def of_clients() -> dict[str, Case]:
         "work not shuffled": {"client.shuffle": False, "client.epochs": 2},
         "work filled": {"client.fill_last_batch": True, "client.epochs": 2},
         "work short left out": {"client.drop_last": True, "client.epochs": 2},
+        "work in pieces": {"client.accumulate": 3, "model": WIDE},
         "work clipped": {"client.max_grad_norm": 0.5, "model": WIDE},
         "work departures": {"client.mid_round_dropout": 0.4, "rounds": 5},
         "work departures scaffold": {

@@ -95,8 +95,8 @@ MODULES: Mapping[str, Callable[[], nn.Module]] = {
     "a layer unused": lambda: Written(one_layer),
     "writes in place": lambda: Written(in_place, shift=torch.ones(())),
     "dropout": lambda: Written(lambda self, x: self.b(self.drop(torch.relu(self.a(x)))), drop=nn.Dropout(0.3)),
-    "dropout called twice": lambda: Written(
-        lambda self, x: self.b(self.drop(self.drop(self.a(x)))), drop=nn.Dropout(0.3)
+    "dropout called three times": lambda: Written(
+        lambda self, x: self.b(self.drop(self.drop(self.drop(self.a(x))))), drop=nn.Dropout(0.3)
     ),
     "batch norm": lambda: Written(lambda self, x: self.b(self.norm(self.a(x))), norm=nn.BatchNorm1d(8)),
     "recurrent": lambda: Written(
