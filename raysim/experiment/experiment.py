@@ -65,6 +65,13 @@ class EvaluationSection(Section):
             "Fine-tuning scores all."
         ),
     )
+    batch_size: Count = Field(
+        256,
+        description=(
+            "Examples that are scored at a time, of one client or of several; fewer of them take less memory where a "
+            "model has many outputs."
+        ),
+    )
     percentiles: tuple[Percentile, ...] = Field(
         (5, 25, 50, 75, 95),
         min_length=1,

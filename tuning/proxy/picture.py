@@ -28,7 +28,7 @@ def write(found: ProxyStudy) -> list[Path]:
     columns["here"] = pa.array(found.here, pa.float64())
     data, picture = found.study.path / "proxy.csv", found.study.path / "proxy.png"
     write_file(data, lambda file: csv.write_csv(pa.table(columns), file))
-    curve.save(figure(found), picture)
+    curve.save(figure(found), picture.with_suffix(""))
     return [data, picture]
 
 

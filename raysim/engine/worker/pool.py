@@ -76,7 +76,10 @@ class Pool:
             self._gradients = self._trainer_for(ClientSection(accumulate=pieces), sums_gradients=True)
         self._metrics = plan.metrics()
         self._module = bind(plan.model, self._loaded, device).eval()
-        self._bench = personalised.Bench(self._module, self._loaded, plan.task, self._augment, self._metrics)
+        self._scored = plan.experiment.evaluation.batch_size
+        self._bench = personalised.Bench(
+            self._module, self._loaded, plan.task, self._augment, self._metrics, self._scored
+        )
         self._fine_tuner = self._make_fine_tuner()
         fedex = plan.experiment.fedex
         self._configurations = None if fedex is None else Configurations(plan, fedex, self._trainer_for, self._bench)
@@ -251,11 +254,13 @@ class Pool:
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
         self._load(broadcast.weights)
         task, params = self._plan.task, self._loaded.params
-        return evaluate.evaluate(self._module, task, self._examples, unit, params, self._augment, self._metrics)
+        return evaluate.evaluate(
+            self._module, task, self._examples, unit, params, self._scored, self._augment, self._metrics
+        )
 
     def _loss(self, weights: Weights, x: Tensor, y: Tensor) -> float:
         self._load(weights)
-        return evaluate.summed_loss(self._module, self._plan.task, x, y)
+        return evaluate.summed_loss(self._module, self._plan.task, x, y, self._scored)
 
     def _load(self, weights: Weights) -> None:
         for loaded, sent in zip(_vectors(self._loaded), _vectors(weights), strict=True):

@@ -70,7 +70,7 @@ def _canvas(figure: Figure, report: ReportSection) -> Canvas:
     panels = figure.panels
     across = min(len(panels), PANELS_ACROSS if width_in > PANELS_ACROSS * PANEL_EM * letter_in else 1)
     down = -(-len(panels) // across)
-    cells = canvas.subplots(down, across, sharey=True, squeeze=False).ravel()
+    cells = canvas.subplots(down, across, sharey=figure.shares_y, squeeze=False).ravel()
     named: dict[str, Artist] = {}
     for place, axes in enumerate(cells):
         if place >= len(panels):
@@ -78,7 +78,9 @@ def _canvas(figure: Figure, report: ReportSection) -> Canvas:
             continue
         panels[place].draw(axes)
         axes.set_title(_broken(panels[place].title, width_in / across / letter_in))
-        axes.set_ylabel("" if place % across else _broken(axes.get_ylabel(), AXES_PART * height_in / letter_in))
+        axes.set_ylabel(
+            "" if place % across and figure.shares_y else _broken(axes.get_ylabel(), AXES_PART * height_in / letter_in)
+        )
         named |= _named(axes)
     canvas.set_figheight(height_in * down + letter_in * (_legend(canvas, named, width_in / letter_in)))
     return canvas
@@ -102,8 +104,8 @@ def _legend(canvas: Canvas, named: Mapping[str, Artist], width_em: float) -> flo
 
 
 def _broken(text: str, room_em: float) -> str:
-    """Return a text in lines that fit; a setting such as "cohort.size = 5" stays whole."""
-    whole = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+    """Return a text in lines that fit; "cohort.size = 5" and "95 %" stay whole."""
+    whole = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
     return textwrap.fill(whole, max(8, round(room_em / LETTER_EM))).replace("\N{NO-BREAK SPACE}", " ")
 
 

@@ -88,5 +88,7 @@ def of_ends() -> dict[str, Case]:
     made = {f"stop {name}": Case({"stop": keys, "rounds": 12}) for name, keys in stops.items()}
     time = {"name": "round_time", "seconds_per_example": 0.5}
     made["stop simulated"] = Case({"stop": stops["simulated"], "rounds": 12, "systems.time": time})
+    style = {"formats": ["png", "svg", "pdf"], "width_cm": 8.0, "font_size": 8.0, "font": "serif", "style": "classic"}
+    made["pictures"] = Case({"report": style, "rounds": 1}, kind="run")
     made["best"] = Case({"checkpoint.best": {"metric": accuracy}, "rounds": 5}, kind="run")
     return made
