@@ -15,7 +15,7 @@ Source: Reddi et al. (2021), algorithm 1; docs/algorithms.md, section 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -23,19 +23,17 @@ from torch import Tensor
 
 from raysim.algorithm import compressing, encodings, gradient_phase, local_adaptivity, start_losses
 from raysim.algorithm.algorithm import Algorithm, PersonalModels, Traffic
-from raysim.algorithm.client_state import X0, LocalStates
-from raysim.algorithm.configured import Configured, configured, own_error, parts
+from raysim.algorithm.client_state import X0
+from raysim.algorithm.configured import ChunkTraining, configured, own_error
 from raysim.algorithm.personal import Personal, holding, x0
 from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
 from raysim.algorithm.private import Private
 from raysim.algorithm.transforming import Transforming, transformed
 from raysim.algorithm.uploads import Attack, attacked, empty_sums, uploads
-from raysim.client import local_training
 from raysim.client import transform as transforms
 from raysim.client.adversary import Adversary
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import ServerStepped
-from raysim.client.local_training import Trained, with_windows
 from raysim.client.personalisation import choice as personalisations
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
@@ -91,7 +89,6 @@ def federated(
     said = "" if client.correcting is None else corrections.CORRECTIONS.title(client.correcting)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
-    trainings = configured(configs or (client,), server, members, model.params, num_labels)
     kind = personalisations.make(client, model.params)
     unsent = model.params.only(() if kind is None else kind.unsent)
     sent_groups = model.params.only(set(model.params.names) - set(unsent.names))
@@ -105,6 +102,8 @@ def federated(
     own = kind is not None and kind.after is not None
     vectors = state_vectors(correction, transforming.transforms, own, keeps_rest)
     personal = None if kind is None else Personal(kind, client, model.params, members, correction, vectors)
+    each = configured(configs or (client,), server, members, model.params, num_labels)
+    training = ChunkTraining(each, correction, vectors, model.params, personal)
     fair = fair_objectives.make(server.fairness)
     takes_losses = fair is not None or chooses_clients
 
@@ -183,7 +182,7 @@ def federated(
         for position in chunk:
             if position in sent.left_out:
                 sums.reject(position)
-        for its, states, computed in trained_clients(context, examples, sent, chunk):
+        for its, states, computed in training.train(context, examples, sent, chunk):
             # With the learning rate of these clients.
             sent = states.sent
             outgoing = states.outgoing(computed)
@@ -222,30 +221,6 @@ def federated(
             divided = its.divide(trained)
             sums.include(contributions, made.delta, squares, made.buffers, made.counters, divided, compressed)
         return LocalResult(sums.total(), tuple(kept))
-
-    def trained_clients(
-        context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk
-    ) -> Iterator[tuple[Configured, LocalStates, Trained]]:
-        """Yield clients that were trained together, with their configuration and the client states."""
-        for its, own_context, own_sent, clients in parts(trainings, context, sent, chunk):
-            states = LocalStates(correction, vectors, model.params, own_context, own_sent, chunk)
-            for computed in trained_by(its, states, examples, clients):
-                yield its, states, computed
-
-    def trained_by(its: Configured, states: LocalStates, examples: Examples, chunk: Chunk) -> Iterable[Trained]:
-        context, sent, half = states.context, states.sent, correction.client
-        if context.trained is not None:
-            return [context.trained]
-        clients = its.members.of(examples, sent, chunk)
-        if half.bend is not None or half.point is not None:
-            clients = [replace(member, sent=sent.beside) for member in clients]
-        if half.windows is not None:
-            clients = [with_windows(half.windows, client.work_at(sent.round), sent.round, member) for member in clients]
-        if personal is not None:
-            return personal.train(states, examples, clients)
-        prepared = states.prepared if states.prepares else None
-        start = None if half.start is None else half.start(sent.beside)
-        return local_training.train(context.train, sent.weights, clients, sent.lr, model.params, prepared, start)
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         *earlier, last = sums
