@@ -24,6 +24,7 @@ CONTENTS = {
         "coming-from",
         "cookbook",
         "data",
+        "language-models",
         "algorithms",
         "tuning",
         "cluster",

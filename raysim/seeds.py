@@ -145,6 +145,11 @@ def uniforms(draws: UInt64s) -> npt.NDArray[np.float64]:
     return np.asarray(((draws >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
 
 
+def uniform(start: int) -> float:
+    """A number between 0 and 1 at the key, beside those of the key's stream."""
+    return ((_mix_one(start) >> 12) + 0.5) * 2.0**-52
+
+
 def permutation(start: int | np.uint64, length: int) -> Int64s:
     """A uniform permutation of range(length): the order in which the stream's draws rank (a tie has odds 2**-64)."""
     return np.argsort(stream(start, length), kind="stable").astype(np.int64, copy=False)
@@ -185,8 +190,3 @@ def sample(start: int, population: int, size: int) -> Int64s:
 def generator(start: int) -> np.random.Generator:
     """A NumPy generator (Philox) at the key, for distributions that NumPy draws better than we would."""
     return np.random.Generator(np.random.Philox(key=start))
-
-
-def bits(start: int, count: int) -> UInt64s:
-    """At least so many random bits by SFC64 at the key, in a fraction of a stream's time."""
-    return np.random.SFC64(start).random_raw(-(-count // 64))

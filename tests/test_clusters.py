@@ -115,6 +115,42 @@ def test_one_cluster_is_fedavg(optimizer: str, experiment: Make) -> None:
             assert got.metrics[name] == wanted.metrics[name]
 
 
+def test_secure_sums_are_taken_billed_and_counted_by_model(experiment: Make) -> None:
+    """Each cluster's mean is that of its members' fixed-point numbers: one model a client goes up, of `bits` each."""
+    bits, f, unit = 8, 7, 2.0**7
+    data, models = clients(), starts()
+
+    def at(section: dict[str, Any] | None) -> Any:
+        cohort = {"sampler": {"name": "replay", "cohorts": [list(data)]}}
+        server = {"optimizer": {"name": "sgd", "lr": 1.0}, "secure_sum": section}
+        exp = made(experiment, rounds=1, cohort=cohort, server=server)
+        return steps(exp, starts())[0]
+
+    got, plain = at({"bits": bits, "fraction_bits": f}), at(None)
+    chosen = {name: int(np.argmin([loss(p, *data[name]) for p in models])) for name in data}
+    wrapped = 0
+    for j, p in enumerate(models):
+        members = [name for name in data if chosen[name] == j]
+        total = sum(len(data[name][1]) for name in members)
+        ends = [trained(p, *data[name]) for name in members]
+        for key, before in p.items():
+            counts = [
+                np.rint(unit * len(data[name][1]) * (end[key] - before))
+                for name, end in zip(members, ends, strict=True)
+            ]
+            whole = np.asarray(sum(counts, np.zeros_like(before)))
+            folded = (whole + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+            wrapped += int((folded != whole).sum())
+            mean = folded / unit / total if members else folded
+            np.testing.assert_allclose(got.params[f"{j}/{key}"], before + mean, 1e-9, 1e-12)
+    assert len(set(chosen.values())) > 1
+    assert got.metrics["secure_sum/wrapped"] == wrapped > 0
+    size = sum(value.size for value in start().values())
+    saved = plain.metrics["bytes_up"] - got.metrics["bytes_up"]
+    # Everything else that goes up, the losses of the models, is as without.
+    assert saved == len(data) * (8 * size - -(-bits * size // 8))
+
+
 def test_the_models_start_from_seeds_behind_each_other(experiment: Make) -> None:
     """Of equal models the lowest is trained; the others are as the model's seed + j makes them."""
 

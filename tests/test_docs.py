@@ -262,7 +262,7 @@ def test_the_page_about_data_has_every_source_and_no_other() -> None:
 def test_the_page_about_data_names_what_a_download_fetches() -> None:
     fetched = set()
     for source in offered()["data"]:
-        if source not in ("arrow", "quadratic"):
+        if source not in ("arrow", "instructions", "quadratic"):
             section = of_source(source, None).data
             assert section is not None
             for folder, files in downloads.offered(section):

@@ -35,6 +35,11 @@ def test_json_gives_the_experiment_back() -> None:
         ({"cohort": {}}, "size must be given with the uniform sampler"),
         ({"cohort": {"size": 1, "sampler": {"name": "replay", "cohorts": [["a"]]}}}, "size must be absent"),
         ({"client": {"epochs": 1, "local_steps": 2}}, "remove one"),
+        (
+            {"client": {"accumulate": 2, "personalisation": {"name": "apfl", "alpha": 0.5}}},
+            "'apfl' takes several: remove one",
+        ),
+        ({"client": {"accumulate": 2, "objective": {"name": "own"}}}, "an objective may look at the whole one"),
         ({"client": {"batch_size": "ful"}}, "client.batch_size must be an integer or 'full', but got 'ful'"),
         ({"client": {"optimizer": {"name": "sgd", "lr": float("nan")}}}, "client.optimizer.lr must be a finite number"),
         ({"engine": {"dtype": "float16"}}, "engine.dtype must be 'float32' or 'float64', but got 'float16'"),

@@ -384,6 +384,39 @@ def test_a_resumed_run_has_the_same_noise(
     same_records(raysim.resume(tmp_path / "parts", rounds=6, dataset=dataset), whole)
 
 
+def noises(experiment: Make, data: raysim.FederatedDataset, privacy: dict[str, Any], rounds: int) -> torch.Tensor:
+    """What each round adds to the mean, over z rho/M_e: (rounds, P). Updates are zeros."""
+    groups, clip, z = 4, 0.5, 2.0
+    sections: dict[str, Any] = {
+        "cohort": {"sampler": {"name": "cyclic", "groups": groups}},
+        "client": {"optimizer": {"name": "sgd", "lr": 0.0}, "batch_size": 8},
+        "server": {"optimizer": {"name": "sgd", "lr": 1.0}},
+    }
+    made = private(experiment, {"noise_multiplier": z, **privacy}, {"fixed": clip}, model=WIDE, **sections)
+    still = made.changed(["rounds=1", "server.optimizer.lr=0.0"])
+    models = torch.stack([flat(each) for each in done(still, data) + done(made.changed([f"rounds={rounds}"]), data)])
+    return models.diff(dim=0) / (z * clip / (N / groups))
+
+
+def test_banded_noises_are_independent_once_the_matrix_is_taken_off(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    rounds, c = 6, [1.0, 1 / 2, 3 / 8]
+    w = noises(experiment, dataset, {"name": "banded", "bands": 3}, rounds)
+    xi = torch.stack([sum(c_j * w[t - j] for j, c_j in enumerate(c) if j <= t) for t in range(rounds)])  # type: ignore[misc]
+    second = (xi @ xi.T / w.shape[1]).numpy()
+    bound = 5 * math.sqrt(2 / w.shape[1]) * math.hypot(*c) ** 2
+    np.testing.assert_allclose(second, np.eye(rounds) * math.hypot(*c) ** 2, rtol=0, atol=bound)
+
+
+def test_prefix_sums_of_a_tree_share_the_noise_of_its_nodes(experiment: Make, dataset: raysim.FederatedDataset) -> None:
+    rounds = 8
+    sums = noises(experiment, dataset, {"name": "tree"}, rounds).cumsum(0)
+    second = (sums @ sums.T / sums.shape[1]).numpy()
+    shared = [[len(nodes(s) & nodes(t)) for t in range(1, rounds + 1)] for s in range(1, rounds + 1)]
+    np.testing.assert_allclose(second, shared, rtol=0, atol=5 * math.sqrt(2 / sums.shape[1]) * 3)
+
+
 @pytest.mark.parametrize("groups", [1, 3, 8])
 def test_what_a_tree_tells_of_a_client(groups: int) -> None:
     for n in range(1, 20):

@@ -2,6 +2,11 @@
 
 from tuning.closing import lines, preview
 from tuning.errors import StorageError, StudyError
+from tuning.evolution import Evolution, evolve
+from tuning.evolution import lines as evolution_lines
+from tuning.proxy.picture import write as write_proxy
+from tuning.proxy.study import ProxyStudy, proxy
+from tuning.proxy.study import lines as proxy_lines
 from tuning.result import Configuration, Study
 from tuning.section import TuningSection, section_of
 from tuning.study import default_folder, tune
@@ -14,6 +19,8 @@ from tuning.table.study import tune_on
 
 __all__ = [
     "Configuration",
+    "Evolution",
+    "ProxyStudy",
     "PublishedTable",
     "StorageError",
     "Study",
@@ -22,12 +29,17 @@ __all__ = [
     "TuningSection",
     "compare",
     "default_folder",
+    "evolution_lines",
+    "evolve",
     "lines",
     "make_table",
     "preview",
+    "proxy",
+    "proxy_lines",
     "read_table",
     "section_of",
     "tune",
     "tune_on",
     "write_comparison",
+    "write_proxy",
 ]

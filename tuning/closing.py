@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raysim import Experiment
 from raysim.report.figures import counted, loss, share
-from tuning import samplers
+from tuning import pruners, samplers
 from tuning.budget import written
 from tuning.dimension import Listed
 from tuning.regret import Regret
@@ -38,6 +38,8 @@ def preview(experiment: Experiment, path: Path) -> list[Line]:
     budget = tuning.budget
     of_all = "" if budget is None else f"{written(budget.unit, budget.amount)}, at most "
     pruner = "" if tuning.pruner.name == "none" else f", stopped early by {tuning.pruner.name}"
+    if sizes := pruners.cohorts(tuning.pruner):
+        pruner += f" with cohorts of {', '.join(map(str, sizes))} before {experiment.cohort.size}"
     return [
         ("tuning", f"{of_all}{counted(trials, 'trial')}{each} by {tuning.chosen_sampler().name}{pruner}"),
         *((f"  {key}", _tried(tuning, key)) for key in space.dimensions),

@@ -115,6 +115,23 @@ def value(dimension: Dimension, param: Any) -> Any:
     return param
 
 
+def param(key: str, dimension: Dimension, value: Any) -> Any:
+    """Return the parameter in Optuna's terms, from the experiment's value of the key.
+
+    >>> param("k", Listed(({"name": "md"}, "x"), ordered=False), {"name": "md"}), param("k", Range("log", 0.1, 1), 0.5)
+    ('{"name": "md"}', 0.5)
+
+    Raises:
+        ExperimentError: the dimension does not have this value.
+    """
+    if isinstance(dimension, Listed):
+        if value in dimension.values:
+            return dimension.labels[dimension.values.index(value)]
+    elif _is_number(value) and dimension.low <= value <= dimension.high:
+        return value
+    raise ExperimentError(f"{key} must be one of tuning.space, but got {shown(value)}")
+
+
 def samples(dimension: Dimension) -> list[Any]:
     """Return every listed value; of a range both ends, and a number inside.
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from raysim import Experiment, ExperimentError, FederatedDataset, dataset_of, trials_of
 from tuning.objective import Objective
+from tuning.pruners import cohorts
 from tuning.section import TuningSection
-from tuning.space import Space
+from tuning.space import COHORT_SIZE, Space
 
 HELD_OUT = ("holdout", "holdout_examples")
 """Keys of sources; those whose clients are functions have only the first."""
@@ -86,6 +87,12 @@ def check_metric(objective: Objective, experiment: Experiment, passed: Iterable[
 def runs_of(measured: Experiment, tuning: TuningSection, values: Mapping[str, Any]) -> tuple[Experiment, ...]:
     """Return a trial's runs, one for each seed: the same seeds, and so the same cohorts, for every configuration."""
     return seeded(measured.changed(values), tuning)
+
+
+def stages_of(measured: Experiment, tuning: TuningSection, values: Mapping[str, Any]) -> list[tuple[Experiment, ...]]:
+    """Return a trial's runs by stage: with each of the pruner's smaller cohorts, and last with the whole one."""
+    smaller = [{**values, COHORT_SIZE: size} for size in cohorts(tuning.pruner)]
+    return [runs_of(measured, tuning, of_stage) for of_stage in (*smaller, values)]
 
 
 def concluding(experiment: Experiment, values: Mapping[str, Any]) -> Experiment:

@@ -1,4 +1,7 @@
-"""Defines the pruners, which stop trials early: Optuna's, by name. They decide after every evaluated round or seed."""
+"""Defines the pruners, which stop trials early: Optuna's, by name. They decide after every evaluated round or seed.
+
+Cohort sizes can be rungs, too: a trial is then run with smaller cohorts first, and a pruner of raysim's decides.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ from typing import Annotated, Literal
 
 import optuna
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner, WilcoxonPruner
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
 from pydantic import Field
 
-from raysim import ExperimentError, Section
+from raysim import Experiment, ExperimentError, Section
 from raysim.config.values import Count, Whole
+from tuning.space import COHORT_SIZE, Space
 
 
 class NoPruner(Section):
@@ -28,9 +34,20 @@ class MedianStop(Section):
 
 
 class Halving(Section):
-    """Successive halving, asynchronous: of the trials that reach min_rounds * factor^k, the best 1 / factor go on."""
+    """Successive halving, asynchronous: of the trials that reach min_rounds * factor^k, the best 1 / factor go on.
+
+    Source: Wang et al. (2022) have two fidelities of a trial: its rounds, and the clients of a round.
+    """
 
     name: Literal["halving"] = "halving"
+    cohorts: tuple[Count, ...] = Field(
+        (),
+        max_length=20,
+        description=(
+            "Sizes of smaller cohorts, the smallest first, with which every trial is run before it is run with "
+            "`cohort.size`: of the trials with each, the best 1 / factor go on. They take the place of min_rounds."
+        ),
+    )
     min_rounds: Count | None = Field(None, description="Rounds before the first decision. Absent: `evaluation.every`.")
     factor: int = Field(3, ge=2, le=1_000_000, description="The best 1 / factor of the trials go on.")
 
@@ -55,6 +72,30 @@ class Wilcoxon(Section):
 Pruner = Annotated[NoPruner | MedianStop | Halving | Hyperband | Wilcoxon, Field(discriminator="name")]
 
 
+class _BestOfCohorts(BasePruner):
+    """Stops a trial that is not among the best 1 / factor of those that were run with a cohort size, one at least.
+
+    The decision depends on the stored values only. Optuna's pruner also stores that it has decided, so it would decide
+    otherwise for a trial that is resumed.
+    """
+
+    def __init__(self, factor: int) -> None:
+        self._factor = factor
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Decide on the trial's last step."""
+        sign = -1 if study.direction == StudyDirection.MAXIMIZE else 1
+        step, own = max(trial.intermediate_values.items())
+        reported = [other.intermediate_values for other in study.get_trials(deepcopy=False)]
+        values = [each[step] for each in reported if step in each]
+        return sum(sign * value < sign * own for value in values) >= max(1, len(values) // self._factor)
+
+
+def cohorts(pruner: Pruner) -> tuple[int, ...]:
+    """Return the sizes of the cohorts with which a trial is run first."""
+    return pruner.cohorts if isinstance(pruner, Halving) else ()
+
+
 def check(pruner: Pruner, seeds: int, rounds: int, every: int) -> None:
     """Raise ExperimentError if the pruner could never stop a trial."""
     if isinstance(pruner, Wilcoxon) and 2.0 ** -(seeds - 1) >= pruner.p:
@@ -63,11 +104,34 @@ def check(pruner: Pruner, seeds: int, rounds: int, every: int) -> None:
             f"tuning.pruner: wilcoxon with p = {pruner.p:g} cannot stop a trial of {seeds} seeds, because before the "
             f"last of n the p-value is at least 2^-(n-1) = {2.0 ** -(seeds - 1):g}: raise tuning.seeds or p."
         )
-    if not isinstance(pruner, NoPruner | Wilcoxon) and every >= rounds:
+    if not isinstance(pruner, NoPruner | Wilcoxon) and not cohorts(pruner) and every >= rounds:
         raise ExperimentError(
             f"tuning.pruner: {pruner.name} looks at evaluated rounds, but with evaluation.every = {every} only the "
             f"last of {rounds} rounds is one: lower it."
         )
+
+
+def check_cohorts(pruner: Pruner, space: Space, experiment: Experiment) -> None:
+    """Raise ExperimentError if the pruner has cohorts that are no smaller ones of every trial."""
+    if not isinstance(pruner, Halving) or not pruner.cohorts:
+        return
+    sizes, whole = pruner.cohorts, experiment.cohort.size
+    if pruner.min_rounds is not None:
+        raise ExperimentError("tuning.pruner: cohorts and min_rounds both say where halving decides: give one of them.")
+    if whole is None or {"cohort", COHORT_SIZE} & space.dimensions.keys():
+        raise ExperimentError(
+            f"tuning.pruner.cohorts are smaller than cohort.size, but that is "
+            f"{'absent' if whole is None else 'a key of tuning.space'}: remove cohorts."
+        )
+    if list(sizes) != sorted(set(sizes)) or sizes[-1] >= whole:
+        raise ExperimentError(
+            f"tuning.pruner.cohorts must grow, and be smaller than cohort.size = {whole}, but got {list(sizes)}."
+        )
+    for size in sizes:
+        try:
+            experiment.changed({COHORT_SIZE: size})
+        except ExperimentError as error:
+            raise ExperimentError(f"tuning.pruner.cohorts with {size} clients: {error}") from None
 
 
 def looks_at_seeds(pruner: Pruner) -> bool:
@@ -82,6 +146,8 @@ def make(pruner: Pruner, rounds: int, every: int) -> BasePruner:
         match pruner:
             case MedianStop():
                 return MedianPruner(pruner.startup, pruner.warmup_rounds)
+            case Halving() if pruner.cohorts:
+                return _BestOfCohorts(pruner.factor)
             case Halving():
                 return SuccessiveHalvingPruner(pruner.min_rounds or every, pruner.factor)
             case Hyperband():

@@ -19,6 +19,7 @@ from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED
 from tuning.objective import Objective
 from tuning.regret import Regret
 from tuning.space import Space
+from tuning.trial_rows import COHORT
 from tuning.writing import number
 
 COST = "bytes"
@@ -247,7 +248,8 @@ def _row(trial: FrozenTrial, space: Space) -> dict[str, Any]:
         "standard_error/clients": kept.get("standard_error/clients"),
         **space.values(trial.params),
         **{f"value/{place}": value for place, value in enumerate(kept.get("values", ()))},
-        "rounds": sum(kept.get("rounds", ())),
+        **({COHORT: kept[COHORT]} if COHORT in kept else {}),
+        "rounds": int(kept.get("spent", {}).get("rounds", 0)),
         **{unit: amount for unit, amount in kept.get("spent", {}).items() if unit != "rounds"},
         **kept.get("figures", {}),
         "seconds": None if took is None else took.total_seconds(),

@@ -7,12 +7,13 @@ the process nor the interruptions of the study, but only on the trials in the st
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, GridSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import Field
@@ -60,7 +61,16 @@ class Cmaes(Section):
     seed: Seed | None = Field(None, description="Seed of the draws. Absent: the experiment's.")
 
 
-Sampler = Annotated[Grid | Random | Tpe | Gp | Cmaes, Field(discriminator="name")]
+class Given(Section):
+    """Configurations that are given, one after the other."""
+
+    name: Literal["listed"] = "listed"
+    configurations: tuple[Annotated[dict[str, Any], Field(max_length=1_000)], ...] = Field(
+        min_length=1, max_length=MOST_LISTED, description="Dotted keys of the space and a value of each."
+    )
+
+
+Sampler = Annotated[Grid | Random | Tpe | Gp | Cmaes | Given, Field(discriminator="name")]
 
 
 class _GridUnderAsk(GridSampler):
@@ -72,8 +82,28 @@ class _GridUnderAsk(GridSampler):
         pass
 
 
+class _GivenUnderAsk(RandomSampler):
+    """Proposes one configuration, in Optuna's terms."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._params = params
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Return the parameter's value."""
+        return self._params[param_name]
+
+
 def check(sampler: Sampler, space: Space) -> None:
     """Raise ExperimentError unless the sampler is defined on the space and its packages are installed."""
+    if isinstance(sampler, Given):
+        for place, values in enumerate(sampler.configurations):
+            try:
+                space.params(values)
+            except ExperimentError as error:
+                raise ExperimentError(f"tuning.sampler.configurations[{place}]: {error}") from None
     if isinstance(sampler, Grid) and space.size is not None and space.grid is None:
         raise ExperimentError(
             f"tuning.sampler: grid goes through at most {MOST_LISTED:,} configurations, but there are {space.size:,}: "
@@ -98,7 +128,7 @@ def check(sampler: Sampler, space: Space) -> None:
 
 def asks_in_batches(sampler: Sampler) -> bool:
     """Return whether the proposals do not depend on the results of other trials."""
-    return isinstance(sampler, Grid | Random)
+    return isinstance(sampler, Grid | Random | Given)
 
 
 def learns_from_finished_only(sampler: Sampler) -> bool:
@@ -108,7 +138,7 @@ def learns_from_finished_only(sampler: Sampler) -> bool:
 
 def make(sampler: Sampler, space: Space, seed: int, place: int) -> BaseSampler:
     """Return Optuna's sampler for the trial at this place of the study, from 0; `seed` is the default seed."""
-    seed = seed if sampler.seed is None else sampler.seed
+    seed = seed if isinstance(sampler, Given) or sampler.seed is None else sampler.seed
     trial_seed = int(np.random.SeedSequence([seed % 2**63, place]).generate_state(1)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -117,6 +147,8 @@ def make(sampler: Sampler, space: Space, seed: int, place: int) -> BaseSampler:
                 assert space.grid is not None
                 # All trials of the study must have the same order of the grid.
                 return _GridUnderAsk(space.grid, seed=seed % 2**32)
+            case Given():
+                return _GivenUnderAsk(space.params(sampler.configurations[place]))
             case Random():
                 return RandomSampler(seed=trial_seed)
             case Tpe():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from raysim import (
     ModelError,
     Report,
     Runs,
+    WorkerLostError,
 )
 from tuning import pruners, samplers
 from tuning.folder import clear_unfinished
@@ -29,7 +30,7 @@ from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED, PRUNED, Held, Ledg
 from tuning.noise import laplace
 from tuning.objective import divergence
 from tuning.progress import StudyProgress
-from tuning.protocol import runs_of
+from tuning.protocol import stages_of
 from tuning.pruners import NoPruner
 from tuning.section import TuningSection
 from tuning.under_way import TrialUnderWay
@@ -38,6 +39,9 @@ TRIAL_ERRORS = (ClientError, ModelError, ExperimentError, DataError, DeviceMemor
 """Errors of a configuration or of a user's code, which fail the trial. Any other error ends the process, such as
 that there is no worker."""
 
+RUN_ERRORS = (*TRIAL_ERRORS, WorkerLostError)
+"""Likewise, reported of one run: it has cost its workers, as often as they may be replaced, and the others go on."""
+
 POLL_S, INHERIT_S = 1.0, 10.0
 """Seconds between checks of the other processes: without work, and during work."""
 
@@ -45,6 +49,14 @@ POLL_S, INHERIT_S = 1.0, 10.0
 def trial_folder(folder: Path, number: int) -> Path:
     """Return the folder of a trial's runs, which has a folder per seed."""
     return folder / "trials" / f"{number:04d}"
+
+
+def stage_folder(folder: Path, number: int, cohort: int | None) -> Path:
+    """Return the folder of a trial's runs with a smaller cohort; None: with the whole one.
+
+    Smaller cohorts are beside the trials: `raysim best` chooses among these.
+    """
+    return trial_folder(folder if cohort is None else folder / "smaller" / f"cohort-{cohort}", number)
 
 
 class Search:
@@ -62,6 +74,7 @@ class Search:
         self._tuning, self._measured, self._ledger, self._runs = tuning, measured, ledger, runs
         self._folder, self._progress = folder, progress
         self._by_seed = pruners.looks_at_seeds(tuning.pruner)
+        self._cohorts = (*pruners.cohorts(tuning.pruner), None)
         self._trials: dict[int, TrialUnderWay] = {}
         """Trials by the numbers of their runs."""
         self._inherited_s = -math.inf
@@ -79,7 +92,7 @@ class Search:
             self._search()
 
     def _expect(self, trials: int) -> None:
-        self._progress.expects(trials * self._tuning.seeds * self._measured.rounds)
+        self._progress.expects(trials * len(self._cohorts) * self._tuning.seeds * self._measured.rounds)
 
     def _search(self) -> None:
         self._fill()
@@ -113,12 +126,18 @@ class Search:
 
     def _prepared(self, held: Held) -> TrialUnderWay | None:
         try:
-            experiments = runs_of(self._measured, self._tuning, held.values)
+            stages = stages_of(self._measured, self._tuning, held.values)
         except ExperimentError as error:
             self._end(held, FAILED, TrialState.FAIL, None, {"why": str(error)})
             return None
-        path = trial_folder(self._folder, held.number)
-        return TrialUnderWay(held, [(seed, path / f"seed-{place}") for place, seed in enumerate(experiments)])
+        paths = [stage_folder(self._folder, held.number, cohort) for cohort in self._cohorts]
+        return TrialUnderWay(
+            held,
+            [
+                [(seed, path / f"seed-{place}") for place, seed in enumerate(experiments)]
+                for path, experiments in zip(paths, stages, strict=True)
+            ],
+        )
 
     def _begin(self, trials: Sequence[TrialUnderWay], resume: bool) -> None:
         places = [(trial, place) for trial in trials for place in range(1 if self._by_seed else len(trial.runs))]
@@ -132,10 +151,10 @@ class Search:
                 except TRIAL_ERRORS as error:
                     self._fail(trial, str(error))
 
-    def _begin_seed(self, trial: TrialUnderWay, place: int) -> bool:
-        """Begin one seed; return whether it could begin, else its trial has ended."""
+    def _go_on(self, trial: TrialUnderWay, places: Iterable[int]) -> bool:
+        """Begin further seeds; return whether they could begin, else their trial has ended."""
         try:
-            self._start([(trial, place)], resume=trial.held.resumed)
+            self._start([(trial, place) for place in places], resume=trial.held.resumed)
         except TRIAL_ERRORS as error:
             self._fail(trial, str(error))
             return False
@@ -165,7 +184,7 @@ class Search:
             self._diverged(trial, str(report.error))
             return True
         if report.error is not None:
-            if not isinstance(report.error, TRIAL_ERRORS):
+            if not isinstance(report.error, RUN_ERRORS):
                 raise report.error
             self._fail(trial, str(report.error))
             return True
@@ -178,9 +197,9 @@ class Search:
         fresh = trial.fresh_steps(self._tuning.objective, self._by_seed)
         steps = {step: value + self._noise(trial, step + 1) for step, value in fresh.items()}
         self._report(trial, steps)
-        if trial.is_complete:
+        if trial.is_at_end:
             objective = self._tuning.objective
-            value = objective.combined(trial.values(objective), trial.total) + self._noise(trial, 0)
+            value = trial.value(objective) + self._noise(trial, 0)
             missed = trial.missed(objective)
             self._close(trial, MISSED if missed else FINISHED, TrialState.COMPLETE, value, missed)
             return True
@@ -190,7 +209,10 @@ class Search:
         if report.finished:
             del self._trials[report.run]
             if self._by_seed:
-                return not self._begin_seed(trial, place + 1)
+                return not self._go_on(trial, [place + 1])
+            if trial.is_complete:
+                trial.advance()
+                return not self._go_on(trial, range(len(trial.runs)))
         return False
 
     def _noise(self, trial: TrialUnderWay, place: int) -> float:
@@ -209,8 +231,10 @@ class Search:
         return True
 
     def _may_prune(self, trial: TrialUnderWay) -> bool:
-        """Return whether to ask a pruner: not if no work is left to save."""
-        return not isinstance(self._tuning.pruner, NoPruner) and (self._by_seed or not trial.has_all_rounds)
+        """Return whether to ask a pruner: not if no work is left to save, or if the trial went on before."""
+        if isinstance(self._tuning.pruner, NoPruner) or trial.went_on:
+            return False
+        return self._by_seed or trial.is_complete or not trial.has_all_rounds
 
     def _diverged(self, trial: TrialUnderWay, why: str) -> None:
         worst = self._tuning.objective.worst
@@ -231,7 +255,7 @@ class Search:
             if number in trial.numbers:
                 self._runs.stop(number)
             del self._trials[number]
-        self._progress.finished(len(trial.runs) * trial.total - sum(len(rows) for rows in trial.rows))
+        self._progress.finished(trial.rounds_left)
         objective = self._tuning.objective
         facts = trial.facts(objective, trial.over_clients(objective))
         self._end(trial.held, outcome, state, value, {**facts, "why": why})

@@ -10,9 +10,10 @@ from pydantic import Field
 from raysim import Experiment, ExperimentError, Section
 from tuning import pruners, samplers, space
 from tuning.budget import StudyBudget
+from tuning.generations import EvolutionSection
 from tuning.objective import Objective
 from tuning.pruners import NoPruner, Pruner
-from tuning.samplers import Grid, Sampler, Tpe
+from tuning.samplers import Given, Grid, Sampler, Tpe
 from tuning.space import Space
 
 BATCH = 64
@@ -60,6 +61,9 @@ class TuningSection(Section):
         le=1e6,
         description="Scale of the Laplace noise of every score that the study sees, as for private evaluation.",
     )
+    evolution: EvolutionSection | None = Field(
+        None, description="Members of `raysim evolve`. Absent: the defaults of its keys."
+    )
     holdout: float = Field(
         0.2,
         gt=0,
@@ -103,7 +107,9 @@ class TuningSection(Section):
     def num_trials(self) -> int:
         """Return the number of trials of the whole study."""
         size = self.parsed_space().size
-        if isinstance(self.chosen_sampler(), Grid) and size is not None:
+        if isinstance(self.sampler, Given):
+            size = len(self.sampler.configurations)
+        if isinstance(self.chosen_sampler(), Grid | Given) and size is not None:
             return min(size, self.trials or size)
         return self.trials or (TRIALS if self.budget is None else MOST_TRIALS)
 
@@ -130,6 +136,7 @@ def checked(table: Mapping[str, Any], experiment: Experiment) -> TuningSection:
     samplers.check(section.chosen_sampler(), read)
     rounds, every = experiment.rounds, experiment.evaluation.every
     pruners.check(section.pruner, section.seeds, rounds, every)
+    pruners.check_cohorts(section.pruner, read, experiment)
     if section.budget is not None and section.budget.unit == "simulated_s" and experiment.systems is None:
         raise ExperimentError(
             "tuning.budget.simulated_s counts simulated seconds, but without [systems] rounds have none: add it, or "

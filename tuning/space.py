@@ -24,7 +24,10 @@ from optuna.distributions import (
 
 from raysim import Experiment, ExperimentError
 from raysim.config.plain import shown
-from tuning.dimension import KINDS, Dimension, Listed, distribution, read, samples, value
+from tuning.dimension import KINDS, Dimension, Listed, distribution, param, read, samples, value
+
+COHORT_SIZE = "cohort.size"
+"""The key of the clients of a round."""
 
 MOST_LISTED = 100_000
 """Configurations that a grid goes through at most."""
@@ -84,6 +87,19 @@ class Space:
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the experiment's values by dotted key, from a trial's parameters in Optuna's terms."""
         return {key: value(self.dimensions[key], params[key]) for key in self.dimensions}
+
+    def params(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a trial's parameters in Optuna's terms, from the experiment's values; see `values`.
+
+        Raises:
+            ExperimentError: a key is missing or not of the space, or a value is not one of the key's.
+        """
+        if values.keys() != self.dimensions.keys():
+            raise ExperimentError(
+                f"a configuration has a value of each key of tuning.space ({', '.join(self.dimensions)}) and of no "
+                f"other, but got {', '.join(values) or 'none'}"
+            )
+        return {key: param(key, dimension, values[key]) for key, dimension in self.dimensions.items()}
 
     def plain(self) -> dict[str, dict[str, list[Any]]]:
         """Return the space as plain values by dotted key, which identify a study."""

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 import optuna
-import pyarrow.parquet as pq
 from optuna.trial import FrozenTrial
 
 from raysim import Experiment, FederatedDataset, Parts, Runs, Section, dataset_of
-from raysim.storage.atomic import write, write_text
-from tuning import best_file, client_scores, folder, pictures, protocol, pruners, result, samplers
+from raysim.storage.atomic import write_text
+from tuning import best_file, client_scores, folder, pictures, protocol, pruners, result, samplers, trials_file
 from tuning import section as sections
 from tuning.budget import CLIENT_UPDATES
 from tuning.conclude import conclude
@@ -65,15 +64,8 @@ def tune(
             finished.
         RaysimError: as `raysim.run`; a second call resumes trials under way.
     """
-    # A sampler of cohorts is a function, the study's a table.
-    tables = {name for name, value in parts_and_settings.items() if isinstance(value, Mapping | Section)}
-    named = Parts.__annotations__.keys() - (tables & TuningSection.model_fields.keys())
-    parts = cast("Parts", {name: part for name, part in parts_and_settings.items() if name in named})
-    settings = {name: value for name, value in parts_and_settings.items() if name not in named}
+    parts, tuning = asked(experiment, space, parts_and_settings)
     dataset = parts.get("dataset")
-    keys = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
-    tuning = sections.checked(keys, experiment) if keys else sections.section_of(experiment)
-    protocol.check_metric(tuning.objective, experiment, parts.get("metrics") or {})
     where = Path(path) if path is not None else default_folder(experiment)
     if ":/" in str(where):
         raise StudyError(
@@ -106,8 +98,7 @@ def tune(
         with _runs(measured, held, how) as runs:
             Search(tuning, measured, ledger, runs, where, show).run()
             trials = list(ledger.by_slot().values())
-            table = result.table(trials, read)
-            write(where / "trials.parquet", lambda file: pq.write_table(table, file))
+            trials_file.write(where, trials, read, tuning.objective)
             best = result.ranked(trials, read, tuning.objective)
             if not best:
                 raise StudyError(result.no_result(trials, read))
@@ -124,6 +115,21 @@ def tune(
         write_best(experiment, finished, source)
         pictures.draw_all(finished, read, study, experiment.report)
     return finished
+
+
+def asked(
+    experiment: Experiment, space: Mapping[str, Any] | None, parts_and_settings: Mapping[str, Any]
+) -> tuple[Parts, TuningSection]:
+    """Return a script's parts, and `[tuning]` with its keys, checked; arguments as for `tune`."""
+    # A sampler of cohorts is a function, the study's a table.
+    tables = {name for name, value in parts_and_settings.items() if isinstance(value, Mapping | Section)}
+    named = Parts.__annotations__.keys() - (tables & TuningSection.model_fields.keys())
+    parts = cast("Parts", {name: part for name, part in parts_and_settings.items() if name in named})
+    settings = {name: value for name, value in parts_and_settings.items() if name not in named}
+    keys = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
+    tuning = sections.checked(keys, experiment) if keys else sections.section_of(experiment)
+    protocol.check_metric(tuning.objective, experiment, parts.get("metrics") or {})
+    return parts, tuning
 
 
 def default_folder(experiment: Experiment) -> Path:

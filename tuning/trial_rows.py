@@ -10,19 +10,23 @@ from tuning import budget, standard_error
 from tuning import objective as objectives
 from tuning.objective import Objective, Row
 
+COHORT = "cohort"
+"""Fact of a trial that is run with several cohorts: the size of the last."""
+
 
 @dataclass
 class TrialRows:
     """The rows of a trial's runs.
 
     seeds: of the runs, in order. total: rounds of each run. rows: of each run. finished: the places of the finished
-    runs.
+    runs. before: the rows of runs with smaller cohorts, which count as spent only.
     """
 
     seeds: Sequence[int]
     total: int
     rows: list[list[Row]] = field(default_factory=list)
     finished: set[int] = field(default_factory=set)
+    before: list[list[Row]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin with empty rows, unless some are given."""
@@ -63,6 +67,10 @@ class TrialRows:
         """Return the objective of every seed, in order, when all are finished and `lacks` returns None."""
         return [self._value(objective, place) for place in range(len(self.seeds))]
 
+    def value(self, objective: Objective) -> float:
+        """Return the trial's value when all seeds are finished and `lacks` returns None."""
+        return objective.combined(self.values(objective), self.total)
+
     def missed(self, objective: Objective) -> str | None:
         """Return which seeds did not reach the objective's target, and how near they came; None if all have."""
         found = [
@@ -81,7 +89,7 @@ class TrialRows:
         known: dict[str, Any] = {
             "seeds": list(self.seeds),
             "rounds": [len(rows) for rows in self.rows],
-            "spent": budget.spent(self.rows),
+            "spent": budget.spent([*self.before, *self.rows]),
             "figures": _means([rows[-1] for rows in self.rows if rows]),
         }
         if self.is_complete and self.lacks(objective) is None:

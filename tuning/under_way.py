@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from raysim import Experiment, Report
 from tuning import standard_error
 from tuning.ledger import Held
 from tuning.objective import Objective
-from tuning.trial_rows import TrialRows
+from tuning.trial_rows import COHORT, TrialRows
 
 
 class TrialUnderWay(TrialRows):
     """The state of a trial while it runs.
 
-    runs: its experiments, one per seed, and their folders. numbers: of the runs under way, run number -> seed's place.
-    reported: steps that `fresh_steps` returned. known_steps: steps that the storage had before.
+    stage: its place among the stages, whose steps are 1, 2, ... if there are several. runs: the stage's experiments,
+    one per seed, and their folders. numbers: of the runs under way, run number -> seed's place. reported: steps that
+    `fresh_steps` returned. known_steps: steps that the storage had before.
     """
 
-    def __init__(self, held: Held, runs: Sequence[tuple[Experiment, Path]]) -> None:
-        super().__init__([experiment.seed for experiment, _ in runs], runs[0][0].rounds)
-        self.held, self.runs = held, runs
+    def __init__(self, held: Held, stages: Sequence[Sequence[tuple[Experiment, Path]]]) -> None:
+        super().__init__([experiment.seed for experiment, _ in stages[0]], stages[0][0][0].rounds)
+        self.held, self._stages, self.stage, self.runs = held, stages, 0, stages[0]
         self.numbers: dict[int, int] = {}
         self.reported: set[int] = set()
         self.known_steps = frozenset(held.reported)
@@ -36,11 +38,45 @@ class TrialUnderWay(TrialRows):
             del self.numbers[report.run]
         return place
 
+    @property
+    def is_at_end(self) -> bool:
+        """True if every seed of the last stage is finished."""
+        return self.is_complete and self.stage == len(self._stages) - 1
+
+    @property
+    def went_on(self) -> bool:
+        """True if the storage knows that a later stage than the present one, which is finished, was finished too."""
+        return self.is_complete and self.stage + 1 < max(self.known_steps, default=0)
+
+    @property
+    def rounds_left(self) -> int:
+        """Rounds that are not recorded yet, of all stages."""
+        stages = len(self._stages) - self.stage
+        return stages * len(self.runs) * self.total - sum(map(len, self.rows))
+
+    def advance(self) -> None:
+        """Go on to the next stage, which has no rows yet."""
+        self.before += self.rows
+        self.stage += 1
+        self.runs = self._stages[self.stage]
+        self.rows, self.finished = [[] for _ in self.seeds], set()
+
+    def steps(self, objective: Objective, by_seed: bool) -> dict[int, float]:
+        """See `TrialRows.steps`; of several stages, finished stages -> value."""
+        if len(self._stages) == 1:
+            return super().steps(objective, by_seed)
+        return {self.stage + 1: self.value(objective)} if self.is_complete else {}
+
     def fresh_steps(self, objective: Objective, by_seed: bool) -> dict[int, float]:
         """Return the steps that no call has returned before; see `steps`."""
         fresh = {step: value for step, value in self.steps(objective, by_seed).items() if step not in self.reported}
         self.reported |= fresh.keys()
         return fresh
+
+    def facts(self, objective: Objective, over_clients: float | None = None) -> dict[str, Any]:
+        """See `TrialRows.facts`; of several stages with the cohort of the present one."""
+        found = super().facts(objective, over_clients)
+        return found if len(self._stages) == 1 else {**found, COHORT: self.runs[0][0].cohort.size}
 
     def over_clients(self, objective: Objective) -> float | None:
         """Return the root mean square over the seeds' last evaluations, whose clients may be the same."""

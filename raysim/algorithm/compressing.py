@@ -7,6 +7,7 @@ h_i is clipped and divided already. Draws are addressed by (seed, round, client)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from raysim.client.local_training import Trained
 from raysim.client.trainer import Client
 from raysim.compression import choice as compressors
 from raysim.compression.compressor import CompressionKeys
+from raysim.compression.passes import Groups
 from raysim.models.layout import Layout
 from raysim.models.vectors import fresh, squared_norm
 from raysim.server.accumulator import Compressed, Contribution
@@ -51,7 +53,7 @@ def sending(section: ClientCompression | None, layout: Layout, sent: Layout, see
     """
     if section is None:
         return lambda broadcast, trained, contributions, rest_of: (None, [None] * len(trained.clients))
-    compression = compressors.over(section, sent)
+    compression, groups = compressors.over(section, sent), Groups(layout)
 
     def compress(
         broadcast: Broadcast,
@@ -61,9 +63,9 @@ def sending(section: ClientCompression | None, layout: Layout, sent: Layout, see
     ) -> tuple[Compressed, list[Tensor | None]]:
         rests = [rest_of(client) for client in trained.clients]
         facts = torch.zeros(len(rests), 3, dtype=torch.float64)
+        norms = torch.zeros(len(rests), len(layout.names), dtype=torch.float64)
         with torch.inference_mode():
             rows = fresh(trained.updates.delta)
-            lost = fresh(rows[0])
             for row, (client, included) in enumerate(zip(trained.clients, contributions, strict=True)):
                 if included is None:
                     rows[row] = 0
@@ -71,15 +73,16 @@ def sending(section: ClientCompression | None, layout: Layout, sent: Layout, see
                 a, scale, before = trained.updates.delta[row], included.judged.scale / included.divisor, rests[row]
                 if scale != 1:
                     a = a * scale
-                facts[row, 0] = included.squared_norm * scale**2
+                whole = included.squared_norm * scale**2
                 if before is not None:
                     a = a + before
-                    facts[row, 0] = squared_norm(a)
-                    rests[row] = lost = torch.empty_like(a)
-                compression.apply(a, seeds.key(seed, "compression", broadcast.round, client.position), rows[row])
-                norm = float(torch.linalg.vector_norm(torch.sub(a, rows[row], out=lost)))
-                facts[row, 1:] = torch.tensor([norm**2, norm], dtype=torch.float64)
-            return Compressed(rows, squared_norms(layout, rows), facts.to(rows.device)), rests
+                    whole = squared_norm(a)
+                key = seeds.key(seed, "compression", broadcast.round, client.position)
+                lost, norms[row] = compression.send(a, key, rows[row], groups)
+                facts[row] = torch.tensor([whole, lost, math.sqrt(lost)], dtype=torch.float64)
+                if before is not None:
+                    rests[row] = a - rows[row]
+            return Compressed(rows, norms.to(rows.device), facts.to(rows.device)), rests
 
     return compress
 

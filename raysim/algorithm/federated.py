@@ -188,7 +188,7 @@ def federated(
             for row, (one, included) in enumerate(zip(received, contributions, strict=True)):
                 message = messages[row]
                 if included is None:
-                    sums.reject(one.client.position, message, sent.repeats.get(one.client.position, 1))
+                    sums.reject(one.client.position, message)
                     continue
                 if message is not None:
                     sums.send(message, included.count)

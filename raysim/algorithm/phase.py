@@ -141,8 +141,8 @@ class Members:
             yield position, augment.evaluated(self._client.augment, x), self._labels(examples, position, y)
 
     def _labels(self, examples: Examples, position: int, y: Tensor) -> Tensor:
-        classes = examples.dataset.num_classes
-        return flip(y, classes) if classes is not None and position in self._flips else y
+        classes, padding = examples.dataset.num_classes, examples.dataset.y.padding
+        return flip(y, classes, padding) if classes is not None and position in self._flips else y
 
 
 def weighed(sent: Broadcast, position: int, weight: float) -> float:

@@ -10,6 +10,7 @@ from typing import Unpack
 import pyarrow as pa
 import torch
 from safetensors.torch import save
+from torch import nn
 
 from raysim.api.preflight import check_one, check_same, with_executor
 from raysim.data.dataset import FederatedDataset
@@ -21,6 +22,8 @@ from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import scoring
 from raysim.engine.rounds.first_use import settled
 from raysim.errors import DataError, ModelError, RunFolderError
+from raysim.experiment.experiment import Experiment
+from raysim.models.lora import adapter_of
 from raysim.models.model import bind
 from raysim.run_folder import checkpoint, files, records
 from raysim.run_folder.state_check import check_fits
@@ -43,21 +46,28 @@ class ModelScores:
 
 
 @takes_parts
-def export(path: str | Path, out: str | Path, *, best: bool = False, **parts: Unpack[Parts]) -> int:
+def export(
+    path: str | Path, out: str | Path, *, best: bool = False, adapter: bool = False, **parts: Unpack[Parts]
+) -> int:
     """Write a run's model as safetensors, for `module.load_state_dict(load_file(out))`; returns its rounds.
 
     Args:
         path: the run's folder, or its URI.
-        out: the file.
+        out: the file; of adapters, the folder.
         best: the model that `checkpoint.best` keeps; else that of the newest checkpoint.
+        adapter: write the adapters of `model.lora` only, for `peft.PeftModel.from_pretrained(base, out)`.
         parts: the same parts as for `run`.
 
     Raises:
         RunFolderError: the folder has no such model, or data or model differ from those of the run.
-        ModelError: the module has state that is no tensor.
+        ModelError: the module has state that is no tensor; or it has no adapters.
     """
     plan, state = _opened(path, best, parts)
-    held = bind(plan.model, state.weights, torch.device("cpu")).state_dict()
+    module = bind(plan.model, state.weights, torch.device("cpu"))
+    if adapter:
+        _write_adapter(module, plan.experiment, Path(out))
+        return state.round
+    held = module.state_dict()
     if others := [name for name, value in held.items() if not isinstance(value, torch.Tensor)]:
         raise ModelError(f"The module's state {others[0]!r} is no tensor, so safetensors cannot hold it.")
     # Tensors that share memory are written once for each name, which strict loading wants.
@@ -68,6 +78,16 @@ def export(path: str | Path, out: str | Path, *, best: bool = False, **parts: Un
         file.parent.mkdir(parents=True, exist_ok=True)
     atomic.write(file, lambda place: place.write_bytes(content))
     return state.round
+
+
+def _write_adapter(module: nn.Module, experiment: Experiment, out: Path) -> None:
+    if experiment.model is None or experiment.model.lora is None:
+        raise ModelError("The run trains no adapters: model.lora puts them on layers.")
+    made = adapter_of(module, experiment.model.lora)
+    with disk.writing(out):
+        made.config.save_pretrained(str(out))
+    content = save({name: tensor.clone() for name, tensor in made.tensors.items()}, {"format": "pt"})
+    atomic.write(out / "adapter_model.safetensors", lambda place: place.write_bytes(content))
 
 
 @takes_parts

@@ -73,8 +73,8 @@ def check_same(plan: Plan, path: Path) -> None:
         found = differences.settings(records.stored_experiment(path), plan.experiment)
         found += frozen.differing(path, plan.model.constants)
         found = found or [
-            "its data are not the same, or the kind of device, or whether there is a C compiler, or a loss of your "
-            "own: they decide what 'auto' means"
+            "its data are not the same, or the values of model.init, or the kind of device, or whether there is a C "
+            "compiler, or a loss of your own: they decide what 'auto' means"
         ]
         raise RunFolderError(
             f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(found)}. "

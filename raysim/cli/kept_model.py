@@ -16,8 +16,14 @@ Best = Annotated[bool, typer.Option("--best", help="The model that checkpoint.be
 def export(
     folder: Run,
     best: Best = False,
+    adapter: Annotated[
+        bool, typer.Option("--adapter", help="Only the adapters of model.lora: a folder that peft reads.")
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="[default: model.safetensors or best.safetensors in DIR]")
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="[default: model.safetensors or best.safetensors, or adapter or best-adapter, in DIR]"
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -25,13 +31,14 @@ def export(
     from raysim.api import kept_model
     from raysim.storage.remote.uri import uri_of
 
-    name = "best.safetensors" if best else "model.safetensors"
+    names = ("best-adapter", "adapter") if adapter else ("best.safetensors", "model.safetensors")
+    name = names[0] if best else names[1]
     file = out or (folder / name if uri_of(folder) is None else Path(name))
-    rounds = kept_model.export(folder, file, best=best)
+    rounds = kept_model.export(folder, file, best=best, adapter=adapter)
     if as_json:
         print_json({"file": file, "rounds": rounds})
     else:
-        typer.echo(f"{file}, the model after {rounds:,} rounds")
+        typer.echo(f"{file}, the {'adapters' if adapter else 'model'} after {rounds:,} rounds")
 
 
 def evaluate(

@@ -150,5 +150,72 @@ def tuners(
     print_table([*lines, *(("written", str(each)) for each in files)])
 
 
+def proxy(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="The folder of a finished study.")],
+    file: File,
+    changes: Set = None,
+    removals: Unset = None,
+    top: Annotated[
+        int | None, typer.Option(min=2, help="Only so many of the study's best trials. [default: all]")
+    ] = None,
+    address: Address = None,
+    path: Annotated[
+        Path | None, typer.Option("--path", metavar="DIR", help="Where they are evaluated. [default: runs/NAME-proxy]")
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Read the evaluations from a table of `raysim table`.")
+    ] = None,
+    progress: Progress = True,
+    as_json: Json = False,
+) -> None:
+    """Evaluate the configurations of a study on the data of FILE: rank correlation, and regret of the study's choice.
+
+    The same command continues one that was stopped.
+    """
+    import tuning
+
+    experiment = load(file, changes, removals)
+    read = None if table is None else tuning.read_table(table)
+    how: dict[str, Any] = {} if read is not None else {"address": address, "progress": progress}
+    try:
+        found = tuning.proxy(study, experiment, top=top, path=path, table=read, **how)
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on")
+        raise typer.Exit(INTERRUPTED) from None
+    tuning.write_proxy(found)
+    if as_json:
+        print_json(found)
+    else:
+        print_table(tuning.proxy_lines(found))
+
+
+def evolve(
+    file: File,
+    changes: Set = None,
+    removals: Unset = None,
+    address: Address = None,
+    path: Annotated[
+        Path | None, typer.Option("--path", metavar="DIR", help="The members' folder. [default: runs/NAME-evolution]")
+    ] = None,
+    progress: Progress = True,
+    as_json: Json = False,
+) -> None:
+    """Train several members at a time, of which the worst go on from the best with other rates (population-based).
+
+    The same command continues one that was stopped.
+    """
+    import tuning
+
+    try:
+        found = tuning.evolve(load(file, changes, removals), address=address, path=path, progress=progress)
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on")
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json(found)
+    else:
+        print_table(tuning.evolution_lines(found))
+
+
 def _error(value: Any) -> str:
     return "" if value is None else f" +- {value:.2f}"

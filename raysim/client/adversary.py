@@ -92,6 +92,7 @@ def attack(section: Adversary, delta: Tensor, layout: Layout, seed: int, round_i
             return delta
 
 
-def flip(y: Tensor, num_classes: int) -> Tensor:
-    """L - 1 - y."""
-    return num_classes - 1 - y
+def flip(y: Tensor, num_classes: int, padding: int | None) -> Tensor:
+    """L - 1 - y, where y is not padding."""
+    flipped = num_classes - 1 - y
+    return flipped if padding is None else torch.where(y == padding, y, flipped)

@@ -21,6 +21,9 @@ _MIX_2 = 0x94D049BB133111EB - (1 << 64)
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 """SplitMix64's constants as signed integers: torch multiplies 64-bit integers modulo 2^64."""
 
+PIECE = _MIX_2
+"""What the key of a mask rises by from piece to piece of a batch; calls of a layer rise by another number."""
+
 
 class Masks:
     """Masks of one layer, times 1 / (1 - p).
@@ -61,6 +64,11 @@ class Masks:
             return torch.zeros(drawn.shape, dtype=self._like.dtype, device=drawn.device)
         kept: Tensor = drawn.ge(self._least)
         return kept.to(self._like.dtype).mul_(self._scale)
+
+
+def _signed(number: int) -> int:
+    """The number modulo 2^64, as torch's integers have it."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _xor_shifted(z: Tensor, bits: int, spare: Tensor) -> None:
@@ -106,7 +114,7 @@ class AddressedDropout(nn.Module):
         if not self.training:
             return x
         call = self._call()
-        key = self._key if call == 0 else self._key + call * _MIX_1
+        key = self._key if call == 0 else self._key + _signed(call * _MIX_1)
         return x * self._masks.draw(key, x.numel()).view(x.shape).to(x.dtype)
 
     def _call(self) -> int:

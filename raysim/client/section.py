@@ -23,7 +23,7 @@ from raysim.client.personalisation.choice import PersonalisationSection
 from raysim.client.transform import TransformSections
 from raysim.client.work import Amount, BatchSize, Change, RoundWork
 from raysim.config.section import Section, with_default_name
-from raysim.config.values import Factor, Name, Positive, Steps
+from raysim.config.values import Count, Factor, Name, Positive, Steps
 
 
 class ClientSection(Section):
@@ -54,6 +54,13 @@ class ClientSection(Section):
         1.0, gt=0, le=1, description="Factor by which the client learning rate is multiplied after every round."
     )
     batch_size: BatchSize = Field(20, description='Examples of a local step; "full": all of the client\'s.')
+    accumulate: Count = Field(
+        1,
+        description=(
+            "Pieces in which a local step's batch is computed, one after the other, for less memory. Their gradients "
+            "add up to the batch's."
+        ),
+    )
     epochs: Amount | None = Field(
         None, description="Passes over the client's examples. Absent, without `local_steps`: 1."
     )
@@ -115,6 +122,17 @@ class ClientSection(Section):
     def _one_end_of_an_epoch(self) -> ClientSection:
         if self.fill_last_batch and self.drop_last:
             raise ValueError("fill_last_batch keeps an epoch's last batch and drop_last leaves it out: remove one")
+        return self
+
+    @model_validator(mode="after")
+    def _one_gradient_in_pieces(self) -> ClientSection:
+        if self.accumulate > 1 and self.objective is not None:
+            raise ValueError("accumulate divides a batch, and an objective may look at the whole one: remove one")
+        if self.accumulate > 1 and self.personalisation is not None and self.personalisation.gradients != "one":
+            raise ValueError(
+                f"accumulate adds up one gradient a local step, and personalisation.name = "
+                f"{self.personalisation.name!r} takes several: remove one"
+            )
         return self
 
     @model_validator(mode="after")

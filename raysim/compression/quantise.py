@@ -12,19 +12,16 @@ Departure: TernGrad's clipping to 2.5 standard deviations is left out.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from raysim import seeds
+from raysim.compression import passes
 from raysim.compression.compressor import CompressionKeys, Compressor
+from raysim.compression.passes import Groups, Loss
 from raysim.compression.rotation import rotated, rotated_back, rotated_length
-
-DRAWN_BITS = 16
-"""Of each number's own w. The bits behind them are the same in all w of a vector, so each w alone is uniform."""
 
 
 class QuantiseKeys(CompressionKeys):
@@ -43,27 +40,37 @@ def make(section: QuantiseKeys) -> Compressor:
     """
 
     def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
-        if not section.rotate:
-            return _rounded(v, section, key, out)
-        turned = rotated(v, key)
-        return rotated_back(_rounded(turned, section, key, turned), key, out)
+        turned = rotated(v, key) if section.rotate else v
+        into = turned if section.rotate else out
+        if (steps := _steps(turned, section)) is None:
+            into.zero_()
+        else:
+            passes.rounded(turned, *steps, key, into)
+        return rotated_back(into, key, out) if section.rotate else out
+
+    def send(v: Tensor, key: int, out: Tensor, groups: Groups) -> Loss:
+        if section.rotate or (steps := _steps(v, section)) is None:
+            return passes.measured(v, apply(v, key, out), groups)
+        return passes.rounded_and_measured(v, *steps, key, out, groups)
 
     def bits(length: int) -> int:
         numbers = rotated_length(length) if section.rotate else length
         return 32 + numbers * (1 + section.levels.bit_length())
 
-    return Compressor(apply, bits, keeps_zeros=not section.rotate)
+    return Compressor(apply, bits, keeps_zeros=not section.rotate, send=send)
 
 
-def _rounded(v: Tensor, section: QuantiseKeys, key: int, out: Tensor) -> Tensor:
-    levels = section.levels
+class _Steps(NamedTuple):
+    """Factors s/n, before numbers are rounded, and n/s."""
+
+    scale: float
+    unit: float
+
+
+def _steps(v: Tensor, section: QuantiseKeys) -> _Steps | None:
+    """Return the factors; None: every number becomes 0."""
     norm = float(torch.linalg.vector_norm(v) if section.norm == "l2" else torch.stack(torch.aminmax(v)).abs().max())
-    if norm == 0 or levels / norm > torch.finfo(v.dtype).max:
+    if norm == 0 or section.levels / norm > torch.finfo(v.dtype).max:
         # Of numbers so small, the dtype has no quotient.
-        return out.zero_()
-    draws = seeds.bits(key, len(v) * DRAWN_BITS + 64)
-    drawn = torch.from_numpy(draws.view(np.int16)[: len(v)]).to(v.device)
-    behind = float(seeds.uniforms(draws[-1:])[0])
-    # Rounded to even, a 0 stays 0 whatever w is.
-    torch.add(v.new_tensor(behind * 2.0**-DRAWN_BITS), v, alpha=levels / norm, out=out)
-    return out.add_(drawn, alpha=2.0**-DRAWN_BITS).round_().mul_(norm / levels)
+        return None
+    return _Steps(section.levels / norm, norm / section.levels)

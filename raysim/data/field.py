@@ -30,6 +30,8 @@ class Field:
         padding: targets only: the label of places that fill a row up; neither loss nor accuracy counts them. None:
             every place counts.
         uncounted: targets only: further labels that accuracy does not count, though the loss does.
+        by_place: targets with padding only: a mean of losses is over all places that are no padding, whichever
+            examples they are of. Otherwise examples weigh alike.
 
     Raises:
         DataError: a dimension below 1, a dtype that is not numeric, or marks on a single label.
@@ -41,6 +43,7 @@ class Field:
     offset: float = 0.0
     padding: int | None = None
     uncounted: tuple[int, ...] = ()
+    by_place: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.shape, tuple) or not all(isinstance(each, Integral) for each in self.shape):
@@ -53,6 +56,8 @@ class Field:
             raise DataError(f"a stored dtype must be one of {', '.join(sorted(DTYPES))}, but got {self.dtype!r}")
         if (self.padding is not None or self.uncounted) and not self.shape:
             raise DataError("padding and uncounted mark places of a row, but the shape is (): one label an example")
+        if self.by_place and self.padding is None:
+            raise DataError("by_place weighs the places that are no padding alike, so padding must say which those are")
 
     @classmethod
     def of(cls, array: npt.NDArray[Any]) -> Field:

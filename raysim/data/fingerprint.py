@@ -73,7 +73,8 @@ def fingerprint(x: Field, y: Field, num_classes: int | None, splits: dict[str, S
 
 def _marks(y: Field) -> list[Any]:
     """Return the meaning of labels beyond their number; empty if every label is a class."""
-    return [] if y.padding is None and not y.uncounted else [y.padding, list(y.uncounted)]
+    marks = [] if y.padding is None and not y.uncounted else [y.padding, list(y.uncounted)]
+    return [*marks, "by_place"] if y.by_place else marks
 
 
 def address_digest(address: dict[str, Any]) -> str:

@@ -28,6 +28,7 @@ from raysim.data.sources import (
     emnist_idx,
     fed_cifar100,
     gld,
+    instructions,
     leaf,
     mnist,
     newsgroups,
@@ -65,6 +66,7 @@ _POPULATIONS: Mapping[type[Populated], Callable[[Any], Population]] = MappingPro
         stackoverflow.Stackoverflow: stackoverflow.open_source,
         leaf.Leaf: leaf.open_source,
         gld.Gld: gld.open_source,
+        instructions.Instructions: instructions.open_source,
         table.Table: table.open_source,
     }
 )

@@ -14,6 +14,7 @@ from raysim.data.sources.emnist import Emnist
 from raysim.data.sources.emnist_idx import EmnistIdx
 from raysim.data.sources.fed_cifar100 import FedCifar100
 from raysim.data.sources.gld import Gld
+from raysim.data.sources.instructions import Instructions
 from raysim.data.sources.leaf import Leaf
 from raysim.data.sources.mnist import FashionMnist, Mnist
 from raysim.data.sources.newsgroups import Newsgroups
@@ -36,6 +37,7 @@ __all__ = [
     "FashionMnist",
     "FedCifar100",
     "Gld",
+    "Instructions",
     "Leaf",
     "Mnist",
     "Newsgroups",
@@ -64,6 +66,7 @@ AnyData = (
     | Newsgroups
     | Leaf
     | Gld
+    | Instructions
     | Table
 )
 FORMS = {
@@ -78,7 +81,10 @@ FORMS = {
 Data = Annotated[AnyData, Key(discriminator="name")]
 
 PATHS = ("root", "noisyag_root")
-PATHS_BY_SOURCE = {"arrow": ("train", "validation", "test")}
+PATHS_BY_SOURCE = {
+    "arrow": ("train", "validation", "test"),
+    "instructions": ("train", "validation", "test", "tokenizer"),
+}
 """Keys that are paths for one source only."""
 
 

@@ -119,9 +119,10 @@ class DatasetWriter:
                 )
         if len(x) != len(y):
             raise DataError(f"{where}: x and y must have as many rows, but x has {len(x)} and y has {len(y)}")
-        if self._num_classes is not None and y.size and not 0 <= y.min() <= y.max() < self._num_classes:
+        labels = y if self._y.padding is None else y[y != self._y.padding]
+        if self._num_classes is not None and labels.size and not 0 <= labels.min() <= labels.max() < self._num_classes:
             raise DataError(
-                f"{where}: labels must be in 0..{self._num_classes - 1}, but go from {y.min()} to {y.max()}"
+                f"{where}: labels must be in 0..{self._num_classes - 1}, but go from {labels.min()} to {labels.max()}"
             )
 
     def __exit__(

@@ -85,13 +85,14 @@ def plan(name: str, split: Split, train: Split, positions: Sequence[int], key: s
 @dataclass(frozen=True)
 class Bench:
     """The objects with which a worker scores: `module` is bound to `loaded`; `seen` transforms examples for evaluation;
-    `metrics` are the user-defined ones."""
+    `metrics` are the user-defined ones; `batch_size` counts examples at a time."""
 
     module: nn.Module
     loaded: Weights
     task: Task
     seen: evaluate.Seen
     metrics: Metrics
+    batch_size: int
 
     def scores(
         self,
@@ -122,7 +123,7 @@ class Bench:
         unit: evaluate.Unit = (name, ((position, 0, size),))
         try:
             return evaluate.evaluate(
-                self.module, self.task, examples, unit, self.loaded.params, self.seen, self.metrics
+                self.module, self.task, examples, unit, self.loaded.params, self.batch_size, self.seen, self.metrics
             )
         except ClientFailure as failure:
             # Messages name training clients here.

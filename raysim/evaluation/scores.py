@@ -8,9 +8,9 @@ stream, so the bits do not depend on the workers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,8 @@ from raysim.evaluation import metric
 from raysim.evaluation.metric import Metrics
 from raysim.models.task import Task
 
-BATCH_SIZE = 256
 EXAMPLES_PER_UNIT = 2048
-"""Both fix the order of additions: they are constants of the program, not of a machine."""
+"""Fixes the order of additions: it is a constant of the program, not of a machine."""
 
 Unit = tuple[str, tuple[Segment, ...]]
 """(split name, consecutive segments)."""
@@ -43,10 +42,13 @@ NONE: Metrics = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ClientScores:
-    """Rows of evaluated segments in stream order: position, examples, summed loss, hits, and counted examples.
+    """Rows of evaluated segments in stream order: position, examples, weighted loss and its weight, hits, and counted
+    examples.
 
-    Accuracy divides hits by counted examples. If only some places of an example count, it counts by their share. Hits
-    are NaN if nothing counts. `own`: the sums (rows, S) of each user-defined metric, in their order.
+    Loss divides the weighted loss by its weight: the examples, or with `by_place` the places that are not padding, and
+    then e^loss is the perplexity. Accuracy divides hits by counted examples. If only some places of an example count,
+    it counts by their share. Hits are NaN if nothing counts. `own`: the sums (rows, S) of each user-defined metric, in
+    their order.
 
     A monoid under `concatenate`; `per_client` merges the segments of a client that was cut over several units.
     """
@@ -56,7 +58,13 @@ class ClientScores:
     loss: npt.NDArray[np.float64]
     correct: npt.NDArray[np.float64]
     counted: npt.NDArray[np.float64]
+    weight: npt.NDArray[np.float64]
     own: tuple[npt.NDArray[np.float64], ...] = ()
+    by_place: bool = False
+
+    def losses(self) -> npt.NDArray[np.float64]:
+        """Loss per row; 0 without a place that is not padding."""
+        return self.loss / np.maximum(self.weight, 1)
 
     def accuracies(self) -> npt.NDArray[np.float64]:
         """Hits divided by counted examples, per row; NaN if there are none."""
@@ -65,27 +73,27 @@ class ClientScores:
         return made
 
 
-_COLUMNS = ("positions", "examples", "loss", "correct", "counted")
+_COLUMNS = ("positions", "examples", "loss", "correct", "counted", "weight")
 
 
 def concatenate(left: ClientScores, right: ClientScores) -> ClientScores:
     """Return the rows of `left`, then those of `right`."""
-    columns = {name: np.concatenate([getattr(left, name), getattr(right, name)]) for name in _COLUMNS}
-    return ClientScores(**columns, own=tuple(map(np.concatenate, zip(left.own, right.own, strict=True))))
+    columns: dict[str, Any] = {name: np.concatenate([getattr(left, name), getattr(right, name)]) for name in _COLUMNS}
+    return replace(left, **columns, own=tuple(map(np.concatenate, zip(left.own, right.own, strict=True))))
 
 
 def rows(scores: ClientScores, chosen: npt.NDArray[np.bool_]) -> ClientScores:
     """Return some of the rows."""
     columns = {name: getattr(scores, name)[chosen] for name in _COLUMNS}
-    return ClientScores(**columns, own=tuple(sums[chosen] for sums in scores.own))
+    return replace(scores, **columns, own=tuple(sums[chosen] for sums in scores.own))
 
 
 def per_client(scores: ClientScores) -> ClientScores:
     """Merge rows to one per client, in order of first appearance (a client's segments are consecutive)."""
     starts = np.flatnonzero(np.r_[True, scores.positions[1:] != scores.positions[:-1]])
-    summed = {name: np.add.reduceat(getattr(scores, name), starts) for name in _COLUMNS[1:]}
+    summed: dict[str, Any] = {name: np.add.reduceat(getattr(scores, name), starts) for name in _COLUMNS[1:]}
     own = tuple(np.add.reduceat(sums, starts) for sums in scores.own)
-    return ClientScores(positions=scores.positions[starts], **summed, own=own)
+    return replace(scores, positions=scores.positions[starts], **summed, own=own)
 
 
 def sample_clients(split: Split, most: int | Literal["all"], seed: int) -> npt.NDArray[np.int64]:
@@ -139,15 +147,17 @@ def evaluate(
     examples: Examples,
     unit: Unit,
     like: Tensor,
+    batch_size: int,
     seen: Seen = lambda x: x,
     metrics: Metrics = NONE,
 ) -> ClientScores:
     """Score one unit with a module in evaluation mode; data go to the device and dtype of `like`.
 
-    `seen`: transforms examples for evaluation, row by row. `metrics`: the user-defined ones.
+    `batch_size`: examples at a time. `seen`: transforms examples for evaluation, row by row. `metrics`: the
+    user-defined ones.
     """
     try:
-        return _score(module, task, examples, unit, like, seen, metrics)
+        return _score(module, task, examples, unit, like, batch_size, seen, metrics)
     except (DataError, torch.OutOfMemoryError):
         raise
     except Exception as error:
@@ -155,7 +165,7 @@ def evaluate(
         split_name, segments = unit
         for segment in segments if len(segments) > 1 else ():
             try:
-                _score(module, task, examples, (split_name, (segment,)), like, seen, metrics)
+                _score(module, task, examples, (split_name, (segment,)), like, batch_size, seen, metrics)
             except Exception as own:
                 raise ClientFailure(segment[0]) from own
         raise ClientFailure(segments[0][0], others=len(segments) - 1) from error
@@ -167,19 +177,24 @@ def _score(
     examples: Examples,
     unit: Unit,
     like: Tensor,
+    batch_size: int,
     seen: Seen,
     metrics: Metrics,
 ) -> ClientScores:
     split_name, segments = unit
     x_all, y_all = examples.load(split_name, segments, like)
     counts = np.array([stop - start for _, start, stop in segments])
-    loss, correct, counted = [], [], []
+    loss, correct, counted, weight = [], [], [], []
     own: dict[str, list[Tensor]] = {name: [] for name in metrics}
-    batches = zip(x_all.split(BATCH_SIZE), y_all.split(BATCH_SIZE), metric.cuts(counts, BATCH_SIZE), strict=True)
+    batches = zip(x_all.split(batch_size), y_all.split(batch_size), metric.cuts(counts, batch_size), strict=True)
     with torch.no_grad():
         for x_batch, y_batch, cuts in batches:
             outputs = module(seen(x_batch))
-            loss.append(task.losses(outputs, y_batch).double())
+            losses = task.losses(outputs, y_batch).double()
+            if task.weights is not None:
+                weight.append(task.weights(y_batch))
+                losses *= weight[-1]
+            loss.append(losses)
             if task.correct is not None:
                 correct.append(task.correct(outputs, y_batch).double())
             if task.counted is not None:
@@ -192,15 +207,19 @@ def _score(
         loss=_segment_sums(loss, counts),
         correct=_segment_sums(correct, counts) if correct else np.full(len(counts), np.nan),
         counted=_segment_sums(counted, counts) if counted else counts.astype(np.float64),
-        own=tuple(metric.by_segment(metrics[name], found, counts, BATCH_SIZE) for name, found in own.items()),
+        weight=_segment_sums(weight, counts) if weight else counts.astype(np.float64),
+        by_place=task.weights is not None,
+        own=tuple(metric.by_segment(metrics[name], found, counts, batch_size) for name, found in own.items()),
     )
 
 
-def summed_loss(module: nn.Module, task: Task, x: Tensor, y: Tensor) -> float:
-    """Return the loss of one client's examples with a module in evaluation mode, summed."""
+def summed_loss(module: nn.Module, task: Task, x: Tensor, y: Tensor, batch_size: int) -> float:
+    """Return the mean loss of one client's examples with a module in evaluation mode, times their number."""
     with torch.no_grad():
-        batches = zip(x.split(BATCH_SIZE), y.split(BATCH_SIZE), strict=True)
+        batches = zip(x.split(batch_size), y.split(batch_size), strict=True)
         losses = [task.losses(module(x_batch), y_batch).double() for x_batch, y_batch in batches]
+    if task.weights is not None:
+        return len(y) * float(task.mean(torch.cat(losses), y, y))
     return float(_segment_sums(losses, np.array([len(y)]))[0])
 
 
@@ -210,13 +229,22 @@ def _segment_sums(batches: Sequence[Tensor], counts: npt.NDArray[np.int64]) -> n
 
 def summarise(scores: ClientScores, name: str, percentiles: Sequence[float]) -> dict[str, float]:
     """Return the metrics of an evaluation (`name` is "eval/test", for instance): loss, accuracy, and its spread."""
-    examples = int(scores.examples.sum())
-    metrics = {f"{name}/loss": float(scores.loss.sum()) / examples}
+    loss = float(scores.loss.sum()) / max(1.0, float(scores.weight.sum()))
+    metrics = {f"{name}/loss": loss}
+    if scores.by_place:
+        metrics[f"{name}/perplexity"] = perplexity(np.array(loss)).item()
     if not np.isnan(scores.correct).any() and scores.counted.any():
         metrics[f"{name}/accuracy"] = float(scores.correct.sum()) / float(scores.counted.sum())
         spread = over_clients(scores.accuracies(), percentiles)
         metrics |= {f"{name}/{column}": value for column, value in spread.items()}
     return metrics
+
+
+def perplexity(losses: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return e^loss."""
+    with np.errstate(over="ignore"):
+        found: npt.NDArray[np.float64] = np.exp(losses)
+    return found
 
 
 def over_clients(accuracies: npt.NDArray[np.float64], percentiles: Sequence[float]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _LARGE = re.compile(r"accuracy|mean_client_accuracy|p[0-9.]+")
-_SMALL = frozenset({"loss", "client_accuracy_variance", "client_accuracy_range"})
+_SMALL = frozenset({"loss", "perplexity", "client_accuracy_variance", "client_accuracy_range"})
 
 
 def is_maximised(column: str, said: bool | None = None) -> bool | None:

@@ -64,6 +64,13 @@ class EvaluationSection(Section):
             "Fine-tuning scores all."
         ),
     )
+    batch_size: Count = Field(
+        256,
+        description=(
+            "Examples that are scored at a time, of one client or of several; fewer of them take less memory where a "
+            "model has many outputs."
+        ),
+    )
     percentiles: tuple[Percentile, ...] = Field(
         (5, 25, 50, 75, 95),
         min_length=1,
@@ -308,6 +315,9 @@ class Experiment(Section):
         )
         for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "examples", "cuda_graphs"):
             del record["engine"][placement]
+        if record["model"] is not None:
+            # The values that it names are in the plan's fingerprint.
+            record["model"].pop("init")
         if self.data is not None:
             # The same data may be in another folder; the data's fingerprint covers their content.
             for path in paths(self.data):

@@ -3,7 +3,8 @@
 An example's loss is its mean over the places that are not padding, and 0 if all are. So the number of places to which
 texts are padded changes nothing, and examples weigh alike, as images do: a full batch of every client is still gradient
 descent on all examples. Hits are counted at labels that are neither padding nor in `uncounted`; accuracy is hits over
-such places (Charles et al. 2021, A.1).
+such places (Charles et al. 2021, A.1). Where a batch's mean is over places and not over examples, each example's loss
+weighs as many as it has (`Task.weights`).
 """
 
 from __future__ import annotations
@@ -24,10 +25,19 @@ class MaskedCrossEntropy:
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the losses; see the module's docstring."""
-        flat = softmax.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+        flat = softmax.cross_entropy(outputs.flatten(0, -2), classes(targets, self.padding).flatten())
         # Not a product: a place of padding may have any loss, infinities included.
         real = torch.where(targets == self.padding, 0.0, flat.view(targets.shape))
         return real.flatten(1).mean(1) * stretch(targets, self.padding).to(real.dtype)
+
+    def places(self, targets: Tensor) -> Tensor:
+        """Return how many places of each row are not padding; float64 (batch,)."""
+        return (targets != self.padding).flatten(1).sum(1, dtype=torch.float64)
+
+
+def classes(targets: Tensor, padding: int) -> Tensor:
+    """Return the targets with class 0 in place of padding, which need not be a class."""
+    return targets.masked_fill(targets == padding, 0)
 
 
 def stretch(targets: Tensor, padding: int) -> Tensor:

@@ -3,6 +3,9 @@
 Trainable parameters, floating buffers, integer buffers and frozen parameters are kept apart by construction: only the
 first enter norms and the server step; floating buffers are averaged, integer buffers take the maximum, frozen
 parameters never travel after the start (docs/algorithms.md, section 0).
+
+Vectors and buffers have the experiment's dtype. So do frozen parameters, unless their own is shorter than that of every
+trainable one: a base in bfloat16 under adapters in float32 stays as it is.
 """
 
 from __future__ import annotations
@@ -14,22 +17,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from raysim import seeds
 from raysim.config.global_draws import draws
 from raysim.config.section import Section
-from raysim.config.values import Seed
+from raysim.config.values import FilePath, Seed
 from raysim.errors import ModelError, RaysimError
-from raysim.models import holdable
+from raysim.models import holdable, memory
+from raysim.models.by_name import Patterns
+from raysim.models.frozen import Frozen
 from raysim.models.frozen_norms import HeldNorms
 from raysim.models.layout import Layout
+from raysim.models.lora import Lora
 
 Kind = Literal["trainable", "frozen", "a buffer"]
 
@@ -61,14 +67,13 @@ class Model:
     params: Layout
     buffers: Layout
     counters: Layout
-    constants: Mapping[str, Tensor]
+    constants: Frozen
     parts: tuple[ModuleTensor, ...]
 
     @cached_property
     def digest_of_frozen(self) -> str:
-        """Digests of the frozen parameters, each behind a blank."""
-        raw = (tensor.contiguous().reshape(-1).view(torch.uint8).numpy() for tensor in self.constants.values())
-        return "".join(f" {hashlib.blake2b(each.tobytes(), digest_size=16).hexdigest()}" for each in raw)
+        """See `Frozen.digest`."""
+        return self.constants.digest()
 
     def module(self) -> nn.Module:
         """Return a new module; global generators stay as they are.
@@ -100,6 +105,11 @@ class Weights:
     def clone(self) -> Weights:
         """Return a copy."""
         return Weights(self.params.clone(), self.buffers.clone(), self.counters.clone())
+
+    def digest(self) -> str:
+        """Return a digest of all values."""
+        raw = (vector.cpu().numpy().tobytes() for vector in (self.params, self.buffers, self.counters))
+        return hashlib.blake2b(b"".join(raw), digest_size=16).hexdigest()
 
     def to_named(self, model: Model) -> dict[str, Tensor]:
         """Return copies by name, parameters first: the `params` of users."""
@@ -135,7 +145,14 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype, holds_norms: b
     trainable = [(n, p.detach()) for n, p in module.named_parameters() if p.requires_grad]
     if not trainable:
         raise ModelError("The module has no trainable parameter (requires_grad), so there is nothing to learn.")
-    constants = {n: p.detach().clone() for n, p in module.named_parameters() if not p.requires_grad}
+    least = min(p.dtype.itemsize for _, p in trainable)
+    constants = Frozen.of(
+        {
+            n: p.detach().to(dtype if p.is_floating_point() and p.dtype.itemsize >= least else p.dtype)
+            for n, p in module.named_parameters()
+            if not p.requires_grad
+        }
+    )
     floating = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
     # Boolean buffers are masks that the factory makes: they are not learnt, so they stay with the module.
     integer = [(n, b) for n, b in module.named_buffers() if not b.is_floating_point() and b.dtype != torch.bool]
@@ -200,11 +217,14 @@ def replace_frozen(model: Model, named: Mapping[str, npt.ArrayLike]) -> tuple[Mo
     """Return the model with those of its frozen parameters that the user names, and the user's other values."""
     _check_mapping(named)
     given = {name: value for name, value in model.constants.items() if name in named}
-    layout = Layout.of(given.items())
-    flat = layout.flatten_arrays({name: named[name] for name in given}, torch.float64)
-    values = {name: value.to(given[name].dtype) for name, value in layout.views(flat).items()}
+    values = {}
+    for name, value in given.items():
+        # One at a time: all of a large base in float64 would not fit.
+        layout = Layout.of([(name, value)])
+        flat = layout.flatten_arrays({name: named[name]}, torch.float64)
+        values[name] = layout.views(flat)[name].to(value.dtype)
     others = {name: value for name, value in named.items() if name not in given}
-    return replace(model, constants={**model.constants, **values}), others
+    return replace(model, constants=Frozen.of({**model.constants, **values})), others
 
 
 def _check_mapping(named: object) -> None:
@@ -219,15 +239,11 @@ def bind(model: Model, weights: Weights, device: torch.device) -> nn.Module:
 
 def bound(module: nn.Module, model: Model, weights: Weights, device: torch.device) -> nn.Module:
     """Bind a module that the model's factory made; see `bind`."""
-    module.to(device=device, dtype=weights.params.dtype)
+    placed(module, model, weights.params.dtype, device)
     params = model.params.views(weights.params)
     for name, parameter in module.named_parameters():
         if name in params:
             parameter.data = params[name]
-        else:
-            constant = model.constants[name]
-            dtype = weights.params.dtype if constant.is_floating_point() else constant.dtype
-            parameter.data = constant.to(device=device, dtype=dtype)
     views = model.buffers.views(weights.buffers) | model.counters.views(weights.counters)
     # A buffer that is registered twice is in the layout once.
     names = {id(buffer): name for name, buffer in module.named_buffers()}
@@ -238,7 +254,44 @@ def bound(module: nn.Module, model: Model, weights: Weights, device: torch.devic
     return module
 
 
+def placed(module: nn.Module, model: Model, dtype: torch.dtype, device: torch.device) -> nn.Module:
+    """Move a module that the model's factory made to a device; its frozen parameters are those of `model.constants`."""
+    values = model.constants.on(device)
+    frozen = [(parameter, values[name]) for name, parameter in module.named_parameters() if name in values]
+    for parameter, _ in frozen:
+        # It would be converted and moved only to be replaced.
+        parameter.data = parameter.data.new_empty(0)
+    module.to(device=device, dtype=dtype)
+    for parameter, value in frozen:
+        parameter.data = value
+    if model.constants.num_bytes > memory.SMALLEST_BYTES:
+        memory.give_back()
+    return module
+
+
 class ModelChoice(Section):
     """Keys of every model."""
 
     seed: Seed | None = Field(None, description="Seed of the initial weights. Absent: the experiment's.")
+    init: FilePath | None = Field(
+        None,
+        description=(
+            "Initial values: a safetensors file with the model's names and shapes, such as `raysim export` writes, or "
+            "a checkpoint of a run of the same model. Absent: drawn by the seed."
+        ),
+        examples=["base.safetensors"],
+    )
+    freeze: Patterns = Field(
+        (),
+        description="Names of parameters that stay as they are and never travel; * stands for any letters.",
+        examples=[["features.*"]],
+    )
+    lora: Lora | None = Field(
+        None, description="Adapters on linear layers, which are trained in place of all else. Absent: none."
+    )
+
+    @model_validator(mode="after")
+    def _one_choice_of_what_is_trained(self) -> Self:
+        if self.lora is not None and self.freeze:
+            raise ValueError("lora freezes all but adapters and lora.whole: remove freeze")
+        return self

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from raysim.models import (
     bilstm,
+    causal_lm,
     cnn,
     cnn_mcmahan,
     cnn_tutorial,
@@ -21,10 +22,13 @@ from raysim.models import (
     lstm_word,
     mlp,
     mobilenet_v2_gn,
+    own,
     resnet18_gn,
     resnet56,
     transformer_word,
 )
+from raysim.models.by_name import FreezesByName
+from raysim.models.lora import WithLora
 from raysim.models.model import ModelChoice, ModuleFactory
 
 ModelSection = Annotated[
@@ -40,7 +44,9 @@ ModelSection = Annotated[
     | lstm_word.LstmWord
     | transformer_word.TransformerWord
     | bilstm.Bilstm
-    | distilbert.Distilbert,
+    | distilbert.Distilbert
+    | causal_lm.CausalLm
+    | own.Own,
     Field(discriminator="name"),
 ]
 
@@ -59,6 +65,7 @@ _MAKERS: Mapping[type[ModelChoice], Callable[[Any, tuple[int, ...], int], Any]] 
         transformer_word.TransformerWord: transformer_word.make,
         bilstm.Bilstm: bilstm.make,
         distilbert.Distilbert: distilbert.make,
+        causal_lm.CausalLm: causal_lm.make,
     }
 )
 
@@ -72,3 +79,10 @@ def factory(
     """
     made = partial(_MAKERS[type(section)], section, x_shape, outputs)
     return made if vectors is None else partial(made, vectors=vectors)
+
+
+def adapted(factory: ModuleFactory, section: ModelChoice) -> ModuleFactory:
+    """Return the factory of modules in which what the section says is frozen, or has adapters."""
+    if section.freeze:
+        return FreezesByName(factory, section.freeze)
+    return factory if section.lora is None else WithLora(factory, section.lora)

@@ -7,6 +7,7 @@ import os
 import torch
 
 from raysim.errors import ModelError
+from raysim.models.causal_lm import CausalLm
 from raysim.models.distilbert import Distilbert
 from raysim.models.section import ModelSection, factory
 
@@ -32,7 +33,7 @@ def check(section: ModelSection, x_shape: tuple[int, ...], outputs: int, dtype: 
     Raises:
         ModelError: says its number of parameters, and the memory that it would take.
     """
-    if isinstance(section, Distilbert):
+    if isinstance(section, Distilbert | CausalLm):
         # Its sizes are those of a file.
         return
     count = num_params(section, x_shape, outputs)

@@ -28,12 +28,27 @@ class Task:
     """`losses` and `correct` map (outputs, targets) to one number per example, shape (batch,).
 
     `counted` maps targets to the share of each example's places that accuracy counts, float64 (batch,); None: all of
-    them. Accuracy is the sum of `correct` over the sum of `counted`.
+    them. Accuracy is the sum of `correct` over the sum of `counted`. `weights` maps targets to what each example's loss
+    weighs in a mean of losses, float64 (batch,); None: all weigh alike.
     """
 
     losses: Loss
     correct: Loss | None
     counted: Callable[[Tensor], Tensor] | None = None
+    weights: Callable[[Tensor], Tensor] | None = None
+
+    def mean(self, losses: Tensor, targets: Tensor, among: Tensor) -> Tensor:
+        """Return the examples' part in the mean loss of a batch: the means of its pieces add up to its own.
+
+        Args:
+            losses: of the examples, (n,).
+            targets: theirs.
+            among: the whole batch's targets.
+        """
+        if self.weights is None:
+            return losses.mean() if len(among) == len(targets) else losses.sum() / len(among)
+        total = self.weights(among).sum().clamp(min=1)
+        return losses @ (self.weights(targets) / total).to(losses.dtype)
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -70,7 +85,11 @@ def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def task_for(
-    num_classes: int | None, loss: Loss | None, padding: int | None = None, uncounted: tuple[int, ...] = ()
+    num_classes: int | None,
+    loss: Loss | None,
+    padding: int | None = None,
+    uncounted: tuple[int, ...] = (),
+    by_place: bool = False,
 ) -> Task:
     """Return the data's task, with the user's loss in place of the default, if any.
 
@@ -79,13 +98,15 @@ def task_for(
         loss: the user's.
         padding: the label of places that neither loss nor accuracy counts.
         uncounted: further labels that accuracy does not count.
+        by_place: whether the places that are not padding weigh alike; the user's loss is averaged over examples.
     """
     if num_classes is None:
         return Task(loss or squared_error, None)
     if padding is not None or uncounted:
         default = cross_entropy if padding is None else MaskedCrossEntropy(padding)
         hits_that_count = MaskedHits(uncounted if padding is None else (padding, *uncounted))
-        return Task(loss or default, hits_that_count, hits_that_count.counted)
+        weights = default.places if by_place and loss is None and isinstance(default, MaskedCrossEntropy) else None
+        return Task(loss or default, hits_that_count, hits_that_count.counted, weights)
     return Task(loss or cross_entropy, hits)
 
 

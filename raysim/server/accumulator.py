@@ -13,12 +13,7 @@ from torch import Tensor
 from raysim.models import vectors
 from raysim.server.clipping import UNTOUCHED, Judged
 from raysim.server.sums import Fact, Sums
-
-BLOCK = 1 << 22
-"""Numbers that are converted to float64 at a time: 32 MB."""
-
-PIECE = 1 << 16
-"""The same, of a single row."""
+from raysim.server.weighted_rows import add_rows, sum_of_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +110,13 @@ class Accumulator:
         self._rejected: list[int] = []
         self._facts: list[Fact] = []
 
-    def reject(self, position: int, message: Tensor | None = None, count: int = 1) -> None:
-        """Count a client, drawn `count` times, whose update is not finite.
-
-        `message`: what it sends all the same, with a weight of 1.
-        """
+    def reject(self, position: int, message: Tensor | None = None) -> None:
+        """Count a client whose update is not finite; `message`: what it sends all the same, with a weight of 1."""
         self._rejected.append(position)
         if message is not None:
-            self.send(message, count)
-            self._weight += count
-            self._normaliser += count
+            self.send(message)
+            self._weight += 1
+            self._normaliser += 1
 
     def send(self, message: Tensor, count: int = 1) -> None:
         """Add a client's encoded update."""
@@ -170,27 +162,26 @@ class Accumulator:
         if divided is not None:
             entering, squared_norms = divided.deltas, divided.squared_norms
             if divided.shares is not None:
-                _add_rows(self._shares, weights, divided.shares)
+                add_rows(self._shares, weights, divided.shares)
         if compressed is not None:
             entering, squared_norms, factors = compressed.vectors, compressed.squared_norms, weights
             scales = [1.0] * len(included)
-            _add_rows(self._compression, [client.count for client in included], compressed.facts)
-        if self._delta is None and len(factors) == 1 and _in_pieces(entering):
-            self._delta = _first_row(factors[0], entering[0])
+            add_rows(self._compression, [client.count for client in included], compressed.facts)
+        if self._delta is None:
+            self._delta = sum_of_rows(factors, entering)
         else:
-            self._delta = self._sum_of_updates()
-            _add_rows(self._delta, factors, entering)
+            add_rows(self._delta, factors, entering)
         if squared_norms is not None:
-            _add_rows(self._squared_norms, [w * s**2 for w, s in zip(weights, scales, strict=True)], squared_norms)
+            add_rows(self._squared_norms, [w * s**2 for w, s in zip(weights, scales, strict=True)], squared_norms)
         # Most models have neither: an empty addition costs as much as a small one.
         if buffers is not None and buffers.numel():
-            _add_rows(self._buffers, weights, buffers)
+            add_rows(self._buffers, weights, buffers)
         if counters is not None and counters.numel():
             torch.maximum(self._counters, counters.amax(0), out=self._counters)
         norms = [math.sqrt(client.squared_norm) for client in included]
         if len(self._units):
             counts = [client.count for client in included]
-            _add_rows(self._units, [c / n if n else 0.0 for c, n in zip(counts, norms, strict=True)], deltas)
+            add_rows(self._units, [c / n if n else 0.0 for c, n in zip(counts, norms, strict=True)], deltas)
         for client, weight, norm in zip(included, weights, norms, strict=True):
             self._count(client, weight, norm)
 
@@ -288,33 +279,3 @@ def empty(
         num_encoded,
     )
     return accumulator.total()
-
-
-def _in_pieces(rows: Tensor) -> bool:
-    """Whether a row is so long that it is better converted piece by piece, in the cache."""
-    return not rows.is_cuda and rows.shape[1] > PIECE
-
-
-def _first_row(coefficient: float, row: Tensor) -> Tensor:
-    """0 + c row in float64, to the bit: the sum has no negative zeros."""
-    total = vectors.empty(row.shape, torch.float64, row.device)
-    for piece, part in zip(total.split(PIECE), row.split(PIECE), strict=True):
-        piece.copy_(part).mul_(coefficient).add_(0.0)
-    return total
-
-
-def _add_rows(total: Tensor, coefficients: Sequence[float], rows: Tensor) -> None:
-    """total <- total + sum_i c_i rows_i, in the dtype of `total`: (P,), k numbers, (k, P)."""
-    if len(coefficients) == 1:
-        if rows.dtype == total.dtype or not _in_pieces(rows):
-            total.add_(rows[0], alpha=coefficients[0])
-            return
-        # An addition that converts as it reads takes four times as long.
-        for piece, part in zip(total.split(PIECE), rows[0].split(PIECE), strict=True):
-            piece.add_(part.to(total.dtype), alpha=coefficients[0])
-        return
-    block = max(1, BLOCK // rows.shape[1])
-    for first in range(0, len(coefficients), block):
-        part = rows[first : first + block].to(total.dtype)
-        factors = torch.tensor(coefficients[first : first + block], dtype=total.dtype, device=total.device)
-        total.addmv_(part.t(), factors)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support import tiny
+from tests.support import language, tiny
 
 SOURCES = (
     "mnist",
@@ -36,6 +36,10 @@ def write(root: Path) -> None:
     draw = np.random.default_rng(5)
     for split, size in (("train", 24), ("validation", 12), ("test", 12)):
         _table(root / f"{split}.parquet", draw, size)
+    language.write_model(root / "language")
+    language.write_lines(root / "instructions" / "train.jsonl")
+    for name, who in (("a", language.USERS), ("b", ("yan", "zoe"))):
+        language.write_lines(root / "questions" / f"{name}.jsonl", who, keys=("who", "question", "reply"))
     for side in ("train", "test"):
         (root / "leaf" / "data" / side).mkdir(parents=True)
         users = {

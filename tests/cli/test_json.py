@@ -38,6 +38,9 @@ def test_results_are_documents(raysim: Raysim) -> None:
     scores = of("evaluate", "runs/tiny", "--best")
     assert scores["metrics"]["eval/test/loss"] == ran["newest"]["eval/test/loss"]
     assert of("export", "runs/tiny", "--best")["file"] == "runs/tiny/best.safetensors"
+    adapted = ["--set", "model.lora.targets=['fc']", "--set", "name=adapted", "--set", "rounds=1"]
+    of("run", "tiny.toml", *adapted)
+    assert of("export", "runs/adapted", "--adapter") == {"file": "runs/adapted/adapter", "rounds": 1}
     assert of("resume", "runs/tiny")["stopped"] == ran["stopped"]
     assert of("replay", "runs/tiny", "--round", "0")["differs"] == []
     assert of("check", "tiny.toml")["experiment"]["rounds"] == 2

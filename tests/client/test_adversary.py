@@ -65,6 +65,11 @@ def test_a_label_flipper_learns_from_the_other_end(experiment: Make) -> None:
         assert torch.equal(tensor, results[1].params[name])
 
 
+def test_a_label_flipper_leaves_padding() -> None:
+    assert adversary.flip(torch.tensor([0, 2, -1]), 4, padding=-1).tolist() == [3, 1, -1]
+    assert adversary.flip(torch.tensor([0, 2]), 4, padding=None).tolist() == [3, 1]
+
+
 def test_a_fraction_is_of_the_training_clients(dataset: raysim.FederatedDataset) -> None:
     chosen = adversary.positions(adversary.SignFlip(clients=0.25), 3, dataset.train)
     assert len(chosen) == 5

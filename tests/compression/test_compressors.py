@@ -17,6 +17,8 @@ from raysim.compression.rotation import rotated, rotated_length
 from raysim.config.section import Section
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
+from raysim.storage import library
+from tests.support.kernel import needs_kernel
 
 V = torch.randn(300, generator=torch.Generator().manual_seed(1))
 
@@ -55,6 +57,21 @@ UNBIASED: dict[str, tuple[dict[str, Any], Callable[[Tensor], float]]] = {
 
 def test_numbers_too_small_for_a_quotient_become_zeros() -> None:
     assert not compressed(torch.full((3,), 1e-40), name="quantise", levels=255, norm="max").any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("keys", [{"levels": 127, "norm": "max"}, {"levels": 3}, {"levels": 5, "rotate": True}])
+def test_numbers_are_rounded_to_the_same_bits_without_a_compiler(
+    dtype: torch.dtype, keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_kernel()
+    v = torch.randn(2 * 1024 + 3, generator=torch.Generator().manual_seed(2), dtype=dtype)
+    v[::5] = 0
+    compiled = [compressed(v, key, name="quantise", **keys) for key in (0, 2**64 - 1)]
+    monkeypatch.setattr(library, "obstacle", lambda source, dtype: "it is not asked for")
+    plain = [compressed(v, key, name="quantise", **keys) for key in (0, 2**64 - 1)]
+    assert all(torch.equal(one, other) for one, other in zip(compiled, plain, strict=True))
+    assert not torch.equal(*plain)
 
 
 @pytest.mark.parametrize("name", UNBIASED)

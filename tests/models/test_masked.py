@@ -78,6 +78,34 @@ def test_without_marked_labels_it_is_the_plain_task(labels: list[list[int]], see
     assert task_for(5, None) == Task(cross_entropy, hits)
 
 
+BY_PLACE = task_for(5, None, padding=-1, by_place=True)
+
+
+@given(labels=st.lists(st.lists(st.integers(-1, 4), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_the_gradient_by_hand_of_a_mean_over_places_is_autograds(labels: list[list[int]]) -> None:
+    targets = torch.tensor(labels)
+    outputs = torch.randn(*targets.shape, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    outputs.requires_grad_()
+    mean = BY_PLACE.mean(BY_PLACE.losses(outputs, targets), targets, targets)
+    places = targets != -1
+    if places.any():
+        torch.testing.assert_close(mean, cross_entropy(outputs[places], targets[places]).mean())
+    (expected,) = torch.autograd.grad(mean, outputs)
+    made, factor, _ = loss_gradient.for_task(BY_PLACE)(outputs.detach(), targets)
+    torch.testing.assert_close(made * factor / len(targets), expected)
+    assert not loss_gradient.by_rows(BY_PLACE)
+
+
+def test_a_mean_over_places_needs_padding() -> None:
+    with pytest.raises(DataError, match="padding must say which"):
+        Field((4,), "int64", by_place=True)
+
+
+def test_a_loss_of_the_users_is_averaged_over_examples() -> None:
+    own = task_for(5, cross_entropy, padding=0, by_place=True)
+    assert own.weights is None
+
+
 def test_marks_are_for_rows_of_labels() -> None:
     with pytest.raises(DataError, match="mark places of a row"):
         Field((), "int64", padding=0)
@@ -160,6 +188,60 @@ def test_every_form_leaves_padding_out(tmp_path: Any, trainer: str) -> None:
     made, expected = final(trainer), final("one_by_one")
     for name, value in expected.items():
         torch.testing.assert_close(made[name], value, rtol=1e-9, atol=1e-12)
+
+
+def by_place(path: Any) -> FederatedDataset:
+    rows = {
+        "long": [[WORD, WORD, WORD, OTHER], [WORD, WORD, -1, -1]],
+        "short": [[OTHER, -1, -1, -1]],
+        "none": [[-1] * 4],
+    }
+    with DatasetWriter(path, Field((4,), "int64"), Field((4,), "int64", padding=-1, by_place=True), 5) as to:
+        for split in ("train", "test"):
+            for client, y in rows.items():
+                to.write(split, client, np.zeros((len(y), 4), np.int64), np.array(y))
+    return FederatedDataset.open(path)
+
+
+def test_a_run_reports_loss_and_perplexity_by_place(tmp_path: Any) -> None:
+    """The learning rate is too small for the guess to change; fine-tuning scores clients before and after."""
+    exp = raysim.Experiment.model_validate(
+        {
+            "rounds": 1,
+            "client": {"optimizer": {"name": "sgd", "lr": 1e-9}, "batch_size": 1},
+            "cohort": {"size": 3},
+            "evaluation": {"fine_tuning": {"steps": 1}},
+            "engine": {"workers": 0, "dtype": "float64"},
+        }
+    )
+    result = raysim.run(exp, dataset=by_place(tmp_path / "data"), model=Guess, path=tmp_path / "run")
+    (row,) = result.rounds.to_pylist()
+    word, other = -torch.log_softmax(Guess().bias.detach().double(), -1)[[WORD, OTHER]]
+    loss = float(5 * word + 2 * other) / 7
+    assert row["eval/test/loss"] == pytest.approx(loss)
+    assert row["eval/test/perplexity"] == pytest.approx(math.exp(loss))
+    assert row["eval/test/accuracy"] == pytest.approx(5 / 7)
+    assert row["eval_tuned/test/perplexity"] == pytest.approx(math.exp(loss))
+    losses = {"long": float(5 * word + other) / 6, "short": float(other), "none": 0.0}
+    rows = {own["client"]: own for own in result.clients.to_pylist() if own["split"] == "test"}
+    for client, wanted in losses.items():
+        assert rows[client]["loss"] == pytest.approx(wanted)
+        assert rows[client]["perplexity"] == pytest.approx(math.exp(wanted))
+    # A round's loss is the mean of the clients' by their examples: each local step here has one.
+    assert row["loss"] == pytest.approx((2 * losses["long"] + losses["short"] + losses["none"]) / 4)
+
+
+def test_a_perplexity_can_choose_the_best_model(tmp_path: Any) -> None:
+    exp = raysim.Experiment.model_validate(
+        {
+            "rounds": 1,
+            "client": {"optimizer": {"name": "sgd", "lr": 0.1}},
+            "cohort": {"size": 3},
+            "checkpoint": {"best": "eval/test/perplexity"},
+            "engine": {"workers": 0},
+        }
+    )
+    assert raysim.run(exp, dataset=by_place(tmp_path / "data"), model=Guess, path=tmp_path / "run").rounds.num_rows == 1
 
 
 def words_to_words() -> nn.Module:

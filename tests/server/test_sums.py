@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysim.server import accumulator
 from raysim.server import sums as sums_module
-from raysim.server.accumulator import PIECE, Accumulator, Contribution, empty
+from raysim.server.accumulator import Accumulator, Contribution, empty
 from raysim.server.sums import Fact, Sums, add, on_cpu
+from raysim.server.weighted_rows import PIECE
 
 # Integers small enough that float64 adds them without rounding: the laws then hold to the last bit.
 small = st.integers(-(2**20), 2**20)
@@ -119,16 +119,15 @@ def test_accumulating_is_adding_the_clients_own_sums(clients: list[tuple[int, in
     assert equal(together.total(), apart)
 
 
-@given(st.lists(st.tuples(small, small, st.booleans()), min_size=1, max_size=6), st.integers(1, 3))
-def test_clients_trained_together_add_as_one_by_one(clients: list[tuple[int, int, bool]], block: int) -> None:
-    # Some rows are left out, and hold what must not enter a sum; blocks of rows are as good as all at once.
+@given(st.lists(st.tuples(small, small, st.booleans()), min_size=1, max_size=6))
+def test_clients_trained_together_add_as_one_by_one(clients: list[tuple[int, int, bool]]) -> None:
+    # Some rows are left out, and hold what must not enter a sum.
     made = [Contribution(float(w), w, squared_norm=4.0, seen=1, loss=1.0, correct=0.0) for w, _, _ in clients]
     included = [client if taken else None for client, (_, _, taken) in zip(made, clients, strict=True)]
     deltas = torch.tensor([[float(v), 1.0] if taken else [float("nan")] * 2 for _, v, taken in clients])
     squared_norms = torch.tensor([[4.0]] * len(clients), dtype=torch.float64)
     together, one_by_one = (Accumulator(2, 0, 0, 1, torch.device("cpu"), torch.float32) for _ in range(2))
-    with mock.patch.object(accumulator, "BLOCK", 2 * block):
-        together.include(included, deltas, squared_norms)
+    together.include(included, deltas, squared_norms)
     for row, client in enumerate(included):
         one_by_one.include([client], deltas[row : row + 1], squared_norms[row : row + 1])
     assert equal(together.total(), one_by_one.total())

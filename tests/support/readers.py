@@ -13,7 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from optuna.trial import create_trial
 from pydantic import TypeAdapter
+from safetensors.torch import save_file
+from torch import nn
 
 import raysim
 from raysim.api.sweeps import stored_sweep
@@ -21,9 +24,12 @@ from raysim.data.prepare import prepare
 from raysim.data.section import Data
 from raysim.data.sources import array_pickle, glove, idx
 from raysim.data.sources.published import Published
+from raysim.engine.plan import initial_values
 from raysim.engine.rounds import first_use
 from raysim.loggers.logger import store_id
-from raysim.models.model import Weights
+from raysim.models.by_name import FreezesByName
+from raysim.models.model import Model, Weights, create
+from raysim.models.own import Own
 from raysim.report import runs
 from raysim.report.build import build, default_folder
 from raysim.run_folder import checkpoint, files, frozen, records, state_check
@@ -35,10 +41,12 @@ from raysim.server.manifest import StatePlace
 from raysim.server.state import ServerState
 from raysim.storage import lock, sealed_parquet
 from raysim.storage.remote.mirror import Mirror
-from tests.support import sealed_json, tiny
+from tests.support import language, sealed_json, tiny
 from tests.support.archives import idx as packed_idx
 from tests.support.run_folders import accuracies, experiment, write
 from tests.support.tff_files import hdf5
+from tuning import trials_file
+from tuning.objective import Objective
 from tuning.space import parse
 from tuning.table import file as table_file
 from tuning.table.record import ACCURACIES, LOSSES, PublishedTable, ScoredClients
@@ -97,6 +105,19 @@ def replay(path: Path) -> None:
     for done, file in files.checkpoints(path).items():
         checkpoint.read(file, "fingerprint", done)
         checkpoint.read_part(file, "clients")
+
+
+def _model() -> tuple[Model, Weights]:
+    return create(FreezesByName(lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)), ("0.*",)), 0, torch.float32)
+
+
+def _write_initial(path: Path) -> None:
+    model, weights = _model()
+    save_file({**weights.to_named(model), **{n: v.clone() for n, v in model.constants.items()}}, path / "i.safetensors")
+
+
+def _read_initial(path: Path) -> None:
+    initial_values.read(Own(init=str(path / "i.safetensors")), *_model())
 
 
 def _write_states(path: Path) -> None:
@@ -261,6 +282,15 @@ def _source(name: str, written: Callable[[Path], None], **keys: Any) -> Reader:
     return Reader(written, functools.partial(_prepared, name=name, keys=keys))
 
 
+def _write_instructions(path: Path) -> None:
+    language.write_lines(path / "train.jsonl")
+    language.write_tokenizer(path / "tokenizer")
+
+
+def _read_instructions(path: Path) -> None:
+    _prepared(path, "instructions", {"tokenizer": str(path / "tokenizer"), "length": 8})
+
+
 def _write_poem(path: Path) -> None:
     (path / "input.txt").write_text(_POEM)
 
@@ -281,6 +311,18 @@ def _write_tuned(path: Path) -> None:
     told = experiment(rounds=2, evaluation={"split": "validation"})
     published = PublishedTable(told, space, (0,), "content", ScoredClients(("a",), (4,)), [[rows], [rows]])
     table_file.write(published, path / "table.parquet")
+
+
+def _write_tried(path: Path) -> None:
+    space = parse({"client.optimizer.lr": {"grid": [0.1, 1.0]}})
+    facts = {"values": [0.5], "why": None, "spent": {"rounds": 2}}
+    ended = create_trial(
+        value=0.5,
+        params={"client.optimizer.lr": 0.1},
+        distributions=space.distributions(),
+        user_attrs={"outcome": "finished", "facts": facts},
+    )
+    trials_file.write(path, [ended, ended], space, Objective())
 
 
 READERS: dict[str, Reader] = {
@@ -310,12 +352,15 @@ READERS: dict[str, Reader] = {
     "stack overflow": _source("stackoverflow", _tiny("stackoverflow"), vocabulary=50),
     "ag news": _source("ag_news", _tiny("ag_news"), clients=2),
     "cifar100 hdf5": _source("fed_cifar100", _tiny("fed_cifar100")),
+    "trials of a study": Reader(_write_tried, trials_file.read),
     "table of tuners": Reader(_write_tuned, lambda path: table_file.read(path / "table.parquet")),
     "word vectors": Reader(
         _write_vectors,
         lambda path: glove.read(str(path / "glove.txt"), ["oil", "the"], 5),
     ),
     "landmarks": _source("gld", _tiny("gld"), size=8),
+    "initial values": Reader(_write_initial, _read_initial),
+    "instructions": Reader(_write_instructions, _read_instructions),
     "trainer on a card": Reader(
         lambda path: first_use.keep({"trainer": "fused", "chunk_size": 4}, path / "trainer.json"),
         lambda path: first_use.kept(path / "trainer.json"),

@@ -75,7 +75,7 @@ def compare(experiment: Experiment, table: PublishedTable, tuners: Sequence[str]
     named = {name: section_of_tuner(experiment, name) for name in tuners}
     check(experiment, own, table)
     whole = courses(table, own.objective, by_seed=False)
-    best = best_of(table, whole, own.objective).value
+    best = best_of(table, whole, own).value
     spent = np.linspace(0, own.budget.amount, POINTS + 1)[1:]
     regrets: list[list[Floats]] = [[] for _ in named]
     told: dict[bool, list[Course]] = {}

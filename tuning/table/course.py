@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from tuning import standard_error
 from tuning.ledger import DIVERGED, FAILED, FINISHED, MISSED
 from tuning.objective import Objective, Row, divergence
 from tuning.table.record import ACCURACIES, LOSSES, PublishedTable
-from tuning.trial_rows import TrialRows
+from tuning.trial_rows import COHORT, TrialRows
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,28 @@ def _course(table: PublishedTable, runs: Sequence[list[Row]], objective: Objecti
     missed = trial.missed(objective)
     return Course(
         MISSED if missed else FINISHED,
-        objective.combined(trial.values(objective), total),
+        trial.value(objective),
         trial.steps(objective, by_seed),
         {**trial.facts(objective, standard_error.root_mean_square(errors)), "why": missed},
         trial,
         by_seed,
     )
+
+
+def staged(stages: Sequence[Course], sizes: Sequence[int | None]) -> Course:
+    """Return the course of a trial that is run with one size of cohort after the other, whose steps are 1, 2, ...
+
+    It ends with the first stage that has no value.
+    """
+    reached = 1 + next((i for i, stage in enumerate(stages) if stage.value is None), len(stages) - 1)
+    spent, cut = Counter[str](), dict[int, Mapping[str, Any]]()
+    for step, (stage, size) in enumerate(zip(stages[:reached], sizes, strict=False), start=1):
+        spent.update(stage.facts["spent"])
+        cut[step] = {**stage.facts, "spent": dict(spent), COHORT: size, "why": None}
+    last = stages[reached - 1]
+    steps = {step: stage.value for step, stage in enumerate(stages[:reached], start=1) if stage.value is not None}
+    facts = {**cut[reached], "why": last.facts["why"]}
+    return Course(last.outcome, last.value, steps, facts, last.rows, by_seed=False, _cut=cut)
 
 
 def scores(table: PublishedTable, row: Row) -> list[Row]:

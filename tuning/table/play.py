@@ -13,7 +13,8 @@ from tuning.ledger import DIVERGED, FAILED, PRUNED
 from tuning.noise import laplace
 from tuning.pruners import NoPruner
 from tuning.section import TuningSection
-from tuning.table.course import Course
+from tuning.space import COHORT_SIZE
+from tuning.table.course import Course, staged
 from tuning.table.record import PublishedTable, place_of
 
 PLACE = "configuration"
@@ -35,6 +36,8 @@ def play(table: PublishedTable, courses: Sequence[Course], tuning: TuningSection
         direction="maximize" if tuning.objective.is_maximised else "minimize",
         pruner=pruners.make(tuning.pruner, rounds, table.experiment.evaluation.every),
     )
+    smaller = pruners.cohorts(tuning.pruner)
+    sizes = (*smaller, table.experiment.cohort.size) if smaller else ()
     space, used = tuning.parsed_space(), list[Mapping[str, float]]()
     for slot in range(tuning.num_trials()):
         if tuning.budget is not None and not tuning.budget.room(used, 0):
@@ -42,8 +45,11 @@ def play(table: PublishedTable, courses: Sequence[Course], tuning: TuningSection
         study.sampler = samplers.make(tuning.chosen_sampler(), space, seed, slot)
         trial = study.ask()
         space.suggest(trial)
-        place = place_of(table.space, space.values(trial.params))
-        outcome, facts, state, value = _carried_out(trial, courses[place], tuning, [seed, slot])
+        values = space.values(trial.params)
+        places = [place_of(table.space, {**values, COHORT_SIZE: size}) for size in sizes] if sizes else []
+        place = places[-1] if sizes else place_of(table.space, values)
+        course = staged([courses[each] for each in places], sizes) if sizes else courses[place]
+        outcome, facts, state, value = _carried_out(trial, course, tuning, [seed, slot])
         for name, told in (("slot", slot), ("outcome", outcome), ("facts", facts), (PLACE, place)):
             trial.set_user_attr(name, told)
         study.tell(trial, value, state)
@@ -63,7 +69,7 @@ def _carried_out(
     if not isinstance(tuning.pruner, NoPruner):
         for step, value in course.steps.items():
             trial.report(value + laplace(tuning.laplace, [*address, step + 1]), step)
-            if (step < last or course.outcome == DIVERGED) and trial.should_prune():
+            if (step < last or course.value is None) and trial.should_prune():
                 return PRUNED, course.cut(step), TrialState.PRUNED, None
     if course.outcome == FAILED:
         return FAILED, course.facts, TrialState.FAIL, None

@@ -7,11 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from raysim import Experiment, ExperimentError, differing
-from raysim.storage.atomic import write
-from tuning import folder, protocol, pruners, result, section
+from tuning import folder, protocol, pruners, result, section, trials_file
 from tuning.client_scores import sums
 from tuning.errors import StudyError
 from tuning.ledger import FINISHED
@@ -20,6 +17,7 @@ from tuning.quiet import quiet_rounds
 from tuning.regret import Regret, bootstrap
 from tuning.result import Study, TableBest
 from tuning.section import TuningSection
+from tuning.space import COHORT_SIZE
 from tuning.study import default_folder, finished_study, write_best
 from tuning.table.course import Course, courses, scores
 from tuning.table.play import PLACE, play
@@ -55,9 +53,10 @@ def tune_on(
     study = finished_study(experiment.name, tuning, space, trials, best, where)
     whole = courses(table, tuning.objective, by_seed=False)
     chosen = whole[trials[best[0].number].user_attrs[PLACE]].value
-    regret = _regret([told[trial.user_attrs[PLACE]] for trial in trials], table, tuning.objective)
-    study = replace(study, regret=regret, table=best_of(table, whole, tuning.objective, chosen))
-    write(where / "trials.parquet", lambda file: pq.write_table(study.trials, file))
+    finished = [told[trial.user_attrs[PLACE]] for trial in trials if trial.user_attrs["outcome"] == FINISHED]
+    regret = _regret(finished, table, tuning.objective)
+    study = replace(study, regret=regret, table=best_of(table, whole, tuning, chosen))
+    trials_file.write(where, trials, space, tuning.objective)
     write_best(experiment, study, source)
     return study
 
@@ -69,29 +68,38 @@ def check(experiment: Experiment, tuning: TuningSection, table: PublishedTable) 
         ExperimentError: it is of another space, or of another experiment; names the differences.
     """
     own, kept = tuning.parsed_space(), table.space
-    if own.dimensions.keys() != kept.dimensions.keys():
+    sizes = pruners.cohorts(tuning.pruner)
+    if own.dimensions.keys() | ({COHORT_SIZE} if sizes else set()) != kept.dimensions.keys():
         raise ExperimentError(
             f"The table is of another space: it varies {', '.join(kept.dimensions)}, and tuning.space "
-            f"{', '.join(own.dimensions)}."
+            f"{', '.join(own.dimensions)}{' with cohort.size, for tuning.pruner.cohorts' if sizes else ''}."
         )
     if own.grid is None:
         raise ExperimentError(
             "A table has listed values only, but tuning.space has numbers without end between two: write "
             "grid = [...] or choices = [...] for each key."
         )
-    for key in own.dimensions:
-        if absent := [each for each in values_of(own, key) if each not in values_of(kept, key)]:
+    asked = {key: values_of(own, key) for key in own.dimensions}
+    if sizes:
+        asked[COHORT_SIZE] = (*sizes, table.experiment.cohort.size)
+        if experiment.cohort.size != table.experiment.cohort.size:
             raise ExperimentError(
-                f"The table is of another space: it has {key} = {', '.join(map(str, values_of(kept, key)))}, but "
-                f"tuning.space also has {', '.join(map(str, absent))}."
+                f"The table is of another experiment: cohort.size is {table.experiment.cohort.size} there, and "
+                f"{experiment.cohort.size} here."
+            )
+    for key, values in asked.items():
+        if absent := [each for each in values if each not in values_of(kept, key)]:
+            raise ExperimentError(
+                f"The table is of another space: it has {key} = {', '.join(map(str, values_of(kept, key)))}, but the "
+                f"study also has {', '.join(map(str, absent))}."
             )
     first = table.configurations[0]
     try:
-        asked = experiment.model_copy(update={"tuning": None}).changed(first)
+        own_first = experiment.model_copy(update={"tuning": None}).changed(first)
         has = table.experiment.changed(first)
     except ExperimentError as error:
         raise ExperimentError(f"The table is of another experiment: {error}") from None
-    if found := differing(_compared(has), _compared(asked)):
+    if found := differing(_compared(has), _compared(own_first)):
         raise ExperimentError(f"The table is of another experiment: {'; '.join(found)}.")
     seeds = [each.seed for each in protocol.seeded(table.experiment, tuning)]
     if list(table.seeds) != seeds:
@@ -132,20 +140,27 @@ def told_by(table: PublishedTable, experiment: Experiment, tuning: TuningSection
     return courses(table, tuning.objective, pruners.looks_at_seeds(tuning.pruner))
 
 
-def best_of(table: PublishedTable, found: list[Course], objective: Objective, chosen: float | None = None) -> TableBest:
+def best_of(
+    table: PublishedTable, found: list[Course], tuning: TuningSection, chosen: float | None = None
+) -> TableBest:
     """Return the best configuration of the table; `chosen`: the value of the study's choice, by all clients."""
-    known = {place: course.value for place, course in enumerate(found) if course.value is not None}
-    best = (max if objective.is_maximised else min)(known, key=lambda place: known[place])
+    whole = {COHORT_SIZE: table.experiment.cohort.size} if pruners.cohorts(tuning.pruner) else {}
+    known = {
+        place: course.value
+        for place, course in enumerate(found)
+        if course.value is not None and whole.items() <= table.configurations[place].items()
+    }
+    best = (max if tuning.objective.is_maximised else min)(known, key=lambda place: known[place])
     return TableBest(table.configurations[best], known[best], chosen)
 
 
-def _regret(tried: Iterable[Course], table: PublishedTable, objective: Objective) -> tuple[Regret, ...]:
-    """Return what `client_scores.regret` returns of a study with training."""
-    finished = [course.rows.rows for course in tried if course.outcome == FINISHED]
-    if not objective.is_ratio or not finished:
+def _regret(finished: Iterable[Course], table: PublishedTable, objective: Objective) -> tuple[Regret, ...]:
+    """Return what `client_scores.regret` returns of a study with training, from the courses of its finished trials."""
+    runs_of_each = [course.rows.rows for course in finished]
+    if not objective.is_ratio or not runs_of_each:
         return ()
     every = []
-    for runs in finished:
+    for runs in runs_of_each:
         counted = [[rows[index] for index in objective.rounds(len(rows)) if index < len(rows)] for rows in runs]
         every.append([sums([scores(table, row) for row in rows], objective.name) for rows in counted])
     return tuple(bootstrap(every, objective.is_maximised))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -37,6 +37,7 @@ class BoundModule:
         plain: whether what is made is added to the weights, times alpha; otherwise it is written into `gradient`.
         objective: stands in for the task's losses.
         recorded_batches: sizes of full batches, whose steps are recorded; none: all steps are by autograd.
+        pieces: in which a batch is computed.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class BoundModule:
         plain: bool,
         objective: LocalObjective | None = None,
         recorded_batches: Collection[int] = (),
+        pieces: int = 1,
     ) -> None:
+        self._pieces = pieces
         self.weights = Weights(*(torch.zeros_like(v) for v in (like.params, like.buffers, like.counters)))
         self._dtype, self._device = like.params.dtype, like.params.device
         self._precision = None if precision == self._dtype else precision
@@ -116,6 +119,26 @@ class BoundModule:
         if (recorded := self._recordings.get(y.shape[0])) is not None:
             return recorded(x, y, alpha)
         return self._by_autograd(x, y, alpha, at)
+
+    def in_pieces(
+        self, x: Tensor, y: Tensor, keys: Tensor | None, alpha: float, at: ObjectiveAt | None = None
+    ) -> Iterator[tuple[Tensor | None, Tensor | None]]:
+        """Make what `differentiate` makes, and yield what it returns, piece by piece: their outputs need not be kept.
+
+        Masks of dropouts are those of the whole batch in the first piece, and others in each further one.
+        """
+        if self._pieces == 1:
+            yield self.differentiate(x, y, keys, alpha, at)
+            return
+        assert not self._plain
+        if keys is not None:
+            self._keys.copy_(keys)
+        for number, (piece, wanted) in enumerate(zip(x.chunk(self._pieces), y.chunk(self._pieces), strict=True)):
+            if number:
+                self._keys.add_(dropout.PIECE)
+            outputs, losses, found = self._gradients(piece, wanted, None, among=y)
+            self._write(found, 1.0, adds=number > 0)
+            yield None if outputs is None else outputs.detach(), losses.detach()
 
     def differentiate_twice(
         self, x: Tensor, y: Tensor, keys: Tensor | None, at: ObjectiveAt | None = None
@@ -202,24 +225,29 @@ class BoundModule:
         return None if outputs is None else outputs.detach(), losses.detach()
 
     def _gradients(
-        self, x: Tensor, y: Tensor, at: ObjectiveAt | None, twice: bool = False
+        self, x: Tensor, y: Tensor, at: ObjectiveAt | None, twice: bool = False, among: Tensor | None = None
     ) -> tuple[Tensor | None, Tensor, tuple[Tensor | None, ...]]:
-        """The outputs, the losses, and the mean loss's gradient by parameter; `twice`: it can be differentiated."""
+        """The outputs, the losses, and the mean loss's gradient by parameter.
+
+        `twice`: it can be differentiated. `among`: all targets of the batch of which this is a piece.
+        """
         outputs: Tensor | None
         self._start_dropouts()
         with torch.enable_grad():
             if at is None or self.watched is None:
                 outputs = self._outputs(x)
                 losses = self._task.losses(outputs, y)
+                mean = self._task.mean(losses, y, y if among is None else among)
             else:
                 losses, outputs = self.watched.losses(x, y, at)
-            found = torch.autograd.grad(losses.mean(), self._parameters, create_graph=twice, allow_unused=True)
+                mean = losses.mean()
+            found = torch.autograd.grad(mean, self._parameters, create_graph=twice, allow_unused=True)
         return outputs, losses, found
 
-    def _write(self, found: Sequence[Tensor | None], alpha: float) -> None:
+    def _write(self, found: Sequence[Tensor | None], alpha: float, adds: bool = False) -> None:
         # torch's own zeros (materialize_grads) ask for gradients in torch 2.5.
         made = [torch.zeros_like(value) if one is None else one for one, value in zip(found, self._values, strict=True)]
-        if self._plain:
+        if self._plain or adds:
             torch._foreach_add_(self._written, made, alpha=alpha)
         else:
             torch._foreach_copy_(self._written, made)

@@ -15,13 +15,13 @@ import torch
 from torch import nn
 
 from raysim.client.trainers import loss_gradient
-from raysim.client.trainers.kernel import library
-from raysim.client.trainers.kernel.dense import dense
+from raysim.client.trainers.kernel.dense import SOURCE, dense
 from raysim.client.trainers.recognise import recognise
 from raysim.errors import ExperimentError, ModelError
 from raysim.models import task as tasks
 from raysim.models.lstm import Lstm
 from raysim.models.task import Task
+from raysim.storage import library
 
 TrainerName = Literal["one_by_one", "recorded", "fused", "stacked", "vmap", "compiled"]
 Precision = Literal["float32", "tf32", "bf16"]
@@ -124,7 +124,7 @@ class TrainingConditions:
     trainer, chunk_size, precision, dtype, threads: of the engine's section; the kernel takes one thread. device_kind:
     "cpu" or "cuda". batch_size: examples of a local step. plain: whether the kernel can compute it whole
     (`StepRule.by_kernel`). gradients: of a local step; "several": of a batch at several points, "twice": with the
-    Hessian.
+    Hessian. accumulate: pieces of a batch.
     """
 
     trainer: TrainerName | Literal["auto"]
@@ -136,6 +136,7 @@ class TrainingConditions:
     batch_size: int | Literal["full"]
     plain: bool
     gradients: Literal["one", "several", "twice"] = "one"
+    accumulate: int = 1
 
     @property
     def has_few_rows(self) -> bool:
@@ -161,7 +162,7 @@ def choose(
 
     Raises:
         ExperimentError: bf16 or tf32 with float64 weights; tf32 without a card.
-        ModelError: a trainer that the module or its loss does not allow.
+        ModelError: a trainer, or pieces of a batch, that the module or its loss does not allow.
     """
     precision, dtype, kind = given.precision, given.dtype, given.device_kind
     if precision != "float32" and dtype != "float32":
@@ -175,6 +176,9 @@ def choose(
     needs_module = None if objective is None else f"objective= {objective}, so it needs the module and autograd"
     if given.gradients == "twice":
         needs_module = "client.personalisation differentiates twice, so it needs the module and autograd"
+    if given.accumulate > 1:
+        _check_pieces(module, task)
+        needs_module = f"client.accumulate = {given.accumulate} adds gradients of autograd"
     several = given.gradients == "several"
     needs_points = "client.personalisation takes gradients of a batch at several points" if several else ""
     name: TrainerName
@@ -204,6 +208,16 @@ def choose(
     return TrainerChoice(name, *_sizes(name, numbers, kind), overhead, call, why)
 
 
+def _check_pieces(module: nn.Module, task: Task) -> None:
+    """Refuse to divide a batch whose examples depend on each other."""
+    said = "client.accumulate divides a batch"
+    for name, child in module.named_modules():
+        if isinstance(child, nn.modules.batchnorm._BatchNorm) and child.training:
+            raise ModelError(f"{said}, but BatchNorm {name!r} takes its statistics over the whole one: leave it out.")
+    if not loss_gradient.by_example(task):
+        raise ModelError(f"{said}, but a loss of your own may look at the whole one: leave it out.")
+
+
 def _best(
     given: TrainingConditions,
     module: nn.Module,
@@ -219,7 +233,7 @@ def _best(
     is_small = is_tiny or (numbers <= MOST_COMPILED and given.has_few_rows and given.threads == 1)
     lacking = ""
     if given.plain and is_small and _not_for_kernel(given, module, task) is None:
-        if (missing := library.obstacle(getattr(torch, given.dtype))) is None:
+        if (missing := library.obstacle(SOURCE, getattr(torch, given.dtype))) is None:
             return "compiled", f"{numbers:,} numbers a client in dense layers, for which there is a compiled kernel"
         lacking = f"; the compiled kernel would be faster, but {missing}"
     kind = given.device_kind
@@ -248,7 +262,7 @@ def _obstacle(
         case "vmap":
             return _not_by_rows(task) or _not_vmap(module)
         case "compiled":
-            return _not_for_kernel(given, module, task) or library.obstacle(getattr(torch, given.dtype))
+            return _not_for_kernel(given, module, task) or library.obstacle(SOURCE, getattr(torch, given.dtype))
 
 
 def _sizes(trainer: TrainerName, numbers: int, device_kind: str) -> tuple[int, int, int]:
@@ -293,6 +307,8 @@ def _not_for_kernel(given: TrainingConditions, module: nn.Module, task: Task) ->
 def _not_by_rows(task: Task) -> str | None:
     if loss_gradient.by_rows(task):
         return None
+    if task.weights is not None:
+        return "the mean over a batch's places divides by their number, which differs between the clients here"
     return "a loss of your own may look at its whole batch, which holds several clients here"
 
 

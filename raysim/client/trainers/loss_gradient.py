@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from raysim.models import task as tasks
-from raysim.models.masked import MaskedCrossEntropy, stretch
+from raysim.models.masked import MaskedCrossEntropy, classes, stretch
 from raysim.models.softmax import MANY, Softmax
 from raysim.models.task import Loss, Task
 
@@ -31,14 +31,20 @@ def for_task(task: Task, stacked: bool = False) -> LossGradient:
     if task.losses is tasks.cross_entropy:
         return _cross_entropy(stacked)
     if isinstance(task.losses, MaskedCrossEntropy):
-        return _masked(_cross_entropy(stacked), task.losses.padding)
+        return _masked(_cross_entropy(stacked), task.losses.padding, by_place=task.weights is not None)
     if task.losses is tasks.squared_error:
         return _squared_error
     return _by_autograd(task.losses)
 
 
 def by_rows(task: Task) -> bool:
-    """Whether an example's loss is known to depend on its own output only, so that rows may come from many clients."""
+    """Whether what an example adds to a mean of losses is known to depend on its own output and the number of examples
+    only, so that rows may come from many clients."""
+    return task.weights is None and by_example(task)
+
+
+def by_example(task: Task) -> bool:
+    """Whether an example's loss is known to depend on its own output only."""
     return task.losses in (tasks.cross_entropy, tasks.squared_error) or isinstance(task.losses, MaskedCrossEntropy)
 
 
@@ -58,13 +64,16 @@ def _cross_entropy(stacked: bool) -> LossGradient:
     return gradient
 
 
-def _masked(of_all: LossGradient, padding: int) -> LossGradient:
-    """Likewise, and 0 where the target is padding; the factor stays 1 / T, T all places, and rows make up for it."""
+def _masked(of_all: LossGradient, padding: int, by_place: bool) -> LossGradient:
+    """Likewise, and 0 where the target is padding; the factor stays 1 / T, T all places, and rows make up for it.
+
+    `by_place`: the batch makes up for it as a whole.
+    """
 
     def gradient(outputs: Tensor, targets: Tensor) -> tuple[Tensor, float, Tensor | None]:
-        made, factor, losses = of_all(outputs, targets)
+        made, factor, losses = of_all(outputs, classes(targets, padding))
         made.masked_fill_((targets == padding).unsqueeze(-1), 0.0)
-        by_row = stretch(targets, padding).to(made.dtype)
+        by_row = stretch(targets.view(1, -1) if by_place else targets, padding).to(made.dtype)
         return made.mul_(by_row.view(-1, *[1] * (made.dim() - 1))), factor, losses
 
     return gradient

@@ -23,7 +23,6 @@ from raysim.client.trainers.cuda_graphs import on_card
 from raysim.client.trainers.fused import Fused, LayersByHand
 from raysim.client.trainers.kernel.dense import Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel
-from raysim.client.trainers.kernel.library import NoLibraryError
 from raysim.client.trainers.local_steps import Bend, Point, StepRule
 from raysim.client.trainers.one_by_one import OneByOne
 from raysim.client.trainers.recognise import Recognised, recognise
@@ -34,6 +33,7 @@ from raysim.errors import ResourceError
 from raysim.models.layout import Layout
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task, squared_error
+from raysim.storage.library import NoLibraryError
 
 LARGEST_PULL = 0.5
 """lr pull up to which the shortcut of plain SGD is taken: it divides by 1 - lr pull."""
@@ -71,7 +71,7 @@ def make(
         full = section.batch_sizes if choice.trainer == "recorded" else frozenset()
         if several is not None:
             return SeveralPoints(model, like, task, rule, products, several, objective, full)
-        return OneByOne(model, like, task, rule, products, objective, full)
+        return OneByOne(model, like, task, rule, products, objective, full, section.accumulate)
     assert several is None, choice.trainer
     if choice.trainer == "vmap":
         return Vmap(model, like, task, rule, products)
@@ -141,6 +141,7 @@ def rule_for(
         sums_gradients=sums_gradients,
         plain=product_makes_step
         and section.is_plain_sgd
+        and section.accumulate == 1
         and correction.optimizer is None
         and not correction.anchored
         and correction.bend is None

@@ -40,7 +40,7 @@ def recognised(task: Task, built_in: Task, outputs: Tensor | None, targets: Tens
         outputs: of a module, for these targets; None: it fails.
         targets: of some examples.
     """
-    if task == built_in or outputs is None:
+    if task == built_in or outputs is None or built_in.weights is not None:
         return task
     return built_in if _tried(task.losses, built_in.losses, outputs, targets) else task
 
@@ -57,9 +57,9 @@ def minimised(
     with draws():
         if why := obstacle(objective, *_batch(outputs, targets)):
             return Minimised(task, objective, why)
-    if _tried(loss.unchecked, built_in.losses, outputs, targets):
+    if built_in.weights is None and _tried(loss.unchecked, built_in.losses, outputs, targets):
         return Minimised(built_in)
-    return Minimised(replace(task, losses=loss), objective)
+    return Minimised(replace(task, losses=loss, weights=None), objective)
 
 
 def _tried(loss: Loss, built_in: Loss, outputs: Tensor, targets: Tensor) -> bool:

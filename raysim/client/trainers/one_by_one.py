@@ -33,6 +33,7 @@ class OneByOne(ClientByClient):
         precision: dtype of products, by torch.autocast where it is not that of `like`.
         objective: stands in for the task's losses.
         recorded_batches: sizes of full batches, where local steps are recorded; none: they are not.
+        pieces: in which a batch is computed; where there are several, the rule is not plain.
     """
 
     def __init__(
@@ -44,12 +45,13 @@ class OneByOne(ClientByClient):
         precision: torch.dtype,
         objective: LocalObjective | None = None,
         recorded_batches: Collection[int] = (),
+        pieces: int = 1,
     ) -> None:
         self._task = task
         self._rule = rule
 
         def bound(plain: bool) -> BoundModule:
-            return BoundModule(model, like, task, precision, plain, objective, recorded_batches)
+            return BoundModule(model, like, task, precision, plain, objective, recorded_batches, pieces)
 
         self._own = bound(rule.plain)
         self._anchor = bound(plain=False) if rule.anchored else None
@@ -70,9 +72,11 @@ class OneByOne(ClientByClient):
             if anchor is not None:
                 # The same draws for both: the generators are put back to where they were.
                 with card.same_draws(client.x.device):
-                    anchor.differentiate(batch, wanted, keys, 1.0, self._at(client, step, received))
+                    for _ in anchor.in_pieces(batch, wanted, keys, 1.0, self._at(client, step, received)):
+                        pass
             at = self._at(client, step, received)
-            scores.keep(*own.differentiate(batch, wanted, keys, alpha, at))
+            for made in own.in_pieces(batch, wanted, keys, alpha, at):
+                scores.keep(*made)
             if acts:
                 steps.step()
         loss, correct = scores.totals()

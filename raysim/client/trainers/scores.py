@@ -36,7 +36,7 @@ class Scores:
         self._losses: list[Tensor] = []
         self._numbers = self._scored = 0
         self._has_outputs = True
-        self._sums = torch.zeros((4, num_clients), dtype=torch.float64, device=targets.device)
+        self._sums = torch.zeros((5, num_clients), dtype=torch.float64, device=targets.device)
 
     def keep(self, outputs: Tensor | None, losses: Tensor | None = None) -> None:
         """Outputs of the next rows, (rows, ...), which nobody writes to any more.
@@ -62,11 +62,13 @@ class Scores:
         """Summed losses and hits per client, float64 (K,) on the CPU; hits are NaN where nothing is counted.
 
         Where accuracy counts some places only, hits are the client's accuracy times its examples, so that hits over
-        examples is its accuracy still.
+        examples is its accuracy still. Likewise its losses, where examples do not weigh alike.
         """
         if self._kept:
             self._score()
-        loss, correct, counted, rows = self._sums.cpu()
+        loss, correct, counted, rows, weight = self._sums.cpu()
+        if self._task.weights is not None:
+            loss = rows * loss / weight.clamp(min=1)
         if self._task.correct is None or not self._has_outputs:
             return loss, torch.full_like(correct, torch.nan)
         if self._task.counted is not None:
@@ -79,10 +81,12 @@ class Scores:
         targets = self._targets[rows]
         if self._has_outputs:
             outputs = _joined(self._kept)
-            self._add(0, _joined(self._losses) if self._losses else self._task.losses(outputs, targets), rows)
+            self._weigh(_joined(self._losses) if self._losses else self._task.losses(outputs, targets), targets, rows)
             self._count(outputs, targets, rows)
         else:
-            self._add(0, _joined(self._losses), rows)
+            self._weigh(_joined(self._losses), targets, rows)
+        if self._task.counted is not None or self._task.weights is not None:
+            self._add(3, torch.ones(len(targets), device=targets.device), rows)
         self._kept, self._losses, self._numbers, self._scored = [], [], 0, rows.stop
 
     def _count(self, outputs: Tensor, targets: Tensor, rows: slice) -> None:
@@ -90,7 +94,14 @@ class Scores:
             self._add(1, self._task.correct(outputs, targets), rows)
         if self._task.counted is not None:
             self._add(2, self._task.counted(targets), rows)
-            self._add(3, torch.ones(len(targets), device=targets.device), rows)
+
+    def _weigh(self, losses: Tensor, targets: Tensor, rows: slice) -> None:
+        if self._task.weights is None:
+            self._add(0, losses, rows)
+            return
+        weights = self._task.weights(targets)
+        self._add(0, losses * weights, rows)
+        self._add(4, weights, rows)
 
     def _add(self, which: int, values: Tensor, rows: slice) -> None:
         if self._owners is None:

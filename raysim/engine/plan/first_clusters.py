@@ -27,6 +27,11 @@ def params_of(
     if not isinstance(section, Clusters):
         # replace_params refuses what is no mapping.
         return [given]  # type: ignore[list-item]
+    if experiment.model is not None and experiment.model.init is not None:
+        raise ExperimentError(
+            "client.personalisation.name = 'clusters' begins with a model for each cluster, and model.init is one: "
+            "pass params= with a list of them."
+        )
     if section.count > len(dataset.train):
         raise ExperimentError(
             f"client.personalisation.count <= number of training clients must hold, but got count = {section.count} "

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from raysim.client import dropout
 from raysim.config.global_draws import draws
 from raysim.errors import ModelError
-from raysim.models.model import Model, Weights, bound
+from raysim.models.model import Model, Weights, bound, placed
 
 RELATIVE = 1e-3
 """Difference of outputs, relative to the largest, that is none: kernels may add up in another order."""
@@ -38,17 +38,23 @@ def check(model: Model, made: Weights, initial: Weights | None, x: Tensor) -> No
         ModelError: says what a module does that makes a run depend on the workers.
     """
     first, second = model.module(), model.module()
+    frozen = model.constants.digest()
     _check_new(first, second)
     _check_values(model, made, second, initial is None)
     one, other = (_moved(initial or made, by) for by in (MOVED, -MOVED))
     own = one.clone()
     bound(first, model, own, x.device)
-    second.to(device=x.device, dtype=one.params.dtype)
+    placed(second, model, one.params.dtype, x.device)
     for training in (False, True):
         first.train(training)
         second.train(training)
         layers = [each for of in (first, second) for each in dropout.address(of, one.params)] if training else []
         _check_outputs(_Trial(model, first, second, own, one, other, layers, x))
+    if model.constants.digest() != frozen:
+        raise ModelError(
+            "The module's forward writes to a frozen parameter, which all modules of a machine share: register what "
+            "changes as a buffer."
+        )
 
 
 class _Trial(NamedTuple):

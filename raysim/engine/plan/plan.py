@@ -68,6 +68,8 @@ class Plan:
         if choice.call:
             meant += f" {choice.call}"
         meant += self.model.digest_of_frozen
+        if self.experiment.model is not None and self.experiment.model.init is not None:
+            meant += f" begins {self.initial.digest()}"
         return self.experiment.fingerprint(f"{self.dataset.fingerprint} {meant}")
 
     def algorithm(self) -> Algorithm:

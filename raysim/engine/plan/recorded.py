@@ -68,7 +68,8 @@ def evaluated(plan: Plan, algorithm: Algorithm, state: ServerState) -> Iterator[
     """Yield the columns that the rows of evaluated rounds have; `state`: any of the run."""
     section, one = plan.experiment.evaluation, np.ones(1)
     hits = one if plan.task.correct is not None else np.full(1, np.nan)
-    some = ClientScores(np.zeros(1, np.int64), np.ones(1, np.int64), one, hits, one)
+    by_place = plan.task.weights is not None
+    some = ClientScores(np.zeros(1, np.int64), np.ones(1, np.int64), one, hits, one, one, by_place=by_place)
     names = [*(name.removeprefix("/") for name in summarise(some, "", section.percentiles)), *plan.metrics()]
     splits = [name for name in evaluated_splits(plan) if len(plan.dataset.split(name))]
     places = [f"eval/{split}" for split in splits]

@@ -35,6 +35,7 @@ from raysim.engine.plan import (
     first_examples,
     first_module,
     first_objective,
+    initial_values,
     own_models,
     own_parts,
     private,
@@ -51,6 +52,7 @@ from raysim.models import holdable, size
 from raysim.models import section as models
 from raysim.models.frozen_norms import frozen_norms
 from raysim.models.model import Model, Weights, create, replace_frozen, replace_params
+from raysim.models.own import Own
 from raysim.models.task import Task, task_for
 from raysim.server.aggregators import own as rules
 from raysim.server.optimizers import choice as optimizers
@@ -83,25 +85,29 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     outputs = dataset.num_classes if dataset.num_classes is not None else math.prod(dataset.y.shape)
     seed = experiment.seed
     if model is None:
-        if experiment.model is None:
-            raise ExperimentError("The experiment has no [model] section, so model= must be passed.")
+        if experiment.model is None or isinstance(experiment.model, Own):
+            has = "has no [model] section" if experiment.model is None else "has model.name = 'own'"
+            raise ExperimentError(f"The experiment {has}, so model= must be passed.")
         x_shape = augment.seen_shape(experiment.client.augment, dataset.x.shape)
         section = text_model.fitted(experiment.model, data)
         size.check(section, x_shape, outputs, _DTYPES[experiment.engine.dtype])
         model = models.factory(section, x_shape, outputs, text_model.vectors(section, data))
+    if experiment.model is not None:
         seed = experiment.model.seed if experiment.model.seed is not None else seed
+        model = models.adapted(model, experiment.model)
     dtype = _DTYPES[experiment.engine.dtype]
     tried, values = create(model, seed, dtype, experiment.client.hold_frozen_norms)
     experiment = private.checked(experiment, dataset, tried)
     params, *others = first_clusters.params_of(experiment, dataset, tried, parts.get("params"))
-    made, params = (tried, params) if params is None or others else replace_frozen(tried, params)
-    initial = values if params is None else replace_params(made, values, params)
+    made, start = initial_values.read(experiment.model, tried, values)
+    made, params = (made, params) if params is None or others else replace_frozen(made, params)
+    initial = start if params is None else replace_params(made, start, params)
     holdable.check_initial(made.params.views(initial.params))
     if parts.get("model") is not None:
         x, _ = first_examples.load(experiment, dataset, initial)
-        first_module.check(tried, values, None if params is None else initial, x)
+        first_module.check(tried, values, None if initial is values else initial, x)
     loss = parts.get("loss")
-    task = task_for(dataset.num_classes, loss, dataset.y.padding, dataset.y.uncounted)
+    task = task_for(dataset.num_classes, loss, *_labels(dataset))
     task, local = _minimised(experiment, dataset, made, initial, task)
     population = _label_population(dataset) if experiment.server.diagnostics.labels else None
     choice = _choice(experiment, dataset, made, initial, local)
@@ -205,6 +211,10 @@ def _label_population(dataset: FederatedDataset) -> torch.Tensor:
     return pooled_labels(dataset)
 
 
+def _labels(dataset: FederatedDataset) -> tuple[int | None, tuple[int, ...], bool]:
+    return dataset.y.padding, dataset.y.uncounted, dataset.y.by_place
+
+
 def _minimised(
     experiment: Experiment, dataset: FederatedDataset, model: Model, initial: Weights, task: Task
 ) -> tuple[Task, Minimised]:
@@ -213,7 +223,7 @@ def _minimised(
     Raises:
         ModelError: the objective cannot be used; says why.
     """
-    built_in = task_for(dataset.num_classes, None, dataset.y.padding, dataset.y.uncounted)
+    built_in = task_for(dataset.num_classes, None, *_labels(dataset))
     section = experiment.client.objective
     if section is None and task == built_in:
         return task, Minimised(task)
@@ -260,6 +270,7 @@ def training_conditions(experiment: Experiment, device_kind: str) -> TrainingCon
         batch_size=client.batch_size,
         plain=rule_for(client, sums_gradients=False, product_makes_step=True).by_kernel,
         gradients="one" if client.personalisation is None else client.personalisation.gradients,
+        accumulate=client.accumulate,
     )
 
 

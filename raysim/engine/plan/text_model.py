@@ -1,6 +1,8 @@
-"""Fits a model of texts to the words of the data: how many there are, and their pretrained vectors."""
+"""Fits a model of texts to the tokens of the data: how many and which there are, and words' pretrained vectors."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -9,23 +11,28 @@ from raysim.data.prepare import vocabulary
 from raysim.data.section import AnyData
 from raysim.data.sources import glove
 from raysim.data.sources.ag_news import AgNews
+from raysim.data.sources.instructions import Instructions
 from raysim.data.sources.newsgroups import Newsgroups
+from raysim.data.tokens import answers
 from raysim.data.tokens.words import FIRST, Words
 from raysim.errors import ExperimentError
 from raysim.models.bilstm import Bilstm
+from raysim.models.causal_lm import CausalLm
 from raysim.models.section import ModelSection
 
 
 def fitted(model: ModelSection, data: AnyData | None) -> ModelSection:
-    """Set a text model's "auto" vocabulary to the number of tokens of the data.
+    """Set a text model's "auto" vocabulary to the number of tokens of the data, and compare a pretrained one.
 
     Args:
         model: of any family.
         data: the section of the data; None: a script passes the dataset.
 
     Raises:
-        ExperimentError: the model's vocabulary is smaller.
+        ExperimentError: the model's vocabulary is smaller, or another.
     """
+    if isinstance(model, CausalLm) and isinstance(data, Instructions):
+        _check_tokens(model, data)
     if not (isinstance(model, Bilstm) and isinstance(data, AgNews | Newsgroups) and isinstance(data.tokens, Words)):
         return model
     needed = data.tokens.numbers
@@ -37,6 +44,20 @@ def fitted(model: ModelSection, data: AnyData | None) -> ModelSection:
             f"have numbers too, but got {model.vocabulary}: leave it out to take it from the data."
         )
     return model
+
+
+def _check_tokens(model: CausalLm, data: Instructions) -> None:
+    """Refuse a tokeniser whose tokens have other numbers than those of the one beside the model, if there is one."""
+    folder = Path(model.path).expanduser()
+    if not (folder / answers.NUMBERS).is_file():
+        return
+    own, given = (answers.tokeniser(each).get_vocab() for each in (folder, Path(data.tokenizer).expanduser()))
+    if own != given:
+        token = min(own.items() ^ given.items())[0]
+        raise ExperimentError(
+            f"data.tokenizer = {data.tokenizer!r} must be that of the model, but {token!r:.60} is token "
+            f"{given.get(token)} there and {own.get(token)} in {folder}."
+        )
 
 
 def vectors(model: ModelSection, data: AnyData | None) -> Tensor | None:

@@ -182,9 +182,7 @@ def _own_rows(
     positions = [train.position_of(client) for client in clients]
     columns: dict[str, Any] = {
         "split": [f"{which.rows}/{name}"] * len(clients),
-        f"{which.other}loss": second.loss / second.examples,
-        f"{which.other}accuracy": second.accuracies(),
-        **{f"{which.other}{metric}": made for metric, made in _by_client(own, second, clients, index).items()},
+        **{f"{which.other}{figure}": made for figure, made in _figures(own, second, clients, index).items()},
         "training_examples": train.sizes(np.array(positions)),
         "label_similarity": [plan.label_similarity.of(position) for position in positions],
         # Where nothing is kept, the models do not say who took part.
@@ -197,18 +195,24 @@ def _own_rows(
     return table
 
 
+def _figures(own: Metrics, scores: ClientScores, clients: Sequence[str], index: int) -> dict[str, Any]:
+    """Return what is scored, by row."""
+    losses = scores.losses()
+    figures = {"loss": losses, "perplexity": evaluate.perplexity(losses)} if scores.by_place else {"loss": losses}
+    return {**figures, "accuracy": scores.accuracies(), **_by_client(own, scores, clients, index)}
+
+
 def _rows(plan: Plan, own: Metrics, index: int, name: str, scores: ClientScores) -> pa.Table:
     split = plan.dataset.split(name)
     clients = [split.id_of(position) for position in scores.positions.tolist()]
     nothing = [None] * len(clients)
+    figures = _figures(own, scores, clients, index)
     columns = {
         "round": [index] * len(clients),
         "split": [name] * len(clients),
         "client": clients,
         "examples": scores.examples,
-        "loss": scores.loss / scores.examples,
-        "accuracy": scores.accuracies(),
-        **_by_client(own, scores, clients, index),
+        **figures,
     }
-    schema = client_schema(own, [which.other for which in splits(plan.experiment)])
+    schema = client_schema(figures, [which.other for which in splits(plan.experiment)])
     return pa.table({column: columns.get(column, nothing) for column in schema.names}, schema=schema)

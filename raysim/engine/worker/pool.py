@@ -68,14 +68,17 @@ class Pool:
         self._kind = personalisations.make(plan.experiment.client, plan.model.params)
         self._trainer: Trainer = self._make_trainer() if partner is None else partner._trainer
         self._own = self._make_own_trainer()
-        self._gradients = None
+        self._gradients, pieces = None, plan.experiment.client.accumulate
         if any(phase.of == "gradients" for phase in self._algorithm.phases) or (
             self._kind is not None and self._kind.needs_gradient
         ):
-            self._gradients = self._trainer_for(ClientSection(), sums_gradients=True)
+            self._gradients = self._trainer_for(ClientSection(accumulate=pieces), sums_gradients=True)
         self._metrics = plan.metrics()
         self._module = bind(plan.model, self._loaded, device).eval()
-        self._bench = personalised.Bench(self._module, self._loaded, plan.task, self._augment, self._metrics)
+        self._scored = plan.experiment.evaluation.batch_size
+        self._bench = personalised.Bench(
+            self._module, self._loaded, plan.task, self._augment, self._metrics, self._scored
+        )
         self._fine_tuner = self._make_fine_tuner()
         self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
             "evaluate": self._evaluate,
@@ -247,11 +250,13 @@ class Pool:
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
         self._load(broadcast.weights)
         task, params = self._plan.task, self._loaded.params
-        return evaluate.evaluate(self._module, task, self._examples, unit, params, self._augment, self._metrics)
+        return evaluate.evaluate(
+            self._module, task, self._examples, unit, params, self._scored, self._augment, self._metrics
+        )
 
     def _loss(self, weights: Weights, x: Tensor, y: Tensor) -> float:
         self._load(weights)
-        return evaluate.summed_loss(self._module, self._plan.task, x, y)
+        return evaluate.summed_loss(self._module, self._plan.task, x, y, self._scored)
 
     def _load(self, weights: Weights) -> None:
         for loaded, sent in zip(_vectors(self._loaded), _vectors(weights), strict=True):

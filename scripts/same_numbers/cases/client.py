@@ -81,6 +81,7 @@ def of_clients() -> dict[str, Case]:
         "work not shuffled": {"client.shuffle": False, "client.epochs": 2},
         "work filled": {"client.fill_last_batch": True, "client.epochs": 2},
         "work short left out": {"client.drop_last": True, "client.epochs": 2},
+        "work in pieces": {"client.accumulate": 3, "model": WIDE},
         "work clipped": {"client.max_grad_norm": 0.5, "model": WIDE},
         "work departures": {"client.mid_round_dropout": 0.4, "rounds": 5},
         "work departures scaffold": {
@@ -95,6 +96,7 @@ def of_clients() -> dict[str, Case]:
             "evaluation.percentiles": [10, 50],
         },
         "evaluation examples": {"evaluation.split": "train", "evaluation.clients": "all", "evaluation.examples": 7},
+        "evaluation few at a time": {"evaluation.split": "train", "evaluation.batch_size": 5},
         "evaluation all": {"evaluation.split": "train", "evaluation.clients": "all"},
         "fine_tuning": {"evaluation.fine_tuning": {"steps": 3, "lr": 0.05}, "model": WIDE},
         "fine_tuning on test": {"evaluation.fine_tuning": {"steps": 2, "split": "test"}, "evaluation.every": 1},

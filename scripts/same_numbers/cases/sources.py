@@ -101,6 +101,26 @@ def of_sources() -> dict[str, Case]:
         "newsgroups headers": ({"name": "newsgroups", "tokens": words, "clients": 6}, text),
         "leaf": ({"name": "leaf", "root": "leaf", "classes": 3}, {}),
         "gld": ({"name": "gld", "size": 8}, {}),
+        "instructions": (
+            {"name": "instructions", "tokenizer": "language", "length": 10, "test_users": 0.4},
+            {"model": {"name": "causal_lm", "path": "language", "recompute": True}},
+        ),
+        "instructions by file": (
+            {
+                "name": "instructions",
+                "root": "questions",
+                "tokenizer": "language",
+                "length": 10,
+                "end": "say",
+                "train": "a.jsonl",
+                "validation": "b.jsonl",
+                "test": "b.jsonl",
+                "user": "who",
+                "prompt": "question",
+                "answer": "reply",
+            },
+            {"model": {"name": "causal_lm", "path": "language", "dtype": "bfloat16"}, "client.accumulate": 2},
+        ),
         "arrow": ({**table, "shape": [2, 3]}, {}),
         "arrow named": ({**table, **named}, {}),
     }

@@ -73,6 +73,14 @@ def of_models() -> dict[str, Case]:
     )
     window = {"name": "crop_flip_contrast", "side": 6, "brightness": 0.1, "contrast_low": 0.5, "contrast_high": 1.5}
     made["augment crop_flip_contrast"] = Case({"client.augment": window, "client.epochs": 2}, "colours")
+    layers = {"targets": ["inner"], "r": 2, "alpha": 3.0}
+    made["frozen"] = Case({"model": {**WIDE, "freeze": ["fc1.*"]}})
+    made["adapters"] = Case({"model": {**WIDE, "lora": {"targets": ["fc*"], "dropout": 0.2}}})
+    made["own module frozen"] = Case({"model": {"name": "own", "freeze": ["gate.*"]}}, own=OWN["module"])
+    for trainer in ("one_by_one", "vmap"):
+        lora = {**layers, "whole": ["outer"], "freeze_a": trainer == "vmap"}
+        keys = {"engine.trainer": trainer, "model": {"name": "own", "lora": lora}}
+        made[f"own module adapters {trainer}"] = Case(keys, own=OWN["module"])
     made["own module"] = Case({"model": None}, own=OWN["module"])
     made["own loss"] = Case({"model": WIDE}, own=OWN["loss"])
     made["own module and loss"] = Case(

@@ -82,6 +82,32 @@ def test_a_loss_of_the_users_is_not_stacked() -> None:
         chosen(TINY, own, trainer="stacked")
 
 
+def test_a_mean_over_places_is_not_stacked() -> None:
+    by_place = task_for(10, None, padding=-1, by_place=True)
+    assert chosen(TINY, by_place).trainer == "fused"
+    with pytest.raises(ModelError, match="their number, which differs between the clients"):
+        chosen(TINY, by_place, trainer="stacked")
+
+
+def test_a_batch_in_pieces_is_computed_by_autograd() -> None:
+    assert chosen(TINY, accumulate=2).trainer == "one_by_one"
+    with pytest.raises(ModelError, match=r"'fused' cannot be used: client.accumulate = 2 adds gradients of autograd"):
+        chosen(TINY, trainer="fused", accumulate=2)
+
+
+@pytest.mark.parametrize(
+    ("module", "task", "reason"),
+    [
+        (nn.Sequential(nn.BatchNorm1d(3)), task_for(10, None), "BatchNorm '0' takes its statistics"),
+        (TINY, task_for(10, lambda outputs, targets: outputs.sum(1)), "a loss of your own may look at the whole one"),
+    ],
+)
+def test_a_batch_whose_examples_depend_on_each_other_stays_whole(module: nn.Module, task: Task, reason: str) -> None:
+    assert chosen(module, task).trainer != "stacked"
+    with pytest.raises(ModelError, match=reason):
+        chosen(module, task, accumulate=2)
+
+
 def test_the_reason_names_the_layer() -> None:
     with pytest.raises(ModelError, match=r"engine.trainer = 'fused' cannot be used: layer '1' \(Softplus\)"):
         chosen(OWN, trainer="fused")

@@ -17,8 +17,7 @@ import raysim
 from raysim.client import local_training
 from raysim.client.section import ClientSection
 from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
-from raysim.client.trainers.kernel import library
-from raysim.client.trainers.kernel.dense import Dense, dense
+from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
 from raysim.client.trainers.kernel.kernel import Kernel
 from raysim.client.trainers.make import make
 from raysim.client.trainers.recognise import Recognised, recognise
@@ -26,6 +25,7 @@ from raysim.data.on_device import Examples
 from raysim.errors import ClientError, ModelError, ResourceError
 from raysim.models.model import create
 from raysim.models.task import task_for
+from raysim.storage import library
 from tests.support.kernel import needs_kernel
 
 PROX = {"name": "prox", "mu": 0.3}
@@ -229,7 +229,7 @@ def test_it_is_compiled_once_and_kept(fresh: Path, monkeypatch: pytest.MonkeyPat
     before = kept.stat().st_mtime_ns
     library.library.cache_clear()
     monkeypatch.setattr(library, "_compile", None)
-    library.library(torch.float32)
+    library.library(SOURCE, torch.float32)
     assert [kept.stat().st_mtime_ns] == [before]
 
 
@@ -276,7 +276,7 @@ def test_a_library_that_others_could_have_written_is_not_loaded(
     STRANGE[why](kept)
     assert why in str(library.distrust(kept))
     library.library.cache_clear()
-    library.library(torch.float32)
+    library.library(SOURCE, torch.float32)
     assert why in caplog.text
     assert library.distrust(kept) is None
 
@@ -286,14 +286,14 @@ def test_a_folder_that_others_could_write_to_is_not_used(fresh: Path, why: str) 
     fresh.mkdir(parents=True)
     STRANGE[why](fresh)
     with pytest.raises(library.NoLibraryError, match=why):
-        library.library(torch.float32)
+        library.library(SOURCE, torch.float32)
     assert not list(fresh.iterdir())
 
 
 def test_the_folder_is_private_whatever_the_umask(fresh: Path) -> None:
     before = os.umask(0)
     try:
-        library.library(torch.float32)
+        library.library(SOURCE, torch.float32)
     finally:
         os.umask(before)
     (kept,) = fresh.iterdir()

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from raysim.client.trainers.kernel import library
+from raysim.client.trainers.kernel.dense import SOURCE
+from raysim.storage import library
 
 DRIVER = Path(__file__).parents[2] / "support" / "kernel_driver.c"
 SANITIZE = (
@@ -48,7 +49,7 @@ def driven(compiler: list[str], source: Path, flags: list[str], folder: Path) ->
 # With the processor's own vectors and without: products take other numbers of rows and outputs at a time.
 @pytest.mark.parametrize("flags", [["-DREAL=float", "-march=native"], ["-DREAL=double"]])
 def test_the_kernel_stays_inside_its_arrays(compiler: list[str], flags: list[str], tmp_path: Path) -> None:
-    done = driven(compiler, library.SOURCE, flags, tmp_path)
+    done = driven(compiler, SOURCE.path, flags, tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout == "3024 calls\n"
 
@@ -70,7 +71,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("where", WRONG)
 def test_a_kernel_that_is_off_by_one_is_caught(compiler: list[str], where: str, tmp_path: Path) -> None:
     right, wrong, said = WRONG[where]
-    text = library.SOURCE.read_text()
+    text = SOURCE.path.read_text()
     assert text.count(right) == 1
     (tmp_path / "wrong.c").write_text(text.replace(right, wrong))
     done = driven(compiler, tmp_path / "wrong.c", ["-DREAL=float"], tmp_path)

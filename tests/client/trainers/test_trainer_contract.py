@@ -26,13 +26,11 @@ from raysim.data.on_device import Examples
 from raysim.models import lstm_char, lstm_word, transformer_word
 from raysim.models.model import create
 from raysim.models.task import task_for
+from tests.support.local_updates import LR, assert_same, train
 from tests.support.trainer_models import MODELS, SIZES, WORK, dataset
 
 GENERAL = ("one_by_one", "recorded", "fused", "stacked", "vmap")
 TRAINERS = (*GENERAL, "compiled")
-LR = 0.1
-
-
 TRANSFORMER = transformer_word.TransformerWord(embedding=6, width=8, heads=2, hidden=5, layers=2)
 
 TEXT_MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -64,29 +62,6 @@ def texts(x_shape: tuple[int, ...], classes: int) -> FederatedDataset:
     )
 
 
-def train(
-    trainer: str,
-    factory: Callable[[], nn.Module],
-    data: FederatedDataset,
-    work: dict[str, Any],
-    positions: tuple[int, ...] = (0, 1, 2, 3, 4),
-    loss: Any = None,
-    dtype: torch.dtype = torch.float64,
-) -> dict[str, torch.Tensor]:
-    """What local training makes of the clients: deltas (clients, P), losses, hits and seen examples (clients,)."""
-    section = ClientSection.model_validate(work)
-    model, weights = create(factory, 0, dtype)
-    task = task_for(data.num_classes, loss, data.y.padding)
-    made = make(TrainerChoice.given(trainer, 5), model, weights, task, section, "float32")  # type: ignore[arg-type]
-    members = local_training.members(Examples(data), positions, section, 0, 3, weights.params)
-    rows = []
-    for trained in local_training.train(made, weights, members, LR, model.params):
-        updates = trained.updates
-        rows.append((updates.delta.clone(), updates.loss, updates.correct, torch.tensor(updates.seen)))
-    names = ("delta", "loss", "correct", "seen")
-    return {name: torch.cat(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
-
-
 def by_definition(
     factory: Callable[[], nn.Module], data: FederatedDataset, work: dict[str, Any], position: int
 ) -> dict[str, torch.Tensor]:
@@ -108,7 +83,11 @@ def by_definition(
         if data.num_classes is None:
             loss = functional.mse_loss(outputs.view(y.shape), y)
         else:
-            loss = mean_loss(outputs, y, data.y.padding)
+            if data.y.by_place:
+                assert data.y.padding is not None
+                loss = functional.cross_entropy(outputs.flatten(0, -2), y.flatten(), ignore_index=data.y.padding)
+            else:
+                loss = mean_loss(outputs, y, data.y.padding)
             hits += float((outputs.argmax(-1) == y).double().mean()) * (stop - start)
         optimizer.zero_grad()
         loss.backward()
@@ -138,11 +117,6 @@ def mean_loss(outputs: torch.Tensor, y: torch.Tensor, padding: int | None) -> to
         for own, targets in zip(outputs, y, strict=True)
     ]
     return torch.stack(sums).mean()
-
-
-def assert_same(got: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    for name in wanted:
-        torch.testing.assert_close(got[name], wanted[name], rtol=1e-10, atol=1e-12, equal_nan=True)
 
 
 @pytest.mark.parametrize("work", WORK.values(), ids=WORK)
@@ -212,6 +186,65 @@ def test_padding_changes_nothing(trainer: str, name: str, tmp_path: Path) -> Non
         wanted = by_definition(factory, short, work, row)
         del wanted["correct"]
         assert_same({key: values[row] for key, values in got.items()}, wanted)
+
+
+def of_places(path: Path) -> FederatedDataset:
+    """Texts of 1 to 6 words, whose places weigh alike; padding is no class."""
+    draw = np.random.default_rng(0)
+    field = Field((6,), "int64")
+    with DatasetWriter(path, field, replace(field, padding=-1, by_place=True), 4) as to:
+        for n in SIZES:
+            x, y = draw.integers(0, 4, (2, n, 6))
+            to.write("train", f"client of {n}", x, np.where(np.arange(6) < draw.integers(1, 7, (n, 1)), y, -1))
+    return FederatedDataset.open(path)
+
+
+@pytest.mark.parametrize("work", [{"batch_size": 4, "epochs": 2}, WORK["all at once"]], ids=["plain", "all at once"])
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "fused"])
+def test_places_of_a_batch_may_weigh_alike(trainer: str, work: dict[str, Any], tmp_path: Path) -> None:
+    """The loss of a batch is torch's own mean over all targets but those that are ignored."""
+    factory, data = TEXT_MODELS["transformer_word"][0], of_places(tmp_path / "data")
+    got = train(trainer, factory, data, work)
+    for row in range(len(SIZES)):
+        wanted = by_definition(factory, data, work, row)
+        del wanted["loss"], wanted["correct"]
+        assert_same({key: values[row] for key, values in got.items()}, wanted)
+
+
+@pytest.mark.parametrize("trainer", ["one_by_one", "recorded", "fused"])
+def test_a_clients_loss_is_over_the_places_that_it_has_seen(trainer: str, tmp_path: Path) -> None:
+    factory, data = TEXT_MODELS["transformer_word"][0], of_places(tmp_path / "data")
+    got = train(trainer, factory, data, {"batch_size": "full" if trainer == "one_by_one" else 20})
+    for row, n in enumerate(SIZES):
+        wanted = by_definition(factory, data, {"batch_size": "full"}, row)["loss"]
+        torch.testing.assert_close(got["loss"][row], wanted)
+        assert wanted > n
+
+
+@pytest.mark.parametrize("work", [{"batch_size": 7, "epochs": 2}, WORK["all at once"]], ids=["plain", "all at once"])
+@pytest.mark.parametrize("pieces", [2, 3, 50])
+def test_a_batch_in_pieces_has_the_gradient_of_the_whole(pieces: int, work: dict[str, Any], tmp_path: Path) -> None:
+    for factory, data in (
+        (MODELS["norms"][0], dataset(MODELS["norms"][1], classes=4)),
+        (TEXT_MODELS["transformer_word"][0], of_places(tmp_path / f"{pieces}")),
+    ):
+        whole = train("one_by_one", factory, data, work)
+        assert_same(train("one_by_one", factory, data, {**work, "accumulate": pieces}), whole)
+
+
+def test_each_piece_of_a_batch_has_masks_of_its_own() -> None:
+    factory = partial(transformer_word.make, TRANSFORMER.model_copy(update={"dropout": 0.5}), (6,), 4)
+    rows = np.tile(np.arange(6) % 4, (2, 1))
+    data = FederatedDataset.from_clients(train={"same row twice": (rows, rows)})
+    made = []
+    for pieces in (1, 2):
+        keys = {"batch_size": 2, "accumulate": pieces}
+        made.append(train("one_by_one", factory, data, keys, positions=(0,))["loss"].item())
+    one = FederatedDataset.from_clients(train={"same row twice": (rows[:1], rows[:1])})
+    alone = train("one_by_one", factory, one, {"batch_size": 1}, positions=(0,))["loss"].item()
+    # The first row's masks are those of the whole batch, and the second row's are not the first's again.
+    assert made[1] != pytest.approx(2 * alone)
+    assert made[1] != pytest.approx(made[0])
 
 
 @pytest.mark.parametrize("trainer", ["recorded", "fused", "stacked"])

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 from torch import nn
 
 from raysim.client.trainers.recognise import Recognised
+from raysim.storage.library import CSource
+
+SOURCE = CSource(Path(__file__).with_name("dense.c"))
 
 
 @dataclass(frozen=True)

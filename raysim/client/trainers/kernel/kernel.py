@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysim.client.trainers.kernel.dense import Dense
-from raysim.client.trainers.kernel.library import library
+from raysim.client.trainers.kernel.dense import SOURCE, Dense
 from raysim.errors import ModelError
 from raysim.models.layout import Layout
+from raysim.storage.library import library
 
 ALIGNMENT = 64
 """Bytes at multiples of which the kernel's memory begins."""
@@ -54,7 +54,7 @@ class Kernel:
     def __init__(self, dense: Dense, layout: Layout, dtype: torch.dtype, squared: bool) -> None:
         _check_line(dense, layout)
         self._size = layout.size
-        self._library = library(dtype)
+        self._library = library(SOURCE, dtype)
         self._library.room_for.restype = ctypes.c_int64
         self._dense, self._dtype, self._squared = dense, dtype, squared
         offsets = dict(zip(layout.names, layout.offsets, strict=True))

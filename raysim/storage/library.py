@@ -1,7 +1,6 @@
-"""The kernel compiled for this machine's processor, once: the library stays in the cache, in a folder of the user's.
+"""Compiles a source in C for this machine's processor, once: the library stays in the cache, in a folder of the user's.
 
-Compiled where it is used, it has the processor's own vector instructions. Its sums are added up in an order that the
-source fixes, so processors with other vectors have the same bits, if they have fused multiply-adds.
+Compiled where it is used, it has the processor's own vector instructions.
 
 A library is code. It is loaded from the cache only if this user alone can have written it, for this source and these
 flags, and whole: its name has a digest of these, and its own checksum.
@@ -20,6 +19,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +29,6 @@ from raysim.storage.cache import cache_root, checksum
 
 log = logging.getLogger("raysim")
 
-SOURCE = Path(__file__).with_name("dense.c")
 FLAGS = ("-std=gnu11", "-O3", "-fno-math-errno", "-shared", "-fPIC")
 CONTRACTED = {"gcc": "-ffp-contract=fast", "clang": "-ffp-contract=on"}
 """Products are added in one rounding, but where the source says otherwise: with clang, "fast" would not hear that."""
@@ -41,22 +40,33 @@ COMPILERS = ("cc", "gcc", "clang")
 
 
 class NoLibraryError(Exception):
-    """Why there is no kernel here; the text goes on behind a colon."""
+    """Why there is no library here; the text goes on behind a colon."""
+
+
+@dataclass(frozen=True)
+class CSource:
+    """A file in C, whose REAL is the type of its numbers.
+
+    contracted: whether a product and a sum may be one rounding. If not, every processor, and torch, has the same bits.
+    """
+
+    path: Path
+    contracted: bool = True
 
 
 @cache
-def obstacle(dtype: torch.dtype) -> str | None:
-    """Why this machine has no kernel for numbers of this type, or None. Found out once per process."""
+def obstacle(source: CSource, dtype: torch.dtype) -> str | None:
+    """Why this machine has no library of the source for numbers of this type, or None. Found out once per process."""
     try:
-        library(dtype)
+        library(source, dtype)
     except NoLibraryError as error:
         return str(error)
     return None
 
 
 @cache
-def library(dtype: torch.dtype) -> ctypes.CDLL:
-    """The kernel for numbers of this type, compiled unless it lies in the cache.
+def library(source: CSource, dtype: torch.dtype) -> ctypes.CDLL:
+    """The source's library for numbers of this type, compiled unless it lies in the cache.
 
     Raises:
         NoLibraryError: no compiler, or one that cannot do it, or nowhere to put what it makes.
@@ -65,7 +75,7 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
         raise NoLibraryError(f"it is written for float32 and float64, and the weights are {dtype}")
     try:
         compiler = _compiler()
-        folder, name = _own_folder(), f"dense-{_digest(dtype, compiler)}"
+        folder, name = _own_folder(), f"{source.path.stem}-{_digest(source, dtype, compiler)}"
         for path in sorted(folder.glob(f"{name}-*.so")):
             if (why := distrust(path)) is None:
                 try:
@@ -74,7 +84,7 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
                     why = "cannot be loaded"
             log.warning("%s %s, and is compiled again", path, why)
             path.unlink(missing_ok=True)
-        path = _compile(compiler, dtype, folder, name)
+        path = _compile(source, compiler, dtype, folder, name)
         if (why := distrust(path)) is not None:
             raise NoLibraryError(f"{path} {why}, just after it was written: set RAYSIM_CACHE to a folder of your own")
         return ctypes.CDLL(str(path))
@@ -124,21 +134,21 @@ def _compiler() -> list[str]:
     raise NoLibraryError(f"there is no C compiler: none of {', '.join(COMPILERS)} is on the PATH, and CC is not set")
 
 
-def _compile(compiler: list[str], dtype: torch.dtype, folder: Path, name: str) -> Path:
+def _compile(source: CSource, compiler: list[str], dtype: torch.dtype, folder: Path, name: str) -> Path:
     """Return the library, whose name ends with its checksum. Others may do it at the same time: each file is whole."""
     said = ""
     told = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    contracted = CONTRACTED["clang" if "clang" in told else "gcc"]
+    contraction = CONTRACTED["clang" if "clang" in told else "gcc"] if source.contracted else "-ffp-contract=off"
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch) / f"{name}.so"
         for processor in FOR_THIS_PROCESSOR:
             command = [
                 *compiler,
                 *FLAGS,
-                contracted,
+                contraction,
                 *processor,
                 f"-DREAL={REALS[dtype]}",
-                str(SOURCE),
+                str(source.path),
                 "-o",
                 str(made),
             ]
@@ -152,16 +162,16 @@ def _compile(compiler: list[str], dtype: torch.dtype, folder: Path, name: str) -
     raise NoLibraryError(f"{compiler[0]} does not compile it: {said.splitlines()[-1]}")
 
 
-def _digest(dtype: torch.dtype, compiler: list[str]) -> str:
+def _digest(source: CSource, dtype: torch.dtype, compiler: list[str]) -> str:
     """Of all that the library depends on: several kinds of machine may share a cache."""
     at = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     of_compiler = at.stat()
     parts = (
-        SOURCE.read_bytes(),
+        source.path.read_bytes(),
         repr(
             (
                 FLAGS,
-                CONTRACTED,
+                source.contracted and CONTRACTED,
                 FOR_THIS_PROCESSOR,
                 REALS[dtype],
                 compiler,

@@ -1,0 +1,90 @@
+"""Reads the initial values that `model.init` names: tensors by name, or a checkpoint of the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+
+from safetensors import safe_open
+from torch import Tensor
+
+from raysim.errors import ModelError
+from raysim.models.lora import base_name, is_adapter
+from raysim.models.model import Model, ModelChoice, Weights, replace_frozen, replace_params
+from raysim.run_folder import checkpoint, frozen
+from raysim.storage.reading import parsing, regular
+
+MOST_NAMED = 5
+"""Names in a message."""
+
+
+def read(section: ModelChoice | None, model: Model, drawn: Weights) -> tuple[Model, Weights]:
+    """Return model and weights with the values of the section's file; as they are, if it names none.
+
+    Raises:
+        ModelError: it is no safetensors file, or its names or shapes are not the model's; says which.
+        CheckpointError: it is a damaged checkpoint.
+    """
+    if section is None or section.init is None:
+        return model, drawn
+    try:
+        file = regular(Path(section.init).expanduser(), ModelError)
+    except ModelError as error:
+        raise ModelError(f"model.init: {error}") from None
+    with parsing(f"model.init: {file}", "a safetensors file", ModelError, ""), safe_open(file, "pt") as opened:
+        found: dict[str, Tensor] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    if "weights.params" in found:
+        found = _of_checkpoint(file, model, drawn)
+    named = drawn.to_named(model) | _checked(file, found, model, section.lora is not None)
+    model, others = replace_frozen(model, named)
+    return model, replace_params(model, drawn, others)
+
+
+def _of_checkpoint(file: Path, model: Model, drawn: Weights) -> dict[str, Tensor]:
+    """The values of a checkpoint by name, and the frozen ones in its run's folder."""
+    weights = checkpoint.read(file).weights
+    sizes, own = ([len(getattr(each, part)) for part in ("params", "buffers", "counters")] for each in (weights, drawn))
+    if sizes != own:
+        raise ModelError(
+            f"model.init: {file} must be a checkpoint of the same model, whose parameters, buffers and counters take "
+            f"{own} numbers, but its take {sizes}: `raysim export` writes a run's model with its names."
+        )
+    return frozen.read(file.resolve().parents[1]) | weights.to_named(model)
+
+
+def _checked(file: Path, found: Mapping[str, Tensor], model: Model, has_adapters: bool) -> dict[str, Tensor]:
+    """The values by the model's names; a file without adapters has the names of the module without them."""
+    module = model.module()
+    of_base = has_adapters and not any(map(is_adapter, found))
+    first = {id(t): name for name, t in chain(module.named_parameters(), module.named_buffers())}
+    names = {
+        base_name(name) if of_base else name: first[id(tensor)]
+        for name, tensor in chain(
+            module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False)
+        )
+        if not (of_base and is_adapter(name))
+    }
+    parts = {part.name: part for part in model.parts}
+    given = {names[name]: value for name, value in found.items() if name in names}
+    # What a state dict leaves out, a file may leave out.
+    kept = [base_name(name) if of_base else name for name in module.state_dict()]
+    missing = [name for name in kept if name in names and names[name] not in given]
+    extra = [name for name in found if name not in names]
+    if missing or extra:
+        said = [f"{_listed(each)} {what}" for each, what in ((missing, "missing"), (extra, "unknown")) if each]
+        raise ModelError(f"model.init: {file} must have the names of the model's tensors: {'; '.join(said)}.")
+    for name, value in given.items():
+        part = parts[name]
+        if tuple(value.shape) != part.shape or value.is_floating_point() != part.dtype.is_floating_point:
+            raise ModelError(
+                f"model.init: {file} must have the shapes of the model's tensors, but {name!r} is "
+                f"{tuple(value.shape)} of {value.dtype}, and the model's is {part.shape} of {part.dtype}."
+            )
+    layouts = (model.params, model.buffers, model.counters)
+    return {n: value for n, value in given.items() if n in model.constants or any(n in each.names for each in layouts)}
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{', '.join(map(repr, names[:MOST_NAMED]))}{more} {'is' if len(names) == 1 else 'are'}"

@@ -1,0 +1,159 @@
+"""Puts low-rank adapters (Hu et al. 2022) on linear layers by peft, and returns trained ones as peft reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from raysim.config.section import Section
+from raysim.config.values import Positive
+from raysim.errors import ModelError
+from raysim.models.by_name import Patterns, matching
+
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+_HELD = (".lora_A.", ".lora_B.")
+
+
+class Lora(Section):
+    """Trains adapters only: a layer W x becomes W x + (alpha / r) B A x, with A (r, in) drawn and B (out, r) zero.
+
+    The server averages A and B apart, and mean(B) mean(A) is not mean(B A). With `freeze_a` (FFA-LoRA, Sun et al. 2024)
+    only B is trained, and both are the same.
+    """
+
+    r: Annotated[int, Field(ge=1, le=10_000)] = Field(8, description="Rank: rows of A and columns of B.")
+    alpha: Positive | None = Field(None, description="Its quotient by r multiplies what adapters add. Absent: r.")
+    targets: Patterns = Field(
+        min_length=1,
+        description="Names of the linear layers that get adapters; * stands for any letters.",
+        examples=[["*.q_lin", "*.v_lin"]],
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="Probability of dropout before A.")
+    freeze_a: bool = Field(False, description="Keep A as it is drawn, and train B only.")
+    whole: Patterns = Field(
+        (),
+        description="Names of other layers, which are trained whole beside the adapters, such as a new head.",
+        examples=[["*.classifier"]],
+    )
+
+
+class Adapter(NamedTuple):
+    """Trained adapters as peft reads them: its configuration, and tensors by the names in its file."""
+
+    config: Any
+    tensors: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class WithLora:
+    """A factory of modules with adapters; all other parameters are frozen, but for those that are trained whole."""
+
+    factory: Callable[[], nn.Module]
+    section: Lora
+
+    def __call__(self) -> nn.Module:
+        module = self.factory()
+        return _with_adapters(module, self.section) if isinstance(module, nn.Module) else module
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a parameter is one of an adapter."""
+    return any(held in name for held in _HELD)
+
+
+def base_name(name: str) -> str:
+    """Return the name that a parameter has without adapters.
+
+    >>> base_name("encoder.q.base_layer.weight")
+    'encoder.q.weight'
+    """
+    return name.replace(".base_layer.", ".")
+
+
+def adapter_of(module: nn.Module, section: Lora) -> Adapter:
+    """Return the adapters of a module that `WithLora` made.
+
+    Names are those in the module; or in the outermost model of transformers that has all adapters, if there is one:
+    a family such as distilbert is a module around such a model.
+    """
+    from transformers import PreTrainedModel
+
+    targets = [name.partition(_HELD[0])[0] for name, _ in module.named_parameters() if _HELD[0] in name]
+    whole = _whole(module, section)
+    outer = (f"{name}." if name else "" for name, child in module.named_modules() if isinstance(child, PreTrainedModel))
+    start = next((path for path in outer if all(name.startswith(path) for name in (*targets, *whole))), "")
+    tensors = {
+        f"base_model.model.{_in_file(name).removeprefix(start)}": parameter.detach().contiguous()
+        for name, parameter in module.named_parameters()
+        if is_adapter(name) or name.startswith(tuple(f"{layer}." for layer in whole))
+    }
+    inside = ([name.removeprefix(start) for name in names] for names in (targets, whole))
+    return Adapter(_config(section, *inside), tensors)
+
+
+def _with_adapters(module: nn.Module, section: Lora) -> nn.Module:
+    targets, whole = _targets(module, section), _whole(module, section)
+    for layer in whole:
+        if both := [name for name in targets if f"{name}.".startswith(f"{layer}.")]:
+            raise ModelError(f"model.lora: {both[0]!r} is trained whole, so it takes no adapter: name it in one key.")
+    _peft().inject_adapter_in_model(_config(section, targets), module)
+    for name, parameter in module.named_parameters():
+        if is_adapter(name):
+            # peft makes them as short as the layer.
+            parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
+            parameter.requires_grad_(not (section.freeze_a and _HELD[0] in name))
+        elif name.startswith(tuple(f"{layer}." for layer in whole)):
+            parameter.requires_grad_(True)
+    return module
+
+
+def _targets(module: nn.Module, section: Lora) -> list[str]:
+    layers = [name for name, child in module.named_modules() if type(child) is nn.Linear]
+    if layers == [""]:
+        raise ModelError("model.lora needs layers with names, but the module is an nn.Linear: put it in nn.Sequential.")
+    found = matching(section.targets, layers, "model.lora.targets", "nn.Linear")
+    for name in found:
+        parent = module.get_submodule(name.rpartition(".")[0])
+        if type(parent).__module__.startswith("torch.") and not isinstance(parent, CONTAINERS):
+            raise ModelError(
+                f"model.lora.targets: {name!r} is a part of torch's {type(parent).__name__}, which reads its weights "
+                f"itself, so an adapter would change nothing: target other layers."
+            )
+    return found
+
+
+def _whole(module: nn.Module, section: Lora) -> list[str]:
+    layers = [name for name, child in module.named_modules() if name and any(True for _ in child.parameters())]
+    known = [name for name in layers if "lora_" not in name and not name.endswith(".base_layer")]
+    return matching(section.whole, known, "model.lora.whole", "layer")
+
+
+def _in_file(name: str) -> str:
+    # Within a module, peft's adapters have names.
+    return re.sub(r"(\.lora_[AB])\.default\.", r"\1.", name)
+
+
+def _config(section: Lora, targets: Iterable[str], whole: Iterable[str] = ()) -> Any:
+    return _peft().LoraConfig(
+        r=section.r,
+        lora_alpha=section.r if section.alpha is None else section.alpha,
+        # A text is a pattern of whole names; those of a list would also match the ends of longer names.
+        target_modules="|".join(map(re.escape, targets)),
+        lora_dropout=section.dropout,
+        modules_to_save=list(whole) or None,
+    )
+
+
+def _peft() -> Any:
+    try:
+        import peft  # optional, and takes seconds to import
+    except ImportError:
+        raise ModelError("model.lora needs the package peft: pip install 'raysim[adapters]'") from None
+    return peft

@@ -1,0 +1,13 @@
+"""Defines the section of a module that a script passes: what is frozen in it, adapted, and read from a file."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from raysim.models.model import ModelChoice
+
+
+class Own(ModelChoice):
+    """The module that a script passes as `model=`."""
+
+    name: Literal["own"] = "own"

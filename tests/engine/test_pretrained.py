@@ -1,0 +1,225 @@
+"""Runs that begin with a file's values, freeze a part of the model, or train adapters, which peft reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import raysim
+from raysim.api import kept_model
+from raysim.engine.plan.resolve import resolve
+from raysim.models.lora import WithLora
+from raysim.run_folder import files
+
+Make = Callable[..., raysim.Experiment]
+LORA = {"r": 2, "alpha": 3.0, "targets": ["0", "2"]}
+
+
+class Tied(nn.Module):
+    """A weight of two names, a buffer that no state dict has, and one that every state dict has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.norm, self.other = nn.Linear(5, 5), nn.BatchNorm1d(5), nn.Linear(5, 5)
+        self.other.weight = self.one.weight
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(self.other(self.norm(torch.tanh(self.one(x)))) * self.scale)
+        return out
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+def written(path: Path, make: Callable[[], nn.Module], seed: int = 1) -> Path:
+    """A state dict in a file, as people save it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        state = make().state_dict()
+    save_file({name: tensor.clone() for name, tensor in state.items()}, path)
+    return path
+
+
+@pytest.fixture
+def here(experiment: Make) -> Callable[..., raysim.Experiment]:
+    return lambda **model: experiment(model={"name": "own", **model}, rounds=2)
+
+
+@pytest.mark.parametrize("make", [net, Tied])
+def test_a_run_begins_with_the_values_of_a_file(
+    make: Callable[[], nn.Module], tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    file = written(tmp_path / "base.safetensors", make)
+    plan = resolve(here(init=str(file)), dataset=dataset, model=make)
+    named, base = plan.initial.to_named(plan.model), load_file(file)
+    assert all(torch.equal(value, base[name]) for name, value in named.items() if name != "scale")
+    drawn = resolve(here(), dataset=dataset, model=make).initial
+    assert not torch.equal(plan.initial.params, drawn.params)
+
+
+@pytest.mark.parametrize("keys", [{"lora": LORA}, {"freeze": ["0.*"]}])
+def test_frozen_parts_have_the_values_of_a_base_without_adapters(
+    keys: dict[str, Any], tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    file = written(tmp_path / "base.safetensors", net)
+    plan = resolve(here(init=str(file), **keys), dataset=dataset, model=net)
+    held = {name.replace(".base_layer", ""): value for name, value in plan.model.constants.items()}
+    assert torch.equal(held["0.weight"], load_file(file)["0.weight"])
+
+
+def test_a_run_goes_on_with_another_ones_checkpoint_or_export(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    first = raysim.run(here(lora=LORA), path=tmp_path / "run", dataset=dataset, model=net)
+    kept_model.export(tmp_path / "run", tmp_path / "whole.safetensors", dataset=dataset, model=net)
+    newest = max(files.checkpoints(tmp_path / "run").items())[1]
+    for file in (newest, tmp_path / "whole.safetensors"):
+        plan = resolve(here(lora=LORA, init=str(file)).changed(["seed=5"]), dataset=dataset, model=net)
+        named = plan.initial.to_named(plan.model)
+        assert all(torch.equal(named[name], value) for name, value in first.params.items())
+        drawn = resolve(here(lora=LORA), dataset=dataset, model=net).model.constants
+        assert all(torch.equal(plan.model.constants[name], value) for name, value in drawn.items())
+
+
+def changed(file: Path, **values: torch.Tensor | None) -> Path:
+    held: dict[str, Any] = {**load_file(file), **values}
+    save_file({name: value for name, value in held.items() if value is not None}, file)
+    return file
+
+
+def test_files_of_other_names_and_shapes_or_kinds_are_refused(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    def refused(file: Path, message: str) -> None:
+        with pytest.raises(raysim.ModelError, match=message) as caught:
+            resolve(here(init=str(file)), dataset=dataset, model=net)
+        assert "model.init" in str(caught.value)
+        assert str(file) in str(caught.value)
+
+    def base() -> Path:
+        return written(tmp_path / "base.safetensors", net)
+
+    refused(changed(base(), **{"0.bias": None, "1.more": torch.ones(2)}), "'0.bias' is missing; '1.more' is unknown")
+    refused(changed(base(), **{"0.bias": torch.ones(7)}), r"'0.bias' is \(7,\).*the model's is \(6,\)")
+    refused(changed(base(), **{"0.bias": torch.ones(6, dtype=torch.int64)}), "'0.bias' is .*int64")
+    refused(tmp_path / "nothing.safetensors", "is missing")
+    refused(tmp_path, "must be a file, but is a folder")
+    torch.save(net().state_dict(), tmp_path / "pickled.safetensors")
+    refused(tmp_path / "pickled.safetensors", "expected a safetensors file")
+    raysim.run(here(freeze=["0.*"]), path=tmp_path / "run", dataset=dataset, model=net)
+    refused(
+        max(files.checkpoints(tmp_path / "run").items())[1], "must be a checkpoint of the same model.*raysim export"
+    )
+
+
+def test_the_fingerprint_has_the_values_and_not_the_place(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    def fingerprint(file: Path | None) -> str:
+        return resolve(here(init=None if file is None else str(file)), dataset=dataset, model=net).fingerprint
+
+    one = fingerprint(written(tmp_path / "one.safetensors", net))
+    assert fingerprint(written(tmp_path / "moved.safetensors", net)) == one
+    assert fingerprint(written(tmp_path / "one.safetensors", net, seed=2)) != one
+    assert fingerprint(None) != one
+
+
+def test_a_folder_begun_with_other_values_is_refused(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    file = written(tmp_path / "base.safetensors", net)
+    raysim.run(here(init=str(file)), path=tmp_path / "run", dataset=dataset, model=net)
+    raysim.resume(tmp_path / "run", rounds=3, dataset=dataset, model=net)
+    written(file, net, seed=2)
+    with pytest.raises(raysim.RunFolderError, match=r"the values of model\.init"):
+        raysim.resume(tmp_path / "run", rounds=4, dataset=dataset, model=net)
+
+
+def test_clusters_do_not_begin_with_one_file(tmp_path: Path, dataset: raysim.FederatedDataset, here: Make) -> None:
+    file = written(tmp_path / "base.safetensors", net)
+    exp = here(init=str(file)).changed({"client.personalisation": {"name": "clusters", "count": 2}})
+    with pytest.raises(raysim.ExperimentError, match=r"model\.init is one"):
+        resolve(exp, dataset=dataset, model=net)
+
+
+def test_clients_send_their_adapters_only(dataset: raysim.FederatedDataset, here: Make) -> None:
+    adapters = 2 * (5 + 6) + 2 * (6 + 3)
+    *_, last = raysim.rounds(here(lora=LORA), dataset=dataset, model=net)
+    assert sum(value.numel() for value in last.params.values()) == adapters
+    assert last.metrics["bytes_up"] == 7 * 4 * adapters
+    *_, last = raysim.rounds(here(lora={**LORA, "freeze_a": True}), dataset=dataset, model=net)
+    assert last.metrics["bytes_up"] == 7 * 4 * 2 * (6 + 3)
+
+
+def test_a_model_of_the_experiment_takes_adapters(dataset: raysim.FederatedDataset, experiment: Make) -> None:
+    model = {"name": "mlp", "hidden": [8], "lora": {"targets": ["fc*"]}}
+    *_, last = raysim.rounds(experiment(model=model), dataset=dataset)
+    assert all("lora_" in name for name in last.params)
+
+
+def test_own_needs_a_script(here: Make, dataset: raysim.FederatedDataset) -> None:
+    with pytest.raises(raysim.ExperimentError, match=r"model.name = 'own', so model= must be passed"):
+        resolve(here(), dataset=dataset)
+
+
+def test_peft_reads_what_is_exported_with_the_same_outputs(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    import peft
+
+    exp = here(lora={**LORA, "dropout": 0.2, "targets": ["0"], "whole": ["2"]})
+    raysim.run(exp, path=tmp_path / "run", dataset=dataset, model=net)
+    kept_model.export(tmp_path / "run", tmp_path / "adapter", adapter=True, dataset=dataset, model=net)
+    kept_model.export(tmp_path / "run", tmp_path / "whole.safetensors", dataset=dataset, model=net)
+    assert exp.model is not None
+    assert exp.model.lora is not None
+    trained = WithLora(net, exp.model.lora)().eval()
+    trained.load_state_dict(load_file(tmp_path / "whole.safetensors"))
+    base = net()
+    first = resolve(here(), dataset=dataset, model=net)
+    base.load_state_dict(first.initial.to_named(first.model))
+    x = torch.linspace(-1, 1, 35).view(7, 5)
+    without = base(x)
+    loaded = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    assert torch.equal(loaded(x), trained(x))
+    assert not torch.allclose(loaded(x), without)
+
+
+def test_a_run_without_adapters_has_none_to_export(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    raysim.run(here(), path=tmp_path / "run", dataset=dataset, model=net)
+    with pytest.raises(raysim.ModelError, match="trains no adapters"):
+        kept_model.export(tmp_path / "run", tmp_path / "adapter", adapter=True, dataset=dataset, model=net)
+
+
+def test_norms_under_adapters_stay_still_if_they_are_held(dataset: raysim.FederatedDataset, here: Make) -> None:
+    for held in (True, False):
+        exp = here(lora={"r": 1, "targets": ["head"]})
+        exp = exp.changed({"client.hold_frozen_norms": held, "client.batch_size": "full"})
+        *_, last = raysim.rounds(exp, dataset=dataset, model=Tied)
+        assert bool(last.params["norm.running_mean"].any()) is not held
+
+
+def test_a_module_that_writes_to_a_frozen_parameter_is_refused(dataset: raysim.FederatedDataset, here: Make) -> None:
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.head = nn.Linear(5, 6), nn.Linear(6, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.inner.weight.data.clamp_(-0.1, 0.1)
+            out: torch.Tensor = self.head(self.inner(x))
+            return out
+
+    with pytest.raises(raysim.ModelError, match="writes to a frozen parameter"):
+        resolve(here(freeze=["inner.*"]), dataset=dataset, model=Writes)

@@ -1,0 +1,89 @@
+"""Adapters: which layers get them, what is trained, and what bad names are told."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from raysim.errors import ExperimentError, ModelError
+from raysim.models.lora import Lora, WithLora
+from raysim.models.model import Model, create
+
+
+def net() -> nn.Module:
+    """Layers whose names end alike, and a part of torch's that reads its layers' weights itself."""
+    return nn.ModuleDict(
+        {
+            "fc": nn.Linear(4, 6),
+            "inner": nn.Sequential(nn.Linear(6, 6), nn.ModuleDict({"fc": nn.Linear(6, 6)})),
+            "attention": nn.TransformerEncoderLayer(6, 2, 8),
+            "head": nn.Linear(6, 2),
+        }
+    )
+
+
+def made(**keys: Any) -> Model:
+    return create(WithLora(net, Lora.checked({"r": 2, "targets": ["fc"], **keys})), 0, torch.float32)[0]
+
+
+def test_only_layers_of_the_whole_name_get_adapters() -> None:
+    assert made().params.names == ("fc.lora_A.default.weight", "fc.lora_B.default.weight")
+    layers = {name.partition(".lora")[0] for name in made(targets=["*fc", "inner.0"]).params.names}
+    assert layers == {"fc", "inner.0", "inner.1.fc"}
+
+
+def test_without_a_and_with_whole_layers() -> None:
+    model = made(freeze_a=True, whole=["head"])
+    assert model.params.names == ("fc.lora_B.default.weight", "head.weight", "head.bias")
+    assert model.params.num_values == 6 * 2 + 2 * 6 + 2
+    assert "fc.lora_A.default.weight" in model.constants
+
+
+def test_adapters_start_at_the_base_and_from_the_seed() -> None:
+    one, two = (create(WithLora(net, Lora(targets=("fc",))), seed, torch.float32) for seed in (0, 1))
+    (a, b), (other, _) = ([*model.params.views(weights.params).values()] for model, weights in (one, two))
+    assert not b.any()
+    assert not torch.equal(a, other)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            {"targets": ["hed"]},
+            r"model.lora.targets: 'hed' matches no nn.Linear of the module \(did you mean 'head'\?\)",
+        ),
+        ({"targets": ["q_proj"]}, "matches no nn.Linear of the module: it has fc, inner.0"),
+        ({"whole": ["haed"]}, r"model.lora.whole: 'haed' matches no layer of the module \(did you mean 'head'\?\)"),
+        ({"whole": ["*fc"]}, "'fc' is trained whole, so it takes no adapter"),
+        (
+            {"targets": ["attention.linear1"]},
+            "a part of torch's TransformerEncoderLayer, which reads its weights itself",
+        ),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        made(**keys)
+
+
+@pytest.mark.parametrize("keys", [{"r": 0}, {"targets": []}, {"targets": [""]}, {"dropout": 1.0}, {"alpha": 0.0}])
+def test_values_that_mean_nothing_are_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises((ExperimentError, ValidationError)):
+        made(**keys)
+
+
+def test_a_module_that_is_one_layer_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"needs layers with names.*nn\.Sequential"):
+        create(WithLora(lambda: nn.Linear(2, 3), Lora(targets=("*",))), 0, torch.float32)
+
+
+def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ModelError, match=r"pip install 'raysim\[adapters\]'"):
+        made()

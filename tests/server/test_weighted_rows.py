@@ -1,0 +1,78 @@
+"""Weighted rows are added up to the bits of single steps, with a C compiler and without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from raysim.server import weighted_rows
+from raysim.server.weighted_rows import PIECE, add_rows, sum_of_rows
+from raysim.storage import library
+from tests.support.kernel import needs_kernel
+
+TYPES = [
+    (torch.float32, torch.float64),
+    (torch.float64, torch.float64),
+    (torch.float32, torch.float32),
+]
+
+
+def numbers(k: int, length: int, dtype: torch.dtype) -> tuple[list[float], Tensor]:
+    generator = torch.Generator().manual_seed(length)
+    rows = torch.randn(k, length, generator=generator, dtype=torch.float64).to(dtype)
+    rows[:, ::3] = -0.0
+    return torch.randn(k, generator=generator, dtype=torch.float64).tolist(), rows
+
+
+def step_by_step(total: Tensor, coefficients: Sequence[float], rows: Tensor) -> Tensor:
+    for c, row in zip(coefficients, rows, strict=True):
+        total = total + row.to(total.dtype) * torch.tensor(c, dtype=total.dtype)
+    return total
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    # As integers: 0 and -0 differ.
+    as_integers = torch.int64 if a.dtype is torch.float64 else torch.int32
+    return torch.equal(a.view(as_integers), b.view(as_integers))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("of_rows", "of_total"), TYPES)
+@pytest.mark.parametrize(("k", "length"), [(2, 1), (3, 511), (5, 513), (64, 610), (2, 2 * PIECE + 5)])
+def test_rows_are_added_one_after_another(
+    compiled: bool, of_rows: torch.dtype, of_total: torch.dtype, k: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if compiled:
+        needs_kernel()
+    else:
+        monkeypatch.setattr(library, "obstacle", lambda source, dtype: "it is not asked for")
+    coefficients, rows = numbers(k, length, of_rows)
+    total = torch.linspace(-1, 1, length, dtype=of_total)
+    wanted = step_by_step(total, coefficients, rows)
+    # Every second row of a stack: rows need not lie behind each other.
+    add_rows(total, coefficients, rows.repeat_interleave(2, 0)[::2])
+    assert same_bits(total, wanted)
+    zeros = torch.zeros(length, dtype=torch.float64)
+    assert same_bits(sum_of_rows(coefficients, rows), step_by_step(zeros, coefficients, rows))
+
+
+def test_numbers_beside_the_sum_are_left_alone() -> None:
+    coefficients, rows = numbers(3, 700, torch.float32)
+    room = torch.zeros(704, dtype=torch.float64)
+    add_rows(room[2:702], coefficients, rows)
+    assert room[[0, 1, 702, 703]].tolist() == [0.0] * 4
+    assert same_bits(room[2:702], step_by_step(torch.zeros(700, dtype=torch.float64), coefficients, rows))
+
+
+@pytest.mark.parametrize("rows_at_a_time", [1, 2, 5])
+def test_blocks_of_rows_are_as_good_as_all_at_once_on_a_card(
+    rows_at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coefficients, rows = numbers(5, 7, torch.float32)
+    total, wanted = (torch.ones(7, dtype=torch.float64) for _ in range(2))
+    monkeypatch.setattr(weighted_rows, "BLOCK", 7 * rows_at_a_time)
+    weighted_rows._on_a_card(total, coefficients, rows)
+    torch.testing.assert_close(total, step_by_step(wanted, coefficients, rows), rtol=1e-14, atol=1e-14)

@@ -1,0 +1,121 @@
+"""A study's configurations on other data: the same ones, what they are worth there, and what the choice loses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy.stats import spearmanr
+from typer.testing import CliRunner
+
+import raysim
+import tuning
+from raysim.cli import app
+from tests.support.small_data import make_clients
+from tests.support.tiny_study import EXPERIMENT
+
+Make = Callable[..., raysim.Experiment]
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
+SPACE = {
+    "client.optimizer.lr": {"log": [1e-3, 30]},
+    "server.optimizer": {"choices": [{"name": "sgd", "lr": 1.0}, {"name": "adam", "lr": 0.05}]},
+    "client.batch_size": {"choices": [4, "full"]},
+}
+
+
+def journal(folder: Path, name: str) -> str:
+    return f"journal:{folder / name}.log"
+
+
+@pytest.fixture
+def other() -> raysim.FederatedDataset:
+    """Other clients, whose labels follow another rule."""
+    return raysim.FederatedDataset.from_clients(train=make_clients([6 + i for i in range(12)], seed=7))
+
+
+@pytest.fixture
+def studied(tuned: Make, small: raysim.FederatedDataset, tmp_path: Path) -> tuning.Study:
+    """Five trials, of keys with numbers, with tables, and with both numbers and words."""
+    exp = tuned(space=SPACE, trials=5, sampler={"name": "random"}, objective={"name": "loss"}, final=0)
+    return tuning.tune(exp, dataset=small, path=tmp_path / "study", storage=journal(tmp_path, "study"))
+
+
+def test_the_same_configurations_on_other_data(
+    studied: tuning.Study, tuned: Make, other: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    here = tuned(objective={"name": "accuracy"}, pruner={"name": "median"}, budget={"rounds": 1}, trials=1)
+    found = tuning.proxy(
+        studied.path, here, path=tmp_path / "here", dataset=other, storage=journal(tmp_path, "here")
+    )  # fmt: skip
+    rows = sorted(studied.trials.to_pylist(), key=lambda row: row["value"])
+    assert [(one.number, one.value) for one in found.tried] == [(row["trial"], row["value"]) for row in rows]
+    assert found.tried[0].values == studied.best.values
+    divided = other.hold_out(0.2, 0)
+    for one, value in zip(found.tried, found.here, strict=True):
+        alone = here.changed({**one.values, "evaluation.split": "validation", "tuning": None})
+        *_, last = raysim.rounds(alone, dataset=divided, executor="local")
+        assert value == last.metrics["eval/validation/accuracy"]
+    values = [value or 0.0 for value in found.here]
+    assert found.regret == pytest.approx(max(values) - values[0])
+    assert values[found.best] == max(values)
+    # A small loss and a large accuracy are both good.
+    expected = spearmanr([-one.value for one in found.tried], values).statistic
+    assert found.correlation == pytest.approx(expected)
+    assert dict(tuning.proxy_lines(found))["rank correlation"] == f"{expected:.2f} (Spearman)"
+    written = tuning.write_proxy(found)
+    assert [path.name for path in written] == ["proxy.csv", "proxy.png"]
+    assert all(path.stat().st_size for path in written)
+
+
+def test_the_best_on_the_same_data(
+    studied: tuning.Study, tuned: Make, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    exp = tuned(objective={"name": "loss"})
+    found = tuning.proxy(studied.path, exp, top=3, path=tmp_path / "same", dataset=small)
+    assert list(found.here) == [one.value for one in found.tried] == sorted(studied.trials["value"].to_pylist())[:3]
+    assert found.correlation == pytest.approx(1.0)
+    assert (found.best, found.regret) == (0, 0.0)
+    with pytest.raises(tuning.StudyError, match="5 finished trials, of which 1 would be tried"):
+        tuning.proxy(studied.path, exp, top=1, path=tmp_path / "one", dataset=small)
+
+
+def test_a_folder_of_no_study_is_named(tuned: Make, tmp_path: Path) -> None:
+    with pytest.raises(tuning.StudyError, match=r"trials\.parquet"):
+        tuning.proxy(tmp_path, tuned())
+    pq.write_table(pa.table({"trial": [0], "value": [0.5]}), tmp_path / "trials.parquet")
+    with pytest.raises(tuning.StudyError, match=r"trials\.parquet is damaged: expected the trials of a study"):
+        tuning.proxy(tmp_path, tuned())
+
+
+@pytest.mark.parametrize(
+    ("configurations", "said"),
+    [
+        ([{"client.optimizer.lr": 0.5}], r"configurations\[0\]: client.optimizer.lr must be one of tuning.space"),
+        ([{"client.optimizer.lr": 0.1}, {}], r"configurations\[1\]: a configuration has a value of each key"),
+    ],
+)
+def test_a_listed_configuration_is_one_of_the_space(configurations: list[Any], said: str, tuned: Make) -> None:
+    keys = tuned(sampler={"name": "listed", "configurations": configurations})
+    with pytest.raises(raysim.ExperimentError, match=said):
+        tuning.section_of(keys)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.toml").write_text(EXPERIMENT)
+    call = CliRunner().invoke
+    assert call(app, ["tune", "tiny.toml", "--set", "tuning.final=0", "--no-progress"]).exit_code == 0
+    told = call(app, ["proxy", "runs/tiny-tuning", "tiny.toml", "--set", "data.seed=9", "--no-progress", "--json"])
+    assert told.exit_code == 0, told.stderr
+    found = json.loads(told.stdout)
+    assert len(found["here"]) == 2
+    assert (
+        Path("runs/tiny-proxy/proxy.csv").read_text().splitlines()[0] == '"trial","client.optimizer.lr","proxy","here"'
+    )

@@ -1,0 +1,66 @@
+"""Reads and writes `trials.parquet` of a study, whose metadata have the objective and the exact configurations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from optuna.trial import FrozenTrial
+
+from raysim import ExperimentError
+from raysim.storage import parquet
+from raysim.storage.atomic import write as write_file
+from raysim.storage.reading import checked_object, parsing
+from tuning import result
+from tuning.errors import StudyError
+from tuning.objective import Objective
+from tuning.space import Space
+
+NAME = "trials.parquet"
+KEY = b"raysim_study"
+"""Of the metadata."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A finished trial of a study. number: its place there. values: by dotted key. value: of the objective."""
+
+    number: int
+    values: Mapping[str, Any]
+    value: float
+
+
+def write(folder: Path, trials: Sequence[FrozenTrial], space: Space, objective: Objective) -> None:
+    """Write a row for each trial; see `result.table`."""
+    about = {
+        "objective": objective.model_dump(mode="json"),
+        "configurations": [space.values(trial.params) for trial in trials],
+    }
+    table = result.table(trials, space).replace_schema_metadata({KEY: json.dumps(about).encode()})
+    write_file(folder / NAME, lambda file: pq.write_table(table, file))
+
+
+def read(folder: Path) -> tuple[Objective, list[Tried]]:
+    """Return the objective of a study and its finished trials, the best first.
+
+    Raises:
+        StudyError: the file is missing, or is not of a study; names it.
+    """
+    path = folder / NAME
+    table = parquet.read(path, StudyError)
+    try:
+        with parsing(path, "the trials of a study", StudyError):
+            about = checked_object(json.loads((pq.read_schema(path).metadata or {}).get(KEY, b"null")))
+            objective = Objective.model_validate(about["objective"])
+            every = zip(table["trial"].to_pylist(), about["configurations"], table["value"].to_pylist(), strict=True)
+            found = [
+                Tried(int(number), dict(values), float(value)) for number, values, value in every if value is not None
+            ]
+    except ExperimentError as error:
+        raise StudyError(f"{path} is damaged: {error}") from error
+    sign = -1 if objective.is_maximised else 1
+    return objective, sorted(found, key=lambda trial: (sign * trial.value, trial.number))
