@@ -182,7 +182,7 @@ def proxy(
     except KeyboardInterrupt:
         say("stopped; the same command goes on")
         raise typer.Exit(INTERRUPTED) from None
-    tuning.write_proxy(found)
+    tuning.write_proxy(found, experiment.report)
     if as_json:
         print_json(found)
     else:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from raysim.report.figures import loss
+from raysim.report.gallery import axes as ticks
 from raysim.report.looks import HEAT, SERIES, heat_scale, readable_on
 from tuning.objective import Objective
 
@@ -23,14 +24,15 @@ def over_rounds(axes: Axes) -> None:
     axes.margins(x=0.02)
 
 
-def write_values(axes: Axes, is_share: bool, label: str) -> None:
-    """Label the y axis, and format its ticks as shares or losses."""
-    from matplotlib.ticker import FuncFormatter, PercentFormatter
+def write_values(axes: Axes, is_share: bool, label: str, which: Literal["x", "y"] = "y") -> None:
+    """Label an axis, and format its ticks as shares or losses."""
+    from matplotlib.ticker import FuncFormatter
 
-    axes.set_ylabel(label)
-    axes.yaxis.set_major_formatter(
-        PercentFormatter(1.0, symbol=" %") if is_share else FuncFormatter(lambda value, _: loss(value))
-    )
+    axes.set(**{f"{which}label": label})
+    if is_share:
+        ticks.shares(axes, which)
+    else:
+        getattr(axes, f"{which}axis").set_major_formatter(FuncFormatter(lambda value, _: loss(value)))
 
 
 BEST = SERIES[1]

@@ -34,6 +34,10 @@ _COUNTED_ID = re.compile(
 """Each figure counts these ids from the start, and nothing refers to them; a page would repeat them."""
 
 
+_COORDINATES = re.compile(r' (?:d|x|y)="[^"]*"')
+"""Of paths and of their markers; a tenth of a point is finer than any printer."""
+
+
 class Drawn(NamedTuple):
     """The picture's files; of the SVG there is always one: a document without the XML head. Grounds are white."""
 
@@ -103,6 +107,13 @@ def _legend(canvas: Canvas, named: Mapping[str, Artist], width_em: float) -> flo
     return ROW_EM * max(sum(1 + name.count("\n") for name in names[i : i + down]) for i in range(0, len(names), down))
 
 
+def _short(coordinates: re.Match[str]) -> str:
+    tenths = re.sub(r"(\.\d)\d+", r"\1", coordinates[0])
+    return (
+        re.sub(r"\s*([A-Za-z])\s+(?=[-.\d])", r"\1", tenths.replace("\n", "")) if tenths.startswith(" d=") else tenths
+    )
+
+
 def _broken(text: str, room_em: float) -> str:
     """Return a text in lines that fit; "cohort.size = 5" and "95 %" stay whole."""
     whole = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
@@ -121,6 +132,6 @@ def _small(svg: str, figure: Figure) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = _COUNTED_ID.sub("", svg)
-    svg = re.sub(r"(\d+\.\d\d)\d+", r"\1", svg)
+    svg = _COORDINATES.sub(_short, svg)
     svg = svg.replace("font-family: 'DejaVu Sans'", "font-family: system-ui, 'DejaVu Sans'")
     return svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(figure.title)}" ', 1)
