@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 import raysim
 from raysim.config.own import OwnMetric
-from raysim.evaluation import scores
 from raysim.evaluation.metric import Metrics
 from raysim.experiment import metric_columns
 from tests.support.executors import EXECUTORS, bits
@@ -235,18 +234,20 @@ def test_a_metric_that_fails_later_names_client_and_round(experiment: Make) -> N
         list(raysim.rounds(scored(experiment), dataset=DATA, model=MODEL, metrics={"mine": once}))
 
 
-def test_sums_of_a_metric_are_of_one_client_s_rows_each() -> None:
+@pytest.mark.parametrize(("given", "pieces"), [({}, [256, 44, 100, 2]), ({"batch_size": 100}, [100, 100, 100, 100, 2])])
+def test_sums_of_a_metric_are_of_one_client_s_rows_each(given: dict[str, int], pieces: list[int]) -> None:
     seen: list[int] = []
 
     def sizes(outputs: Tensor, targets: Tensor) -> Tensor:
         seen.append(len(targets))
         return torch.tensor([len(targets)])
 
-    assert scores.BATCH_SIZE == 256
-    exp = raysim.Experiment.model_validate({"rounds": 1, "cohort": {"size": 1}, "engine": {"workers": 0}})
+    exp = raysim.Experiment.model_validate(
+        {"rounds": 1, "cohort": {"size": 1}, "engine": {"workers": 0}, "evaluation": given}
+    )
     data = raysim.FederatedDataset.from_clients(train=make_clients([9]), test=make_clients([300, 100, 2]))
     metric = raysim.Metric(sizes, lambda sums: float(sums[0]))
     (only,) = raysim.rounds(exp, dataset=data, model=MODEL, metrics={"pieces": metric})
-    assert seen[-4:] == [256, 44, 100, 2]
+    assert seen[-len(pieces) :] == pieces
     assert only.clients is not None
     assert only.clients["pieces"].to_pylist() == [300.0, 100.0, 2.0]

@@ -11,9 +11,11 @@ import pytest
 import raysim
 import tuning
 from raysim.config import overrides
+from raysim.server.privacy.accounting import Event, epsilon
+from raysim.server.privacy.gaussian import Gaussian
 
 ROOT = Path(__file__).parent.parent
-PAPERS = ("adabest", "fedavg", "fedglad", "field_guide", "large_cohort")
+PAPERS = ("adabest", "fedavg", "fedglad", "field_guide", "large_cohort", "pfl")
 FILES = sorted(file for paper in PAPERS for file in (ROOT / "configs" / paper).glob("*.toml"))
 
 DECADES = [0.001, 0.01, 0.1, 1.0, 10.0]
@@ -53,6 +55,24 @@ TRANSFORMER = {
     "model.dropout": 0.1,
     **ADAM,
 }
+PFL = {
+    "rounds": 1000,
+    "cohort.size": 100,
+    "model.lora.r": 8,
+    "data.length": 512,
+    "client.batch_size": 4,
+    "client.epochs": 1,
+    "client.optimizer.lr": 0.1,
+    "client.max_grad_norm": 1.0,
+    "server.optimizer.name": "adam",
+    "server.optimizer.lr": 0.01,
+    "server.optimizer.eps": 1e-4,
+    "server.lr_scaling.warmup": 50,
+    "server.lr_schedule.name": "cosine",
+    "evaluation.every": 10,
+    "evaluation.batch_size": 12,
+}
+PFL_ADAM = {"server.optimizer.beta1": 0.9, "server.optimizer.beta2": 0.99, "server.weighting": "uniform"}
 FIRST_20_PERCENT = "tuning.objective.window"
 FEDAVG_GRID = [0.5, *(float(n) for n in range(1, 11))]
 
@@ -225,6 +245,16 @@ PRINTED: dict[str, list[tuple[str, Mapping[str, Any]]]] = {
         ("D.3", {"data.clients": 110, "data.partition.name": "iid", "cohort.size": 5}),
     ],
     "adabest/cifar10": [("D.1, D.5", VARNO)],
+    # pfl-research, benchmarks/llm
+    "pfl/oasst": [
+        ("configs/oasst.yaml", PFL),
+        ("train.py and argument_parsing.py", {**PFL_ADAM, "model.lora.alpha": 8, "data.test_users": 0.1}),
+    ],
+    "pfl/oasst_private": [
+        ("configs/oasst.yaml", {**PFL, "server.clip.fixed": 0.1, "server.privacy.delta": 1e-6}),
+        ("configs/oasst.yaml", {"server.privacy.noise_cohort_size": 5000}),
+        ("train.py and argument_parsing.py", {**PFL_ADAM, "model.lora.alpha": 8, "data.test_users": 0.1}),
+    ],
 }
 """File -> where the paper prints values, and the values by dotted key."""
 
@@ -249,6 +279,7 @@ FOR_A_QUESTION = {
     "field_guide/fair_superquantile",
     "field_guide/fair_tilt",
     "field_guide/feddualavg",
+    "field_guide/fedex",
     "field_guide/fedpa",
     "field_guide/fedpd",
     "field_guide/fedper",
@@ -309,6 +340,18 @@ def test_the_clients_for_tuning_are_as_many_as_in_the_paper(file: str, clients: 
     assert data.clients is not None
     held = Holdout(data.clients, data.holdout, 0)
     assert (held.num_train, held.num_validation) == clients
+
+
+def test_the_benchmarks_noise_keeps_its_epsilon_among_a_million_users() -> None:
+    pytest.importorskip("dp_accounting")
+    privacy = raysim.load(ROOT / "configs" / "pfl" / "oasst_private.toml").server.privacy
+    assert isinstance(privacy, Gaussian)
+    assert privacy.noise_multiplier is not None
+    found = [
+        epsilon("pld", Event(z, probability=5000 / 1_000_000), 1000, 1e-6)
+        for z in (privacy.noise_multiplier, privacy.noise_multiplier - 0.001)
+    ]
+    assert found[0] < 2.0 < found[1]
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if "[tuning]" in file.read_text(encoding="utf-8")], ids=named)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raysim import DivergedError, Experiment, Runs, differing
-from raysim.report import curve
+from raysim.report.picture_files import save
 from raysim.run_folder.tables import column
 from raysim.storage.atomic import write, write_text
 from raysim.storage.reading import json_object
@@ -121,7 +121,7 @@ def evolve(
     write(where / "evolution.parquet", lambda file: pq.write_table(table, file))
     lineage = tuple(generations.lineage(bred, best))
     drawn = rates.figure(experiment.name, table, list(space.dimensions), tuning.objective, lineage)
-    curve.save(drawn, where / "rates")
+    save(drawn, where, where, experiment.report)
     value = scored[-1][best]
     assert value is not None
     return Evolution(

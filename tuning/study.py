@@ -113,7 +113,7 @@ def tune(
         regret = client_scores.regret(where, trials, tuning.objective)
         finished = replace(finished_study(name, tuning, read, trials, found, where), regret=regret)
         write_best(experiment, finished, source)
-        pictures.draw_all(finished, read, study)
+        pictures.draw_all(finished, read, study, experiment.report)
     return finished
 
 

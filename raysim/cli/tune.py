@@ -134,8 +134,9 @@ def tuners(
     """Compare tuners on a table by one budget: the regret of what they would choose, and their mean ranks."""
     import tuning
 
-    found = tuning.compare(load(file, changes, removals), tuning.read_table(table), tuner, studies)
-    files = tuning.write_comparison(found, out)
+    experiment = load(file, changes, removals)
+    found = tuning.compare(experiment, tuning.read_table(table), tuner, studies)
+    files = tuning.write_comparison(found, out, experiment.report)
     if as_json:
         print_json({"budget": found.budget, "studies": found.studies, "tuners": found.table, "files": files})
         return
@@ -181,7 +182,7 @@ def proxy(
     except KeyboardInterrupt:
         say("stopped; the same command goes on")
         raise typer.Exit(INTERRUPTED) from None
-    tuning.write_proxy(found)
+    tuning.write_proxy(found, experiment.report)
     if as_json:
         print_json(found)
     else:

@@ -85,13 +85,14 @@ def plan(name: str, split: Split, train: Split, positions: Sequence[int], key: s
 @dataclass(frozen=True)
 class Bench:
     """The objects with which a worker scores: `module` is bound to `loaded`; `seen` transforms examples for evaluation;
-    `metrics` are the user-defined ones."""
+    `metrics` are the user-defined ones; `batch_size` counts examples at a time."""
 
     module: nn.Module
     loaded: Weights
     task: Task
     seen: evaluate.Seen
     metrics: Metrics
+    batch_size: int
 
     def scores(
         self,
@@ -106,12 +107,13 @@ class Bench:
         `known`: positions of training clients that took part.
         """
         name, clients = unit
-        before = [self._score(examples, broadcast, name, client) for client in clients]
-        after = [self._score(examples, own, name, client) for own, client in zip(personal, clients, strict=True)]
+        before = [self.score(examples, broadcast, name, client) for client in clients]
+        after = [self.score(examples, own, name, client) for own, client in zip(personal, clients, strict=True)]
         seen = np.array([client[0] in known for client in clients])
         return BeforeAndAfter(reduce(evaluate.concatenate, before), reduce(evaluate.concatenate, after), seen)
 
-    def _score(self, examples: Examples, weights: Weights, name: str, client: tuple[int, int, int]) -> ClientScores:
+    def score(self, examples: Examples, weights: Weights, name: str, client: tuple[int, int, int]) -> ClientScores:
+        """Score one client of a unit with a model."""
         trained, position, size = client
         for own, given in (
             (self.loaded.params, weights.params),
@@ -122,7 +124,7 @@ class Bench:
         unit: evaluate.Unit = (name, ((position, 0, size),))
         try:
             return evaluate.evaluate(
-                self.module, self.task, examples, unit, self.loaded.params, self.seen, self.metrics
+                self.module, self.task, examples, unit, self.loaded.params, self.batch_size, self.seen, self.metrics
             )
         except ClientFailure as failure:
             # Messages name training clients here.

@@ -26,9 +26,8 @@ from raysim.evaluation import metric
 from raysim.evaluation.metric import Metrics
 from raysim.models.task import Task
 
-BATCH_SIZE = 256
 EXAMPLES_PER_UNIT = 2048
-"""Both fix the order of additions: they are constants of the program, not of a machine."""
+"""Fixes the order of additions: it is a constant of the program, not of a machine."""
 
 Unit = tuple[str, tuple[Segment, ...]]
 """(split name, consecutive segments)."""
@@ -148,15 +147,17 @@ def evaluate(
     examples: Examples,
     unit: Unit,
     like: Tensor,
+    batch_size: int,
     seen: Seen = lambda x: x,
     metrics: Metrics = NONE,
 ) -> ClientScores:
     """Score one unit with a module in evaluation mode; data go to the device and dtype of `like`.
 
-    `seen`: transforms examples for evaluation, row by row. `metrics`: the user-defined ones.
+    `batch_size`: examples at a time. `seen`: transforms examples for evaluation, row by row. `metrics`: the
+    user-defined ones.
     """
     try:
-        return _score(module, task, examples, unit, like, seen, metrics)
+        return _score(module, task, examples, unit, like, batch_size, seen, metrics)
     except (DataError, torch.OutOfMemoryError):
         raise
     except Exception as error:
@@ -164,7 +165,7 @@ def evaluate(
         split_name, segments = unit
         for segment in segments if len(segments) > 1 else ():
             try:
-                _score(module, task, examples, (split_name, (segment,)), like, seen, metrics)
+                _score(module, task, examples, (split_name, (segment,)), like, batch_size, seen, metrics)
             except Exception as own:
                 raise ClientFailure(segment[0]) from own
         raise ClientFailure(segments[0][0], others=len(segments) - 1) from error
@@ -176,6 +177,7 @@ def _score(
     examples: Examples,
     unit: Unit,
     like: Tensor,
+    batch_size: int,
     seen: Seen,
     metrics: Metrics,
 ) -> ClientScores:
@@ -184,7 +186,7 @@ def _score(
     counts = np.array([stop - start for _, start, stop in segments])
     loss, correct, counted, weight = [], [], [], []
     own: dict[str, list[Tensor]] = {name: [] for name in metrics}
-    batches = zip(x_all.split(BATCH_SIZE), y_all.split(BATCH_SIZE), metric.cuts(counts, BATCH_SIZE), strict=True)
+    batches = zip(x_all.split(batch_size), y_all.split(batch_size), metric.cuts(counts, batch_size), strict=True)
     with torch.no_grad():
         for x_batch, y_batch, cuts in batches:
             outputs = module(seen(x_batch))
@@ -207,14 +209,14 @@ def _score(
         counted=_segment_sums(counted, counts) if counted else counts.astype(np.float64),
         weight=_segment_sums(weight, counts) if weight else counts.astype(np.float64),
         by_place=task.weights is not None,
-        own=tuple(metric.by_segment(metrics[name], found, counts, BATCH_SIZE) for name, found in own.items()),
+        own=tuple(metric.by_segment(metrics[name], found, counts, batch_size) for name, found in own.items()),
     )
 
 
-def summed_loss(module: nn.Module, task: Task, x: Tensor, y: Tensor) -> float:
+def summed_loss(module: nn.Module, task: Task, x: Tensor, y: Tensor, batch_size: int) -> float:
     """Return the mean loss of one client's examples with a module in evaluation mode, times their number."""
     with torch.no_grad():
-        batches = zip(x.split(BATCH_SIZE), y.split(BATCH_SIZE), strict=True)
+        batches = zip(x.split(batch_size), y.split(batch_size), strict=True)
         losses = [task.losses(module(x_batch), y_batch).double() for x_batch, y_batch in batches]
     if task.weights is not None:
         return len(y) * float(task.mean(torch.cat(losses), y, y))

@@ -34,7 +34,8 @@ class CausalLm(ModelChoice):
         examples=["models/tinyllama"],
     )
     dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Type in which weights are read; those that are trained become `engine.dtype`."
+        "float32",
+        description="Type in which weights are read, and frozen ones kept; those that are trained have `engine.dtype`.",
     )
     recompute: bool = Field(
         False,

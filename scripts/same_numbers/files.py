@@ -38,8 +38,8 @@ def write(root: Path) -> None:
         _table(root / f"{split}.parquet", draw, size)
     language.write_model(root / "language")
     language.write_lines(root / "instructions" / "train.jsonl")
-    for name, users in (("a", language.USERS), ("b", ("yan", "zoe"))):
-        language.write_lines(root / "questions" / f"{name}.jsonl", users, keys=("who", "question", "reply"))
+    for name, who in (("a", language.USERS), ("b", ("yan", "zoe"))):
+        language.write_lines(root / "questions" / f"{name}.jsonl", who, keys=("who", "question", "reply"))
     for side in ("train", "test"):
         (root / "leaf" / "data" / side).mkdir(parents=True)
         users = {

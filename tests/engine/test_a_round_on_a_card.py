@@ -143,8 +143,8 @@ def test_waits_of_a_round_do_not_grow_with_its_local_steps(
 def test_an_evaluation_waits_once_a_unit(
     experiment: Make, data: raysim.FederatedDataset, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scores, "BATCH_SIZE", 2)
-    plan = planned(experiment(engine={"workers": 0, "examples": where}, cohort={"size": 3}), data, monkeypatch)
+    made = experiment(engine={"workers": 0, "examples": where}, cohort={"size": 3}, evaluation={"batch_size": 2})
+    plan = planned(made, data, monkeypatch)
     units = scores.plan("train", [(position, 0, size) for position, size in enumerate((5, 4, 6, 3, 7))])
     state = plan.initial_state()
     with fake_card() as on_card:

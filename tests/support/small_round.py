@@ -11,10 +11,11 @@ import raysim
 from raysim.cohort.bernoulli import Bernoulli
 from raysim.cohort.cyclic import Cyclic
 from raysim.cohort.replay import Replay
+from raysim.models.causal_lm import CausalLm
 from raysim.server.clipping import AdaptiveClip
 from raysim.server.privacy.banded import Banded
 from raysim.server.privacy.gaussian import Gaussian
-from tests.support import tiny
+from tests.support import language, tiny
 
 COHORT = 3
 
@@ -53,4 +54,7 @@ def run(exp: raysim.Experiment, root: Path, monkeypatch: pytest.MonkeyPatch) -> 
     few += [f"data.clients={COHORT}"] if divided and exp.cohort.size == getattr(exp.data, "clients", None) else []
     if getattr(exp.model, "vectors", None) is not None:
         few += [f"model.vectors={json.dumps(str(tiny.glove(root / 'glove' / 'glove.6B.300d.txt')))}"]
+    if isinstance(exp.model, CausalLm):
+        folder = json.dumps(str(language.write_model(root / "language", places=512)))
+        few += [f"model.path={folder}", f"data.tokenizer={folder}"]
     return raysim.run(exp.changed([*SMALL, *few]), path=root / "run")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support import language
 from tests.support.archives import idx, packed, records
 from tests.support.tff_files import image, sqlite
 
@@ -111,6 +112,10 @@ def _gld(folder: Path) -> None:
         (folder / test).write_text("class,image_id\n0,aa\n1,aa\n")
 
 
+def _instructions(folder: Path) -> None:
+    language.write_lines(folder / "train.jsonl", [*language.USERS, *WRITERS, "zoe"])
+
+
 def glove(file: Path, width: int = 300) -> Path:
     """Write vectors of the news' words, as GloVe publishes them."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -140,6 +145,7 @@ _FOLDERS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "ag_news": ("ag_news_csv", _ag_news),
     "newsgroups": ("20news-bydate", _newsgroups),
     "gld": ("gld", _gld),
+    "instructions": ("instructions", _instructions),
 }
 
 

@@ -70,7 +70,7 @@ def test_the_same_configurations_on_other_data(
     assert found.correlation == pytest.approx(expected)
     assert dict(tuning.proxy_lines(found))["rank correlation"] == f"{expected:.2f} (Spearman)"
     written = tuning.write_proxy(found)
-    assert [path.name for path in written] == ["proxy.csv", "proxy.png"]
+    assert [path.name for path in written] == [f"proxy.{kind}" for kind in ("csv", "png", "svg", "pdf")]
     assert all(path.stat().st_size for path in written)
 
 

@@ -28,6 +28,7 @@ from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
 from raysim.engine.job import Kind, Part, RunStates, Shard, UpdateQuery
 from raysim.engine.plan.plan import Plan
+from raysim.engine.worker.configurations import Configurations
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.errors import ClientError
 from raysim.evaluation import personalised
@@ -75,8 +76,13 @@ class Pool:
             self._gradients = self._trainer_for(ClientSection(accumulate=pieces), sums_gradients=True)
         self._metrics = plan.metrics()
         self._module = bind(plan.model, self._loaded, device).eval()
-        self._bench = personalised.Bench(self._module, self._loaded, plan.task, self._augment, self._metrics)
+        self._scored = plan.experiment.evaluation.batch_size
+        self._bench = personalised.Bench(
+            self._module, self._loaded, plan.task, self._augment, self._metrics, self._scored
+        )
         self._fine_tuner = self._make_fine_tuner()
+        fedex = plan.experiment.fedex
+        self._configurations = None if fedex is None else Configurations(plan, fedex, self._trainer_for, self._bench)
         self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
             "evaluate": self._evaluate,
             "personalise": self._personalise,
@@ -227,7 +233,8 @@ class Pool:
         return replace(broadcast, weights=_to(broadcast.weights, self._device), beside=beside)
 
     def _context(self, states: ClientStates | None) -> LocalContext:
-        return LocalContext(self._trainer, self._gradients, states, loss=self._loss, own=self._own)
+        context = LocalContext(self._trainer, self._gradients, states, loss=self._loss, own=self._own)
+        return context if self._configurations is None else self._configurations.told(context, self._examples)
 
     def _states(self, sent: Broadcast, index: int, chunk: Chunk) -> AbstractContextManager[ClientStates | None]:
         if self._store is None or sent.phase + 1 < len(self._algorithm.phases):
@@ -247,11 +254,13 @@ class Pool:
     def _evaluate(self, broadcast: Broadcast, unit: evaluate.Unit) -> evaluate.ClientScores:
         self._load(broadcast.weights)
         task, params = self._plan.task, self._loaded.params
-        return evaluate.evaluate(self._module, task, self._examples, unit, params, self._augment, self._metrics)
+        return evaluate.evaluate(
+            self._module, task, self._examples, unit, params, self._scored, self._augment, self._metrics
+        )
 
     def _loss(self, weights: Weights, x: Tensor, y: Tensor) -> float:
         self._load(weights)
-        return evaluate.summed_loss(self._module, self._plan.task, x, y)
+        return evaluate.summed_loss(self._module, self._plan.task, x, y, self._scored)
 
     def _load(self, weights: Weights) -> None:
         for loaded, sent in zip(_vectors(self._loaded), _vectors(weights), strict=True):

@@ -96,6 +96,7 @@ def of_clients() -> dict[str, Case]:
             "evaluation.percentiles": [10, 50],
         },
         "evaluation examples": {"evaluation.split": "train", "evaluation.clients": "all", "evaluation.examples": 7},
+        "evaluation few at a time": {"evaluation.split": "train", "evaluation.batch_size": 5},
         "evaluation all": {"evaluation.split": "train", "evaluation.clients": "all"},
         "fine_tuning": {"evaluation.fine_tuning": {"steps": 3, "lr": 0.05}, "model": WIDE},
         "fine_tuning on test": {"evaluation.fine_tuning": {"steps": 2, "split": "test"}, "evaluation.every": 1},
