@@ -57,7 +57,8 @@ def test_the_front_is_what_no_trial_beats_in_both(
     assert [text.split(" by ")[1].split(" bytes")[0] for text in said] == [f"{used:,.0f}" for used in bytes_of]
     drawn = pareto.figure(found)
     assert drawn is not None
-    assert drawn.axes[0].get_xlabel() == "bytes of a trial, all seeds, down and up"
+    assert drawn.title == "test: validation loss against bytes"
+    assert drawn.data["bytes"].to_pylist() == [row["bytes"] for row in rows]
     stored._storage.remove_session()
     stored._storage._backend.engine.dispose()  # type: ignore[attr-defined]
 
