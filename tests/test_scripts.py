@@ -28,6 +28,7 @@ IN_PYTHON = [
         "bench-data",
         "bench-driver",
         "bench-engine",
+        "bench-frozen",
         "bench-report",
         "bench-scaling",
         "bench-server",

@@ -2,6 +2,8 @@
 
 from tuning.closing import lines, preview
 from tuning.errors import StorageError, StudyError
+from tuning.evolution import Evolution, evolve
+from tuning.evolution import lines as evolution_lines
 from tuning.proxy.picture import write as write_proxy
 from tuning.proxy.study import ProxyStudy, proxy
 from tuning.proxy.study import lines as proxy_lines
@@ -17,6 +19,7 @@ from tuning.table.study import tune_on
 
 __all__ = [
     "Configuration",
+    "Evolution",
     "ProxyStudy",
     "PublishedTable",
     "StorageError",
@@ -26,6 +29,8 @@ __all__ = [
     "TuningSection",
     "compare",
     "default_folder",
+    "evolution_lines",
+    "evolve",
     "lines",
     "make_table",
     "preview",

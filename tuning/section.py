@@ -10,6 +10,7 @@ from pydantic import Field
 from raysim import Experiment, ExperimentError, Section
 from tuning import pruners, samplers, space
 from tuning.budget import StudyBudget
+from tuning.generations import EvolutionSection
 from tuning.objective import Objective
 from tuning.pruners import NoPruner, Pruner
 from tuning.samplers import Given, Grid, Sampler, Tpe
@@ -59,6 +60,9 @@ class TuningSection(Section):
         ge=0,
         le=1e6,
         description="Scale of the Laplace noise of every score that the study sees, as for private evaluation.",
+    )
+    evolution: EvolutionSection | None = Field(
+        None, description="Members of `raysim evolve`. Absent: the defaults of its keys."
     )
     holdout: float = Field(
         0.2,

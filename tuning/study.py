@@ -64,15 +64,8 @@ def tune(
             finished.
         RaysimError: as `raysim.run`; a second call resumes trials under way.
     """
-    # A sampler of cohorts is a function, the study's a table.
-    tables = {name for name, value in parts_and_settings.items() if isinstance(value, Mapping | Section)}
-    named = Parts.__annotations__.keys() - (tables & TuningSection.model_fields.keys())
-    parts = cast("Parts", {name: part for name, part in parts_and_settings.items() if name in named})
-    settings = {name: value for name, value in parts_and_settings.items() if name not in named}
+    parts, tuning = asked(experiment, space, parts_and_settings)
     dataset = parts.get("dataset")
-    keys = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
-    tuning = sections.checked(keys, experiment) if keys else sections.section_of(experiment)
-    protocol.check_metric(tuning.objective, experiment, parts.get("metrics") or {})
     where = Path(path) if path is not None else default_folder(experiment)
     if ":/" in str(where):
         raise StudyError(
@@ -120,8 +113,23 @@ def tune(
         regret = client_scores.regret(where, trials, tuning.objective)
         finished = replace(finished_study(name, tuning, read, trials, found, where), regret=regret)
         write_best(experiment, finished, source)
-        pictures.draw_all(finished, read, study)
+        pictures.draw_all(finished, read, study, experiment.report)
     return finished
+
+
+def asked(
+    experiment: Experiment, space: Mapping[str, Any] | None, parts_and_settings: Mapping[str, Any]
+) -> tuple[Parts, TuningSection]:
+    """Return a script's parts, and `[tuning]` with its keys, checked; arguments as for `tune`."""
+    # A sampler of cohorts is a function, the study's a table.
+    tables = {name for name, value in parts_and_settings.items() if isinstance(value, Mapping | Section)}
+    named = Parts.__annotations__.keys() - (tables & TuningSection.model_fields.keys())
+    parts = cast("Parts", {name: part for name, part in parts_and_settings.items() if name in named})
+    settings = {name: value for name, value in parts_and_settings.items() if name not in named}
+    keys = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}
+    tuning = sections.checked(keys, experiment) if keys else sections.section_of(experiment)
+    protocol.check_metric(tuning.objective, experiment, parts.get("metrics") or {})
+    return parts, tuning
 
 
 def default_folder(experiment: Experiment) -> Path:

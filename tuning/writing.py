@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from raysim.report import figures
@@ -22,6 +22,19 @@ def with_error(objective: Objective, value: float, error: float | None) -> str:
 def settings(values: Mapping[str, Any]) -> str:
     """Return a trial's settings: "client.optimizer.lr = 0.1, server.optimizer.lr = 0.01"."""
     return ", ".join(f"{key} = {number(value)}" for key, value in values.items())
+
+
+def short(values: Mapping[str, Any], keys: Iterable[str] = ()) -> str:
+    """Return settings for a picture's legend; `keys`: those of them that count, none for all.
+
+    >>> short({"client.optimizer.lr": 0.1, "server.optimizer.lr": 1.0, "rounds": 5})
+    'client lr 0.1, server lr 1, rounds 5'
+    """
+    return ", ".join(f"{_short(key)} {number(values[key])}" for key in keys or values)
+
+
+def _short(key: str) -> str:
+    return " ".join(dict.fromkeys((key.partition(".")[0], key.rpartition(".")[2])))
 
 
 def number(value: Any) -> str:

@@ -21,7 +21,7 @@ from raysim.client.local_training import Trained
 from raysim.client.trainer import Client
 from raysim.compression import choice as compressors
 from raysim.compression.compressor import CompressionKeys
-from raysim.compression.error import Measuring
+from raysim.compression.passes import Groups
 from raysim.models.layout import Layout
 from raysim.models.vectors import fresh, squared_norm
 from raysim.server.accumulator import Compressed, Contribution
@@ -53,7 +53,7 @@ def sending(section: ClientCompression | None, layout: Layout, sent: Layout, see
     """
     if section is None:
         return lambda broadcast, trained, contributions, rest_of: (None, [None] * len(trained.clients))
-    compression, error = compressors.over(section, sent), Measuring(layout)
+    compression, groups = compressors.over(section, sent), Groups(layout)
 
     def compress(
         broadcast: Broadcast,
@@ -77,8 +77,8 @@ def sending(section: ClientCompression | None, layout: Layout, sent: Layout, see
                 if before is not None:
                     a = a + before
                     whole = squared_norm(a)
-                compression.apply(a, seeds.key(seed, "compression", broadcast.round, client.position), rows[row])
-                lost, norms[row] = error.measure(a, rows[row])
+                key = seeds.key(seed, "compression", broadcast.round, client.position)
+                lost, norms[row] = compression.send(a, key, rows[row], groups)
                 facts[row] = torch.tensor([whole, lost, math.sqrt(lost)], dtype=torch.float64)
                 if before is not None:
                     rests[row] = a - rows[row]

@@ -32,11 +32,12 @@ from raysim.engine.rounds.first_use import settled
 from raysim.engine.rounds.loop import checkpoint_due
 from raysim.engine.rounds.opening import Opening, opened
 from raysim.engine.worker.lockstep import lockstep_key
-from raysim.errors import RaysimError, RunFolderError
+from raysim.errors import ExperimentError, RaysimError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import NOTHING, Seen, StopReason
 from raysim.run_folder import records
+from raysim.run_folder.branch import branch
 from raysim.run_folder.records import STATES
 from raysim.run_folder.writer import RunFolder
 from raysim.server.state import ServerState
@@ -174,6 +175,23 @@ class Runs:
             plan = settled(self._plan(experiment, Path(path)), Path(path) if resume else None)
             checked.append((plan, opening_of(plan, Path(path), resume, overwrite, profile)))
         return [self._add(run) for run in [self._open(plan, opening) for plan, opening in checked]]
+
+    def branch(self, experiment: Experiment, path: str | Path, origin: str | Path) -> None:
+        """Make the folder of a run that goes on from another run's newest state; `start` with `resume` carries it out.
+
+        It has the other one's rows, and may have other values of keys that leave the state as it is, such as rates.
+
+        Raises:
+            ExperimentError: clients keep states, which lie in the other one's folder.
+            RunFolderError: there is a folder at `path`, or none with a checkpoint at `origin`.
+        """
+        plan = settled(self._plan(experiment, Path(path)), Path(origin))
+        if plan.states is not None:
+            raise ExperimentError(
+                f"No run can go on from {origin} with other settings: its clients keep states, which belong to that "
+                f"folder. Take a method whose clients keep none."
+            )
+        branch(Path(origin), Path(path), plan.experiment, plan.fingerprint, plan.choice.record)
 
     def reports(self) -> Iterator[Report]:
         """Wait for news of any run, until all runs have ended. Between reports a script may add and stop runs."""

@@ -134,8 +134,9 @@ def tuners(
     """Compare tuners on a table by one budget: the regret of what they would choose, and their mean ranks."""
     import tuning
 
-    found = tuning.compare(load(file, changes, removals), tuning.read_table(table), tuner, studies)
-    files = tuning.write_comparison(found, out)
+    experiment = load(file, changes, removals)
+    found = tuning.compare(experiment, tuning.read_table(table), tuner, studies)
+    files = tuning.write_comparison(found, out, experiment.report)
     if as_json:
         print_json({"budget": found.budget, "studies": found.studies, "tuners": found.table, "files": files})
         return
@@ -181,11 +182,39 @@ def proxy(
     except KeyboardInterrupt:
         say("stopped; the same command goes on")
         raise typer.Exit(INTERRUPTED) from None
-    tuning.write_proxy(found)
+    tuning.write_proxy(found, experiment.report)
     if as_json:
         print_json(found)
     else:
         print_table(tuning.proxy_lines(found))
+
+
+def evolve(
+    file: File,
+    changes: Set = None,
+    removals: Unset = None,
+    address: Address = None,
+    path: Annotated[
+        Path | None, typer.Option("--path", metavar="DIR", help="The members' folder. [default: runs/NAME-evolution]")
+    ] = None,
+    progress: Progress = True,
+    as_json: Json = False,
+) -> None:
+    """Train several members at a time, of which the worst go on from the best with other rates (population-based).
+
+    The same command continues one that was stopped.
+    """
+    import tuning
+
+    try:
+        found = tuning.evolve(load(file, changes, removals), address=address, path=path, progress=progress)
+    except KeyboardInterrupt:
+        say("stopped; the same command goes on")
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json(found)
+    else:
+        print_table(tuning.evolution_lines(found))
 
 
 def _error(value: Any) -> str:

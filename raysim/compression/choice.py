@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from raysim import seeds
-from raysim.compression import eden, quantise, random_k, sign, top_k
+from raysim.compression import eden, passes, quantise, random_k, sign, top_k
 from raysim.compression.compressor import CompressionKeys, Compressor, Scale
+from raysim.compression.passes import Groups, Loss
 from raysim.models.layout import Layout
 
 
@@ -36,11 +37,12 @@ def make(section: CompressionKeys) -> Compressor:
 class Compression(NamedTuple):
     """A compressor of flat vectors.
 
-    apply(v, key, out): writes Q(v), (P,), zeros in the gaps, to `out`; `key` addresses the draws (seeds.py). num_bytes:
-    what is sent.
+    apply(v, key, out): writes Q(v), (P,), zeros in the gaps, to `out`; `key` addresses the draws (seeds.py). send(v,
+    key, out, groups): does so, and returns what was lost. num_bytes: what is sent.
     """
 
     apply: Callable[[Tensor, int, Tensor], Tensor]
+    send: Callable[[Tensor, int, Tensor, Groups], Loss]
     num_bytes: int
 
 
@@ -52,7 +54,7 @@ def over(section: CompressionKeys, layout: Layout) -> Compression:
     if section.scope == "model":
         num_bytes = -(-compressor.bits(sum(lengths)) // 8)
         if compressor.keeps_zeros and layout.is_whole:
-            return Compression(compressor.apply, num_bytes)
+            return Compression(compressor.apply, compressor.send or _measured(compressor.apply), num_bytes)
 
     def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
         pieces = [piece for piece in layout.pieces(v) if len(piece)]
@@ -67,4 +69,8 @@ def over(section: CompressionKeys, layout: Layout) -> Compression:
             torch._foreach_copy_(into, sent.split([len(piece) for piece in pieces]))
         return out
 
-    return Compression(apply, num_bytes)
+    return Compression(apply, _measured(apply), num_bytes)
+
+
+def _measured(apply: Callable[[Tensor, int, Tensor], Tensor]) -> Callable[[Tensor, int, Tensor, Groups], Loss]:
+    return lambda v, key, out, groups: passes.measured(v, apply(v, key, out), groups)

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 from torch import Tensor
 
+from raysim.compression.passes import Groups, Loss
 from raysim.config.section import Section
 
 Scale = Literal["unbiased", "least"]
@@ -44,11 +45,13 @@ class Compressor(NamedTuple):
 
     apply(v, key, out): writes Q(v), (d,), as the receiver has it, to `out`, and returns it; `key` addresses its draws
     (seeds.py), and v is not written to. bits(d): of what is sent. keeps_zeros: zeros stay zeros, and change nothing.
+    send(v, key, out, groups): does the same and measures it, where one pass does both.
     """
 
     apply: Callable[[Tensor, int, Tensor], Tensor]
     bits: Callable[[int], int]
     keeps_zeros: bool = False
+    send: Callable[[Tensor, int, Tensor, Groups], Loss] | None = None
 
 
 def num_kept(fraction: float, length: int) -> int:

@@ -6,32 +6,22 @@ which is n/s times the integer nearest to s v / n + w, w uniform between -1/2 an
 (n/s)^2 sum f (1 - f), f = u - floor(u). With `rotate`, R v is rounded and rotated back
 (rotation.py). It sends n in 32 bits, and of each number its sign and its level.
 
-On a CPU with a C compiler it is one pass (quantise.c), elsewhere a pass for each operation: the bits are the same.
-
 Source: Alistarh et al. (2017), QSGD; Wen et al. (2017), TernGrad; docs/algorithms.md section 7.
 Departure: TernGrad's clipping to 2.5 standard deviations is left out.
 """
 
 from __future__ import annotations
 
-import ctypes
-from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from raysim import seeds
+from raysim.compression import passes
 from raysim.compression.compressor import CompressionKeys, Compressor
+from raysim.compression.passes import Groups, Loss
 from raysim.compression.rotation import rotated, rotated_back, rotated_length
-from raysim.storage import library
-from raysim.storage.library import CSource
-
-SOURCE = CSource(Path(__file__).with_name("quantise.c"), contracted=False)
-
-DRAWN_BITS = 16
-"""Of each number's own w. The bits behind them are the same in all w of a vector, so each w alone is uniform."""
 
 
 class QuantiseKeys(CompressionKeys):
@@ -50,46 +40,37 @@ def make(section: QuantiseKeys) -> Compressor:
     """
 
     def apply(v: Tensor, key: int, out: Tensor) -> Tensor:
-        if not section.rotate:
-            return _rounded(v, section, key, out)
-        turned = rotated(v, key)
-        return rotated_back(_rounded(turned, section, key, turned), key, out)
+        turned = rotated(v, key) if section.rotate else v
+        into = turned if section.rotate else out
+        if (steps := _steps(turned, section)) is None:
+            into.zero_()
+        else:
+            passes.rounded(turned, *steps, key, into)
+        return rotated_back(into, key, out) if section.rotate else out
+
+    def send(v: Tensor, key: int, out: Tensor, groups: Groups) -> Loss:
+        if section.rotate or (steps := _steps(v, section)) is None:
+            return passes.measured(v, apply(v, key, out), groups)
+        return passes.rounded_and_measured(v, *steps, key, out, groups)
 
     def bits(length: int) -> int:
         numbers = rotated_length(length) if section.rotate else length
         return 32 + numbers * (1 + section.levels.bit_length())
 
-    return Compressor(apply, bits, keeps_zeros=not section.rotate)
+    return Compressor(apply, bits, keeps_zeros=not section.rotate, send=send)
 
 
-def _rounded(v: Tensor, section: QuantiseKeys, key: int, out: Tensor) -> Tensor:
-    levels = section.levels
+class _Steps(NamedTuple):
+    """Factors s/n, before numbers are rounded, and n/s."""
+
+    scale: float
+    unit: float
+
+
+def _steps(v: Tensor, section: QuantiseKeys) -> _Steps | None:
+    """Return the factors; None: every number becomes 0."""
     norm = float(torch.linalg.vector_norm(v) if section.norm == "l2" else torch.stack(torch.aminmax(v)).abs().max())
-    if norm == 0 or levels / norm > torch.finfo(v.dtype).max:
+    if norm == 0 or section.levels / norm > torch.finfo(v.dtype).max:
         # Of numbers so small, the dtype has no quotient.
-        return out.zero_()
-    rounded = _by_torch if v.device.type != "cpu" or library.obstacle(SOURCE, v.dtype) else _in_one_pass
-    return rounded(v, levels / norm, norm / levels, seeds.uniform(key), key, out)
-
-
-def _by_torch(v: Tensor, scale: float, unit: float, behind: float, key: int, out: Tensor) -> Tensor:
-    draws = seeds.stream(key, -(-len(v) * DRAWN_BITS // 64)).astype("<u8", copy=False)
-    w = torch.from_numpy(draws.view("<i2")[: len(v)]).to(v.device, v.dtype).add_(behind).mul_(2.0**-DRAWN_BITS)
-    # Rounded to even, a 0 stays 0 whatever w is.
-    return torch.mul(v, scale, out=out).add_(w).round_().mul_(unit)
-
-
-def _in_one_pass(v: Tensor, scale: float, unit: float, behind: float, key: int, out: Tensor) -> Tensor:
-    assert v.is_contiguous()
-    assert out.is_contiguous()
-    real = ctypes.c_float if v.dtype is torch.float32 else ctypes.c_double
-    library.library(SOURCE, v.dtype).rounded(
-        ctypes.c_int64(len(v)),
-        ctypes.c_void_p(v.data_ptr()),
-        real(scale),
-        real(unit),
-        real(behind),
-        ctypes.c_uint64(key),
-        ctypes.c_void_p(out.data_ptr()),
-    )
-    return out
+        return None
+    return _Steps(section.levels / norm, norm / section.levels)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from raysim.data.array_split import ArraySplit
 from raysim.data.arrow_split import ArrowSplit
 from raysim.data.copies import described, fetch_copy
+from raysim.data.dealt import dealt
 from raysim.data.field import Field
 from raysim.data.fingerprint import SPLITS, SplitDigest, address_digest, fingerprint
 from raysim.data.gather import Clients, gather
@@ -141,6 +143,27 @@ class FederatedDataset:
             num_classes=num_classes,
             fingerprint=fingerprint(x, y, num_classes, digests),
         )
+
+    @classmethod
+    def from_arrays(cls, train: Any, test: Any | None = None, **keys: Any) -> FederatedDataset:
+        """Return a dataset of your own examples, divided among clients as `[data]` divides a source's.
+
+        >>> x, y = np.zeros((6, 2)), np.array([0, 0, 0, 1, 1, 1])
+        >>> made = FederatedDataset.from_arrays((x, y), clients=3, partition={"name": "shards", "shards": 3})
+        >>> [made.train.client(k)[1].tolist() for k in range(3)]
+        [[0, 1], [0, 0], [1, 1]]
+
+        Args:
+            train: (x, y), anything `np.asarray` takes; a partition by labels needs one whole-number label an example.
+            test: likewise, or None. Clients get test examples in proportion to their training examples of a class.
+            keys: clients, partition, mix, holdout, holdout_examples, test_clients and seed, as in a file (see `raysim
+                keys data`); `clients` must be given, and `seed` is 0 if it is not.
+
+        Raises:
+            DataError: arrays that do not fit each other.
+            ExperimentError: a key that `[data]` does not have, or a partition that these examples do not allow.
+        """
+        return cls.from_clients(**dealt(train, test, keys))
 
     @classmethod
     def open(cls, path: str | Path) -> FederatedDataset:

@@ -15,7 +15,7 @@ from raysim.config.values import Count, Seed
 from raysim.data.dealing import deal_test
 from raysim.data.holdout import ClientsShare, ExamplesShare, Holdout, check_holdout, hold_out_examples
 from raysim.data.partitions.natural import Natural, natural
-from raysim.data.partitions.partition import LABEL_FREE, Partition, divide
+from raysim.data.partitions.partition import Partition, classes, divide
 from raysim.data.partitions.shuffled import Shuffled, mix
 from raysim.data.source import ClientRows, Population
 from raysim.errors import DataError, ExperimentError
@@ -244,13 +244,6 @@ def _anew(section: Populated, population: Population, seed: int) -> Iterator[Cli
 
 def _labels(section: Populated, population: Population, rows: ClientRows) -> Int64s:
     """Return each example's label; all equal if examples have no label, or many."""
-    if population.num_classes is not None and not population.y.shape:
-        return rows.y.astype(np.int64, copy=False)
-    chosen = section.partition.sizes_of if isinstance(section.partition, Shuffled) else section.partition
-    if not isinstance(chosen, LABEL_FREE):
-        raise ExperimentError(
-            f"data.partition {chosen.name!r} divides by label, but an example of this source has "
-            f"{'no label' if population.num_classes is None else f'{population.y.values} labels'}: "
-            f"choose {', '.join(kind.model_fields['name'].default for kind in LABEL_FREE)} or shuffled"
-        )
-    return np.zeros(len(rows.y), np.int64)
+    found = "no label" if population.num_classes is None else f"{population.y.values} labels"
+    has_one = population.num_classes is not None and not population.y.shape
+    return classes(section.partition, rows.y, None if has_one else f"an example of this source has {found}")

@@ -62,6 +62,11 @@ class Frozen(Mapping[str, Tensor]):
             self._on[device] = self._views(self._block.to(device))
         return self._on[device]
 
+    @property
+    def num_bytes(self) -> int:
+        """Of all parameters."""
+        return len(self._block)
+
     def digest(self) -> str:
         """Return a digest of each parameter, behind a blank."""
         raw = (tensor.reshape(-1).view(torch.uint8).numpy().data for tensor in self.values())

@@ -1,4 +1,4 @@
-"""Keeps large blocks of the host's memory for the next vector of the same size.
+"""Keeps large blocks of the host's memory for the next vector of the same size, and gives back what nobody needs.
 
 The C library gives a block of more than 32 MB back to the kernel when it is freed, and the kernel clears the memory of
 every new one; a virtual machine may also have to find memory for it first. On such a machine a vector of 11 million
@@ -8,6 +8,7 @@ again, so a process keeps some blocks of those that it has freed.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import weakref
 
@@ -71,3 +72,11 @@ def _new(length: int) -> mmap.mmap:
 
 BLOCKS = Blocks()
 """Those of this process; only for Linux."""
+
+
+def give_back() -> None:
+    """Give free memory of the C library to the kernel: it would keep that of many tensors of some MB."""
+    # Only glibc has it, and needs it.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -30,7 +30,7 @@ from raysim.config.global_draws import draws
 from raysim.config.section import Section
 from raysim.config.values import FilePath, Seed
 from raysim.errors import ModelError, RaysimError
-from raysim.models import holdable
+from raysim.models import holdable, memory
 from raysim.models.by_name import Patterns
 from raysim.models.frozen import Frozen
 from raysim.models.frozen_norms import HeldNorms
@@ -264,6 +264,8 @@ def placed(module: nn.Module, model: Model, dtype: torch.dtype, device: torch.de
     module.to(device=device, dtype=dtype)
     for parameter, value in frozen:
         parameter.data = value
+    if model.constants.num_bytes > memory.SMALLEST_BYTES:
+        memory.give_back()
     return module
 
 

@@ -112,11 +112,9 @@ def _draw(axes: Axes, lines: Sequence[Curve], is_accuracy: bool, title: str, has
     if is_accuracy:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
         axes.set_ylim(*accuracy_limits(lines))
-    axes.set_title(title, loc="left", fontsize="large", fontweight="bold", color=INK, pad=20)
+    axes.set_title(title, loc="left", fontsize="large", fontweight="bold", color=INK)
     what = "accuracy" if is_accuracy else "loss"
-    if has_deviations:
-        what += ", mean and one standard deviation"
-    axes.text(0, 1.03, what, transform=axes.transAxes, color=QUIET)
+    axes.set_ylabel(f"{what},\nmean and one deviation" if has_deviations else what, color=INK)
     axes.set_xlabel("finished rounds", color=INK)
     _label_ends(axes, lines, is_accuracy)
 

@@ -92,15 +92,16 @@ def renamed(groups: Sequence[Group], names: Iterable[str]) -> list[Group]:
 
 def _given(groups: Sequence[Group], pair: str) -> tuple[str, str]:
     """Return the text of labels that is meant, and its name: the longest text before a "=" that means something."""
-    texts = {group.label: None for group in groups}
-    for group in groups:
-        texts |= {setting(*item): None for item in group.keys.items()} | dict.fromkeys(group.keys)
+    keys = dict.fromkeys(key for group in groups for key in group.keys)
+    settings = (setting(*item) for group in groups for item in group.keys.items())
+    texts = dict.fromkeys([*(group.label for group in groups), *settings, *keys])
     parts = pair.split("=")
     for place in range(len(parts) - 1, 0, -1):
         old, new = ("=".join(part).strip() for part in (parts[:place], parts[place:]))
         found = [text for text in texts if text.replace(" = ", "=") == old.replace(" = ", "=")]
         found = found or [group.label for group in groups if any(_lies_in(run.path, Path(old)) for run in group.runs)]
-        if new and len(found) == 1:
+        # A key is no setting that is not there: "cohort.size = 7=small" names nothing.
+        if new and len(found) == 1 and (found[0] not in keys or "=" not in new):
             return found[0], new
     raise RunFolderError(
         f"--label {pair!r} must be TEXT=NAME, with a folder that holds the runs of one method, or a text of labels: "

@@ -59,7 +59,7 @@ def heat_scale(values: Iterable[float], is_share: bool) -> Normalize:
 
     >>> scale = heat_scale([0.15, 0.55, 0.9, 0.95], is_share=True)
     >>> [round(float(scale(value)), 2) for value in (0.15, 0.55, 0.9, 0.95)]
-    [0.0, 0.33, 0.9, 1.0]
+    [0.0, 0.25, 0.88, 1.0]
     """
     from matplotlib.colors import LogNorm, PowerNorm
 

@@ -17,7 +17,7 @@ from raysim.experiment.pictures import ReportSection
 from raysim.report import curve, figures
 from raysim.report.curve import Curve
 from raysim.report.drawing import blank, drawing
-from raysim.report.looks import INK, NAMED, QUIET, CurveStyle, nth, plain
+from raysim.report.looks import INK, NAMED, CurveStyle, nth, plain
 from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, part, summarise
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("raysim")
 
 WIDTH_IN, HEIGHT_IN, NARROW_IN = 12.0, 4.5, 7.0
+BESIDE: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
 WIDE = 8.0
 """Values whose ratio of largest to smallest is at least this go on a logarithmic axis."""
 
@@ -80,10 +81,10 @@ def _panels(
         if is_accuracy:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
     keys = list(drawn[0][0])
-    left.set_title(title, loc="left", fontsize="large", fontweight="bold", color=INK, pad=20)
+    left.set_title(title, loc="left", fontsize="large", fontweight="bold", color=INK)
     what = f"{drawn[0][1].name} {'accuracy' if is_accuracy else 'loss'}"
-    left.text(0, 1.03, f"{what}, by {', '.join(keys)}", transform=left.transAxes, color=QUIET)
-    right.text(0, 1.03, f"{what} after the last round", transform=right.transAxes, color=QUIET)
+    left.set_ylabel(f"{what},\nby {', '.join(keys)}", color=INK)
+    right.set_ylabel(f"{what}\nafter the last round", color=INK)
     left.set_xlabel("finished rounds", color=INK)
     right.set_xlabel(keys[0], color=INK)
 
@@ -112,7 +113,7 @@ def _curves(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
     gap = min(usual, 1 / len(lines))
     heights = curve.spread([(line.values[-1] - bottom) / (top - bottom) for line in lines], gap)
     # Labels of many points with high final values are moved apart below the picture's top.
-    above = max(0.0, max(heights) - 1)
+    above = max(0.0, max(heights) - 1 + gap / 2)
     for line, look, height in zip(lines, drawn, heights, strict=True):
         value = figures.share(line.values[-1]) if is_accuracy else figures.loss(line.values[-1])
         axes.text(
@@ -159,7 +160,7 @@ def _ends(axes: Axes, drawn: Sequence[tuple[Mapping[str, Any], Curve]]) -> None:
         axes.set_xticks(sorted(set(at)), [f"{value:g}" for value in sorted(set(at))])
         axes.minorticks_off()
     if len(groups) > 1:
-        axes.legend(title=", ".join(others), fontsize="small", title_fontsize="small")
+        axes.legend(title=", ".join(others), fontsize="small", title_fontsize="small", **BESIDE)
 
 
 def _looks(count: int) -> list[CurveStyle]:

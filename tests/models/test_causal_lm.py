@@ -157,6 +157,32 @@ def test_products_in_bf16_are_those_of_autocast(folder: Path) -> None:
         torch.testing.assert_close(rounded[name], value, rtol=0.1, atol=0.01)
 
 
+# Of peft, about transformers.
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_adapters_go_to_the_model_of_transformers(folder: Path, tmp_path: Path, dtype: str) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    lora = {"r": 2, "targets": ["*.q_proj", "*.v_proj"], "dropout": 0.1}
+    given, again = (
+        experiment(folder, model__dtype=dtype, model__lora=lora, model__recompute=recompute)
+        for recompute in (False, True)
+    )
+    result = raysim.run(given, path=tmp_path / "run")
+    (recomputed,) = raysim.rounds(again)
+    assert all("lora_" in name and torch.equal(recomputed.params[name], value) for name, value in result.params.items())
+    raysim.export(tmp_path / "run", tmp_path / "adapter", adapter=True)
+    raysim.export(tmp_path / "run", tmp_path / "whole.safetensors")
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+    loaded = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    plan = resolve(given)
+    module = bind(plan.model, plan.initial, torch.device("cpu")).eval()
+    module.load_state_dict(load_file(tmp_path / "whole.safetensors"))
+    x = torch.arange(1, LENGTH).view(1, -1)
+    assert torch.equal(loaded(input_ids=x).logits.float(), module(x))
+
+
 def factory_of(folder: Path, x_shape: tuple[int, ...] = (LENGTH,), **keys: Any) -> Any:
     section: Any = TypeAdapter(ModelSection).validate_python({"name": "causal_lm", "path": str(folder), **keys})
     return factory(section, x_shape, len(language.WORDS))

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import torch
 from pydantic import TypeAdapter
+from safetensors.torch import load_file
 
 import raysim
+from raysim.engine.plan.resolve import resolve
 from raysim.errors import ModelError
 from raysim.models.model import bind, create
 from raysim.models.section import ModelSection, factory
@@ -71,18 +73,43 @@ def test_no_place_attends_to_padding(folder: Path) -> None:
     torch.testing.assert_close(module(torch.tensor([[3, 4, 0]])), module(torch.tensor([[3, 4, 0, 0, 0]])))
 
 
-def test_a_round_trains_every_layer_and_again_to_the_same_bits(folder: Path, tmp_path: Path, experiment: Make) -> None:
+@pytest.fixture
+def a_round(folder: Path, tmp_path: Path, experiment: Make) -> Make:
+    """A round on four texts of as many classes, with further keys of the model."""
     texts = ("Oil up", "Talks on", "Home win", "New chip")
     for split in ("train.csv", "test.csv"):
         (tmp_path / split).write_text("".join(f'"{label}","{text}",""\n' for label, text in enumerate(texts, 1)))
     tokens = {"name": "pretrained", "path": str(folder), "length": 5}
-    exp = experiment(
+    return lambda **keys: experiment(
         rounds=1,
         data={"name": "ag_news", "clients": 2, "root": str(tmp_path), "tokens": tokens},
-        model={"name": "distilbert", "path": str(folder)},
+        model={"name": "distilbert", "path": str(folder), **keys},
         cohort={"size": 2},
         client={"optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 2},
     )
+
+
+# Of peft, about transformers.
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_adapters_and_a_new_head_go_to_the_model_of_transformers(folder: Path, tmp_path: Path, a_round: Make) -> None:
+    import peft
+    import transformers
+
+    lora = {"r": 2, "targets": ["*.q_lin", "*.v_lin"], "whole": ["*.classifier", "*.pre_classifier"]}
+    raysim.run(a_round(lora=lora), path=tmp_path / "run")
+    raysim.export(tmp_path / "run", tmp_path / "adapter", adapter=True)
+    raysim.export(tmp_path / "run", tmp_path / "whole.safetensors")
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(str(folder), num_labels=4)
+    loaded = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    plan = resolve(a_round(lora=lora))
+    module = bind(plan.model, plan.initial, torch.device("cpu")).eval()
+    module.load_state_dict(load_file(tmp_path / "whole.safetensors"))
+    x = torch.tensor([[2, 5, 6, 3, 0]])
+    assert torch.equal(loaded(input_ids=x, attention_mask=(x != 0).long()).logits, module(x))
+
+
+def test_a_round_trains_every_layer_and_again_to_the_same_bits(folder: Path, a_round: Make) -> None:
+    exp = a_round()
     (first,), (again,) = raysim.rounds(exp), raysim.rounds(exp)
     assert torch.equal(first.weights.params, again.weights.params)
     model, before = made(folder, outputs=4)

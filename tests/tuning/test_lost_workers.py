@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import raysim
 import tuning
-from raysim.engine import numerics
-from raysim.engine.job import RunStates
-from raysim.engine.many.segment import Advanced, Host, SegmentUnit
-from raysim.engine.on_ray.cluster import cluster
-from raysim.engine.on_ray.executor import client_pool
-from raysim.engine.on_ray.executor import shared as several
-from tests.support.simulated_ray import SimulatedHost, simulated
+from raysim.engine.many.segment import SegmentUnit
+from tests.support.training_ray import training
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -30,18 +22,6 @@ Study = Callable[..., tuning.Study]
 NEVER_S = 1e9
 
 
-@dataclass(frozen=True)
-class TrainingHost:
-    """Trains a segment, which takes the virtual time that the test says."""
-
-    played: SimulatedHost
-    host: Host
-
-    def advance(self, sent: RunStates, unit: SegmentUnit) -> list[Advanced]:
-        self.played.advance(sent, unit)
-        return self.host.advance(sent, unit)
-
-
 @pytest.fixture
 def study(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     """Tune three rates with two seeds: in this process, or on two workers, by the seconds that a segment takes them."""
@@ -50,14 +30,8 @@ def study(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, monkeypat
         exp, where = tuned(seeds=2, final=0), tmp_path / name
         if seconds is None:
             return tuning.tune(exp, dataset=small, path=where)
-        with monkeypatch.context() as patch, numerics.fixed(1, torch.device("cpu"), "float32"):
-            ray = simulated(patch, {"here": 2})
+        with training(monkeypatch, {"here": 2}) as ray:
             ray.seconds = seconds
-            patch.setattr(client_pool, "Host", lambda name, share: TrainingHost(ray.host(name, share), Host(name)))
-            patch.setattr(cluster, "connected", lambda address: nullcontext())
-            for module, function in ((several, "send"), (several, "receive_plan"), (client_pool, "receive")):
-                patch.setattr(module, function, lambda sent: sent)
-            patch.setattr(several, "send_plan", lambda plan, data: plan)
             return tuning.tune(exp.changed(["engine.workers=2"]), dataset=small, path=where)
 
     return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import pytest
 import raysim
 import tuning
 from raysim.report.looks import GREY, ON_DARK, ON_LIGHT, SERIES
+from tests.support.drawn import drawn
+from tests.support.drawn import texts as texts_of
 from tuning.objective import Objective
 from tuning.pictures import curves, heat_map, pareto, regret
 from tuning.pictures.curves import mean_curve
-from tuning.pictures.values import Colours
+from tuning.pictures.values import Shades
 from tuning.regret import Regret
 from tuning.result import Configuration, Study
 from tuning.search import trial_folder
@@ -40,7 +43,8 @@ def study(rows: list[tuple[float, float, str, float | None]], objective: Objecti
 def texts(found: Study, space: Space) -> list[str]:
     picture = heat_map.figure(found, space)
     assert picture is not None
-    return [text.get_text() for text in picture.axes[0].texts]
+    (axes,) = drawn(picture)
+    return texts_of(axes)
 
 
 def test_a_cell_for_every_pair() -> None:
@@ -66,7 +70,8 @@ def test_the_front_is_drawn_where_trials_cost_differently() -> None:
     known = replace(found, trials=pa.table(costs), front=(0, 1))
     picture = pareto.figure(known)
     assert picture is not None
-    assert [text.get_text() for text in picture.axes[0].texts] == ["trial 0", "trial 1"]
+    (axes,) = drawn(picture)
+    assert axes.get_legend_handles_labels()[1] == ["client lr 0.1, server lr 0.01", "client lr 1, server lr 0.01"]
     assert pareto.figure(replace(known, trials=pa.table({**costs, "bytes": [10.0] * 3}))) is None
 
 
@@ -76,8 +81,8 @@ def test_the_regret_falls_with_the_clients() -> None:
     known = replace(found, regret=(Regret(1, 0.04, 0.1, 0.5), Regret(5, 0.01, 0.02, 0.8)))
     picture = regret.figure(known)
     assert picture is not None
-    (axes,) = picture.axes
-    assert axes.lines[0].get_xydata().tolist() == [[1.0, 0.04], [5.0, 0.01]]  # type: ignore[union-attr]
+    (axes,) = drawn(picture)
+    assert axes.lines[0].get_xydata().tolist() == [[1.0, 0.04], [5.0, 0.01]]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "5"]
 
 
@@ -92,7 +97,7 @@ def test_a_point_for_every_trial_where_there_is_no_grid() -> None:
     rows = [(0.1, 0.2, "finished", 0.5), (0.3, 0.4, "finished", 0.6), (0.9, 0.9, "diverged", None)]
     picture = heat_map.figure(study(rows, Objective()), space)
     assert picture is not None
-    axes = picture.axes[0]
+    (axes,) = drawn(picture)
     assert [len(np.asarray(drawn.get_offsets())) for drawn in axes.collections] == [2, 1, 1]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
 
@@ -102,24 +107,21 @@ def test_one_number_makes_no_map() -> None:
     assert heat_map.figure(study([(0.1, 0, "finished", 0.5)], Objective()), space) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "ends"),
-    [
-        ("accuracy", [0.1, 0.5, 0.9], (0.5, 0.9)),
-        ("accuracy", [0.5] * 3, (0.45, 0.5)),
-        ("loss", [1.0, 2.0, 90.0], (1.0, 2.0)),
-    ],
-)
-def test_what_is_far_off_does_not_take_the_colours(name: Any, values: list[float], ends: tuple[float, float]) -> None:
-    colours = Colours.of(values, Objective(name=name))
-    assert (colours.low, colours.high) == pytest.approx(ends)
+def test_a_map_tells_bad_values_apart_and_good_ones_too() -> None:
+    shades = Shades.of([0.15, 0.55, 0.9, 0.92, 0.95], Objective())
+    places = [float(shades.scale(value)) for value in (0.15, 0.55, 0.9, 0.95)]
+    assert all(high - low >= 0.1 for low, high in pairwise(places))
+    # Of losses over decades, too; and equal ones have a colour.
+    of_losses = Shades.of([0.5, 1.0, 500.0], Objective(name="loss"))
+    assert float(of_losses.scale(1.0)) - float(of_losses.scale(0.5)) >= 0.1
+    assert 0 <= float(Shades.of([0.5] * 3, Objective()).scale(0.5)) <= 1
 
 
 @pytest.mark.parametrize("name", ["accuracy", "loss"])
 def test_light_is_good(name: Any) -> None:
-    colours = Colours.of([0.2, 0.4, 0.6, 0.8], Objective(name=name))
+    shades = Shades.of([0.2, 0.4, 0.6, 0.8], Objective(name=name))
     good, bad = (0.8, 0.2) if name == "accuracy" else (0.2, 0.8)
-    assert (colours.ink(good), colours.ink(bad)) == (ON_LIGHT, ON_DARK)
+    assert (shades.ink(good), shades.ink(bad)) == (ON_LIGHT, ON_DARK)
 
 
 def test_a_curve_is_the_mean_of_the_rounds_that_all_seeds_have(tmp_path: Path) -> None:
@@ -143,8 +145,8 @@ def test_only_trials_that_finished_are_named(tmp_path: Path) -> None:
         pq.write_table(rounds, folder / "rounds.parquet")
     picture = curves.figure(replace(study(rows, Objective()), path=tmp_path))
     assert picture is not None
-    (axes,) = picture.axes
-    assert [text.get_text() for text in axes.texts] == ["50.0 %  trial 1"]
+    (axes,) = drawn(picture)
+    assert axes.get_legend_handles_labels()[1] == ["client lr 0.2, server lr 1: 50.0 %"]
     assert [line.get_color() for line in axes.get_lines()] == [GREY, GREY, SERIES[0]]
 
 
@@ -156,3 +158,4 @@ def test_a_study_draws_what_it_has(
     names = ["curves", "gap", "heat_map", "importance", "regret"]
     assert sorted(file.stem for file in tmp_path.glob("*.png")) == names
     assert all((tmp_path / f"{name}.png").stat().st_size > 5_000 for name in names)
+    assert all((tmp_path / f"{name}.{kind}").is_file() for name in names for kind in ("svg", "pdf", "csv"))

@@ -69,7 +69,9 @@ def test_the_same_configurations_on_other_data(
     expected = spearmanr([-one.value for one in found.tried], values).statistic
     assert found.correlation == pytest.approx(expected)
     assert dict(tuning.proxy_lines(found))["rank correlation"] == f"{expected:.2f} (Spearman)"
-    assert [path.name for path in tuning.write_proxy(found)] == ["proxy.csv", "proxy.png"]
+    written = tuning.write_proxy(found)
+    assert [path.name for path in written] == [f"proxy.{kind}" for kind in ("csv", "png", "svg", "pdf")]
+    assert all(path.stat().st_size for path in written)
 
 
 def test_the_best_on_the_same_data(

@@ -223,7 +223,8 @@ def test_tuners_of_one_budget_are_ranked(exp: raysim.Experiment, table: tuning.P
     of_random = [row["regret"] for row in rows if row["tuner"] == "random"]
     assert of_random == sorted(of_random, reverse=True)
     assert of_random[0] > of_random[-1]
-    assert [file.name for file in tuning.write_comparison(found, tmp_path)] == ["tuners.png", "tuners.csv"]
+    files = [file.name for file in tuning.write_comparison(found, tmp_path)]
+    assert files == ["tuners.png", "tuners.svg", "tuners.pdf", "tuners.csv"]
     assert all(file.stat().st_size for file in tmp_path.iterdir())
 
 

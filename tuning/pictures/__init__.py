@@ -1,32 +1,39 @@
-"""Draws the pictures of a study, one file per picture."""
+"""Draws the pictures of a study: each in the formats of `[report]`, with its data."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
 
 import optuna
 
-from raysim.report import curve
+from raysim import DiskError
+from raysim.experiment.pictures import ReportSection
+from raysim.report.picture_files import save
 from tuning.pictures import curves, gap, heat_map, importance, pareto, regret
 from tuning.result import Study
 from tuning.space import Space
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 __all__ = ["draw_all"]
 
+log = logging.getLogger("raysim")
 
-def draw_all(study: Study, space: Space, optuna_study: optuna.Study) -> None:
-    """Write the pictures that are defined into the study's folder, a PNG for each."""
-    figures: dict[str, Figure | None] = {
-        "heat_map": heat_map.figure(study, space),
-        "gap": gap.figure(study),
-        "curves": curves.figure(study),
-        "importance": importance.figure(study, optuna_study),
-        "pareto": pareto.figure(study),
-        "regret": regret.figure(study),
-    }
-    for name, picture in figures.items():
+
+def draw_all(study: Study, space: Space, optuna_study: optuna.Study, report: ReportSection) -> None:
+    """Write the pictures that are defined into the study's folder.
+
+    A failure is a warning in the log, because the study itself is not affected.
+    """
+    figures = (
+        heat_map.figure(study, space),
+        gap.figure(study),
+        curves.figure(study),
+        importance.figure(study, optuna_study),
+        pareto.figure(study),
+        regret.figure(study),
+    )
+    for picture in figures:
         if picture is not None:
-            curve.save(picture, study.path / name)
+            try:
+                save(picture, study.path, study.path, report)
+            except DiskError as error:
+                log.warning("The picture %s", error)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
-from raysim.report.curve import spread
-from raysim.report.looks import GREY, INK, SERIES, plain
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.figure import Figure
+from raysim.report.looks import GREY, nth
 from raysim.report.series import Series, over_trials
 from raysim.storage import parquet
 from tuning.errors import StudyError
@@ -16,14 +20,17 @@ from tuning.pictures.values import over_rounds, write_values
 from tuning.result import Study
 from tuning.search import trial_folder
 from tuning.writing import figure as written
+from tuning.writing import short
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 
 _NAMED = 3
-"""Number of the best finished trials that have a colour and a label."""
-_GAP = 0.06
+"""Number of the best finished trials that have a colour and a name."""
+
+_Trial = tuple[Mapping[str, Any], Series]
+"""Its row of the study, and its curve."""
 
 
 def figure(study: Study) -> Figure | None:
@@ -34,44 +41,53 @@ def figure(study: Study) -> Figure | None:
     rows = study.trials.to_pylist()
     sign = -1 if study.objective.is_maximised else 1
     order = sorted(rows, key=lambda row: (row["value"] is None, sign * (row["value"] or 0), row["trial"]))
-    named: list[tuple[int, Series]] = []
-    others: list[Series] = []
+    named: list[_Trial] = []
+    others: list[_Trial] = []
     for row in order:
         curve = mean_curve(trial_folder(study.path, row["trial"]), study.objective.column)
         if curve is None or len(curve.rounds) < 2:
             continue
         if row["value"] is not None and len(named) < _NAMED:
-            named.append((row["trial"], curve))
+            named.append((row, curve))
         else:
-            others.append(curve)
+            others.append((row, curve))
     if not named:
         return None
-    from matplotlib.figure import Figure
+    curves = [*named, *others]
+    data = pa.table(
+        {
+            "group": [short(row, study.best.values) for row, curve in curves for _ in curve.rounds],
+            "trial": [row["trial"] for row, curve in curves for _ in curve.rounds],
+            "round": np.concatenate([curve.rounds for _, curve in curves]),
+            "mean": np.concatenate([curve.mean for _, curve in curves]),
+            "std": pa.array(np.concatenate([curve.deviation for _, curve in curves]), from_pandas=True),
+        }
+    )
+    label = study.objective.by_round.label
+    return Figure(
+        "curves",
+        f"{study.name}: {label}, {len(curves)} trials",
+        f"The best {len(named)} trials, mean and one standard deviation over their seeds; the others are grey.",
+        data,
+        partial(_draw, study, named, others),
+    )
 
-    picture = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
-    axes = picture.add_subplot()
-    plain(axes)
-    for curve in others:
-        axes.plot(curve.rounds, curve.mean, color=GREY, linewidth=0.9)
-    for (_, curve), colour in reversed(list(zip(named, SERIES, strict=False))):
-        axes.plot(curve.rounds, curve.mean, color=colour, linewidth=2)
+
+def _draw(study: Study, named: Sequence[_Trial], others: Sequence[_Trial], axes: Axes) -> None:
+    for _, curve in others:
+        axes.plot(curve.rounds, curve.mean, color=GREY, linewidth=0.6)
     shown_as = study.objective.by_round
+    for place, (row, curve) in reversed(list(enumerate(named))):
+        label = f"{short(row, study.best.values)}: {written(shown_as, curve.mean[-1])}"
+        axes.plot(curve.rounds, curve.mean, **nth(place).line(label))
+        ticks.band(axes, nth(place), curve.rounds, curve)
     if not shown_as.is_share:
         # Diverging trials would leave no room for the others.
         shown = [value for _, curve in named for value in curve.mean]
         low, high = min(shown), max(shown)
         axes.set_ylim(low - 0.05 * (high - low), high + 0.3 * (high - low))
-    low, high = axes.get_ylim()
-    heights = spread([(curve.mean[-1] - low) / (high - low) for _, curve in named], _GAP)
-    for (trial, curve), colour, height in zip(named, SERIES, heights, strict=False):
-        label = f"{written(shown_as, curve.mean[-1])}  trial {trial}"
-        axes.text(1.02, height, label, transform=axes.transAxes, va="center", fontsize=10, color=colour, weight="bold")
-    write_values(axes.yaxis, shown_as)
+    write_values(axes, shown_as.is_share, shown_as.label)
     over_rounds(axes)
-    axes.set_title(
-        f"{study.name}: {shown_as.label}, {len(named) + len(others)} trials", loc="left", fontsize=12, color=INK
-    )
-    return picture
 
 
 def mean_curve(folder: Path, column: str) -> Series | None:

@@ -5,27 +5,25 @@ It shows the effect of the choice."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
-from raysim.report.curve import spread
-from raysim.report.figures import is_share, loss, share
-from raysim.report.looks import GREY, INK, SERIES, plain
-from raysim.report.series import Series
+from raysim.report.figures import is_share, loss, share, spoken
+from raysim.report.gallery.figure import Figure
+from raysim.report.looks import GREY, nth
+from raysim.report.series import Floats, Ints, Series
 from tuning.conclude import folder_of
-from tuning.objective import Objective
 from tuning.pictures.curves import mean_curve
 from tuning.pictures.values import over_rounds, write_values
-from tuning.result import Study
+from tuning.result import Configuration, Study
 from tuning.search import trial_folder
-from tuning.writing import number
+from tuning.writing import short
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_GAP = 0.12
-"""Least distance of the two labels, as a share of the axis's height."""
+    from matplotlib.axes import Axes
 
 
 def figure(study: Study) -> Figure | None:
@@ -46,36 +44,36 @@ def figure(study: Study) -> Figure | None:
 
 
 def _drawn(study: Study, best: Series, second: Series, column: str) -> Figure:
-    from matplotlib.figure import Figure
-
     assert study.second is not None
-    in_percent = is_share(column)
-    write = share if in_percent else loss
-    picture = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
-    axes = picture.add_subplot()
-    plain(axes)
     common = np.intersect1d(best.rounds, second.rounds)
     first, other = (curve.mean[np.isin(curve.rounds, common)] for curve in (best, second))
-    axes.fill_between(common, first, other, color=GREY, alpha=0.6, linewidth=0)
-    for curve, colour in zip((best, second), SERIES, strict=False):
-        axes.plot(curve.rounds, curve.mean, color=colour, linewidth=2)
-    low, high = axes.get_ylim()
-    ends = spread([(curve.mean[-1] - low) / (high - low) for curve in (best, second)], _GAP)
-    # Labels of two lines must not overlap the title.
-    heights = [end - max(0.0, max(ends) - 1 + _GAP / 2) for end in ends]
-    named = (("best", best, study.best.values), ("second best", second, study.second.values))
-    for (name, curve, values), colour, height in zip(named, SERIES, heights, strict=False):
-        label = f"{write(curve.mean[-1])}  {name}\n{_short(values)}"
-        axes.text(1.02, height, label, transform=axes.transAxes, va="center", fontsize=9, color=colour, weight="bold")
-    write_values(axes.yaxis, Objective() if in_percent else Objective(name="loss"))
-    over_rounds(axes)
     gap = float(np.abs(first - other).mean())
-    mean = f"{100 * gap:.1f} points" if in_percent else loss(gap)
-    what = column.removeprefix("eval/").replace("/", " ")
-    axes.set_title(f"{study.name}: {what}; the gap is {mean} on average", loc="left", fontsize=12, color=INK)
-    return picture
+    mean = f"{100 * gap:.1f} points" if is_share(column) else loss(gap)
+    curves = {"best": (best, study.best), "second best": (second, study.second)}
+    return Figure(
+        "gap",
+        f"{study.name}: {spoken(column)} of the best and the second best",
+        f"The gap between them is shaded; it is {mean} on average.",
+        pa.table(
+            {
+                "group": [name for name, (curve, _) in curves.items() for _ in curve.rounds],
+                "settings": [short(one.values) for curve, one in curves.values() for _ in curve.rounds],
+                "round": np.concatenate([curve.rounds for curve, _ in curves.values()]),
+                "mean": np.concatenate([curve.mean for curve, _ in curves.values()]),
+                "std": pa.array(np.concatenate([curve.deviation for curve, _ in curves.values()]), from_pandas=True),
+            }
+        ),
+        partial(_draw, curves, (common, first, other), column),
+    )
 
 
-def _short(values: Mapping[str, Any]) -> str:
-    """Return settings in short: "client 0.1, server 0.01" for learning rates."""
-    return ", ".join(f"{key.removesuffix('.optimizer.lr')} {number(value)}" for key, value in values.items())
+def _draw(
+    curves: Mapping[str, tuple[Series, Configuration]], between: tuple[Ints, Floats, Floats], column: str, axes: Axes
+) -> None:
+    write = share if is_share(column) else loss
+    axes.fill_between(*between, color=GREY, alpha=0.5, linewidth=0)
+    for place, (name, (curve, one)) in enumerate(curves.items()):
+        label = f"{name}, {short(one.values)}: {write(float(curve.mean[-1]))}"
+        axes.plot(curve.rounds, curve.mean, **nth(place).line(label))
+    write_values(axes, is_share(column), spoken(column))
+    over_rounds(axes)

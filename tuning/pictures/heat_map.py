@@ -5,14 +5,17 @@ A cell for each pair of listed values, or a point for each trial (Charles et al.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raysim.report.looks import FAINT, INK, PAPER, plain
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.figure import Figure
+from raysim.report.looks import FAINT, INK, PAPER
 from tuning.dimension import Listed
 from tuning.pictures.scatter import scatter
-from tuning.pictures.values import BEST, Colours
+from tuning.pictures.values import BEST, Shades
 from tuning.result import Study
 from tuning.space import Space
 from tuning.writing import figure as written
@@ -20,7 +23,8 @@ from tuning.writing import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+
+HEIGHT_IN = 3.6
 
 
 def figure(study: Study, space: Space) -> Figure | None:
@@ -31,23 +35,25 @@ def figure(study: Study, space: Space) -> Figure | None:
     keys = [key for key, d in space.dimensions.items() if not isinstance(d, Listed) or d.ordered]
     if len(keys) < 2 or study.trials["value"].null_count == study.trials.num_rows:
         return None
-    from matplotlib.figure import Figure
-
-    x_key, y_key = keys[:2]
-    x, y = space.dimensions[x_key], space.dimensions[y_key]
-    picture = Figure(figsize=(7.2, 5.4), dpi=150, layout="constrained")
-    axes = picture.add_subplot()
-    plain(axes, grid=None)
-    if isinstance(x, Listed) and isinstance(y, Listed):
-        _cells(axes, study, (x_key, y_key), (sorted(x.values), sorted(y.values)))
-    else:
-        scatter(picture, axes, study, (x_key, y_key), (x, y))
-    axes.set_xlabel(x_key, color=INK)
-    axes.set_ylabel(y_key, color=INK)
-    unit = " in percent" if study.objective.is_share else ""
     more = "" if len(space.dimensions) == 2 else ", best over the other keys"
-    axes.set_title(f"{study.name}: {study.objective.label}{unit}{more}", loc="left", fontsize=12, color=INK)
-    return picture
+    return Figure(
+        "heat_map",
+        f"{study.name}: {study.objective.label}{more}",
+        "The frame, or the ring, is at the best trial.",
+        study.trials.select([*keys[:2], "outcome", "value"]).add_column(0, "group", [[study.name] * len(study.trials)]),
+        partial(_draw, study, space, (keys[0], keys[1])),
+        height_in=HEIGHT_IN,
+    )
+
+
+def _draw(study: Study, space: Space, keys: tuple[str, str], axes: Axes) -> None:
+    x, y = (space.dimensions[key] for key in keys)
+    if isinstance(x, Listed) and isinstance(y, Listed):
+        _cells(axes, study, keys, (sorted(x.values), sorted(y.values)))
+    else:
+        scatter(axes, study, keys, (x, y))
+    axes.set_xlabel(keys[0])
+    axes.set_ylabel(keys[1])
 
 
 def _cells(axes: Axes, study: Study, keys: tuple[str, str], values: tuple[Sequence[Any], Sequence[Any]]) -> None:
@@ -61,29 +67,28 @@ def _cells(axes: Axes, study: Study, keys: tuple[str, str], values: tuple[Sequen
             other.setdefault(cell, row["outcome"])
         else:
             best[cell] = better(row["value"], best.get(cell, row["value"]))
-    colours = Colours.of(list(best.values()), study.objective)
+    shades = Shades.of(list(best.values()), study.objective)
     grid = np.full((len(y_values), len(x_values)), np.nan)
     for (x, y), value in best.items():
         grid[y, x] = value
         text = written(study.objective, value).removesuffix(" %")
-        axes.text(x, y, text, ha="center", va="center", fontsize=10, color=colours.ink(value))
+        axes.text(x, y, text, ha="center", va="center", fontsize="small", color=shades.ink(value))
     for x, y in np.ndindex(len(x_values), len(y_values)):
         if (x, y) not in best:
-            axes.text(x, y, other.get((x, y), "not tried"), ha="center", va="center", fontsize=8, color=INK)
-    axes.imshow(grid, origin="lower", cmap=colours.name, vmin=colours.low, vmax=colours.high, aspect="auto")
+            axes.text(x, y, other.get((x, y), "not tried"), ha="center", va="center", fontsize="x-small", color=INK)
+    edges = [np.arange(len(found) + 1) - 0.5 for found in (x_values, y_values)]
+    mesh = axes.pcolormesh(*edges, grid, cmap=shades.colours, norm=shades.scale, edgecolors=PAPER, linewidth=1.5)
+    ticks.colour_bar(axes, mesh, study.objective.label, study.objective.is_share)
     axes.set_facecolor(FAINT)
     _frame(axes, x_values.index(study.best.values[x_key]), y_values.index(study.best.values[y_key]))
     axes.set_xticks(range(len(x_values)), [number(value) for value in x_values])
     axes.set_yticks(range(len(y_values)), [number(value) for value in y_values])
-    axes.set_xticks(np.arange(len(x_values) + 1) - 0.5, minor=True)
-    axes.set_yticks(np.arange(len(y_values) + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color=PAPER, linewidth=2)
-    axes.tick_params(which="both", length=0)
-    axes.spines["bottom"].set_visible(False)
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
 
 
 def _frame(axes: Axes, x: int, y: int) -> None:
     """Frame the best cell."""
     from matplotlib.patches import Rectangle
 
-    axes.add_patch(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, fill=False, edgecolor=BEST, linewidth=3))
+    axes.add_patch(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, fill=False, edgecolor=BEST, linewidth=2.5))

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import optuna
+import pyarrow as pa
 from optuna.importance import FanovaImportanceEvaluator
 
 from raysim.report.figures import share
-from raysim.report.looks import INK, SERIES, plain
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.figure import Figure
+from raysim.report.looks import SERIES
 from tuning.result import Study
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 log = logging.getLogger("raysim")
 
@@ -29,17 +34,21 @@ def figure(study: Study, optuna_study: optuna.Study) -> Figure | None:
         return None
     if not sum(found.values()):
         return None
-    from matplotlib.figure import Figure
+    return Figure(
+        "importance",
+        f"{study.name}: what {study.objective.label} depends on",
+        "The share of the trials' variance that each key explains alone.",
+        pa.table({"group": list(found), "share": list(found.values())}),
+        partial(_draw, found),
+        height_in=0.8 + 0.35 * len(found),
+    )
 
-    names, values = list(found)[::-1], list(found.values())[::-1]
-    picture = Figure(figsize=(7.2, 1.4 + 0.45 * len(names)), dpi=150, layout="constrained")
-    axes = picture.add_subplot()
-    plain(axes, grid="x")
-    bars = axes.barh(names, values, color=SERIES[0], height=0.6)
-    axes.bar_label(bars, [share(value) for value in values], padding=4, color=INK)
-    axes.set_xlim(0, 1.12 * max(values))
-    axes.set_xticks([])
-    axes.grid(visible=False)
-    axes.spines["bottom"].set_visible(False)
-    axes.set_title(f"{study.name}: what {study.objective.label} depends on", loc="left", fontsize=12, color=INK)
-    return picture
+
+def _draw(found: Mapping[str, float], axes: Axes) -> None:
+    bars = axes.barh(range(len(found))[::-1], list(found.values()), color=SERIES[0], height=0.6)
+    axes.bar_label(bars, [share(value) for value in found.values()], padding=4)
+    ticks.rows(axes, list(found))
+    ticks.shares(axes, "x")
+    axes.set_xlim(0, 1.25 * max(found.values()))
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("share of the trials' variance")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from raysim.report.looks import GREY, INK, SERIES, plain
-from tuning.budget import written
+import pyarrow as pa
+
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.figure import Figure
+from raysim.report.looks import GREY, INK, NAMED, nth
 from tuning.pictures.values import write_values
 from tuning.result import COST, Study
+from tuning.writing import short
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 
 def figure(study: Study) -> Figure | None:
@@ -18,22 +24,28 @@ def figure(study: Study) -> Figure | None:
     rows = [row for row in study.trials.to_pylist() if row["value"] is not None and row.get(COST)]
     if len({row[COST] for row in rows}) < 2:
         return None
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter
+    columns = {"trial": "trial", COST: COST, "value": "value"}
+    return Figure(
+        "pareto",
+        f"{study.name}: {study.objective.label} against bytes",
+        "A point for each trial; of those on the line no other one beats both.",
+        pa.table(
+            {
+                "group": [short(row, study.best.values) for row in rows],
+                **{name: [row[column] for row in rows] for name, column in columns.items()},
+            }
+        ),
+        partial(_draw, study, rows),
+    )
 
-    picture = Figure(figsize=(7.2, 4.2), dpi=150, layout="constrained")
-    axes = picture.add_subplot()
-    plain(axes)
-    axes.scatter([row[COST] for row in rows], [row["value"] for row in rows], s=24, color=GREY)
+
+def _draw(study: Study, rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
+    axes.plot([row[COST] for row in rows], [row["value"] for row in rows], "o", color=GREY)
     front = sorted((row for row in rows if row["trial"] in study.front), key=lambda row: row[COST])
-    axes.step([row[COST] for row in front], [row["value"] for row in front], where="post", color=SERIES[0], linewidth=1)
-    axes.scatter([row[COST] for row in front], [row["value"] for row in front], s=36, color=SERIES[0], zorder=3)
-    for row in front:
-        axes.annotate(
-            f"trial {row['trial']}", (row[COST], row["value"]), (4, 4), textcoords="offset points", fontsize=9
-        )
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda amount, _: written(COST, amount).removesuffix(" bytes")))
-    axes.set_xlabel("bytes of a trial, all seeds, down and up", color=INK)
-    write_values(axes.yaxis, study.objective)
-    axes.set_title(f"{study.name}: {study.objective.label} against bytes", loc="left", fontsize=12, color=INK)
-    return picture
+    axes.step([row[COST] for row in front], [row["value"] for row in front], where="post", color=INK, linewidth=0.8)
+    for place, row in enumerate(front):
+        look = {**nth(place).points(short(row, study.best.values)), "linestyle": "", "markersize": 6}
+        axes.plot([row[COST]], [row["value"]], **(look if place < NAMED else {**look, "label": None}))
+    ticks.counts(axes)
+    axes.set_xlabel("bytes of a trial, all seeds, down and up")
+    write_values(axes, study.objective.is_share, study.objective.label)

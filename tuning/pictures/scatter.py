@@ -5,41 +5,35 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from raysim.report.looks import FAINT, INK
+from raysim.report.gallery import axes as ticks
+from raysim.report.looks import INK
 from tuning.dimension import Dimension, Range
-from tuning.pictures.values import BEST, Colours, write_values
+from tuning.pictures.values import BEST, Shades
 from tuning.result import Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
-def scatter(
-    picture: Figure, axes: Axes, study: Study, keys: tuple[str, str], dimensions: tuple[Dimension, Dimension]
-) -> None:
+def scatter(axes: Axes, study: Study, keys: tuple[str, str], dimensions: tuple[Dimension, Dimension]) -> None:
     """Draw the trials; trials without a value are crosses, the best one has a ring."""
     rows = study.trials.to_pylist()
     done = [row for row in rows if row["value"] is not None]
     rest = [row for row in rows if row["value"] is None]
-    shades = [row["value"] for row in done]
-    colours = Colours.of(shades, study.objective)
+    values = [row["value"] for row in done]
+    shades = Shades.of(values, study.objective)
     x, y = ([row[key] for row in done] for key in keys)
     drawn = axes.scatter(
-        x, y, c=shades, cmap=colours.name, vmin=colours.low, vmax=colours.high, s=80, edgecolors=INK, linewidths=0.5
+        x, y, c=values, cmap=shades.colours, norm=shades.scale, s=50, edgecolors=INK, linewidths=0.5, zorder=3
     )
-    drawn.set_zorder(3)
     x, y = ([row[key] for row in rest] for key in keys)
-    axes.scatter(x, y, marker="x", c=INK, s=40)
+    axes.scatter(x, y, marker="x", c=INK, s=25)
     x, y = ([study.best.values[key]] for key in keys)
-    axes.scatter(x, y, s=260, facecolors="none", edgecolors=BEST, linewidths=3, zorder=4)
+    axes.scatter(x, y, s=150, facecolors="none", edgecolors=BEST, linewidths=2, zorder=4)
     for dimension, scale in zip(dimensions, (axes.set_xscale, axes.set_yscale), strict=True):
         if _spans_decades(dimension):
             scale("log")
-    axes.grid(color=FAINT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    bar = picture.colorbar(drawn, ax=axes)
-    write_values(bar.ax.yaxis, study.objective)
+    ticks.colour_bar(axes, drawn, study.objective.label, study.objective.is_share)
 
 
 def _spans_decades(dimension: Dimension) -> bool:

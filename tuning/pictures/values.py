@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import numpy as np
-
-from raysim.report.looks import HEAT, INK, SERIES, readable_on
+from raysim.report.figures import loss
+from raysim.report.gallery import axes as ticks
+from raysim.report.looks import HEAT, SERIES, heat_scale, readable_on
 from tuning.objective import Objective
-from tuning.writing import figure as written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap, Normalize
 
 
 def over_rounds(axes: Axes) -> None:
@@ -21,43 +20,39 @@ def over_rounds(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("rounds", color=INK)
-    axes.margins(x=0.01)
+    axes.set_xlabel("finished rounds")
+    axes.margins(x=0.02)
 
 
-def write_values(axis: object, objective: Objective) -> None:
-    """Format the ticks of a matplotlib axis as the objective's values."""
-    from matplotlib.ticker import FuncFormatter, PercentFormatter
+def write_values(axes: Axes, is_share: bool, label: str, which: Literal["x", "y"] = "y") -> None:
+    """Label an axis, and format its ticks as shares or losses."""
+    from matplotlib.ticker import FuncFormatter
 
-    if objective.is_share:
-        axis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))  # type: ignore[attr-defined]
+    axes.set(**{f"{which}label": label})
+    if is_share:
+        ticks.shares(axes, which)
     else:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: written(objective, value)))  # type: ignore[attr-defined]
+        getattr(axes, f"{which}axis").set_major_formatter(FuncFormatter(lambda value, _: loss(value)))
 
 
 BEST = SERIES[1]
 """Colour of the mark at the best value; it is no colour of the map."""
 
 
-@dataclass(frozen=True)
-class Colours:
-    """A colour map of matplotlib, and the values at its ends."""
+class Shades(NamedTuple):
+    """A colour map of matplotlib, and the scale of values on it."""
 
-    name: str
-    low: float
-    high: float
+    colours: Colormap
+    scale: Normalize
 
     @classmethod
-    def of(cls, values: Sequence[float], objective: Objective) -> Colours:
-        """Return colours that span the better half of the values, so that bad outliers do not hide differences."""
-        middle = float(np.median(values))
-        if objective.is_maximised:
-            return cls(HEAT, min(middle, max(values) - 0.05), max(values))
-        return cls(f"{HEAT}_r", min(values), max(middle, 1.05 * min(values) + 1e-9))
+    def of(cls, values: Sequence[float], objective: Objective) -> Shades:
+        """Return colours that span all values."""
+        import matplotlib
+
+        name = HEAT if objective.is_maximised else f"{HEAT}_r"
+        return cls(matplotlib.colormaps[name], heat_scale(values, objective.is_share))
 
     def ink(self, value: float) -> str:
         """Return a text colour that is readable on a value's colour."""
-        import matplotlib
-
-        red, green, blue, _ = matplotlib.colormaps[self.name]((value - self.low) / (self.high - self.low))
-        return readable_on(red, green, blue)
+        return readable_on(*self.colours(self.scale(value))[:3])

@@ -2,54 +2,55 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import csv
 
-from raysim.report import curve
-from raysim.report.looks import GREY, INK, SERIES, plain
+from raysim.experiment.pictures import EVERY_FORMAT, ReportSection
+from raysim.report.gallery.figure import Figure
+from raysim.report.looks import GREY, nth
+from raysim.report.picture_files import DATA, save
 from raysim.run_folder.tables import column
-from raysim.storage.atomic import write as write_file
 from tuning.pictures.values import write_values
 from tuning.proxy.study import ProxyStudy
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 
-def write(found: ProxyStudy) -> list[Path]:
-    """Write proxy.csv and proxy.png into the folder of the evaluations."""
+def write(found: ProxyStudy, report: ReportSection | None = None) -> list[Path]:
+    """Write proxy.csv and the picture into the folder of the evaluations; return their files.
+
+    Args:
+        found: the configurations, here and by the proxy.
+        report: the formats, size and letters of the picture.
+    """
+    report, folder, picture = report or ReportSection(), found.study.path, figure(found)
+    save(picture, folder, folder, report)
+    return [folder / f"{picture.name}.{kind}" for kind in (DATA, *(report.formats or EVERY_FORMAT))]
+
+
+def figure(found: ProxyStudy) -> Figure:
+    """Return the picture: a point for each configuration; the proxy's choice and the best here have a colour."""
     columns: dict[str, pa.Array] = {"trial": pa.array([each.number for each in found.tried])}
     for key in found.tried[0].values:
         columns[key] = column([each.values[key] for each in found.tried])
     columns["proxy"] = pa.array([each.value for each in found.tried])
     columns["here"] = pa.array(found.here, pa.float64())
-    data, picture = found.study.path / "proxy.csv", found.study.path / "proxy.png"
-    write_file(data, lambda file: csv.write_csv(pa.table(columns), file))
-    curve.save(figure(found), picture)
-    return [data, picture]
+    said = "" if found.correlation is None else f" The rank correlation is {found.correlation:.2f}."
+    title = f"{found.study.name}: configurations here against the proxy"
+    return Figure("proxy", title, f"A point for each configuration.{said}", pa.table(columns), partial(_draw, found))
 
 
-def figure(found: ProxyStudy) -> Figure:
-    """Return the picture: a point for each configuration; the proxy's choice and the best here have a colour."""
-    from matplotlib.figure import Figure
-
-    picture = Figure(figsize=(6.4, 5.2), dpi=150, layout="constrained")
-    axes = picture.add_subplot()
-    plain(axes)
+def _draw(found: ProxyStudy, axes: Axes) -> None:
     known = [place for place, here in enumerate(found.here) if here is not None]
-    axes.scatter([found.tried[i].value for i in known], [found.here[i] or 0.0 for i in known], s=28, color=GREY)
-    for place, name, colour in ((0, "chosen by proxy", SERIES[0]), (found.best, "best here", SERIES[1])):
+    axes.plot([found.tried[i].value for i in known], [found.here[i] or 0.0 for i in known], "o", color=GREY)
+    for series, (place, name) in enumerate(((0, "chosen by proxy"), (found.best, "best here"))):
         here = found.here[place]
         if here is not None:
-            axes.scatter([found.tried[place].value], [here], s=60, color=colour, label=name, zorder=3)
-    axes.legend(frameon=False)
-    write_values(axes.xaxis, found.objective)
-    write_values(axes.yaxis, found.study.objective)
-    axes.set_xlabel(f"proxy: {found.objective.label}", color=INK)
-    axes.set_ylabel(f"here: {found.study.objective.label}", color=INK)
-    said = "" if found.correlation is None else f", rank correlation {found.correlation:.2f}"
-    axes.set_title(f"{found.study.name}{said}", loc="left", fontsize=12, color=INK)
-    return picture
+            look = {**nth(series).points(name), "linestyle": "", "markersize": 7 - 2 * series}
+            axes.plot([found.tried[place].value], [here], **look)
+    write_values(axes, found.objective.is_share, f"proxy: {found.objective.label}", "x")
+    write_values(axes, found.study.objective.is_share, f"here: {found.study.objective.label}")

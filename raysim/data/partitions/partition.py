@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, assert_never
 
+import numpy as np
 import numpy.typing as npt
 from pydantic import Field as Key
 
@@ -22,6 +23,23 @@ Partition = Annotated[Unshuffled | Shuffled, Key(discriminator="name")]
 
 LABEL_FREE = (Iid, Quantity, Natural)
 """Partitions that do not use labels."""
+
+
+def classes(partition: Unshuffled | Shuffled, y: npt.NDArray[Any], lacks: str | None) -> Int64s:
+    """Return each example's label; all equal if examples have no label, or many, as `lacks` says.
+
+    Raises:
+        ExperimentError: the partition divides by label.
+    """
+    if lacks is None:
+        return y.astype(np.int64, copy=False)
+    chosen = partition.sizes_of if isinstance(partition, Shuffled) else partition
+    if not isinstance(chosen, LABEL_FREE):
+        raise ExperimentError(
+            f"data.partition {chosen.name!r} divides by label, but {lacks}: "
+            f"choose {', '.join(kind.model_fields['name'].default for kind in LABEL_FREE)} or shuffled"
+        )
+    return np.zeros(len(y), np.int64)
 
 
 def divide(

@@ -76,7 +76,7 @@ def _grid(found: Sequence[tuple[Group, float | None]], row_key: str, column_key:
     return Cells(row_key, column_key, rows, columns, amounts, cells, having[0][0].names)
 
 
-class Shades(NamedTuple):
+class ColourMeaning(NamedTuple):
     """What the colours of a map say: `label` of their bar; lighter is better."""
 
     label: str
@@ -84,7 +84,7 @@ class Shades(NamedTuple):
     larger_is_better: bool
 
 
-def draw(grid: Cells, text: Callable[[tuple[int, int]], str], shades: Shades, axes: Axes) -> None:
+def draw(grid: Cells, text: Callable[[tuple[int, int]], str], shades: ColourMeaning, axes: Axes) -> None:
     """Draw the cells, lighter where they are better, each with its text unless there are many; and a bar of colours.
 
     Cells that were run but have no amount are grey.

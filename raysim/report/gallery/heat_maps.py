@@ -9,7 +9,7 @@ from functools import partial
 from raysim.report import figures
 from raysim.report.figures import is_share, spoken
 from raysim.report.gallery import cells
-from raysim.report.gallery.cells import Cells, Shades
+from raysim.report.gallery.cells import Cells, ColourMeaning
 from raysim.report.gallery.figure import Figure
 from raysim.report.groups import Group, headline
 
@@ -27,12 +27,13 @@ def make(groups: Sequence[Group]) -> Iterator[Figure]:
 
     for found in cells.over_pairs(groups, final, larger_is_better=not is_loss):
         what = spoken(column)
+        meaning = ColourMeaning(what, is_share(column), larger_is_better=not is_loss)
         yield Figure(
             f"heat-map-{found.row_key}-{found.column_key}",
             f"{what.capitalize()} over {found.row_key} and {found.column_key}",
             f"The newest value of each run; {over(found)}. Empty cells were not run.",
             found.table(what, mean=found.amounts.ravel().tolist()),
-            partial(cells.draw, found, partial(_text, found, is_loss), Shades(what, is_share(column), not is_loss)),
+            partial(cells.draw, found, partial(_text, found, is_loss), meaning),
             height_in=1.3 + ROW_IN * len(found.rows),
         )
 

@@ -34,6 +34,10 @@ _COUNTED_ID = re.compile(
 """Each figure counts these ids from the start, and nothing refers to them; a page would repeat them."""
 
 
+_COORDINATES = re.compile(r' (?:d|x|y)="[^"]*"')
+"""Of paths and of their markers; a tenth of a point is finer than any printer."""
+
+
 class Drawn(NamedTuple):
     """The picture's files; of the SVG there is always one: a document without the XML head. Grounds are white."""
 
@@ -70,7 +74,7 @@ def _canvas(figure: Figure, report: ReportSection) -> Canvas:
     panels = figure.panels
     across = min(len(panels), PANELS_ACROSS if width_in > PANELS_ACROSS * PANEL_EM * letter_in else 1)
     down = -(-len(panels) // across)
-    cells = canvas.subplots(down, across, sharey=True, squeeze=False).ravel()
+    cells = canvas.subplots(down, across, sharey=figure.shares_y, squeeze=False).ravel()
     named: dict[str, Artist] = {}
     for place, axes in enumerate(cells):
         if place >= len(panels):
@@ -78,7 +82,9 @@ def _canvas(figure: Figure, report: ReportSection) -> Canvas:
             continue
         panels[place].draw(axes)
         axes.set_title(_broken(panels[place].title, width_in / across / letter_in))
-        axes.set_ylabel("" if place % across else _broken(axes.get_ylabel(), AXES_PART * height_in / letter_in))
+        axes.set_ylabel(
+            "" if place % across and figure.shares_y else _broken(axes.get_ylabel(), AXES_PART * height_in / letter_in)
+        )
         named |= _named(axes)
     canvas.set_figheight(height_in * down + letter_in * (_legend(canvas, named, width_in / letter_in)))
     return canvas
@@ -101,9 +107,16 @@ def _legend(canvas: Canvas, named: Mapping[str, Artist], width_em: float) -> flo
     return ROW_EM * max(sum(1 + name.count("\n") for name in names[i : i + down]) for i in range(0, len(names), down))
 
 
+def _short(coordinates: re.Match[str]) -> str:
+    tenths = re.sub(r"(\.\d)\d+", r"\1", coordinates[0])
+    return (
+        re.sub(r"\s*([A-Za-z])\s+(?=[-.\d])", r"\1", tenths.replace("\n", "")) if tenths.startswith(" d=") else tenths
+    )
+
+
 def _broken(text: str, room_em: float) -> str:
-    """Return a text in lines that fit; a setting such as "cohort.size = 5" stays whole."""
-    whole = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
+    """Return a text in lines that fit; "cohort.size = 5" and "95 %" stay whole."""
+    whole = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
     return textwrap.fill(whole, max(8, round(room_em / LETTER_EM))).replace("\N{NO-BREAK SPACE}", " ")
 
 
@@ -119,6 +132,6 @@ def _small(svg: str, figure: Figure) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = _COUNTED_ID.sub("", svg)
-    svg = re.sub(r"(\d+\.\d\d)\d+", r"\1", svg)
+    svg = _COORDINATES.sub(_short, svg)
     svg = svg.replace("font-family: 'DejaVu Sans'", "font-family: system-ui, 'DejaVu Sans'")
     return svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(figure.title)}" ', 1)

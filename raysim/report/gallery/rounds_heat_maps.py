@@ -11,7 +11,7 @@ from functools import partial
 
 from raysim.report import figures
 from raysim.report.gallery import cells, target
-from raysim.report.gallery.cells import Cells, Shades
+from raysim.report.gallery.cells import Cells, ColourMeaning
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.heat_maps import over
 from raysim.report.groups import Group
@@ -51,7 +51,7 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
                     rounds=found.amounts.ravel().tolist(),
                     speed_up=[speed_ups.get(cell) for cell in places],
                 ),
-                partial(cells.draw, found, partial(_text, found, speed_ups), Shades("rounds", False, False)),
+                partial(cells.draw, found, partial(_text, found, speed_ups), ColourMeaning("rounds", False, False)),
                 height_in=1.3 + ROW_IN * len(found.rows),
             )
 

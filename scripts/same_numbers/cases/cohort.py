@@ -30,6 +30,7 @@ def of_cohorts() -> dict[str, Case]:
         "fairness afl": {"server.fairness": {"name": "afl", "lr": 0.05}, "cohort.size": 12},
         "fairness tilt": {"server.fairness": {"name": "tilt", "t": 2.0}},
         "fairness superquantile": {"server.fairness": {"name": "superquantile", "tail": 0.4}},
+        "fedex": {"fedex": {"split": "train", "configs": [{}, {"optimizer.lr": 0.01}, {"batch_size": 3}]}},
         "sampler replay": {"cohort.sampler": {"name": "replay", "cohorts": lists}, "cohort.size": None},
         "sampler replay over": {"cohort.sampler": {"name": "replay", "rounds": {"1": lists[0]}, "over.name": "adafl"}},
         "growth": {"cohort.growth": {"every": 1, "factor": 1.5, "max": 8}, "cohort.size": 3, "rounds": 5},
@@ -87,5 +88,7 @@ def of_ends() -> dict[str, Case]:
     made = {f"stop {name}": Case({"stop": keys, "rounds": 12}) for name, keys in stops.items()}
     time = {"name": "round_time", "seconds_per_example": 0.5}
     made["stop simulated"] = Case({"stop": stops["simulated"], "rounds": 12, "systems.time": time})
+    style = {"formats": ["png", "svg", "pdf"], "width_cm": 8.0, "font_size": 8.0, "font": "serif", "style": "classic"}
+    made["pictures"] = Case({"report": style, "rounds": 1}, kind="run")
     made["best"] = Case({"checkpoint.best": {"metric": accuracy}, "rounds": 5}, kind="run")
     return made

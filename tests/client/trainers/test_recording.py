@@ -362,9 +362,6 @@ FIXED: Mapping[str, Callable[[], nn.Module]] = {
     "a value read in try": lambda: Written(swallowing),
     "a literal written to": lambda: Written(literal_written),
     "a plain tensor written to": lambda: Written(averaging, mean=torch.ones((), dtype=torch.float64)),
-    "a frozen weight written to": lambda: Written(
-        averaging, mean=nn.Parameter(torch.ones((), dtype=torch.float64), requires_grad=False)
-    ),
     "a weight returned": lambda: Written(lambda self, x: self.rows[: len(x)], rows=nn.Parameter(torch.zeros(4, 4))),
     "another thread": lambda: Written(
         lambda self, x: self.b(self.a(x)) * ThreadPoolExecutor(1).submit(lambda: x.sin().sum(1, keepdim=True)).result()
@@ -401,8 +398,8 @@ def test_a_module_that_fails_while_it_is_recorded_trains_by_autograd(monkeypatch
     assert set(recordings(trainer).values()) == {None}
 
 
-def test_a_recording_writes_neither_to_its_batch_nor_to_frozen_weights() -> None:
-    model, weights = create(FIXED["a frozen weight written to"], 0, torch.float64)
+def test_a_recording_writes_neither_to_its_batch_nor_to_tensors_of_the_module() -> None:
+    model, weights = create(FIXED["a plain tensor written to"], 0, torch.float64)
     bound = BoundModule(model, weights, TASK, torch.float64, plain=True, recorded_batches=(4,))
     bound.load(weights)
     x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 1, 2, 3])

@@ -135,15 +135,19 @@ def _check_memory(attempt: _Attempt, weighted: Weighted) -> None:
 
 
 def _others(weighted: Weighted) -> list[Tensor]:
-    """Tensors of the module that are not among its trained weights: a forward may write to them."""
+    """Tensors of the module that are not parameters: a forward may write to them. Frozen ones are not copied: they may
+    be large, and a module that writes to them was refused."""
     found: dict[int, Tensor] = {}
     for child in weighted.module.modules():
         plain = [] if isinstance(child, AddressedDropout) else vars(child).values()
-        for one in (*child.parameters(recurse=False), *child.buffers(recurse=False), *plain):
-            if isinstance(one, Tensor) and one.layout == torch.strided and 0 not in one.stride():
+        for one in (*child.buffers(recurse=False), *plain):
+            if (
+                isinstance(one, Tensor)
+                and not isinstance(one, nn.Parameter)
+                and one.layout == torch.strided
+                and 0 not in one.stride()
+            ):
                 found[id(one)] = one
-    for parameter in weighted.parameters:
-        found.pop(id(parameter), None)
     return list(found.values())
 
 

@@ -1,0 +1,125 @@
+"""Rounds vectors at random, and measures what is lost: |v - Q(v)|^2 and |Q(v)|^2, by group and in float64.
+
+On a CPU with a C compiler each is one pass, or both together (passes.c); elsewhere they are torch's and NumPy's single
+steps. The bits are the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from raysim import seeds
+from raysim.models.layout import ALIGNMENT, Layout
+from raysim.storage import library
+from raysim.storage.library import CSource
+
+SOURCE = CSource(Path(__file__).with_name("passes.c"), contracted=False)
+
+LANES = ALIGNMENT
+"""Partial sums of a group. No two groups share as many numbers, and what is behind a group's last are zeros."""
+
+DRAWN_BITS = 16
+"""Of each number's own w. The bits behind them are the same in all w of a vector, so each w alone is uniform."""
+
+Float64s = npt.NDArray[np.float64]
+
+
+class Loss(NamedTuple):
+    """What a vector lost: |v - Q(v)|^2, and |Q(v)|^2 by group, float64 (G,) in the host's memory."""
+
+    lost: float
+    squared_norms: Tensor
+
+
+class Groups:
+    """The groups of a layout; measured vectors are (P,), with zeros in the gaps."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.ends = np.array([*layout.offsets, layout.size][1:], dtype=np.int64)
+
+
+def rounded(v: Tensor, scale: float, unit: float, key: int, out: Tensor) -> None:
+    """Write unit round(scale v + w), (d,), to `out`, which may be `v`; w is uniform between -1/2 and 1/2, by the key.
+
+    Ties are rounded to even, so a 0 stays 0 whatever its w is.
+    """
+    if _compiles(v):
+        _rounded_in_c(v, scale, unit, key, out, None)
+        return
+    draws = seeds.stream(key, -(-len(v) * DRAWN_BITS // 64)).astype("<u8", copy=False)
+    own = torch.from_numpy(draws.view("<i2")[: len(v)]).to(v.device, v.dtype)
+    w = own.add_(seeds.uniform(key)).mul_(2.0**-DRAWN_BITS)
+    torch.mul(v, scale, out=out).add_(w).round_().mul_(unit)
+
+
+def rounded_and_measured(v: Tensor, scale: float, unit: float, key: int, out: Tensor, groups: Groups) -> Loss:
+    """Do both; `out` is not `v`."""
+    if _compiles(v):
+        return _rounded_in_c(v, scale, unit, key, out, groups)
+    rounded(v, scale, unit, key, out)
+    return measured(v, out, groups)
+
+
+def measured(v: Tensor, sent: Tensor, groups: Groups) -> Loss:
+    """Return what a vector lost by being sent so."""
+    if _compiles(v):
+        sums = np.empty((2, len(groups.ends)))
+        library.library(SOURCE, v.dtype).measure(_address(v), _address(sent), *_sums(groups, sums))
+        return _loss(sums)
+    wide, told = v.double().cpu().numpy(), sent.double().cpu().numpy()
+    return _loss(np.array([_squared_norms(vector, groups) for vector in (wide - told, told)]))
+
+
+def _rounded_in_c(v: Tensor, scale: float, unit: float, key: int, out: Tensor, groups: Groups | None) -> Loss:
+    real = ctypes.c_float if v.dtype is torch.float32 else ctypes.c_double
+    sums = np.empty((2, 0 if groups is None else len(groups.ends)))
+    library.library(SOURCE, v.dtype).rounded(
+        ctypes.c_int64(len(v)),
+        _address(v),
+        *(real(value) for value in (scale, unit, seeds.uniform(key))),
+        ctypes.c_uint64(key),
+        _address(out),
+        *_sums(groups, sums),
+    )
+    return _loss(sums)
+
+
+def _compiles(v: Tensor) -> bool:
+    return v.device.type == "cpu" and library.obstacle(SOURCE, v.dtype) is None
+
+
+def _address(vector: Tensor) -> ctypes.c_void_p:
+    assert vector.is_contiguous()
+    return ctypes.c_void_p(vector.data_ptr())
+
+
+def _sums(groups: Groups | None, sums: Float64s) -> tuple[ctypes.c_int64 | ctypes.c_void_p, ...]:
+    ends = 0 if groups is None else groups.ends.ctypes.data
+    addresses = (ends, *(row.ctypes.data for row in sums))
+    return (ctypes.c_int64(sums.shape[1]), *(ctypes.c_void_p(address) for address in addresses))
+
+
+def _loss(sums: Float64s) -> Loss:
+    return Loss(float(sums[0].sum()), torch.from_numpy(sums[1]))
+
+
+def _squared_norms(vector: Float64s, groups: Groups) -> list[float]:
+    """Return the sums of squares of groups, in `LANES` partial sums each."""
+    rows = np.square(vector).reshape(-1, LANES)
+    made, first = [], 0
+    for end in (groups.ends // LANES).tolist():
+        # Accumulated, not reduced: the order of its additions is defined.
+        lanes = np.add.accumulate(rows[first:end])[-1] if end > first else np.zeros(LANES)
+        while len(lanes) > 1:
+            half = len(lanes) // 2
+            lanes = lanes[:half] + lanes[half:]
+        made.append(float(lanes[0]))
+        first = end
+    return made

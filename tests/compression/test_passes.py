@@ -1,0 +1,70 @@
+"""What a compressor loses is measured to the same bits with a C compiler and without, while it rounds or afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from raysim.compression.passes import LANES, Groups, measured, rounded, rounded_and_measured
+from raysim.models.layout import Layout
+from raysim.storage import library
+from tests.support.kernel import needs_kernel
+
+LAYOUT = Layout.of([(str(size), torch.zeros(size)) for size in (0, 1, LANES - 1, LANES, LANES + 1, 0, 3000, 0)])
+
+
+@pytest.fixture(params=[True, False], ids=["compiled", "in steps"])
+def _compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        needs_kernel()
+    else:
+        monkeypatch.setattr(library, "obstacle", lambda source, dtype: "it is not asked for")
+
+
+def drawn(seed: int, dtype: torch.dtype) -> Tensor:
+    vector = torch.zeros(LAYOUT.size, dtype=dtype)
+    generator = torch.Generator().manual_seed(seed)
+    for piece in LAYOUT.pieces(vector):
+        piece.copy_(torch.randn(len(piece), generator=generator))
+    return vector
+
+
+def lanes_of(values: Sequence[float]) -> float:
+    """The sum of squares in partial sums, number by number."""
+    lanes = [0.0] * LANES
+    for place, value in enumerate(values):
+        lanes[place % LANES] += value * value
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = [a + b for a, b in zip(lanes[:half], lanes[half:], strict=True)]
+    return lanes[0]
+
+
+def by_definition(a: Tensor, sent: Tensor) -> tuple[float, list[float]]:
+    whole, told = LAYOUT.pieces(a.double()), LAYOUT.pieces(sent.double())
+    lost = torch.tensor(
+        [lanes_of((one - its).tolist()) for one, its in zip(whole, told, strict=True)], dtype=torch.float64
+    )
+    return float(lost.numpy().sum()), [lanes_of(its.tolist()) for its in told]
+
+
+@pytest.mark.usefixtures("_compiled")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_losses_and_norms_are_partial_sums_by_group(dtype: torch.dtype) -> None:
+    a, sent = drawn(1, dtype), drawn(2, dtype)
+    lost, norms = measured(a, sent, Groups(LAYOUT))
+    assert (lost, norms.tolist()) == by_definition(a, sent)
+
+
+@pytest.mark.usefixtures("_compiled")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_rounding_loses_is_measured_while_it_rounds(dtype: torch.dtype) -> None:
+    a, sent, again = drawn(3, dtype), torch.empty(LAYOUT.size, dtype=dtype), torch.empty(LAYOUT.size, dtype=dtype)
+    lost, norms = rounded_and_measured(a, 5.0, 0.2, 7, sent, Groups(LAYOUT))
+    rounded(a, 5.0, 0.2, 7, again)
+    assert torch.equal(sent, again)
+    assert (sent - a).abs().max() <= 0.2
+    assert (lost, norms.tolist()) == by_definition(a, sent)

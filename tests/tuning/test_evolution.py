@@ -1,0 +1,171 @@
+"""Population-based training: who goes on from whom, with which numbers, and that nothing else changes a bit."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import raysim
+import tuning
+from raysim.cli import app
+from raysim.run_folder import records
+from tests.support.tiny_study import EXPERIMENT
+from tests.support.training_ray import training
+from tuning import generations
+from tuning.dimension import Listed, Range
+from tuning.generations import Descendant, EvolutionSection
+from tuning.space import Space
+
+Make = Callable[..., raysim.Experiment]
+
+SPACE = {"client.optimizer.lr": {"log": [1e-3, 3.0]}, "server.optimizer.lr": {"grid": [0.01, 0.1, 0.3]}}
+
+
+@pytest.fixture
+def exp(tuned: Make) -> raysim.Experiment:
+    """Four members with Adam on the server, three generations of a round."""
+    keys = tuned(space=SPACE, objective={"name": "loss"}, evolution={"members": 4})
+    return keys.changed({"rounds": 3, "evaluation.every": 1, "server.optimizer": {"name": "adam", "lr": 0.1}})
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The figures of a run."""
+    found = pq.read_table(folder / "rounds.parquet")
+    return found.drop_columns([name for name in found.column_names if records.tells_cost(name)]).to_pylist()
+
+
+def test_the_worst_go_on_from_the_best_with_other_numbers(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    found = tuning.evolve(exp, dataset=small, path=tmp_path / "own")
+    told = found.table.to_pylist()
+    by = {(row["generation"], row["member"]): row for row in told}
+    keys = list(SPACE)
+    assert [row["rounds"] for row in told] == [1] * 4 + [2] * 4 + [3] * 4
+    copied = 0
+    for generation in (1, 2):
+        before = [by[generation - 1, member] for member in range(4)]
+        order = [row["member"] for row in sorted(before, key=lambda row: row["value"])]
+        for member in range(4):
+            row, own = by[generation, member], tmp_path / "own" / f"generation-{generation:03}" / f"member-{member}"
+            parent = by[generation - 1, row["parent"]]
+            came = rows(tmp_path / "own" / f"generation-{generation - 1:03}" / f"member-{row['parent']}")
+            assert rows(own)[: len(came)] == came
+            if member in order[-1:]:
+                copied += 1
+                assert row["parent"] in order[:1]
+                rate = row[keys[0]] / parent[keys[0]]
+                assert rate in (pytest.approx(1.25), pytest.approx(0.8)) or row[keys[0]] in (1e-3, 3.0)
+            else:
+                assert row["parent"] == member
+                assert [row[key] for key in keys] == [parent[key] for key in keys]
+            last = rows(own)[-1]
+            assert (last["round"] + 1, last["eval/validation/loss"]) == (row["rounds"], row["value"])
+    assert copied == 2
+    assert found.value == min(row["value"] for row in told if row["generation"] == 2)
+    assert (found.lineage[-1], found.spent["rounds"]) == (found.best, 12)
+    assert {path.name for path in (tmp_path / "own").glob("*.*")} >= {"rates.png", "evolution.parquet"}
+    # One that never copies is a run by itself.
+    (alone, *_) = (m for m in range(4) if by[1, m]["parent"] == m == by[2, m]["parent"])
+    changes = {**{key: by[2, alone][key] for key in keys}, "evaluation.split": "validation", "tuning": None}
+    raysim.run(exp.changed(changes), dataset=small.hold_out(0.2, 0), path=tmp_path / "alone", progress=False)
+    assert rows(tmp_path / "alone") == rows(tmp_path / "own" / "generation-002" / f"member-{alone}")
+
+
+def test_neither_interruptions_nor_workers_change_a_bit(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exp = exp.changed(["tuning.evolution.members=3"])
+    whole = tuning.evolve(exp, dataset=small, path=tmp_path / "whole")
+    with training(monkeypatch, {"here": 3}):
+        several = tuning.evolve(exp.changed(["engine.workers=3"]), dataset=small, path=tmp_path / "several")
+    assert several.table.equals(whole.table)
+    count, write = itertools.count(), records.write_experiment
+
+    def sometimes(*given: Any, **named: Any) -> None:
+        # Within a copied folder, and between two.
+        if next(count) in (1, 7, 13):
+            raise KeyboardInterrupt
+        write(*given, **named)
+
+    monkeypatch.setattr(records, "write_experiment", sometimes)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            tuning.evolve(exp, dataset=small, path=tmp_path / "cut")
+    cut = tuning.evolve(exp, dataset=small, path=tmp_path / "cut")
+    assert cut.table.equals(whole.table)
+    folders = sorted(path.parent.relative_to(tmp_path / "whole") for path in tmp_path.glob("whole/*/*/rounds.parquet"))
+    assert len(folders) == 9
+    for folder in folders:
+        for name in ("several", "cut"):
+            assert rows(tmp_path / name / folder) == rows(tmp_path / "whole" / folder)
+
+
+def test_one_that_diverges_goes_on_from_another() -> None:
+    space = Space({"a": Range("uniform", 1.0, 9.0), "b": Listed((0.1, 1.0), ordered=True)})
+    members = [Descendant({"a": 2.0, "b": 0.1}), Descendant({"a": 4.0, "b": 1.0}), Descendant({"a": 8.0, "b": 0.1})]
+    section = EvolutionSection(members=3)
+    found = generations.following(section, space, members, [None, 0.5, None], seed=0, generation=1)
+    assert [member.parent for member in found] == [1, 1, 1]
+    assert found[1].values == members[1].values
+    for member in (found[0], found[2]):
+        assert member.values["a"] in (5.0, 3.2)
+        assert member.values["b"] in (0.1, 1.0)
+    with pytest.raises(tuning.StudyError, match="All members have diverged"):
+        generations.following(section, space, members, [None] * 3, seed=0, generation=1)
+
+
+def test_members_that_diverge_have_no_value(
+    exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    space = {"client.optimizer.lr": {"grid": [0.1, 1e6]}}
+    keys = {"tuning.space": space, "model": {"name": "mlp", "hidden": [8]}, "server.optimizer": {"name": "sgd"}}
+    found = tuning.evolve(exp.changed(keys), dataset=small, path=tmp_path)
+    first = [row for row in found.table.to_pylist() if row["generation"] == 0]
+    assert {row["client.optimizer.lr"] for row in first if row["value"] is None} == {1e6}
+    assert any(row["value"] is None for row in first)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"tuning.evolution.every": 1, "evaluation.every": 2}, "multiple of evaluation.every = 2"),
+        ({"tuning.evolution.members": 1}, "greater than or equal to 2"),
+        ({"tuning.seeds": 2}, "take more members"),
+        ({"tuning.space": {"server.weighting": {"choices": ["examples", "uniform"]}}}, "choices have no order"),
+        ({"tuning.objective": {"name": "rounds_to_target", "target": 0.5}}, "rounds_to_target"),
+        ({"stop": {"budget": {"rounds": 2}}}, r"\[stop\] would end some"),
+        ({"client.correction": {"name": "scaffold"}, "server.optimizer.name": "sgd"}, "clients keep states"),
+    ],
+)
+def test_what_cannot_evolve(
+    changes: dict[str, Any], said: str, exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    with pytest.raises(raysim.RaysimError, match=said):
+        tuning.evolve(exp.changed(changes), dataset=small, path=tmp_path / "own")
+
+
+def test_a_folder_is_of_one_experiment(exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path) -> None:
+    short = exp.changed(["rounds=1"])
+    tuning.evolve(short, dataset=small, path=tmp_path / "own")
+    with pytest.raises(tuning.StudyError, match=r"other settings: .*share"):
+        tuning.evolve(short.changed(["tuning.evolution.share=0.2"]), dataset=small, path=tmp_path / "own")
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.toml").write_text(EXPERIMENT)
+    call = CliRunner().invoke
+    told = call(app, ["evolve", "tiny.toml", "--set", "tuning.evolution.members=2", "--no-progress", "--json"])
+    assert told.exit_code == 0, told.stderr
+    model = json.loads(told.stdout)["model"]
+    assert model == f"runs/tiny-evolution/generation-001/member-{json.loads(told.stdout)['best']}"
+    # Its folder is a run's.
+    assert call(app, ["evaluate", model, "--json"]).exit_code == 0

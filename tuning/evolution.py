@@ -1,0 +1,253 @@
+"""Defines `evolve`: population-based training, whose members are runs that go on from copied states with other rates.
+
+A generation is a pure function of the rows of the one before. Every member of it is a run's folder of its own, which
+goes on from the newest state of its parent's. So a second call finds what is done, and ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raysim import DivergedError, Experiment, Runs, differing
+from raysim.report.picture_files import save
+from raysim.run_folder.tables import column
+from raysim.storage.atomic import write, write_text
+from raysim.storage.reading import json_object
+from tuning import budget, generations, protocol, study
+from tuning.budget import written
+from tuning.closing import Line
+from tuning.errors import StudyError
+from tuning.folder import clear_unfinished
+from tuning.generations import Descendant, EvolutionSection
+from tuning.noise import laplace
+from tuning.objective import Objective, Row, divergence
+from tuning.pictures import rates
+from tuning.progress import StudyProgress
+from tuning.quiet import quiet_hosts, quiet_rounds
+from tuning.section import TuningSection
+from tuning.writing import figure, settings
+
+IDENTITY = "evolution.json"
+"""Tells of which experiment, space and keys the generations in a folder are."""
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """The members of all generations.
+
+    table: a row for each generation and member: its parent, its values, after which round it was compared, and the
+    objective there; null if it has diverged. best: the member that is the best after the last generation. value: its
+    objective. lineage: from which member of each generation it comes, itself last. model: the folder of its run.
+    spent: what all members have used up, by the units of a budget.
+    """
+
+    name: str
+    objective: Objective
+    table: pa.Table
+    best: int
+    value: float
+    lineage: tuple[int, ...]
+    model: Path
+    spent: Mapping[str, float]
+    path: Path
+
+
+def evolve(
+    experiment: Experiment,
+    *,
+    executor: Literal["local", "ray"] | None = None,
+    address: str | None = None,
+    path: str | Path | None = None,
+    progress: bool | None = None,
+    **parts_and_settings: Any,
+) -> Evolution:
+    """Train the members of `[tuning.evolution]` on held-out clients' training clients, and return the best.
+
+    A second call goes on where the first one stopped; the result has the same bits, for any number of workers.
+
+    Args:
+        experiment: with a `[tuning]`, of which space, objective, holdout, laplace and evolution count.
+        path: the folder, by default runs/<name>-evolution. The others are as for `tune`.
+
+    Raises:
+        ExperimentError: a key or a value does not fit, or clients keep states, which cannot be copied.
+        StudyError: the folder is of another experiment, or all members have diverged.
+    """
+    parts, tuning = study.asked(experiment, None, parts_and_settings)
+    section, space = tuning.evolution or EvolutionSection(), tuning.parsed_space()
+    generations.check(section, space, tuning.objective, tuning.seeds, experiment)
+    dataset = parts.get("dataset")
+    measured = protocol.measured(experiment, tuning, dataset).changed({"checkpoint.best": None})
+    held = protocol.divided(experiment, tuning, dataset)
+    where = Path(path) if path is not None else Path("runs") / f"{experiment.name}-evolution"
+    identity = protocol.identity(measured, tuning, space, held)
+    identity["tuning"] = {**identity["tuning"], "sampler": None, "pruner": None, "evolution": section.model_dump()}
+    _claim(where, json.loads(json.dumps(identity)))
+    bred: list[list[Descendant]] = []
+    scored: list[list[float | None]] = []
+    spent = Counter[str]()
+    with ExitStack() as stack:
+        stack.enter_context(quiet_rounds())
+        show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
+        show.expects(section.members * measured.rounds)
+        how: dict[str, Any] = {"executor": executor, "address": address, **parts, "dataset": held}
+        # Which members share a stack depends on the workers, and so would bits.
+        with quiet_hosts():
+            runs = stack.enter_context(Runs(measured, **how, together="exact"))
+        for generation, end in enumerate(generations.ends(section, measured)):
+            if not bred:
+                bred.append(generations.first(section, space, measured.seed))
+            else:
+                sign = 1 if tuning.objective.is_maximised else -1
+                scores = [None if value is None else sign * value for value in scored[-1]]
+                bred.append(generations.following(section, space, bred[-1], scores, measured.seed, generation))
+            rows = _trained(runs, measured, bred[-1], where, generation, end, show)
+            scored.append([_score(tuning, measured, own, [generation, m]) for m, own in enumerate(rows)])
+            begun = 0 if generation == 0 else generations.ends(section, measured)[generation - 1]
+            spent.update(budget.spent([[row for row in own or () if row["round"] >= begun] for own in rows]))
+            show.print_line(_said(tuning.objective, generation, end, bred[-1], scored[-1]))
+    best = _best(tuning.objective, scored[-1])
+    table = _table(bred, scored, generations.ends(section, measured), list(space.dimensions))
+    write(where / "evolution.parquet", lambda file: pq.write_table(table, file))
+    lineage = tuple(generations.lineage(bred, best))
+    drawn = rates.figure(experiment.name, table, list(space.dimensions), tuning.objective, lineage)
+    save(drawn, where, where, experiment.report)
+    value = scored[-1][best]
+    assert value is not None
+    return Evolution(
+        experiment.name,
+        tuning.objective,
+        table,
+        best,
+        value,
+        lineage,
+        member_folder(where, len(bred) - 1, best),
+        {unit: amount for unit, amount in spent.items() if amount},
+        where,
+    )
+
+
+def member_folder(folder: Path, generation: int, member: int) -> Path:
+    """Return the folder of a member's run in a generation."""
+    return folder / f"generation-{generation:03d}" / f"member-{member}"
+
+
+def lines(found: Evolution) -> list[Line]:
+    """Return the lines that `raysim evolve` prints at the end."""
+    rows = {(row["generation"], row["member"]): row for row in found.table.to_pylist()}
+    keys = found.table.column_names[3 : found.table.column_names.index("rounds")]
+    way = [rows[generation, member] for generation, member in enumerate(found.lineage)]
+    same = [[*group] for _, group in groupby(way, key=lambda row: [row[key] for key in keys])]
+    return [
+        ("evolution", found.name),
+        ("spent", ", ".join(written(unit, amount) for unit, amount in found.spent.items())),
+        ("best", f"member {found.best}: {found.objective.label} {figure(found.objective, found.value)}"),
+        *((f"until round {each[-1]['rounds']}", settings({key: each[0][key] for key in keys})) for each in same),
+        ("model", str(found.model)),
+        ("written", str(found.path / "evolution.parquet")),
+        ("written", str(found.path / "rates.png")),
+    ]
+
+
+def _claim(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Record whose the folder is, or check that it is this one's."""
+    file = folder / IDENTITY
+    if not file.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise StudyError(f"{folder} holds something else: give the members another folder (--path, path=).")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps(identity, indent=2))
+    elif found := differing(json_object(file, StudyError), identity):
+        raise StudyError(
+            f"{folder} has members with other settings: {'; '.join(found)}. Give these ones another folder (--path, "
+            f"path=)."
+        )
+
+
+def _trained(
+    runs: Runs,
+    measured: Experiment,
+    members: Sequence[Descendant],
+    folder: Path,
+    generation: int,
+    end: int,
+    show: StudyProgress,
+) -> list[list[Row] | None]:
+    """Train a generation; return the rows of each member since the first round, None if it has diverged."""
+    begun: list[tuple[Experiment, Path]] = []
+    for number, member in enumerate(members):
+        exp = measured.changed({**member.values, "stop": {"budget": {"rounds": end}}})
+        path = member_folder(folder, generation, number)
+        clear_unfinished(path)
+        if member.parent is not None and not path.exists():
+            runs.branch(exp, path, origin=member_folder(folder, generation - 1, member.parent))
+        begun.append((exp, path))
+    numbers = runs.start(begun, resume=True)
+    rows: dict[int, list[Row] | None] = {number: [] for number in numbers}
+    for report in runs.reports():
+        known = rows[report.run]
+        if isinstance(report.error, DivergedError) or divergence(report.rows) is not None:
+            rows[report.run] = None
+            runs.stop(report.run)
+        elif report.error is not None:
+            raise report.error
+        elif known is not None:
+            known.extend(report.rows)
+        show.finished(0 if report.earlier else len(report.rows))
+    return list(rows.values())
+
+
+def _score(tuning: TuningSection, measured: Experiment, rows: list[Row] | None, address: list[int]) -> float | None:
+    """Return what the study sees of a member: the objective over its last rounds, with noise; None if it has none."""
+    value = None if rows is None else tuning.objective.value(rows, len(rows))
+    return None if value is None else value + laplace(tuning.laplace, [measured.seed, *address])
+
+
+def _best(objective: Objective, values: Sequence[float | None]) -> int:
+    known = {member: value for member, value in enumerate(values) if value is not None}
+    if not known:
+        raise StudyError("All members have diverged in the last generation. Try a space with smaller learning rates.")
+    return (max if objective.is_maximised else min)(known, key=lambda member: known[member])
+
+
+def _said(
+    objective: Objective, generation: int, end: int, members: Sequence[Descendant], values: Sequence[float | None]
+) -> str:
+    known = [value for value in values if value is not None]
+    best = figure(objective, (max if objective.is_maximised else min)(known)) if known else "all diverged"
+    copied = sum(member.parent not in (None, number) for number, member in enumerate(members))
+    return f"generation {generation:<3} after round {end}: {best} at best; {copied} went on from another member"
+
+
+def _table(
+    bred: Sequence[Sequence[Descendant]],
+    scored: Sequence[Sequence[float | None]],
+    ends: Sequence[int],
+    keys: Sequence[str],
+) -> pa.Table:
+    def every() -> Iterator[tuple[int, int, Descendant, float | None]]:
+        for generation, (members, values) in enumerate(zip(bred, scored, strict=True)):
+            for number, (member, value) in enumerate(zip(members, values, strict=True)):
+                yield generation, number, member, value
+
+    rows = list(every())
+    return pa.table(
+        {
+            "generation": [generation for generation, *_ in rows],
+            "member": [number for _, number, *_ in rows],
+            "parent": pa.array([member.parent for _, _, member, _ in rows], pa.int64()),
+            **{key: column([member.values[key] for _, _, member, _ in rows]) for key in keys},
+            "rounds": [ends[generation] for generation, *_ in rows],
+            "value": pa.array([value for *_, value in rows], pa.float64()),
+        }
+    )
