@@ -17,13 +17,14 @@ OUTSIDE = {
 """Files that do not lie in docs/ -> what they are in the site."""
 
 CONTENTS = {
-    "Tutorials": ("first-run", "own-model-and-data", "tuning", "cluster", "new-algorithm"),
+    "Tutorials": ("first-run", "own-model-and-data", "adapters", "tuning", "cluster", "new-algorithm"),
     "Guide": (
         "experiments",
         "results",
         "coming-from",
         "cookbook",
         "data",
+        "pretrained",
         "language-models",
         "algorithms",
         "tuning",

@@ -32,6 +32,7 @@ PURPOSES = {
     "digits/test": "class: which examples are test examples",
     "evaluation": "nothing: which clients are scored",
     "evaluation/examples": "nothing: which of their examples are scored",
+    "fedex": "round, client: the configuration that it trains by",
     "fill": "round, client, epoch: what fills a last batch",
     "fine-tuning": "nothing: the seed of fine-tuning, whose draws are then addressed as in training",
     "holdout/clients": "nothing: which clients are validation clients",

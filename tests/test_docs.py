@@ -65,12 +65,31 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.usefixtures("workplace")
-@pytest.mark.parametrize("page", pages_with("python"), ids=named)
-def test_python_blocks_run_in_order_in_one_namespace(page: Path) -> None:
+ADAPTERS = ROOT / "docs" / "tutorials" / "adapters.md"
+
+
+def run_blocks(page: Path) -> dict[str, Any]:
+    """Run a page's code in one namespace, and return that."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec", dont_inherit=True), namespace)
+    return namespace
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("page", [page for page in pages_with("python") if page != ADAPTERS], ids=named)
+def test_python_blocks_run_in_order_in_one_namespace(page: Path) -> None:
+    run_blocks(page)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_the_tutorials_adapters_are_learnt_and_the_same_outside() -> None:
+    namespace = run_blocks(ADAPTERS)
+    turned, labels, accuracy = (namespace[name] for name in ("turned", "labels", "accuracy"))
+    (*_, last) = namespace["result"].rounds["eval/test/accuracy"].to_pylist()
+    assert last > 0.7
+    assert accuracy(namespace["tuned"], turned[1500:], labels[1500:]) == pytest.approx(last)
+    assert namespace["result"].rounds["bytes_up"][0].as_py() == 10 * 4 * namespace["adapters"]
 
 
 def test_the_tutorials_own_data_is_learnt(workplace: Path) -> None:

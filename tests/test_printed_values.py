@@ -279,6 +279,7 @@ FOR_A_QUESTION = {
     "field_guide/fair_superquantile",
     "field_guide/fair_tilt",
     "field_guide/feddualavg",
+    "field_guide/fedex",
     "field_guide/fedpa",
     "field_guide/fedpd",
     "field_guide/fedper",

@@ -37,3 +37,10 @@ def test_what_was_whole_numbers_first_may_be_fractions_later() -> None:
     assert rows.packed()["clip_level"].to_pylist() == [1, 0.25]
     assert rows.packed()["gsi"].to_pylist() == [None, 0.5]
     assert rows[-1]["rejected_clients"] == ["c1"]
+
+
+def test_a_truth_value_may_be_absent_in_the_first_rows() -> None:
+    rows = Rows([{"round": 0, "catastrophic_failure": None}])
+    rows.packed()
+    rows.append({"round": 1, "catastrophic_failure": True})
+    assert rows.packed()["catastrophic_failure"].to_pylist() == [None, True]

@@ -331,6 +331,7 @@ def test_mates_differ_in_rates_and_servers_only(dataset: raysim.FederatedDataset
         {"engine": {"workers": 0, "trainer": "one_by_one"}},
         {"server": {"aggregator": {"name": "median"}}},
         {"cohort": {"size": 6, "sampler": {"name": "adafl"}}},
+        {"fedex": {"split": "train", "configs": [{}, {"optimizer.lr": 0.5}]}},
     ):
         assert key(**alone) is None
 

@@ -15,7 +15,7 @@ Source: Reddi et al. (2021), algorithm 1; docs/algorithms.md, section 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -23,18 +23,17 @@ from torch import Tensor
 
 from raysim.algorithm import compressing, encodings, gradient_phase, local_adaptivity, start_losses
 from raysim.algorithm.algorithm import Algorithm, PersonalModels, Traffic
-from raysim.algorithm.client_state import X0, LocalStates
+from raysim.algorithm.client_state import X0
+from raysim.algorithm.configured import ChunkTraining, configured, own_error
 from raysim.algorithm.personal import Personal, holding, x0
 from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
 from raysim.algorithm.private import Private
 from raysim.algorithm.transforming import Transforming, transformed
-from raysim.algorithm.uploads import Attack, attacked, contribution_rule, empty_sums, uploads
-from raysim.client import local_training
+from raysim.algorithm.uploads import Attack, attacked, empty_sums, uploads
 from raysim.client import transform as transforms
 from raysim.client.adversary import Adversary
 from raysim.client.corrections import make as corrections
 from raysim.client.corrections.correction import ServerStepped
-from raysim.client.local_training import Trained, with_windows
 from raysim.client.personalisation import choice as personalisations
 from raysim.client.section import ClientSection
 from raysim.client.state_vectors import state_vectors
@@ -44,7 +43,7 @@ from raysim.config.user_call import called
 from raysim.data.on_device import Examples
 from raysim.models.model import Model, Weights
 from raysim.models.vectors import squared_norm
-from raysim.server import manifest
+from raysim.server import fedex, manifest
 from raysim.server import step as server_step
 from raysim.server.fairness import choice as fair_objectives
 from raysim.server.fairness import fairness
@@ -68,6 +67,7 @@ def federated(
     chooses_clients: bool = False,
     counts: bool = True,
     private: Private | None = None,
+    configs: Sequence[ClientSection] = (),
 ) -> Algorithm:
     """Generalised federated averaging: corrected local training, weighted mean, server optimizer.
 
@@ -83,13 +83,12 @@ def federated(
         chooses_clients: the sampler chooses by losses the clients that train.
         counts: whether the task counts correct predictions.
         private: the mechanism of privacy and its accountant, if there are any.
+        configs: the configurations of FedEx, changes of `client`; none without it.
     """
     correction = corrections.make(client.correcting)
     said = "" if client.correcting is None else corrections.CORRECTIONS.title(client.correcting)
     num_labels = 0 if label_population is None else len(label_population)
     members = Members(client, seed, adversary, adversaries)
-    contribution = contribution_rule(client, server, correction, num_labels)
-    divide = local_adaptivity.division(client, server, model.params)
     kind = personalisations.make(client, model.params)
     unsent = model.params.only(() if kind is None else kind.unsent)
     sent_groups = model.params.only(set(model.params.names) - set(unsent.names))
@@ -103,6 +102,8 @@ def federated(
     own = kind is not None and kind.after is not None
     vectors = state_vectors(correction, transforming.transforms, own, keeps_rest)
     personal = None if kind is None else Personal(kind, client, model.params, members, correction, vectors)
+    each = configured(configs or (client,), server, members, model.params, num_labels)
+    training = ChunkTraining(each, correction, vectors, model.params, personal)
     fair = fair_objectives.make(server.fairness)
     takes_losses = fair is not None or chooses_clients
 
@@ -113,6 +114,7 @@ def federated(
         if kind is not None and kind.begins_at_x0:
             half = {**half, X0: weights.params}
         state = replace(state, correction=half, clients=clients, fairness=fair.init(population) if fair else {})
+        state = replace(state, fedex=fedex.init(len(configs)) if configs else {})
         return replace(state, received=downlink.init(origin(state)))
 
     def of_gradients(earlier: Sequence[Sums]) -> Sums | None:
@@ -137,9 +139,19 @@ def federated(
             told = [one for one in start_losses.taken(sums) if one.position in wanted]
             each = zip(told, fair.weigh(state.fairness, told, lr), strict=True)
             fair_weights = {one.position: one_weight for one, one_weight in each}
-        weights = replace(state.weights, params=received(state))
+        drawn: dict[int, int] = {}
+        if configs:
+            drawn = dict(zip(positions, fedex.drawn(state.fedex, seed, state.round, positions).tolist(), strict=True))
         return Broadcast(
-            state.round, weights, lr, limits, repeats, len(sums), left_out=left_out, fair_weights=fair_weights
+            state.round,
+            replace(state.weights, params=received(state)),
+            lr,
+            limits,
+            repeats,
+            len(sums),
+            left_out=left_out,
+            fair_weights=fair_weights,
+            configs=drawn,
         )
 
     def of_losses(
@@ -161,24 +173,25 @@ def federated(
         )
 
     def local(context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> LocalResult:
-        states = LocalStates(correction, vectors, model.params, context, sent, chunk)
         padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
         num_shares = local_adaptivity.num_shares(client, server, sent.weights.params)
         num_encoded = 0 if encoding is None else encoding.length
-        sums = empty_sums(model, server, correction, num_labels, sent.weights, num_shares, num_encoded)
+        sums = empty_sums(model, server, correction, num_labels, sent.weights, num_shares, num_encoded, len(configs))
         kept = list[Tensor]()
         notes = (notes_clients or fair is not None) and not sent.measures
         for position in chunk:
             if position in sent.left_out:
                 sums.reject(position)
-        for computed in local_training_of(states, examples):
+        for its, states, computed in training.train(context, examples, sent, chunk):
+            # With the learning rate of these clients.
+            sent = states.sent
             outgoing = states.outgoing(computed)
             trained, of_transforms = transformed(transforming, sent, outgoing, states.read_of_transforms, id_of)
             of_correction, changes = states.after(computed)
             received = uploads(trained, changes)
             if attack is not None:
                 trained, received = attacked(attack, model.params, sent.round, trained, received)
-            contributions = [contribution(one, sent, padding, id_of) if one.finite else None for one in received]
+            contributions = [its.contribution(one, sent, padding, id_of) if one.finite else None for one in received]
             compressed, rests = compress(sent, trained, contributions, states.read_rest)
             states.write(computed, of_correction, of_transforms, rests)
             messages: list[Tensor | None] = [None] * len(received)
@@ -190,6 +203,8 @@ def federated(
                 if included is None:
                     sums.reject(one.client.position, message)
                     continue
+                if (scored := own_error(context, sent, computed, row)) is not None:
+                    sums.score(its.number, *scored, included.count)
                 if message is not None:
                     sums.send(message, included.count)
                 if one.change is not None:
@@ -203,23 +218,9 @@ def federated(
                     sums.note(one.client.position, included, norms)
                 elif notes:
                     sums.note(one.client.position, included, None)
-            sums.include(contributions, made.delta, squares, made.buffers, made.counters, divide(trained), compressed)
+            divided = its.divide(trained)
+            sums.include(contributions, made.delta, squares, made.buffers, made.counters, divided, compressed)
         return LocalResult(sums.total(), tuple(kept))
-
-    def local_training_of(states: LocalStates, examples: Examples) -> Iterable[Trained]:
-        context, sent, half = states.context, states.sent, correction.client
-        if context.trained is not None:
-            return [context.trained]
-        clients = members.of(examples, sent, states.chunk)
-        if half.bend is not None or half.point is not None:
-            clients = [replace(member, sent=sent.beside) for member in clients]
-        if half.windows is not None:
-            clients = [with_windows(half.windows, client.work_at(sent.round), sent.round, member) for member in clients]
-        if personal is not None:
-            return personal.train(states, examples, clients)
-        prepared = states.prepared if states.prepares else None
-        start = None if half.start is None else half.start(sent.beside)
-        return local_training.train(context.train, sent.weights, clients, sent.lr, model.params, prepared, start)
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
         *earlier, last = sums
@@ -266,6 +267,9 @@ def federated(
             metrics = {**metrics, **correction.server.figures(stepped.weights.params, model.params)}
         if private is not None:
             metrics = {**metrics, **private.spent(state.round + 1)}
+        if configs:
+            shares, figures = fedex.step(state.fedex, state.round, last.scored)
+            stepped, metrics = replace(stepped, fedex=shares), metrics | figures
         if fair is None:
             return stepped, metrics
         after, figures = told(state, earlier, last)

@@ -36,7 +36,8 @@ class Broadcast:
     than once. beside: vectors (P,) of a correction, or of a personalisation. places: by position, the place of the
     client's state. left_out: positions that an earlier phase of the round rejected. elsewhere: those without a part in
     this phase. fair_weights: by position, how clients enter the mean under a fair objective; otherwise empty. measures:
-    the updates are only for a measurement, so client states are read and not written.
+    the updates are only for a measurement, so client states are read and not written. configs: by position, the
+    configuration that each client has drawn, if there are several.
     """
 
     round: int
@@ -51,6 +52,7 @@ class Broadcast:
     elsewhere: frozenset[int] = frozenset()
     fair_weights: Mapping[int, FairWeight] = field(default_factory=dict)
     measures: bool = False
+    configs: Mapping[int, int] = field(default_factory=dict)
 
 
 class ClientStates(Protocol):
@@ -65,6 +67,13 @@ class ClientStates(Protocol):
         ...
 
 
+class OwnError(NamedTuple):
+    """The error of a client's trained model, on so many examples of its own."""
+
+    examples: int
+    error: float
+
+
 class LocalContext(NamedTuple):
     """The worker's objects for a phase.
 
@@ -72,7 +81,8 @@ class LocalContext(NamedTuple):
     and y to the summed loss, as an evaluation takes it, for a phase of losses. states: the client states, if clients
     keep any. own: the trainer of a personalisation's own pass. keeps_updates: the result holds every update, for rules
     that need all of them. trained: the chunk's clients, if they were trained already, together with those of other
-    runs.
+    runs. trainer_of: the trainer of each configuration, if there are several. own_error: of a model, for the training
+    client at a position; None of a client without examples to score it on.
     """
 
     train: Trainer
@@ -82,6 +92,8 @@ class LocalContext(NamedTuple):
     trained: Trained | None = None
     loss: Callable[[Weights, Tensor, Tensor], float] | None = None
     own: Trainer | None = None
+    trainer_of: Callable[[int], Trainer] | None = None
+    own_error: Callable[[Weights, int], OwnError | None] | None = None
 
 
 class LocalResult(NamedTuple):

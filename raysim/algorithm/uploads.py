@@ -157,6 +157,7 @@ def empty_sums(
     weights: Weights,
     num_shares: int = 0,
     num_encoded: int = 0,
+    num_configs: int = 0,
 ) -> Accumulator:
     """Return sums to which nothing was added, as long as the model and the correction need them."""
     params = weights.params
@@ -171,4 +172,5 @@ def empty_sums(
         params.dtype if correction.sent.sums_changes else None,
         num_shares,
         num_encoded,
+        num_configs,
     )

@@ -107,12 +107,13 @@ class Bench:
         `known`: positions of training clients that took part.
         """
         name, clients = unit
-        before = [self._score(examples, broadcast, name, client) for client in clients]
-        after = [self._score(examples, own, name, client) for own, client in zip(personal, clients, strict=True)]
+        before = [self.score(examples, broadcast, name, client) for client in clients]
+        after = [self.score(examples, own, name, client) for own, client in zip(personal, clients, strict=True)]
         seen = np.array([client[0] in known for client in clients])
         return BeforeAndAfter(reduce(evaluate.concatenate, before), reduce(evaluate.concatenate, after), seen)
 
-    def _score(self, examples: Examples, weights: Weights, name: str, client: tuple[int, int, int]) -> ClientScores:
+    def score(self, examples: Examples, weights: Weights, name: str, client: tuple[int, int, int]) -> ClientScores:
+        """Score one client of a unit with a model."""
         trained, position, size = client
         for own, given in (
             (self.loaded.params, weights.params),

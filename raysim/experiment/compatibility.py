@@ -33,7 +33,7 @@ def refusals(
     client: ClientSection, server: ServerSection, cohort: CohortSection, systems: SystemsSection | None
 ) -> Iterator[str]:
     """Yield a sentence for each broken rule, with the given and the allowed values."""
-    correction = _correction(client)
+    correction = correction_of(client)
     yield from _fednova(correction, client, server)
     yield from _local_adaptivity(correction, client, server)
     yield from _weights(correction, server, cohort)
@@ -74,7 +74,7 @@ def refusals(
             yield f"{said} is defined with every client in every round, but clients leave by {key} = {value}: remove it"
 
 
-def _correction(client: ClientSection) -> Correction:
+def correction_of(client: ClientSection) -> Correction:
     """Return the section's correction; a user-defined one is not known before the script has passed it."""
     section = client.correcting
     return Correction() if isinstance(section, OwnPart) and not section.is_bound else corrections.make(section)
@@ -130,7 +130,7 @@ def usual_weighting(client: ClientSection, cohort: CohortSection, server: Server
         return "uniform"
     if cohort.rule.uniform_weights or cohort.rule.uniform_by_default or (fair and fair.uniform_by_default):
         return "uniform"
-    return (_correction(client).requires.weightings or (None,))[0]
+    return (correction_of(client).requires.weightings or (None,))[0]
 
 
 def _weights(correction: Correction, server: ServerSection, cohort: CohortSection) -> Iterator[str]:

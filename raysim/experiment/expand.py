@@ -63,7 +63,7 @@ def centralized(experiment: Experiment) -> Experiment:
     the client's optimizer, batch size, learning rate and its decay per round. The optimizer's state starts anew in
     every round, like a client's: for momentum over the whole run, use one round of many epochs. Model, data, seeds,
     evaluation and number of rounds stay. These sections are removed: cohort, server, correction, personalisation,
-    adversary, dropout of clients, simulated devices, and the evaluation of fine-tuned clients.
+    fedex, adversary, dropout of clients, simulated devices, and the evaluation of fine-tuned clients.
 
     Returns:
         An experiment with the name `<name>-centralized`.
@@ -77,6 +77,7 @@ def centralized(experiment: Experiment) -> Experiment:
             "pooled": True,
             "client": client,
             "composite": None,
+            "fedex": None,
             "cohort": CohortSection(size=1, seed=experiment.cohort.seed),
             "server": ServerSection(),
             "adversary": None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
@@ -23,10 +23,11 @@ from raysim.config.section import Section
 from raysim.config.values import Count, Name, Seed
 from raysim.data.section import FORMS, AnyData, Data, paths
 from raysim.errors import ExperimentError
-from raysim.experiment import compatibility, metric_columns
+from raysim.experiment import compatibility, fedex, metric_columns
 from raysim.experiment.pictures import ReportSection
 from raysim.experiment.stop import BestModel, StopSection
 from raysim.models.section import ModelSection
+from raysim.server.fedex import FedEx
 from raysim.server.section import ServerSection
 from raysim.storage.reading import MOST_BYTES, why
 from raysim.systems.section import SystemsSection
@@ -213,6 +214,9 @@ class Experiment(Section):
     composite: Annotated[Composite, Field(discriminator="name")] | None = Field(
         None, description="FedDualAvg: the penalty of the model. Absent: none."
     )
+    fedex: FedEx | None = Field(
+        None, description="FedEx: tuning of the clients in tandem with the model. Absent: all train by [client]."
+    )
     cohort: CohortSection = Field(description="The clients that take part in a round.")
     server: ServerSection = Field(ServerSection(), description="How updates are aggregated and the model is stepped.")
     adversary: Adversary | None = Field(None, description="Clients that attack the training. Absent: none.")
@@ -247,14 +251,26 @@ class Experiment(Section):
             raise ValueError(
                 f"composite has local steps of its own, and {compatibility.named(self.client)} changes them: remove one"
             )
-        if refused := list(compatibility.refusals(self.training, self.server, self.cohort, self.systems)):
+        if refused := list(self.refusals()):
             raise ValueError("; ".join(refused))
         return self
+
+    def refusals(self) -> Iterator[str]:
+        """Yield a sentence for each pair of choices that are not defined together."""
+        server, cohort, systems = self.server, self.cohort, self.systems
+        yield from compatibility.refusals(self.training, server, cohort, systems)
+        if self.fedex is not None:
+            yield from fedex.refusals(self.fedex, self.client, self.composite, server, cohort, systems)
 
     @property
     def training(self) -> ClientSection:
         """The clients' local training, with what `composite` makes of it."""
         return self.client.with_composite(self.composite)
+
+    @property
+    def configurations(self) -> tuple[ClientSection, ...]:
+        """The local trainings of which each client draws one in a round; none without FedEx."""
+        return () if self.fedex is None else fedex.configurations(self.fedex, self.client)
 
     @classmethod
     def model_validate(cls, obj: Any, **kwargs: Any) -> Experiment:

@@ -71,7 +71,7 @@ def _round(plan: Plan) -> Iterator[Line]:
     cohorts, algorithm = plan.cohorts(), plan.algorithm()
     # The first round represents all: later cohorts have the same size, and clients of the same population.
     selected = select(plan, algorithm, cohorts.first(), 0, cohorts.rule.asks)
-    steps = plan.local_steps(selected.positions, 0).tolist()
+    steps = plan.work(selected.positions, 0).steps.tolist()
     chunks, _ = plan.chunks(selected.positions, 0)
     yield "cohort", f"{selected.asked:,} of {figures.counted(len(train), 'client')}, {experiment.cohort.sampler.name}"
     if experiment.systems is not None:
@@ -85,6 +85,8 @@ def _round(plan: Plan) -> Iterator[Line]:
     most_clients = figures.counted(max(map(len, chunks), default=0), "client")
     yield "chunks", f"{len(chunks):,} a round, of up to {most_clients}, so at most {len(chunks):,} workers have work"
     yield "client step", _choice(experiment.client.optimizer)
+    if experiment.fedex is not None:
+        yield "FedEx", f"{len(plan.configurations)} configurations, by clients' errors on {experiment.fedex.split}"
     if experiment.client.correction is not None:
         yield "correction", _choice(experiment.client.correction)
     if experiment.client.personalisation is not None:

@@ -54,5 +54,9 @@ def differing(path: Path, constants: Mapping[str, Tensor]) -> list[str]:
     return [
         f"the frozen parameter {name!r} has other values"
         for name in dict.fromkeys([*stored, *constants])
-        if name not in stored or name not in constants or not torch.equal(stored[name], constants[name])
+        if name not in stored or name not in constants or not _is_same(stored[name], constants[name])
     ]
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)

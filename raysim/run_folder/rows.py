@@ -69,7 +69,12 @@ def table(rows: Sequence[Row]) -> pa.Table:
     names.setdefault("round")
     columns = {name: [row.get(name) for row in rows] for name in names}
     ids = pa.list_(pa.string())
-    types = {"round": pa.int64(), "rejected_clients": ids, "catastrophic_cohort": ids}
+    types = {
+        "round": pa.int64(),
+        "rejected_clients": ids,
+        "catastrophic_cohort": ids,
+        "catastrophic_failure": pa.bool_(),
+    }
     for name, values in columns.items():
         if all(value is None for value in values):
             # A figure that no round has yet: the column is one of figures all the same.

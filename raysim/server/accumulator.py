@@ -75,7 +75,7 @@ class Accumulator:
 
     `unit_dtype`, `changes_dtype`: what unit updates, and changes of the clients' states, are summed in; None: they are
     not. `num_labels`: classes to count, or 0. `num_shares`: numbers of a client's 1 / a_i, or 0.
-    `num_encoded`: numbers of a message, or 0.
+    `num_encoded`: numbers of a message, or 0. `num_configs`: configurations of FedEx, or 0.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class Accumulator:
         changes_dtype: torch.dtype | None = None,
         num_shares: int = 0,
         num_encoded: int = 0,
+        num_configs: int = 0,
     ) -> None:
         # Made by the first update, which is written where zeros would be.
         self._delta: Tensor | None = None
@@ -103,6 +104,7 @@ class Accumulator:
         self._encoded = vectors.zeros(num_encoded, torch.float64, device)
         self._compression = vectors.zeros(3, torch.float64, device)
         self._labels = torch.zeros(num_labels, dtype=torch.int64, device=device)
+        self._scored = torch.zeros((num_configs, 2) if num_configs else 0, dtype=torch.float64, device=device)
         self._weight = self._norm = self._squared_norm = self._fourth_power = self._loss = self._correct = 0.0
         self._clients = self._moving = self._held = self._seen = self._steps = 0
         self._within_clip = self._within_zeroing = self._zeroed = 0
@@ -213,6 +215,10 @@ class Accumulator:
         """Add the change of a client's state."""
         self._changes.add_(change)
 
+    def score(self, config: int, examples: int, error: float, count: int) -> None:
+        """Add the error of a client's trained model on so many examples of its own, once per draw."""
+        self._scored[config] += count * examples * self._scored.new_tensor([1.0, error])
+
     def note(self, position: int, client: Contribution, squared_norms: Tensor | None) -> None:
         """Note the facts of an update, once per draw; `squared_norms` are |h_i|^2 per group where it is kept."""
         of_groups = () if squared_norms is None else tuple(squared_norms.tolist())
@@ -250,6 +256,7 @@ class Accumulator:
             shares=self._shares,
             encoded=self._encoded,
             compression=self._compression,
+            scored=self._scored,
         )
 
 
@@ -263,6 +270,7 @@ def empty(
     changes_dtype: torch.dtype | None = None,
     num_shares: int = 0,
     num_encoded: int = 0,
+    num_configs: int = 0,
 ) -> Sums:
     """The identity of `sums.add`, for vectors of these lengths; those with a default as for `Accumulator`."""
     device = torch.device("cpu")
@@ -277,5 +285,6 @@ def empty(
         changes_dtype,
         num_shares,
         num_encoded,
+        num_configs,
     )
     return accumulator.total()

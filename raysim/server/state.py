@@ -22,6 +22,7 @@ class ServerState:
     levels: of clipping and zeroing. glad: baselines. ledger: what diagnostics carry on.
     correction: the server's half of the clients' correction. clients: where the clients' own states lie (manifest.py).
     fairness: a fair objective's. received: what clients have of the model, where its changes are compressed.
+    fedex: of the configurations' shares.
     """
 
     round: int
@@ -35,3 +36,4 @@ class ServerState:
     clients: Tensors = field(default_factory=dict)
     fairness: Tensors = field(default_factory=dict)
     received: Tensors = field(default_factory=dict)
+    fedex: Tensors = field(default_factory=dict)

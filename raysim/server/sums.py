@@ -59,6 +59,8 @@ class Sums:
     compression: float64 (3,), sums of |a_i|^2, |Q(a_i) - a_i|^2 and |e_i| of compressed updates.
     encoded: float64, sum of the clients' messages (encoding.py); (0,) where updates are sent as they are.
     shares: float64 (P,) or (1,), the sum of w_i / a_i where the mean is divided by that of 1 / a_i; else (0,).
+    scored: float64 (k, 2), by configuration of FedEx the sums of n_i and n_i e_i over its clients' n_i examples in the
+        split; else (0,).
     """
 
     weight: float
@@ -89,6 +91,7 @@ class Sums:
     compression: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
     encoded: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
     shares: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    scored: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
 
 
 def on_cpu(sums: Sums) -> Sums:

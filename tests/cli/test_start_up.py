@@ -33,7 +33,7 @@ def test_help_names_every_command(raysim: Raysim) -> None:
     assert re.search("Exit codes: 0: .* 1: .* 2: .* 130: ", codes, re.DOTALL)
     named = [line.split()[0] for line in commands.splitlines() if re.match("  [a-z]", line)]
     wanted = ["attach", "best", "check", "compare", "configs", "data"]
-    wanted += ["evaluate", "export", "init", "interpolate", "keys", "parts"]
+    wanted += ["evaluate", "evolve", "export", "init", "interpolate", "keys", "parts", "proxy"]
     assert sorted(named) == [*wanted, "replay", "report", "resume", "run", "stop", "table", "tune", "tuners"]
 
 

@@ -44,6 +44,15 @@ def test_a_folder_with_other_frozen_values_is_refused(
             call(tmp_path / "run", dataset=dataset, model=factory(0.2))
 
 
+def test_frozen_values_of_another_dtype_are_other_values(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: raysim.Experiment
+) -> None:
+    raysim.run(here, path=tmp_path / "run", dataset=dataset, model=factory(0.1))
+    double = here.changed({"engine.dtype": "float64"})
+    with pytest.raises(raysim.RunFolderError, match=r"engine\.dtype.*the frozen parameter '0\.weight' has other"):
+        raysim.run(double, path=tmp_path / "run", resume=True, dataset=dataset, model=factory(0.1))
+
+
 def test_the_folder_holds_the_frozen_values(
     tmp_path: Path, dataset: raysim.FederatedDataset, here: raysim.Experiment
 ) -> None:

@@ -23,6 +23,7 @@ small = st.integers(-(2**20), 2**20)
 @st.composite
 def sums(draw: st.DrawFn) -> Sums:
     vector = st.lists(small, min_size=3, max_size=3).map(lambda v: torch.tensor(v, dtype=torch.float64))
+    pairs = st.lists(small, min_size=6, max_size=6).map(lambda v: torch.tensor(v, dtype=torch.float64).view(3, 2))
     return Sums(
         weight=float(draw(small)),
         normaliser=float(draw(small)),
@@ -56,6 +57,7 @@ def sums(draw: st.DrawFn) -> Sums:
         compression=draw(vector),
         encoded=draw(vector),
         shares=draw(vector),
+        scored=draw(pairs),
     )
 
 
@@ -98,7 +100,8 @@ def test_addition_is_commutative_but_for_the_order_of_listed_rows(a: Sums, b: Su
 
 @given(sums())
 def test_the_empty_sums_are_the_identity(a: Sums) -> None:
-    nothing = empty(3, 3, 3, 3, torch.float64, 3, changes_dtype=torch.float64, num_shares=3, num_encoded=3)
+    like: Any = {"changes_dtype": torch.float64, "num_shares": 3, "num_encoded": 3, "num_configs": 3}
+    nothing = empty(3, 3, 3, 3, torch.float64, 3, **like)
     assert equal(add(a, nothing), a)
     assert equal(add(nothing, a), a)
 
@@ -141,7 +144,8 @@ def test_sums_stay_on_their_device_until_they_are_asked_for() -> None:
 
 
 def test_all_that_lies_on_a_device_is_taken_to_the_host() -> None:
-    on_device = empty(3, 2, 1, 1, torch.float32, 4, changes_dtype=torch.float32, num_shares=3, num_encoded=3)
+    like: Any = {"changes_dtype": torch.float32, "num_shares": 3, "num_encoded": 3, "num_configs": 2}
+    on_device = empty(3, 2, 1, 1, torch.float32, 4, **like)
     with mock.patch.object(torch.Tensor, "cpu", lambda vector: vector.clone()):
         taken = on_cpu(on_device)
     assert equal(taken, on_device)

@@ -54,6 +54,8 @@ def _listing(e: Experiment) -> Iterator[str]:
         yield "server.diagnostics.probe"
     for which in own_models.splits(e):
         yield which.key
+    if e.fedex is not None:
+        yield "fedex.split"
     if e.pooled:
         yield "pooled = true"
     chosen = e.client.correction

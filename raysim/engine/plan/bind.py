@@ -66,8 +66,7 @@ def bound(experiment: Experiment, **parts: Unpack[Parts]) -> Experiment:
     update = {name: getattr(experiment, name).model_copy(update=keys) for name, keys in tables.items()}
     experiment = experiment.model_copy(update=update)
     experiment = _weighted(experiment)
-    client, server, cohort, systems = experiment.training, experiment.server, experiment.cohort, experiment.systems
-    if refused := list(compatibility.refusals(client, server, cohort, systems)):
+    if refused := list(experiment.refusals()):
         raise ExperimentError(f"{'; '.join(refused)}.")
     return experiment
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from raysim.algorithm import private
@@ -17,6 +17,7 @@ from raysim.algorithm.clustered import clustered, joined
 from raysim.algorithm.federated import federated
 from raysim.client.adversary import positions
 from raysim.client.personalisation.clusters import Clusters
+from raysim.client.section import ClientSection
 from raysim.client.trainers.choose import TrainerChoice
 from raysim.client.trainers.minimised import Minimised
 from raysim.cohort import chunks
@@ -32,7 +33,17 @@ from raysim.models import linear
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task, squared_error
 from raysim.run_folder.client_states import ClientStore
-from raysim.server.state import ServerState
+from raysim.seeds import Int64s
+from raysim.server import fedex
+from raysim.server.state import ServerState, Tensors
+
+
+class CohortWork(NamedTuple):
+    """Of each client in a round: its local steps tau, tau batches in examples, and the examples that it processes."""
+
+    steps: Int64s
+    visits: Int64s
+    examples: Int64s
 
 
 @dataclass(frozen=True)
@@ -93,6 +104,7 @@ class Plan:
             chooses_clients=e.cohort.rule.choose is not None,
             counts=self.task.correct is not None,
             private=self.private(),
+            configs=self.configurations,
         )
         return one if clusters is None else clustered(one, clusters.count, e.server)
 
@@ -176,16 +188,33 @@ class Plan:
         """Return the state before the first round."""
         return self.algorithm().init(self.begins, self.cohorts().init())
 
-    def local_steps(self, cohort: npt.NDArray[np.int64], round_index: int) -> npt.NDArray[np.int64]:
-        """Return the number of local steps tau of each of these clients in a round."""
-        e = self.experiment
-        return e.client.work_at(round_index).steps(self.dataset.train.sizes(cohort), e.seed, round_index, cohort)
+    @cached_property
+    def configurations(self) -> tuple[ClientSection, ...]:
+        """The local trainings of which each client draws one in a round; none without FedEx."""
+        return self.experiment.configurations
 
-    def chunks(self, cohort: npt.NDArray[np.int64], round_index: int) -> tuple[tuple[chunks.Chunk, ...], list[int]]:
-        """Return the cohort's chunks, and the cost of each one, in examples to train on."""
-        sizes = self.dataset.train.sizes(cohort)
-        steps = self.local_steps(cohort, round_index)
-        work = steps * np.minimum(sizes, self.experiment.client.work_at(round_index).epoch(sizes)[0])
+    def work(self, clients: Int64s, round_index: int, theta: Tensors | None = None) -> CohortWork:
+        """Return the work of each of these clients in a round.
+
+        `theta`: the state of FedEx; absent: as before the first round.
+        """
+        e, sizes = self.experiment, self.dataset.train.sizes(clients)
+        sections, drawn = self.configurations or (e.client,), np.zeros_like(sizes)
+        if self.configurations:
+            drawn = fedex.drawn(theta or fedex.init(len(sections)), e.seed, round_index, clients)
+        made = CohortWork(*(np.zeros_like(sizes) for _ in CohortWork._fields))
+        for j, section in enumerate(sections):
+            own, work = drawn == j, section.work_at(round_index)
+            made.steps[own] = steps = work.steps(sizes[own], e.seed, round_index, clients[own])
+            made.visits[own] = steps * np.minimum(sizes[own], work.epoch(sizes[own])[0])
+            made.examples[own] = work.examples(sizes[own], steps)
+        return made
+
+    def chunks(
+        self, cohort: Int64s, round_index: int, theta: Tensors | None = None
+    ) -> tuple[tuple[chunks.Chunk, ...], list[int]]:
+        """Return the cohort's chunks, and the cost of each one, in examples to train on; `theta`: see `work`."""
+        steps, work, _ = self.work(cohort, round_index, theta)
         choice, num = self.choice, len(cohort)
         if not choice.together:
             num_chunks = choice.num_chunks(num)

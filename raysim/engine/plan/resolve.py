@@ -46,6 +46,7 @@ from raysim.engine.plan.bind import bound
 from raysim.engine.plan.label_similarity import pooled_labels
 from raysim.engine.plan.plan import Plan, evaluated_splits
 from raysim.errors import ExperimentError
+from raysim.evaluation import own_examples
 from raysim.experiment.expand import dataset_of
 from raysim.experiment.experiment import Experiment
 from raysim.models import holdable, size
@@ -132,6 +133,8 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         dataset.split(split)
     for which, split in own_models.splits(experiment).items():
         own_models.units(plan, which, split)
+    if experiment.fedex is not None:
+        own_examples.places(dataset, experiment.fedex.split, "fedex")
     recorded.check(plan)
     first_examples.check(plan, own_loss=loss is not None)
     return plan
@@ -192,7 +195,7 @@ def _check_equal_work(plan: Plan) -> None:
         )
     everyone = np.arange(len(plan.dataset.train))
     for t in {0, *(change.round for change in e.client.schedule)}:
-        steps = plan.local_steps(everyone, t)
+        steps = plan.work(everyone, t).steps
         if steps.min() != steps.max():
             few, many = int(steps.argmin()), int(steps.argmax())
             raise ExperimentError(
@@ -260,6 +263,8 @@ def _choice(
 def training_conditions(experiment: Experiment, device_kind: str) -> TrainingConditions:
     """Return what of the experiment the choice of a trainer depends on, for a kind of device."""
     engine, client = experiment.engine, experiment.training
+    trained = experiment.configurations or (client,)
+    sizes = {one.batch_size for one in trained}
     return TrainingConditions(
         trainer=engine.trainer,
         chunk_size=engine.chunk_size,
@@ -267,8 +272,8 @@ def training_conditions(experiment: Experiment, device_kind: str) -> TrainingCon
         dtype=engine.dtype,
         threads=engine.threads,
         device_kind=device_kind,
-        batch_size=client.batch_size,
-        plain=rule_for(client, sums_gradients=False, product_makes_step=True).by_kernel,
+        batch_size="full" if "full" in sizes else max(sizes),
+        plain=all(rule_for(one, sums_gradients=False, product_makes_step=True).by_kernel for one in trained),
         gradients="one" if client.personalisation is None else client.personalisation.gradients,
         accumulate=client.accumulate,
     )

@@ -24,7 +24,7 @@ def submit(plan: Plan, algorithm: Algorithm, executor: Executor, state: ServerSt
     everyone = np.arange(len(plan.dataset.train))
     (phase,) = algorithm.phases
     sent = replace(phase.broadcast(state, {}, everyone.tolist(), ()), measures=True)
-    return executor.submit(Job("train", sent, *plan.chunks(everyone, state.round)))
+    return executor.submit(Job("train", sent, *plan.chunks(everyone, state.round, state.fedex)))
 
 
 def read(plan: Plan, sums: Sums) -> Metrics:

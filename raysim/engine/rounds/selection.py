@@ -16,6 +16,7 @@ from raysim.client.personalisation import choice as personalisations
 from raysim.client.work import stays
 from raysim.cohort.sampler import Positions
 from raysim.engine.plan.plan import Plan
+from raysim.server.state import Tensors
 from raysim.server.step import Metrics
 from raysim.systems.reports import close
 from raysim.systems.times import Load
@@ -42,19 +43,25 @@ class Selection(NamedTuple):
 
 
 def select(
-    plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: int, candidates: int | None = None
+    plan: Plan,
+    algorithm: Algorithm,
+    cohort: Positions,
+    round_index: int,
+    candidates: int | None = None,
+    theta: Tensors | None = None,
 ) -> Selection:
     """Select the clients that train; a client that was drawn several times trains once.
 
     `candidates`: number of clients from which the cohort was chosen, if there are more; all received the model.
+    `theta`: see `Plan.work`.
     """
-    selected = _select(plan, algorithm, cohort, round_index)
+    selected = _select(plan, algorithm, cohort, round_index, theta)
     if candidates is None:
         return selected
     return selected._replace(asked=candidates, metrics={**selected.metrics, "asked": candidates})
 
 
-def _select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: int) -> Selection:
+def _select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: int, theta: Tensors | None) -> Selection:
     members, first, counts = np.unique(cohort, return_index=True, return_counts=True)
     repeats = {int(p): int(c) for p, c in zip(members, counts, strict=True) if c > 1}
     asked = cohort[np.sort(first)]
@@ -63,7 +70,7 @@ def _select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: in
     if e.systems is None:
         metrics: Metrics = {"dropped": int((~stay).sum())} if e.client.mid_round_dropout else {}
         return Selection(asked[stay], repeats, len(asked), metrics)
-    load = _load(plan, algorithm, asked, round_index)
+    load = _load(plan, algorithm, asked, round_index, theta)
     times_s = np.where(stay, e.systems.times(e.seed, round_index, asked, load), np.inf)
     wanted = len(asked) if e.systems.over_selection == 1 else _size(plan, round_index)
     closed = close(times_s, wanted, e.systems.deadline_s, e.systems.min_reports)
@@ -78,12 +85,11 @@ def _select(plan: Plan, algorithm: Algorithm, cohort: Positions, round_index: in
     return Selection(asked[closed.counts], repeats, len(asked), metrics, closed.abandoned)
 
 
-def _load(plan: Plan, algorithm: Algorithm, asked: Positions, round_index: int) -> Load:
+def _load(plan: Plan, algorithm: Algorithm, asked: Positions, round_index: int, theta: Tensors | None) -> Load:
     """Return the load of these clients: a phase of full gradients is one more pass over a client's examples, and so is
     the own pass of a personalisation."""
     sizes = plan.dataset.train.sizes(asked)
-    work = plan.experiment.client.work_at(round_index)
-    examples = work.examples(sizes, plan.local_steps(asked, round_index))
+    examples = plan.work(asked, round_index, theta).examples
     examples = examples + sum(phase.of != "training" for phase in algorithm.phases) * sizes
     kind = personalisations.make(plan.experiment.client, plan.model.params)
     if kind is not None and kind.own is not None:

@@ -62,10 +62,10 @@ def begin(
     with watch.phase("sample"):
         cohort = cohorts.sample(state.sampler, state.round)
         if cohorts.rule.choose is None:
-            selected = select(plan, algorithm, cohort, state.round)
+            selected = select(plan, algorithm, cohort, state.round, theta=state.fedex)
         else:
             selected = Selection(cohort, {}, len(cohort), {})
-    training = _planned(plan, cohort, selected, state.round, keep, watch)
+    training = _planned(plan, cohort, selected, state, keep, watch)
     if not training.chunks:
         return training
     with watch.phase("submit"):
@@ -77,14 +77,14 @@ def begin(
 
 
 def _planned(
-    plan: Plan, cohort: Positions, selected: Selection, round_index: int, keep: bool, watch: Stopwatch
+    plan: Plan, cohort: Positions, selected: Selection, state: ServerState, keep: bool, watch: Stopwatch
 ) -> Training:
     """Return the round with the chunks of the selected clients, if there are any."""
     positions, repeats = selected.positions, selected.repeats
     if not len(positions):
         return Training(None, cohort, selected, (), (), (), watch)
     with watch.phase("plan"):
-        chunks, costs = plan.chunks(positions, round_index)
+        chunks, costs = plan.chunks(positions, state.round, state.fedex)
         bounds = shards(plan.model.params.size, sum(repeats.get(p, 1) for p in positions.tolist())) if keep else ()
     return Training(None, cohort, selected, chunks, costs, bounds, watch)
 
@@ -104,9 +104,9 @@ def _chosen(
     silent = candidates[~asked]
     cohort = np.concatenate([chosen, silent])
     # They take no place of those that train, and nobody waits for them.
-    selected = select(plan, algorithm, chosen, state.round, len(candidates))
+    selected = select(plan, algorithm, chosen, state.round, len(candidates), state.fedex)
     selected = selected._replace(positions=np.concatenate([selected.positions, silent]), silent=len(silent))
-    planned = _planned(plan, cohort, selected, state.round, plan.keeps_updates, training.watch)
+    planned = _planned(plan, cohort, selected, state, plan.keeps_updates, training.watch)
     return replace(planned, probe=training.probe, times_lost=training.times_lost)
 
 

@@ -90,6 +90,8 @@ def _to_upload(plan: Plan, device: torch.device) -> Iterator[str]:
     if not on_device and (e.engine.examples == "host" or device.type != "cuda"):
         return
     scored = {*evaluated_splits(plan), *own_models.splits(e).values()}
+    if e.fedex is not None:
+        scored.add(e.fedex.split)
     size_at = e.cohort.size_at(len(dataset.train))
     for name, split in dataset.splits.items():
         if name != "train" and name not in scored:

@@ -27,9 +27,10 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
     With `exact`, a run in lockstep has the bits that it has alone, on every processor: the kernel trains each client
     independently, while the bits of a product over a stack may depend on the number of clients.
 
-    A run goes alone if its clients keep state or train something for themselves, if it has several phases, if it keeps
-    updates, or if its sampler learns. It also goes alone if its trainer cannot train a client from several starts, or
-    if its client optimizer is not a built-in one, because that may not accept a rate for each row.
+    A run goes alone if its clients keep state, train something for themselves or draw a configuration, if it has
+    several phases, if it keeps updates, or if its sampler learns. It also goes alone if its trainer cannot train a
+    client from several starts, or if its client optimizer is not a built-in one, because that may not accept a rate for
+    each row.
     """
     e = plan.experiment
     plain = rule_for(e.client, sums_gradients=False, product_makes_step=True).plain
@@ -43,6 +44,7 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
         or plan.algorithm().personal is not None
         or plan.keeps_updates
         or plan.learns
+        or e.fedex is not None
         or e.engine.cuda_graphs
     )
     if exact:

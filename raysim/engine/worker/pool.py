@@ -28,6 +28,7 @@ from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
 from raysim.engine.job import Kind, Part, RunStates, Shard, UpdateQuery
 from raysim.engine.plan.plan import Plan
+from raysim.engine.worker.configurations import Configurations
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.errors import ClientError
 from raysim.evaluation import personalised
@@ -87,6 +88,8 @@ class Pool:
             self._module, self._loaded, plan.task, self._augment, self._metrics, self._scored
         )
         self._fine_tuner = self._make_fine_tuner()
+        fedex = plan.experiment.fedex
+        self._configurations = None if fedex is None else Configurations(plan, fedex, self._trainer_for, self._bench)
         self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
             "evaluate": self._evaluate,
             "personalise": self._personalise,
@@ -237,7 +240,8 @@ class Pool:
         return replace(broadcast, weights=_to(broadcast.weights, self._device), beside=beside)
 
     def _context(self, states: ClientStates | None) -> LocalContext:
-        return LocalContext(self._trainer, self._gradients, states, loss=self._loss, own=self._own)
+        context = LocalContext(self._trainer, self._gradients, states, loss=self._loss, own=self._own)
+        return context if self._configurations is None else self._configurations.told(context, self._examples)
 
     def _states(self, sent: Broadcast, index: int, chunk: Chunk) -> AbstractContextManager[ClientStates | None]:
         if self._store is None or sent.phase + 1 < len(self._algorithm.phases):

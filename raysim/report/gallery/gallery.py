@@ -9,6 +9,7 @@ from raysim.report.gallery import (
     client_distribution,
     client_gain,
     client_percentiles,
+    config_shares,
     failures,
     fairness,
     final_accuracy,
@@ -97,6 +98,7 @@ def kinds(targets: Sequence[float] = (), monotone: bool = False) -> list[Kind]:
             final_accuracy.by_other_keys,
         ),
         Kind(SETTINGS, "Heat maps", "runs that differ in two keys", heat_maps.make),
+        Kind(SETTINGS, "Shares of FedEx's configurations", "fedex", config_shares.make),
         Kind(CLIENTS, "Client percentiles", "several evaluated clients", client_percentiles.make),
         Kind(CLIENTS, "Client distribution", "several evaluated clients", client_distribution.make),
         Kind(

@@ -29,17 +29,12 @@ UNUSED = {
     "experiment.EngineSection.cuda_graphs = True": "needs a card",
     "experiment.EngineSection.gpus_per_worker": "placement",
     "experiment.EngineSection.precision = tf32": "needs a card",
-    "experiment.Experiment.report": "pictures",
     "experiment.Experiment.tuning": "the cases of studies pass it by keyword",
     "gld.Gld.set = gld160k": "needs the published files",
     "model.ModelChoice.init": "a path",
     "pretrained.Pretrained.length": "needs a pretrained tokeniser",
     "pretrained.Pretrained.name = pretrained": "needs a pretrained tokeniser",
     "pretrained.Pretrained.path": "a path",
-    **{
-        f"pictures.ReportSection.{key}": "pictures"
-        for key in ("font", "font_size", "formats = pdf", "formats = png", "formats = svg", "style", "width_cm")
-    },
     "section.ClientSection.hold_frozen_norms = True": "needs a module with frozen norms",
     "shakespeare.Shakespeare.form = leaf": "needs the published files",
     "shakespeare.Shakespeare.form = tiny": "needs the published files",

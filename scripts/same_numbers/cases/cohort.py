@@ -30,6 +30,7 @@ def of_cohorts() -> dict[str, Case]:
         "fairness afl": {"server.fairness": {"name": "afl", "lr": 0.05}, "cohort.size": 12},
         "fairness tilt": {"server.fairness": {"name": "tilt", "t": 2.0}},
         "fairness superquantile": {"server.fairness": {"name": "superquantile", "tail": 0.4}},
+        "fedex": {"fedex": {"split": "train", "configs": [{}, {"optimizer.lr": 0.01}, {"batch_size": 3}]}},
         "sampler replay": {"cohort.sampler": {"name": "replay", "cohorts": lists}, "cohort.size": None},
         "sampler replay over": {"cohort.sampler": {"name": "replay", "rounds": {"1": lists[0]}, "over.name": "adafl"}},
         "growth": {"cohort.growth": {"every": 1, "factor": 1.5, "max": 8}, "cohort.size": 3, "rounds": 5},

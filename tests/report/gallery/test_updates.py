@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from raysim.report.gallery import client_gain, failures, glad_factors, gradient_norm, similarity_index, update_norm
+from raysim.report.gallery import (
+    client_gain,
+    config_shares,
+    failures,
+    glad_factors,
+    gradient_norm,
+    similarity_index,
+    update_norm,
+)
 from raysim.report.gallery.curves import Against
 from raysim.report.gallery.gallery import kinds
 from raysim.report.groups import Group, grouped
@@ -120,3 +128,20 @@ def test_gains_on_clients_own_training_examples_have_a_picture(tmp_path: Path) -
     assert not list(client_gain.make(groups(tmp_path / "pooled")))
     assert figure.data["gain"].to_pylist() == pytest.approx([-0.1, 0.2])
     assert "a client's own training examples" in figure.caption
+
+
+def test_the_share_of_each_configuration_is_a_line(tmp_path: Path) -> None:
+    rows = [{"fedex/theta/0": 10.0**-t / 2, "fedex/theta/1": 1 - 10.0**-t / 2} for t in range(3)]
+    configs = [{}, {"optimizer.lr": 0.5, "optimizer.name": "adam"}]
+    write(tmp_path / "with", rows, rounds=3, fedex={"configs": configs})
+    write(tmp_path / "without", accuracies(0.1, 0.2))
+    (figure,) = config_shares.make(groups(tmp_path))
+    assert figure.data["parameters"].to_pylist() == ["0"] * 3 + ["1"] * 3
+    assert figure.data["mean"].to_pylist() == [0.5, 0.05, 0.005, 0.5, 0.95, 0.995]
+    assert "on validation" in figure.caption
+    (axes,) = drawn(figure)
+    assert set(axes.get_legend_handles_labels()[1]) == {
+        "0: [client] as it is",
+        '1: optimizer.lr = 0.5, optimizer.name = "adam"',
+    }
+    assert (axes.get_yscale(), axes.get_ylim()) == ("linear", (0, 1))
