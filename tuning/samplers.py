@@ -126,6 +126,12 @@ def check(sampler: Sampler, space: Space) -> None:
             raise ExperimentError("tuning.sampler: cmaes needs the package of that name: pip install 'raysim[cmaes]'.")
 
 
+def check_two_objectives(sampler: Sampler) -> None:
+    """Raise ExperimentError if the sampler is not defined for two objectives."""
+    if isinstance(sampler, Cmaes):
+        raise ExperimentError("tuning.sampler: cmaes has one objective, and tuning.cost is a second: take tpe or gp.")
+
+
 def asks_in_batches(sampler: Sampler) -> bool:
     """Return whether the proposals do not depend on the results of other trials."""
     return isinstance(sampler, Grid | Random | Given)

@@ -9,53 +9,48 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from raysim.report.gallery.figure import Figure, Panel
-from raysim.report.looks import GREY, CurveStyle, nth
+from raysim.report.looks import GREY, nth
 from tuning.objective import Objective
-from tuning.pictures.values import over_rounds
 from tuning.writing import figure as written
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
 DECADE = 10
 """Numbers of this ratio are drawn on a logarithmic axis."""
-OTHERS = CurveStyle(GREY, is_named=False)
 
 
 def figure(name: str, table: pa.Table, keys: Sequence[str], objective: Objective, lineage: Sequence[int]) -> Figure:
     """Return the picture: a panel for each key, a line for each member, and the way of the best one in colour.
 
     Args:
-        name: of the experiment.
-        table: see `Evolution`.
-        keys: those that members change.
-        objective: of the study.
-        lineage: the best one's member in each generation.
+        table: see `Evolution`. lineage: the best one's member in each generation.
     """
     rows = table.to_pylist()
-    last = next(row for row in rows if (row["generation"], row["member"]) == (len(lineage) - 1, lineage[-1]))
-    members = 1 + max(row["member"] for row in rows)
+    of = {(row["generation"], row["member"]): row for row in rows}
+    best = of[len(lineage) - 1, lineage[-1]]
+    data = table.append_column("group", pa.array([f"member {row['member']}" for row in rows]))
     return Figure(
         "rates",
-        f"{name}: the numbers of {members} members",
-        f"In colour that with {written(objective, last['value'])} {objective.label}.",
-        table,
-        tuple(Panel("", partial(_draw, rows, key, lineage)) for key in keys),
+        f"{name}: numbers of the members over the rounds",
+        f"A line for each member; in colour the way of the one with {written(objective, best['value'])} "
+        f"{objective.label}, through those whose state was copied.",
+        data.select(["group", *table.column_names]),
+        tuple(Panel(key, partial(_draw, of, lineage, key)) for key in keys),
         shares_y=False,
     )
 
 
-def _draw(rows: Sequence[Mapping[str, Any]], key: str, lineage: Sequence[int], axes: Axes) -> None:
-    of = {(row["generation"], row["member"]): row[key] for row in rows}
-    ends = [0, *sorted({row["rounds"] for row in rows})]
-    generations = range(len(ends) - 1)
-    # A member has the values of its generation from the end of the one before to its own end.
-    ways = [([of[g, member] for g in generations], OTHERS) for member in sorted({row["member"] for row in rows})]
-    ways.append(([of[g, member] for g, member in enumerate(lineage)], nth(0)))
+def _draw(of: Mapping[tuple[int, int], Mapping[str, Any]], lineage: Sequence[int], key: str, axes: Axes) -> None:
+    generations, members = range(len(lineage)), 1 + max(member for _, member in of)
+    ends = [0, *(of[generation, 0]["rounds"] for generation in generations)]
+    grey: dict[str, Any] = {"color": GREY, "linewidth": 0.8}
+    ways = [([of[generation, member][key] for generation in generations], grey) for member in range(members)]
+    ways.append(([of[generation, lineage[generation]][key] for generation in generations], nth(0).line("the best")))
+    # A member has the numbers of its generation from the end of the one before to its own end.
     for values, look in ways:
-        axes.step(ends, [values[0], *values], where="pre", **look.line())
-    if min(of.values()) > 0 and max(of.values()) >= DECADE * min(of.values()):
+        axes.step(ends, [values[0], *values], where="pre", **look)
+    every = [row[key] for row in of.values()]
+    if min(every) > 0 and max(every) >= DECADE * min(every):
         axes.set_yscale("log")
-    over_rounds(axes)
-    axes.set_ylabel(key)
+    axes.set_xlabel("rounds")
