@@ -66,6 +66,15 @@ def test_a_run_begins_with_the_values_of_a_file(
     assert not torch.equal(plan.initial.params, drawn.params)
 
 
+def test_a_weight_of_two_names_may_have_one_in_the_file(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    # As safetensors.torch.save_model writes it.
+    file = changed(written(tmp_path / "base.safetensors", Tied), **{"one.weight": None})
+    plan = resolve(here(init=str(file)), dataset=dataset, model=Tied)
+    assert torch.equal(plan.initial.to_named(plan.model)["one.weight"], load_file(file)["other.weight"])
+
+
 @pytest.mark.parametrize("keys", [{"lora": LORA}, {"freeze": ["0.*"]}])
 def test_frozen_parts_have_the_values_of_a_base_without_adapters(
     keys: dict[str, Any], tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
