@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -29,7 +30,10 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
         # Report wrong keys of a table, not the other types that the key allows.
         named.add(f"{key}." if kind in ("value_error", "union_tag_not_found", "union_tag_invalid") else key)
         if kind == "extra_forbidden":
-            sentences[_unknown_key(path, section) + _deeper(path, section)] = None
+            unknown, deeper = _unknown_key(path, section), _deeper(path, section)
+            # A key that is like none here may be meant for another table.
+            elsewhere = "" if unknown.endswith("?)") or len(path) == 1 else _deeper([path[-1]], root)
+            sentences[unknown + (deeper or elsewhere)] = None
         elif kind == "missing":
             sentences[f"{key} must be given{_described(path[-1], section)}"] = None
         elif kind == "union_tag_not_found":
@@ -101,7 +105,8 @@ def _unknown_key(path: list[str], section: type[BaseModel] | None) -> str:
     known = list(_keys(section)) if section else []
     chosen = section.model_fields["name"].default if section and parents and "name" in section.model_fields else None
     whose = f" with name = {chosen!r}" if isinstance(chosen, str) else ""
-    return f"unknown key {shown('.'.join(path))}: {table}{whose} takes {', '.join(known)}{nearest(key, known)}"
+    hint = nearest(key, known, _meant(section))
+    return f"unknown key {shown('.'.join(path))}: {table}{whose} takes {', '.join(known)}{hint}"
 
 
 def _deeper(path: list[str], section: type[BaseModel] | None) -> str:
@@ -116,8 +121,9 @@ def _deeper(path: list[str], section: type[BaseModel] | None) -> str:
         for name, field in _keys(record).items():
             new = [inner for inner in kinds.sections(field.annotation) if inner not in met]
             met.update(new)
-            if any(key in _keys(inner) for inner in new):
-                return f" (there is {'.'.join([*at, name, key])})"
+            for inner in new:
+                if (own := _meant(inner).get(key, key)) in _keys(inner):
+                    return f" (there is {'.'.join([*at, name, own])})"
             below += [([*at, name], inner) for inner in new]
     return ""
 
@@ -128,11 +134,17 @@ def _described(key: str, section: type[BaseModel] | None) -> str:
     return f" ({field.description.partition('. ')[0].rstrip('.')})" if field and field.description else ""
 
 
-def nearest(given: object, known: list[str]) -> str:
-    """Return a hint with the nearest known name, if one is near."""
+def nearest(given: object, known: list[str], meant: Mapping[str, str] | None = None) -> str:
+    """Return a hint with the nearest known name, if one is near; `meant`: other words for some of them."""
+    names = dict(zip(known, known, strict=True)) | dict(meant or {})
     # Its cost is quadratic.
-    match = difflib.get_close_matches(str(given)[:LONGEST_KEY], known, n=1)
-    return f" (did you mean {match[0]!r}?)" if match else ""
+    match = difflib.get_close_matches(str(given)[:LONGEST_KEY], names, n=1)
+    return f" (did you mean {names[match[0]]!r}?)" if match else ""
+
+
+def _meant(section: type[BaseModel] | None) -> Mapping[str, str]:
+    """Return words that people use for keys of a section."""
+    return getattr(section, "MEANT", {})
 
 
 def _resolve(

@@ -27,7 +27,7 @@ def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
         raise
     except Exception as error:
         trace = "".join(traceback.format_exception(error))
-        raise ExperimentError(f"{what} failed: {error!r}\n{trace}") from error
+        raise ExperimentError(f"{what} failed: {error!r}\n{trace}") from None
 
 
 def watched_call(what: str, function: Callable[..., Any], *given: Any) -> Any:

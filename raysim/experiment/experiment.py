@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -96,6 +96,9 @@ class EvaluationSection(Section):
 
 class EngineSection(Section):
     """How work is computed. Workers, their shares, examples and cuda_graphs affect speed, the rest also the bits."""
+
+    MEANT: ClassVar[Mapping[str, str]] = {"device": "gpus_per_worker", "gpus": "gpus_per_worker"}
+    """Words that other frameworks have for a key."""
 
     @model_validator(mode="before")
     @classmethod

@@ -180,7 +180,7 @@ def _made(factory: ModuleFactory, seed: int, found: str) -> nn.Module:
             raise
         except Exception as error:
             trace = "".join(traceback.format_exception(error))
-            raise ModelError(f"model= could not make a module: {error!r}\n{trace}") from error
+            raise ModelError(f"model= could not make a module: {error!r}\n{trace}") from None
     if not isinstance(module, nn.Module):
         raise ModelError(f"model= must be a function that returns a torch.nn.Module{found.format(type(module))}.")
     return module

@@ -99,7 +99,7 @@ def _contract_first() -> Iterator[None]:
         while cause is not None:
             if isinstance(cause, ContractError):
                 raise cause from None
-            cause = cause.__cause__
+            cause = cause.__cause__ or cause.__context__
         raise
 
 

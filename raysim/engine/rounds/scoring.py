@@ -161,7 +161,7 @@ def _figure(
         return value(metric, sums, examples)
     except Exception as error:
         trace = "".join(traceback.format_exception(error))
-        raise ClientError(f"The metric {name!r} of {whose} failed in round {index}: {error!r}\n{trace}") from error
+        raise ClientError(f"The metric {name!r} of {whose} failed in round {index}: {error!r}\n{trace}") from None
 
 
 def _parts(found: BeforeAndAfter, which: OwnModels, kept: bool) -> dict[str, ClientScores]:

@@ -43,6 +43,13 @@ log = logging.getLogger("raysim")
 
 Result = TypeVar("Result")
 
+BATCH_OF_ONE = "Expected more than 1 value per channel when training"
+ADVICE = (
+    ". BatchNorm has no statistics of a batch of one, such as an epoch's last: client.fill_last_batch = true tops it "
+    "up, client.drop_last = true leaves it out"
+)
+"""torch's words, and what to do about it."""
+
 
 class Pool:
     """The objects that a worker keeps between calls: the trainer with its buffers, and a module for evaluation.
@@ -122,7 +129,7 @@ class Pool:
         try:
             return self._retry_without_examples(work)
         except ClientFailure as failure:
-            raise ClientError(self._describe(kind, failure, broadcast.round, index, unit)) from failure.__cause__
+            raise ClientError(self._describe(kind, failure, broadcast.round, index, unit)) from None
 
     def train_with(
         self, pools: Sequence[Pool], broadcasts: Sequence[Broadcast], index: int, chunk: Chunk
@@ -156,7 +163,7 @@ class Pool:
                 for pool, broadcast, trained in zip(pools, sent, each, strict=True)
             ]
         except ClientFailure as failure:
-            raise ClientError(self._describe("train", failure, sent[0].round, index, chunk)) from failure.__cause__
+            raise ClientError(self._describe("train", failure, sent[0].round, index, chunk)) from None
 
     @cached_property
     def _examples(self) -> Examples:
@@ -295,7 +302,7 @@ class Pool:
         others = f" or one of {failure.others} others that were with it" if failure.others else ""
         return (
             f"{doing} client {split.id_of(failure.position)!r}{others} failed in round {round_index}, chunk {index}, "
-            f"on {self._worker}: {cause!r}\n{trace}"
+            f"on {self._worker}: {cause!r}{ADVICE if BATCH_OF_ONE in str(cause) else ''}\n{trace}"
         )
 
 

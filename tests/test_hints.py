@@ -1,0 +1,74 @@
+"""Errors name what was meant, and what to do; a traceback is in them once."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+import raysim
+from raysim.errors import ClientError, ExperimentError
+from tests.support.run_folders import experiment
+
+CLIENTS = {i: (np.full((6, 4), i, np.float32), np.arange(6) % 2) for i in range(2)}
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"engine": {"device": "cuda"}}, r"unknown key 'engine.device': .*\(did you mean 'gpus_per_worker'\?\)"),
+        ({"engine": {"devise": "cuda"}}, r"unknown key 'engine.devise': .*\(did you mean 'gpus_per_worker'\?\)"),
+        ({"device": "cuda"}, r"unknown key 'device': .*\(there is engine.gpus_per_worker\)"),
+        ({"client": {"device": "cuda"}}, r"unknown key 'client.device': .*\(there is engine.gpus_per_worker\)"),
+        (
+            {"cohort": {"size": 5, "drop_last": True}},
+            r"unknown key 'cohort.drop_last': .*\(there is client.drop_last\)",
+        ),
+        ({"client": {"lr": 0.1}}, r"unknown key 'client.lr': .*\(there is client.optimizer.lr\)"),
+    ],
+)
+def test_a_key_in_another_place_or_by_another_word_is_found(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(ExperimentError, match=said):
+        experiment(**keys)
+
+
+def trained(module: type[nn.Module] | Any, **client: Any) -> None:
+    exp = experiment(
+        data=None, model=None, cohort={"size": 2}, client={"optimizer": {"name": "sgd", "lr": 0.1}, **client}
+    )
+    data = raysim.FederatedDataset.from_clients(CLIENTS)
+    list(raysim.rounds(exp, dataset=data, model=module, executor="local"))
+
+
+def norm() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+
+
+def test_a_batch_of_one_is_answered_by_the_keys_that_avoid_it() -> None:
+    with pytest.raises(ClientError, match=r"client\.fill_last_batch = true .* client\.drop_last = true"):
+        trained(norm, batch_size=5)
+    trained(norm, batch_size=5, fill_last_batch=True)
+    trained(norm, batch_size=5, drop_last=True)
+
+
+class Failing(nn.Linear):
+    """It fails by its own mistake."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+
+    def forward(self, x: Any) -> Any:
+        if self.training:
+            raise KeyError("my own mistake")
+        return super().forward(x)
+
+
+def test_the_traceback_of_a_script_is_printed_once() -> None:
+    with pytest.raises(ClientError) as raised:
+        trained(Failing, batch_size=5)
+    printed = "".join(traceback.format_exception(raised.value))
+    assert printed.count('raise KeyError("my own mistake")') == 1
+    assert "fill_last_batch" not in printed
