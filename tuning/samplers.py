@@ -66,7 +66,10 @@ class Given(Section):
 
     name: Literal["listed"] = "listed"
     configurations: tuple[Annotated[dict[str, Any], Field(max_length=1_000)], ...] = Field(
-        min_length=1, max_length=MOST_LISTED, description="Dotted keys of the space and a value of each."
+        min_length=1,
+        max_length=MOST_LISTED,
+        description="Dotted keys of the space and a value of each.",
+        examples=[[{"client.optimizer.lr": 0.1}, {"client.optimizer.lr": 0.3}]],
     )
 
 

@@ -57,7 +57,9 @@ class TuningSection(Section):
     )
     objective: Objective = Field(Objective(), description="The value that is optimised.")
     cost: Unit | None = Field(
-        None, description="Second objective, to be small: what the runs of a trial use up. Absent: one objective."
+        None,
+        description="Second objective, to be small: what the runs of a trial use up. Absent: one objective.",
+        examples=["bytes"],
     )
     laplace: float = Field(
         0.0,
