@@ -33,6 +33,7 @@ IN_PYTHON = [
         "bench-scaling",
         "bench-server",
         "bench-trainers",
+        "bench-tuners",
         "bench-tuning",
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,8 @@ from raysim.experiment import stopping
 
 CLIENT_UPDATES = "client_updates"
 """What counts unless a study has a budget."""
+
+Unit = Literal["rounds", "client_updates", "simulated_s", "bytes"]
 
 Amount = Annotated[int, Field(ge=1, le=10**18)]
 

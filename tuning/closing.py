@@ -43,7 +43,7 @@ def preview(experiment: Experiment, path: Path) -> list[Line]:
     return [
         ("tuning", f"{of_all}{counted(trials, 'trial')}{each} by {tuning.chosen_sampler().name}{pruner}"),
         *((f"  {key}", _tried(tuning, key)) for key in space.dimensions),
-        ("objective", f"{tuning.objective.label}, {_rounds(experiment, tuning)}"),
+        ("objective", f"{tuning.objective.label}, {_rounds(experiment, tuning)}{_second(tuning)}"),
         ("at a time", at_a_time),
         ("study", f"{path}, kept in {shown(tuning.storage or default_url(path))}"),
     ]
@@ -59,6 +59,7 @@ def lines(study: Study) -> list[Line]:
         ("spent", ", ".join(written(unit, amount) for unit, amount in study.spent.items())),
         ("best", _settings(study, study.best)),
         *([("second best", _settings(study, study.second))] if study.second is not None else []),
+        *_front(study),
         *([("best of table", _best_of_table(study, study.table))] if study.table is not None else []),
         *(("smaller budget", _chosen_by(study, each)) for each in study.smaller),
         *([("how sure", _how_sure(study, study.regret[-1]))] if study.regret else []),
@@ -73,6 +74,15 @@ def lines(study: Study) -> list[Line]:
 def _settings(study: Study, one: Configuration) -> str:
     value = one.missed or with_error(study.objective, one.value, one.error)
     return f"{settings(one.values)}: {study.objective.label} {value} (trial {one.number})"
+
+
+def _front(study: Study) -> Iterator[Line]:
+    """Yield a line for each trial of the front, the cheapest first, if the study has two objectives."""
+    keys = list(study.best.values)
+    rows = [row for row in study.trials.to_pylist() if study.cost and row["trial"] in study.front]
+    for row in sorted(rows, key=lambda row: row[study.cost]):
+        reached = f"{figure(study.objective, row['value'])} by {written(str(study.cost), row[study.cost])}"
+        yield "front", f"{settings({key: row[key] for key in keys})}: {reached} (trial {row['trial']})"
 
 
 def _chosen_by(study: Study, smaller: SmallerBudget) -> str:
@@ -117,6 +127,10 @@ def _tried(tuning: TuningSection, key: str) -> str:
         return ", ".join(number(value) for value in dimension.values)
     kinds = {"log": "uniform in its logarithm", "uniform": "uniform", "int": "whole numbers"}
     return f"{number(dimension.low)} to {number(dimension.high)}, {kinds[dimension.kind]}"
+
+
+def _second(tuning: TuningSection) -> str:
+    return "" if tuning.cost is None else f"; and {written(tuning.cost, 0).removeprefix('0 ')}, to be few"
 
 
 def _rounds(experiment: Experiment, tuning: TuningSection) -> str:

@@ -155,7 +155,7 @@ def lines(found: Evolution) -> list[Line]:
         *((f"until round {each[-1]['rounds']}", settings({key: each[0][key] for key in keys})) for each in same),
         ("model", str(found.model)),
         ("written", str(found.path / "evolution.parquet")),
-        ("written", str(found.path / "rates.png")),
+        *(("picture", str(picture)) for picture in sorted(found.path.glob("rates.*"))),
     ]
 
 

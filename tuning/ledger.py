@@ -8,7 +8,7 @@ when a process is killed at any point.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,8 +127,10 @@ class Ledger:
         open_slots = [slot for slot in range(min(self._total, len(rows.slots))) if not _is_finished(trials.get(slot))]
         return self._processes.inherit(rows, (rows.owner(rows.slots[slot]) for slot in open_slots))
 
-    def end(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
-        """End a trial, and keep these facts in its attribute "facts".
+    def end(
+        self, held: Held, outcome: str, state: TrialState, values: Sequence[float] | None, facts: Mapping[str, Any]
+    ) -> None:
+        """End a trial with a value of each objective, and keep these facts in its attribute "facts".
 
         Raises:
             StudyError: another process has taken over this one's trials.
@@ -137,7 +139,7 @@ class Ledger:
         held.trial.set_user_attr("facts", dict(facts))
         held.trial.set_user_attr("outcome", outcome)
         self.study.sampler = self._sampler(held.slot)
-        self.study.tell(held.number, value, state)
+        self.study.tell(held.number, values, state)
 
     def is_mine(self, what: str) -> bool:
         """Claim a task by name, once for the whole study; return whether it is this process's task.
@@ -176,7 +178,12 @@ class Ledger:
 
 
 def open_study(
-    storage: BaseStorage, name: str, is_maximised: bool, identity: Mapping[str, Any], where: str, way_out: str
+    storage: BaseStorage,
+    name: str,
+    directions: Sequence[StudyDirection],
+    identity: Mapping[str, Any],
+    where: str,
+    way_out: str,
 ) -> None:
     """Create the study, or check that the existing one is the same.
 
@@ -187,8 +194,7 @@ def open_study(
     Raises:
         StudyError: there is another study of that name; states the differences.
     """
-    direction = StudyDirection.MAXIMIZE if is_maximised else StudyDirection.MINIMIZE
-    study = optuna.create_study(study_name=name, storage=storage, direction=direction, load_if_exists=True)
+    study = optuna.create_study(study_name=name, storage=storage, directions=directions, load_if_exists=True)
     wanted = json.loads(json.dumps(identity))
     if "identity" not in study.user_attrs:
         if study.trials:

@@ -138,6 +138,8 @@ def identity(
         measured: see `measured`. held: the script's dataset, divided; None: the experiment's.
     """
     kept = tuning.model_dump(mode="json", include={"objective", "seeds", "vary"})
+    if tuning.cost is not None:
+        kept["cost"] = tuning.cost
     if tuning.laplace:
         kept["laplace"] = tuning.laplace
     data = held if held is not None else dataset_of(measured)

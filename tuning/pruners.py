@@ -6,6 +6,7 @@ Cohort sizes can be rungs, too: a trial is then run with smaller cohorts first, 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import optuna
@@ -137,6 +138,23 @@ def check_cohorts(pruner: Pruner, space: Space, experiment: Experiment) -> None:
 def looks_at_seeds(pruner: Pruner) -> bool:
     """Return whether the pruner compares seeds, not rounds."""
     return isinstance(pruner, Wilcoxon)
+
+
+def deciding(pruner: Pruner, steps: Sequence[int], every: int) -> list[int]:
+    """Return the steps at which the pruner decides, of those of a trial in order: at the others it lets it go on.
+
+    >>> deciding(Halving(min_rounds=2), [1, 3, 5, 6, 7, 20], every=1)
+    [3, 6, 20]
+    """
+    if not isinstance(pruner, Halving | Hyperband) or cohorts(pruner):
+        return list(steps)
+    found, rung = list[int](), pruner.min_rounds or every
+    for step in steps:
+        if step >= rung:
+            found.append(step)
+        while rung <= step:
+            rung *= pruner.factor
+    return found
 
 
 def make(pruner: Pruner, rounds: int, every: int) -> BasePruner:

@@ -23,7 +23,7 @@ from tuning.trial_rows import COHORT
 from tuning.writing import number
 
 COST = "bytes"
-"""The second objective of a study."""
+"""What the objective is drawn against, unless a study has a second objective."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ class Study:
     space. spent: what all trials have used up, by the units of a budget. path: the study's folder, with best.toml,
     trials.parquet and the pictures. regret: of choices by few validation clients, the last by as many as there are, if
     the objective is a sum over clients. smaller: what smaller budgets would have chosen. front: the
-    numbers of the trials that no other one beats in the objective and in bytes. table: of a study on a table.
+    numbers of the trials that no other one beats in the objective and in the second one. cost: the second objective,
+    which is bytes if the study has none. table: of a study on a table.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Study:
     regret: tuple[Regret, ...] = ()
     smaller: tuple[SmallerBudget, ...] = ()
     front: tuple[int, ...] = ()
+    cost: str | None = None
     table: TableBest | None = None
 
 
@@ -233,8 +235,9 @@ def no_result(trials: Sequence[FrozenTrial], space: Space) -> str:
 
 
 def _value(trial: FrozenTrial) -> float:
-    assert trial.value is not None
-    return trial.value
+    # With two objectives the other one is what the trial cost.
+    value: float = trial.values[0]
+    return value
 
 
 def _row(trial: FrozenTrial, space: Space) -> dict[str, Any]:
@@ -243,7 +246,7 @@ def _row(trial: FrozenTrial, space: Space) -> dict[str, Any]:
     return {
         "trial": trial.number,
         "outcome": outcome,
-        "value": trial.value if outcome == FINISHED else None,
+        "value": _value(trial) if outcome == FINISHED else None,
         "standard_error/seeds": kept.get("standard_error/seeds"),
         "standard_error/clients": kept.get("standard_error/clients"),
         **space.values(trial.params),

@@ -66,7 +66,10 @@ class Given(Section):
 
     name: Literal["listed"] = "listed"
     configurations: tuple[Annotated[dict[str, Any], Field(max_length=1_000)], ...] = Field(
-        min_length=1, max_length=MOST_LISTED, description="Dotted keys of the space and a value of each."
+        min_length=1,
+        max_length=MOST_LISTED,
+        description="Dotted keys of the space and a value of each.",
+        examples=[[{"client.optimizer.lr": 0.1}, {"client.optimizer.lr": 0.3}]],
     )
 
 
@@ -124,6 +127,12 @@ def check(sampler: Sampler, space: Space) -> None:
             )
         if find_spec("cmaes") is None:
             raise ExperimentError("tuning.sampler: cmaes needs the package of that name: pip install 'raysim[cmaes]'.")
+
+
+def check_two_objectives(sampler: Sampler) -> None:
+    """Raise ExperimentError if the sampler is not defined for two objectives."""
+    if isinstance(sampler, Cmaes):
+        raise ExperimentError("tuning.sampler: cmaes has one objective, and tuning.cost is a second: take tpe or gp.")
 
 
 def asks_in_batches(sampler: Sampler) -> bool:

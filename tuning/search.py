@@ -111,11 +111,12 @@ class Search:
         room = self._tuning.at_a_time(self._runs.workers) - len({id(trial) for trial in self._trials.values()})
         if room <= 0:
             return False
-        taken = [] if self._ledger.is_dealt else self._ledger.take(room)
-        if len(taken) < room and time.monotonic() - self._inherited_s > INHERIT_S:
+        inherited = False
+        if time.monotonic() - self._inherited_s > INHERIT_S:
             self._inherited_s = time.monotonic()
-            if self._ledger.inherit():
-                taken += self._ledger.take(room - len(taken))
+            # Before new trials, whose proposals and pruning would else not know of those that were begun.
+            inherited = self._ledger.inherit()
+        taken = self._ledger.take(room) if inherited or not self._ledger.is_dealt else []
         if self._tuning.budget is not None:
             # How many trials it is enough for is not known before.
             self._expect(len(taken))
@@ -219,7 +220,9 @@ class Search:
         return laplace(self._tuning.laplace, [self._measured.seed, trial.held.slot, place])
 
     def _report(self, trial: TrialUnderWay, steps: Mapping[int, float]) -> None:
-        """Store steps while the workers continue."""
+        """Store steps while the workers continue; of two objectives there are none."""
+        if self._tuning.cost is not None:
+            return
         for step, value in steps.items():
             if step not in trial.known_steps:
                 self._writing.append(self._writer.submit(trial.held.trial.report, value, step))
@@ -262,5 +265,5 @@ class Search:
 
     def _end(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
         self._written()
-        self._ledger.end(held, outcome, state, value, facts)
+        self._ledger.end(held, outcome, state, self._tuning.told(value, facts.get("spent", {})), facts)
         self._progress.ended(held.number, outcome, value if outcome == FINISHED else None, held.values)

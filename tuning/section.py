@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+from optuna.study import StudyDirection
 from pydantic import Field
 
 from raysim import Experiment, ExperimentError, Section
 from tuning import pruners, samplers, space
-from tuning.budget import StudyBudget
+from tuning.budget import StudyBudget, Unit
 from tuning.generations import EvolutionSection
 from tuning.objective import Objective
 from tuning.pruners import NoPruner, Pruner
@@ -55,6 +56,11 @@ class TuningSection(Section):
         "auto", description='Trials at a time; "auto": up to 64 where proposals ignore results, else one per worker.'
     )
     objective: Objective = Field(Objective(), description="The value that is optimised.")
+    cost: Unit | None = Field(
+        None,
+        description="Second objective, to be small: what the runs of a trial use up. Absent: one objective.",
+        examples=["bytes"],
+    )
     laplace: float = Field(
         0.0,
         ge=0,
@@ -98,6 +104,18 @@ class TuningSection(Section):
             return self.sampler
         return Tpe() if self.parsed_space().grid is None else Grid()
 
+    @property
+    def directions(self) -> tuple[StudyDirection, ...]:
+        """Return the direction of each objective."""
+        first = StudyDirection.MAXIMIZE if self.objective.is_maximised else StudyDirection.MINIMIZE
+        return (first,) if self.cost is None else (first, StudyDirection.MINIMIZE)
+
+    def told(self, value: float | None, spent: Mapping[str, float]) -> list[float] | None:
+        """Return a trial's value of each objective, as Optuna is told; `spent`: what it has used up."""
+        if value is None:
+            return None
+        return [value] if self.cost is None else [value, spent[self.cost]]
+
     def at_a_time(self, workers: int) -> int:
         """Return the number of trials under way at once with this number of workers."""
         if self.concurrent != "auto":
@@ -137,11 +155,23 @@ def checked(table: Mapping[str, Any], experiment: Experiment) -> TuningSection:
     rounds, every = experiment.rounds, experiment.evaluation.every
     pruners.check(section.pruner, section.seeds, rounds, every)
     pruners.check_cohorts(section.pruner, read, experiment)
-    if section.budget is not None and section.budget.unit == "simulated_s" and experiment.systems is None:
-        raise ExperimentError(
-            "tuning.budget.simulated_s counts simulated seconds, but without [systems] rounds have none: add it, or "
-            "count client_updates."
-        )
+    units = {
+        "tuning.budget.simulated_s": None if section.budget is None else section.budget.unit,
+        "tuning.cost": section.cost,
+    }
+    for key, unit in units.items():
+        if unit == "simulated_s" and experiment.systems is None:
+            raise ExperimentError(
+                f"{key} counts simulated seconds, but without [systems] rounds have none: add it, or count "
+                f"client_updates."
+            )
+    if section.cost is not None:
+        samplers.check_two_objectives(section.chosen_sampler())
+        if not isinstance(section.pruner, NoPruner):
+            raise ExperimentError(
+                f"tuning.cost: with two objectives no trial is worse than another by one figure, so "
+                f"tuning.pruner.name = {section.pruner.name!r} is not defined: remove one of the two."
+            )
     objective = section.objective
     if section.laplace and objective.has_target:
         raise ExperimentError(

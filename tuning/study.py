@@ -22,7 +22,7 @@ from tuning.ledger import Ledger, open_study
 from tuning.processes import Processes
 from tuning.progress import StudyProgress
 from tuning.quiet import quiet_hosts, quiet_rounds
-from tuning.result import Configuration, Study
+from tuning.result import COST, Configuration, Study
 from tuning.search import Search
 from tuning.section import TuningSection
 from tuning.space import Space
@@ -90,7 +90,7 @@ def tune(
         where.mkdir(parents=True, exist_ok=True)
         identity = protocol.identity(measured, tuning, read, held)
         way_out = folder.way_out(tuning.storage is not None, path is not None)
-        open_study(storage, name, tuning.objective.is_maximised, identity, shown(url), way_out)
+        open_study(storage, name, tuning.directions, identity, shown(url), way_out)
         folder.claim(where, placed(url, where), name)
         show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
@@ -193,7 +193,8 @@ def finished_study(
         counts=result.counts(trials),
         edges=result.edges(found[0], space),
         spent=result.spent(trials),
-        front=result.front(trials, tuning.objective),
+        front=result.front(trials, tuning.objective, tuning.cost or COST),
+        cost=tuning.cost,
         smaller=result.smaller(trials, space, tuning.objective, unit),
         path=where,
     )

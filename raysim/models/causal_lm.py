@@ -35,7 +35,7 @@ class CausalLm(ModelChoice):
     )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32",
-        description="Type in which weights are read, and frozen ones kept; those that are trained have `engine.dtype`.",
+        description="Type in which weights are read, and kept under adapters; trained ones have `engine.dtype`.",
     )
     recompute: bool = Field(
         False,

@@ -66,6 +66,15 @@ def test_a_run_begins_with_the_values_of_a_file(
     assert not torch.equal(plan.initial.params, drawn.params)
 
 
+def test_a_weight_of_two_names_may_have_one_in_the_file(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    # As safetensors.torch.save_model writes it.
+    file = changed(written(tmp_path / "base.safetensors", Tied), **{"one.weight": None})
+    plan = resolve(here(init=str(file)), dataset=dataset, model=Tied)
+    assert torch.equal(plan.initial.to_named(plan.model)["one.weight"], load_file(file)["other.weight"])
+
+
 @pytest.mark.parametrize("keys", [{"lora": LORA}, {"freeze": ["0.*"]}])
 def test_frozen_parts_have_the_values_of_a_base_without_adapters(
     keys: dict[str, Any], tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
@@ -109,6 +118,7 @@ def test_files_of_other_names_and_shapes_or_kinds_are_refused(
         return written(tmp_path / "base.safetensors", net)
 
     refused(changed(base(), **{"0.bias": None, "1.more": torch.ones(2)}), "'0.bias' is missing; '1.more' is unknown")
+    refused(changed(base(), **{"0.bias": None}), "'0.bias' is missing")
     refused(changed(base(), **{"0.bias": torch.ones(7)}), r"'0.bias' is \(7,\).*the model's is \(6,\)")
     refused(changed(base(), **{"0.bias": torch.ones(6, dtype=torch.int64)}), "'0.bias' is .*int64")
     refused(tmp_path / "nothing.safetensors", "is missing")
@@ -191,6 +201,7 @@ def test_peft_reads_what_is_exported_with_the_same_outputs(
     without = base(x)
     loaded = peft.PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
     assert torch.equal(loaded(x), trained(x))
+    assert loaded.peft_config["default"].modules_to_save == ["2"]
     assert not torch.allclose(loaded(x), without)
 
 

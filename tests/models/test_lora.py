@@ -51,6 +51,18 @@ def test_adapters_start_at_the_base_and_from_the_seed() -> None:
     assert not torch.equal(a, other)
 
 
+@pytest.mark.parametrize(("alpha", "factor"), [(None, 1.0), (3.0, 1.5)])
+def test_an_adapter_adds_alpha_over_r_times_b_a_x(alpha: float | None, factor: float) -> None:
+    section = Lora(r=2, alpha=alpha, targets=("fc",))
+    module = WithLora(net, section)()
+    a, b = (module.get_parameter(f"fc.lora_{each}.default.weight") for each in "AB")
+    nn.init.normal_(b)
+    x = torch.randn(3, 4)
+    layer = module.get_submodule("fc")
+    wanted = module.get_submodule("fc.base_layer")(x) + factor * x @ a.T @ b.T
+    torch.testing.assert_close(layer(x), wanted)
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -42,7 +42,7 @@ def table(
     exp: raysim.Experiment, small: raysim.FederatedDataset, file: Path, tmp_path: Path, no_pictures: None
 ) -> tuning.PublishedTable:
     if not file.exists():
-        made = tuning.make_table(exp, file, folder=tmp_path / "grid", dataset=small, storage=quick(tmp_path))
+        made = tuning.make_table(exp, file, folder=tmp_path / "grid", dataset=small, storage=f"{quick(tmp_path)}-grid")
         read = tuning.read_table(file)
         for name in ("clients", "seeds", "content", "space"):
             assert getattr(read, name) == getattr(made, name)
@@ -71,6 +71,7 @@ def test_every_client_is_there_and_their_mean_is_the_recorded_figure(table: tuni
         {"sampler": {"name": "random"}, "pruner": {"name": "median", "startup": 1}, "trials": 6},
         {"sampler": {"name": "random"}, "budget": {"client_updates": 60}},
         {"objective": {"name": "rounds_to_target", "target": 0.5}},
+        {"sampler": {"name": "random"}, "pruner": {"name": "hyperband", "factor": 2}, "trials": 6},
         {"laplace": 0.1, "pruner": {"name": "median", "startup": 1}},
     ],
 )

@@ -28,7 +28,9 @@ def figure(study: Study, optuna_study: optuna.Study) -> Figure | None:
     if len(study.best.values) < 2:
         return None
     try:
-        found = optuna.importance.get_param_importances(optuna_study, evaluator=FanovaImportanceEvaluator(seed=0))
+        found = optuna.importance.get_param_importances(
+            optuna_study, evaluator=FanovaImportanceEvaluator(seed=0), target=lambda trial: trial.values[0]
+        )
     except (RuntimeError, ValueError) as error:
         log.debug("no importance: %s", error)
         return None

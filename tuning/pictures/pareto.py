@@ -1,4 +1,4 @@
-"""Draws the objective against the bytes that a trial has used: which trials no other one beats in both."""
+"""Draws the objective against what a trial has used, by default bytes: which trials no other one beats in both."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from raysim.report.gallery import axes as ticks
 from raysim.report.gallery.figure import Figure
 from raysim.report.looks import GREY, INK, NAMED, nth
+from tuning.budget import written
 from tuning.pictures.values import write_values
 from tuning.result import COST, Study
 from tuning.writing import short
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 
 def figure(study: Study) -> Figure | None:
     """Return the picture of all finished trials; None if all cost the same."""
-    rows = [row for row in study.trials.to_pylist() if row["value"] is not None and row.get(COST)]
-    if len({row[COST] for row in rows}) < 2:
+    cost = study.cost or COST
+    unit = written(cost, 0).removeprefix("0 ")
+    rows = [row for row in study.trials.to_pylist() if row["value"] is not None and row.get(cost)]
+    if len({row[cost] for row in rows}) < 2:
         return None
-    columns = {"trial": "trial", COST: COST, "value": "value"}
+    columns = {"trial": "trial", cost: cost, "value": "value"}
     return Figure(
         "pareto",
-        f"{study.name}: {study.objective.label} against bytes",
+        f"{study.name}: {study.objective.label} against {unit}",
         "A point for each trial; of those on the line no other one beats both.",
         pa.table(
             {
@@ -35,17 +38,17 @@ def figure(study: Study) -> Figure | None:
                 **{name: [row[column] for row in rows] for name, column in columns.items()},
             }
         ),
-        partial(_draw, study, rows),
+        partial(_draw, study, rows, cost, unit),
     )
 
 
-def _draw(study: Study, rows: Sequence[Mapping[str, Any]], axes: Axes) -> None:
-    axes.plot([row[COST] for row in rows], [row["value"] for row in rows], "o", color=GREY)
-    front = sorted((row for row in rows if row["trial"] in study.front), key=lambda row: row[COST])
-    axes.step([row[COST] for row in front], [row["value"] for row in front], where="post", color=INK, linewidth=0.8)
+def _draw(study: Study, rows: Sequence[Mapping[str, Any]], cost: str, unit: str, axes: Axes) -> None:
+    axes.plot([row[cost] for row in rows], [row["value"] for row in rows], "o", color=GREY)
+    front = sorted((row for row in rows if row["trial"] in study.front), key=lambda row: row[cost])
+    axes.step([row[cost] for row in front], [row["value"] for row in front], where="post", color=INK, linewidth=0.8)
     for place, row in enumerate(front):
         look = {**nth(place).points(short(row, study.best.values)), "linestyle": "", "markersize": 6}
-        axes.plot([row[COST]], [row["value"]], **(look if place < NAMED else {**look, "label": None}))
+        axes.plot([row[cost]], [row["value"]], **(look if place < NAMED else {**look, "label": None}))
     ticks.counts(axes)
-    axes.set_xlabel("bytes of a trial, all seeds, down and up")
+    axes.set_xlabel(f"{unit} of a trial, all seeds{', down and up' if cost == COST else ''}")
     write_values(axes, study.objective.is_share, study.objective.label)

@@ -88,7 +88,7 @@ def compare(experiment: Experiment, table: PublishedTable, tuners: Sequence[str]
                 by_seed = pruners.looks_at_seeds(tuning.pruner)
                 if by_seed not in told:
                     told[by_seed] = told_by(table, experiment, tuning, study)
-                trials = play(table, told[by_seed], tuning, study)
+                trials = play(table, told[by_seed], tuning, study, f"{experiment.name}-{study}")
                 of_tuner.append(_regrets(trials, whole, own.objective, own.budget.unit, spent, best))
     return TunerComparison(
         experiment.name, own.objective, own.budget, studies, _table(tuple(named), spent, np.array(regrets))

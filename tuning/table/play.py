@@ -21,7 +21,9 @@ PLACE = "configuration"
 """Attribute of a trial: its place in the table."""
 
 
-def play(table: PublishedTable, courses: Sequence[Course], tuning: TuningSection, seed: int) -> list[FrozenTrial]:
+def play(
+    table: PublishedTable, courses: Sequence[Course], tuning: TuningSection, seed: int, name: str
+) -> list[FrozenTrial]:
     """Return the trials of one study, in order, with the attributes that a ledger gives them.
 
     The trials are those of the same study with training, one trial at a time, to the last bit.
@@ -29,15 +31,17 @@ def play(table: PublishedTable, courses: Sequence[Course], tuning: TuningSection
     Args:
         courses: of the table's configurations, by the study's objective.
         tuning: the study's section; its space is a part of the table's.
-        seed: of its sampler, unless the section has one.
+        seed: of its sampler, unless the section has one. name: of the study, which decides the brackets of hyperband.
     """
-    rounds = table.experiment.rounds
+    rounds, every = table.experiment.rounds, table.experiment.evaluation.every
     study = optuna.create_study(
-        direction="maximize" if tuning.objective.is_maximised else "minimize",
-        pruner=pruners.make(tuning.pruner, rounds, table.experiment.evaluation.every),
+        study_name=name,
+        directions=tuning.directions,
+        pruner=pruners.make(tuning.pruner, rounds, every),
     )
     smaller = pruners.cohorts(tuning.pruner)
     sizes = (*smaller, table.experiment.cohort.size) if smaller else ()
+    attributes = list[dict[str, Any]]()
     space, used = tuning.parsed_space(), list[Mapping[str, float]]()
     for slot in range(tuning.num_trials()):
         if tuning.budget is not None and not tuning.budget.room(used, 0):
@@ -49,26 +53,29 @@ def play(table: PublishedTable, courses: Sequence[Course], tuning: TuningSection
         places = [place_of(table.space, {**values, COHORT_SIZE: size}) for size in sizes] if sizes else []
         place = places[-1] if sizes else place_of(table.space, values)
         course = staged([courses[each] for each in places], sizes) if sizes else courses[place]
-        outcome, facts, state, value = _carried_out(trial, course, tuning, [seed, slot])
-        for name, told in (("slot", slot), ("outcome", outcome), ("facts", facts), (PLACE, place)):
-            trial.set_user_attr(name, told)
-        study.tell(trial, value, state)
+        outcome, facts, state, value = _carried_out(trial, course, tuning, every, [seed, slot])
+        attributes.append({"slot": slot, "outcome": outcome, "facts": facts, PLACE: place})
+        study.tell(trial, tuning.told(value, facts["spent"]), state)
         used.append(facts["spent"])
-    return study.get_trials(deepcopy=False)
+    trials = study.get_trials(deepcopy=False)
+    # Now, because Optuna copies what a trial has with every call.
+    for each, known in zip(trials, attributes, strict=True):
+        each.user_attrs.update(known)
+    return trials
 
 
 def _carried_out(
-    trial: Trial, course: Course, tuning: TuningSection, address: Sequence[int]
+    trial: Trial, course: Course, tuning: TuningSection, every: int, address: Sequence[int]
 ) -> tuple[str, Mapping[str, Any], TrialState, float | None]:
     """Report a trial's steps; return its outcome, its facts, and the state and the value to tell.
 
     Args:
-        address: of the trial's noise.
+        every: rounds between evaluations. address: of the trial's noise.
     """
     last = max(course.steps, default=0)
     if not isinstance(tuning.pruner, NoPruner):
-        for step, value in course.steps.items():
-            trial.report(value + laplace(tuning.laplace, [*address, step + 1]), step)
+        for step in pruners.deciding(tuning.pruner, list(course.steps), every):
+            trial.report(course.steps[step] + laplace(tuning.laplace, [*address, step + 1]), step)
             if (step < last or course.value is None) and trial.should_prune():
                 return PRUNED, course.cut(step), TrialState.PRUNED, None
     if course.outcome == FAILED:
@@ -79,5 +86,6 @@ def _carried_out(
         return course.outcome, course.facts, TrialState.COMPLETE, value
     if samplers.learns_from_finished_only(tuning.chosen_sampler()):
         return DIVERGED, course.facts, TrialState.COMPLETE, tuning.objective.worst
-    trial.report(tuning.objective.worst, last + 1)
+    if tuning.cost is None:
+        trial.report(tuning.objective.worst, last + 1)
     return DIVERGED, course.facts, TrialState.PRUNED, None

@@ -43,7 +43,7 @@ def tune_on(
     where = path or default_folder(experiment)
     folder.check(where, "a table", experiment.name)
     with quiet_rounds():
-        trials = play(table, told, tuning, experiment.seed)
+        trials = play(table, told, tuning, experiment.seed, experiment.name)
     space = tuning.parsed_space()
     best = result.ranked(trials, space, tuning.objective)
     if not best:

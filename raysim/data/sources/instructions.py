@@ -88,7 +88,7 @@ def open_source(section: Instructions) -> Population:
     @cache
     def splits() -> dict[str, dict[str, list[Line]]]:
         found = {split: lines_by_user(section, file) for split, file in files.items()}
-        if tested := test_users(found["train"], section.test_users):
+        if tested := users_to_test(found["train"], section.test_users):
             found["test"] = {user: found["train"].pop(user) for user in tested}
         return found
 
@@ -135,10 +135,10 @@ def _parsed(section: Instructions, where: str, written: bytes) -> tuple[str, Lin
     return str(user), Line(where, str(prompt), str(answer))
 
 
-def test_users(users: Collection[str], share: float) -> list[str]:
+def users_to_test(users: Collection[str], share: float) -> list[str]:
     """Return a share of the users, rounded, but not all: those whose names' digests are least.
 
-    >>> test_users(["a", "b", "c", "d"], 0.5)
+    >>> users_to_test(["a", "b", "c", "d"], 0.5)
     ['a', 'd']
     """
     ranked = sorted(users, key=lambda user: hashlib.blake2b(user.encode(), digest_size=16).digest())

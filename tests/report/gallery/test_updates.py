@@ -30,7 +30,7 @@ def groups(folder: Path) -> list[Group]:
 
 def test_a_trial_failed_if_one_of_its_rounds_did(tmp_path: Path) -> None:
     for size, seed in ((5, 0), (5, 1), (10, 0), (10, 1)):
-        failed = [0.0, float(size == 10 and seed == 1), 0.0]
+        failed = [False, size == 10 and seed == 1, False]
         rows = [{"accuracy": 0.5, "catastrophic_failure": found} for found in failed]
         write(tmp_path / f"{size}-{seed}", rows, cohort={"size": size}, seed=seed, rounds=3)
     (figure,) = failures.make(groups(tmp_path))
