@@ -65,7 +65,7 @@ def row(index: int, size: int, rate: float, seed: int) -> dict[str, Any]:
         "loss": 2.0 - accuracy,
         "accuracy": accuracy,
         "examples_so_far": 10 * size * (index + 1),
-        "catastrophic_failure": 0.0,
+        "catastrophic_failure": False,
         "pseudo_gradient_norm": 2 / math.sqrt(size),
         "params_norm": 3.0 + 0.1 * index,
         "mean_update_norm": 1.0,

@@ -48,9 +48,11 @@ def by_size(folder: Path, rows: Mapping[int, Sequence[dict[str, Any]]], **sectio
 def test_every_kind_is_made_where_its_columns_are_there_and_none_where_they_are_not(
     sweep: Path, tmp_path: Path
 ) -> None:
-    fair = fair_runs(tmp_path / "fair")
+    shares = {"fedex/theta/0": 0.5, "fedex/theta/1": 0.5}
+    write(tmp_path / "fedex" / "run", [shares], rounds=1, fedex={"configs": [{}, {"epochs": 2}]})
+    found = [of(sweep), fair_runs(tmp_path / "fair"), of(tmp_path / "fedex")]
     for kind in kinds():
-        assert list(kind.make(of(sweep))) or list(kind.make(fair)), kind.title
+        assert any(list(kind.make(groups)) for groups in found), kind.title
     write(tmp_path / "alone" / "run", [{"clients": 3}], rounds=1)
     assert [kind.title for kind in kinds() if list(kind.make(of(tmp_path / "alone")))] == []
 
