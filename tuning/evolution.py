@@ -92,7 +92,6 @@ def evolve(
     where = Path(path) if path is not None else Path("runs") / f"{experiment.name}-evolution"
     identity = protocol.identity(measured, tuning, space, held)
     identity["tuning"] = {**identity["tuning"], "sampler": None, "pruner": None, "evolution": section.model_dump()}
-    _claim(where, json.loads(json.dumps(identity)))
     bred: list[list[Descendant]] = []
     scored: list[list[float | None]] = []
     spent = Counter[str]()
@@ -104,6 +103,8 @@ def evolve(
         # Which members share a stack depends on the workers, and so would bits.
         with quiet_hosts():
             runs = stack.enter_context(Runs(measured, **how, together="exact"))
+        runs.check_branch(measured)
+        _claim(where, json.loads(json.dumps(identity)))
         for generation, end in enumerate(generations.ends(section, measured)):
             if not bred:
                 bred.append(generations.first(section, space, measured.seed))

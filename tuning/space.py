@@ -127,6 +127,11 @@ def parse(table: Mapping[str, Any]) -> Space:
     return Space(dimensions)
 
 
+def _sets(change: Mapping[str, Any], key: str) -> bool:
+    """Whether a change of [client] sets a key such as "client.optimizer.lr", by itself or in a table."""
+    return any(f"{key}.".startswith(f"client.{own}.") for own in change)
+
+
 def check(space: Space, experiment: Experiment) -> None:
     """Check that the experiment accepts every listed value, and both ends and an inner point of every range.
 
@@ -140,6 +145,11 @@ def check(space: Space, experiment: Experiment) -> None:
             raise ExperimentError(
                 f"tuning.space.{key}: this key cannot vary within a study: it defines how all of its trials are run or "
                 f"measured ({', '.join((*PROTOCOL, *PROTOCOL_KEYS))})."
+            )
+        if experiment.fedex is not None and all(_sets(change, key) for change in experiment.fedex.configs):
+            raise ExperimentError(
+                f"tuning.space.{key}: every configuration of fedex.configs sets {key}, so no trial would differ by it: "
+                f"leave it out of one of them, or remove [fedex] (--unset fedex)."
             )
     try:
         experiment.check_constants(space.dimensions)

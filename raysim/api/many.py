@@ -185,13 +185,18 @@ class Runs:
             ExperimentError: clients keep states, which lie in the other one's folder.
             RunFolderError: there is a folder at `path`, or none with a checkpoint at `origin`.
         """
+        self.check_branch(experiment)
         plan = settled(self._plan(experiment, Path(path)), Path(origin))
-        if plan.states is not None:
-            raise ExperimentError(
-                f"No run can go on from {origin} with other settings: its clients keep states, which belong to that "
-                f"folder. Take a method whose clients keep none."
-            )
         branch(Path(origin), Path(path), plan.experiment, plan.fingerprint, plan.choice.record)
+
+    def check_branch(self, experiment: Experiment) -> None:
+        """Raise ExperimentError if no run can go on from another run of the experiment, because clients keep states."""
+        if self._plan(experiment, Path()).states is not None:
+            raise ExperimentError(
+                "No run can go on from another one's state with other settings here: clients keep states "
+                "(client.correction, client.personalisation, client.transform or error_feedback), which belong to the "
+                "other one's folder. Take a method whose clients keep none."
+            )
 
     def reports(self) -> Iterator[Report]:
         """Wait for news of any run, until all runs have ended. Between reports a script may add and stop runs."""

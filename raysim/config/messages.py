@@ -86,6 +86,8 @@ def _wanted(details: Any) -> str:
             return name
     if kind == "string_pattern_mismatch":
         return f"a string like {details['ctx']['pattern']}"
+    if kind == "string_too_short":
+        return f"a text of at least {details['ctx']['min_length']} characters"
     if kind == "too_short":
         return f"a list of at least {details['ctx']['min_length']}"
     if kind in _BOUNDS:

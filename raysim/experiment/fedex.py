@@ -113,11 +113,18 @@ def _changed(client: ClientSection, change: Mapping[str, Any], where: str) -> Cl
             f"{where} changes client.{shared[0]}, which all configurations share: they may differ in "
             f"{', '.join(MAY_DIFFER)}."
         )
-    return client.model_copy(update={key: _bound(getattr(made, key), getattr(client, key)) for key in differing})
+    return client.model_copy(
+        update={key: _bound(key, getattr(made, key), getattr(client, key), where) for key in differing}
+    )
 
 
-def _bound(made: Any, before: Any) -> Any:
+def _bound(key: str, made: Any, before: Any, where: str) -> Any:
     """Return a value with what the script passed for the one that it replaces."""
-    if isinstance(made, OwnPart) and isinstance(before, OwnPart) and before.is_bound:
-        return made.bound(before.passed)
-    return made
+    if not isinstance(made, OwnPart):
+        return made
+    if not isinstance(before, OwnPart):
+        raise ExperimentError(
+            f"{where}: a part that a script passes is that of [client]: with {key}.name = 'own' here, "
+            f"client.{key}.name must be 'own', too."
+        )
+    return made.bound(before.passed) if before.is_bound else made

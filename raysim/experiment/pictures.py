@@ -24,10 +24,13 @@ def _listed(given: Any) -> Any:
 class ReportSection(Section):
     """How pictures are drawn: of a run, `raysim report`, `compare`, `best`, `interpolate`, `tune` and `tuners`."""
 
-    formats: Annotated[tuple[PictureFormat, ...], BeforeValidator(_listed)] | None = Field(
+    formats: (
+        Annotated[
+            tuple[PictureFormat, ...], BeforeValidator(_listed), Field(min_length=1, max_length=len(EVERY_FORMAT))
+        ]
+        | None
+    ) = Field(
         None,
-        min_length=1,
-        max_length=len(EVERY_FORMAT),
         description="Files of each picture. Absent: all three; PNG of the picture beside a run, trials or a sweep.",
         examples=[("pdf",)],
     )

@@ -8,8 +8,8 @@ w_i is the share of these examples among those of the round's clients. Then
     log theta <- log theta - sqrt(2 ln k / (t + 1)) G, normalised
 
 b is sum w_i e_i of the last round that has one, and 0 before it. A client without examples in `split` has no part in
-this. A trained model that is not finite has e_i = 1, in regression infinity: its theta_j becomes 0, and b is of the other
-clients. Where no client is left, or no theta_j above 0 would be, theta and b stay.
+this. A trained model that is not finite has e_i = 1, in regression infinity: its theta_j becomes 0, and b is of the
+other clients. Where no client is left, or no theta_j above 0 would be, theta and b stay.
 
 State: log theta, float64 (k,), and b.
 
@@ -90,9 +90,7 @@ def step(state: Tensors, round_index: int, scored: Tensor) -> tuple[Tensors, dic
         return state, metrics | dict.fromkeys(nothing)
     weights, errors = (scored / total).unbind(1)
     metrics |= {f"fedex/weight/{j}": weight for j, weight in enumerate(weights.tolist())}
-    metrics |= {
-        f"fedex/error/{j}": error if math.isfinite(error) else None for j, error in enumerate(errors.tolist())
-    }
+    metrics |= {f"fedex/error/{j}": error if math.isfinite(error) else None for j, error in enumerate(errors.tolist())}
     # Where nobody drew a configuration, its theta may be 0.
     gradient = torch.where(weights > 0, (errors - baseline * weights) / theta, 0.0)
     moved = log_theta - math.sqrt(2 * math.log(len(theta)) / (round_index + 1)) * gradient

@@ -150,6 +150,7 @@ def test_what_cannot_evolve(
 ) -> None:
     with pytest.raises(raysim.RaysimError, match=said):
         tuning.evolve(exp.changed(changes), dataset=small, path=tmp_path / "own")
+    assert not (tmp_path / "own").exists()
 
 
 def test_a_folder_is_of_one_experiment(exp: raysim.Experiment, small: raysim.FederatedDataset, tmp_path: Path) -> None:

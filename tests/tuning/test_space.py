@@ -96,6 +96,17 @@ def test_what_does_not_fit_the_experiment(
         space.check(space.parse(table), experiment())
 
 
+@pytest.mark.parametrize("change", [{"optimizer.lr": 0.2}, {"optimizer": {"name": "sgd", "lr": 0.2}}])
+def test_a_key_that_every_configuration_of_fedex_sets_tunes_nothing(
+    change: dict[str, Any], experiment: Callable[..., raysim.Experiment]
+) -> None:
+    with pytest.raises(
+        raysim.ExperimentError, match=r"every configuration of fedex\.configs sets client\.optimizer\.lr"
+    ):
+        space.check(space.parse(RATES), experiment(fedex={"configs": [change, {"optimizer.lr": 0.1}]}))
+    space.check(space.parse(RATES), experiment(fedex={"configs": [change, {"epochs": 2}]}))
+
+
 @pytest.mark.parametrize("place", [0, 1])
 def test_keys_that_belong_together_are_tried_together(place: int, experiment: Callable[..., raysim.Experiment]) -> None:
     keys: list[tuple[str, dict[str, list[Any]]]] = [("server.optimizer.beta2", {"grid": [0.9, 0.99]})]
