@@ -13,6 +13,7 @@ from torch import nn
 
 import raysim
 from raysim.api import kept_model
+from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.models.lora import WithLora
 from raysim.run_folder import files
@@ -125,10 +126,31 @@ def test_files_of_other_names_and_shapes_or_kinds_are_refused(
     refused(tmp_path, "must be a file, but is a folder")
     torch.save(net().state_dict(), tmp_path / "pickled.safetensors")
     refused(tmp_path / "pickled.safetensors", "expected a safetensors file")
-    raysim.run(here(freeze=["0.*"]), path=tmp_path / "run", dataset=dataset, model=net)
-    refused(
-        max(files.checkpoints(tmp_path / "run").items())[1], "must be a checkpoint of the same model.*raysim export"
-    )
+
+
+def test_a_checkpoint_is_read_by_its_names_and_shapes(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    def narrow() -> nn.Module:
+        # As many numbers as those of `net`, gaps included.
+        return nn.Sequential(nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 3))
+
+    def begun(run: str, make: Callable[[], nn.Module], **model: Any) -> Plan:
+        newest = max(files.checkpoints(tmp_path / run).items())[1]
+        return resolve(here(init=str(newest), **model), dataset=dataset, model=make)
+
+    first = raysim.run(here(freeze=["0.*"]), path=tmp_path / "run", dataset=dataset, model=net)
+    # What is frozen may be another.
+    named = begun("run", net).initial.to_named(begun("run", net).model)
+    assert all(torch.equal(named[name], value) for name, value in first.params.items())
+    with pytest.raises(raysim.ModelError, match="must have the shapes of the model's tensors"):
+        begun("run", narrow)
+    raysim.run(here(lora=LORA), path=tmp_path / "lora", dataset=dataset, model=net)
+    with pytest.raises(raysim.ModelError, match=r"lora_A.default.weight' is \(2, 5\).*the model's is \(4, 5\)"):
+        begun("lora", net, lora={**LORA, "r": 4})
+    (tmp_path / "run" / "experiment.json").unlink()
+    with pytest.raises(raysim.ModelError, match=r"must lie in its run's folder.*raysim export"):
+        begun("run", net)
 
 
 def test_the_fingerprint_has_the_values_and_not_the_place(
