@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 
+import torch
 from safetensors import safe_open
 from torch import Tensor
 
 from raysim.errors import ModelError
+from raysim.models import holdable
 from raysim.models.layout import Layout
 from raysim.models.lora import base_name, is_adapter
 from raysim.models.model import Model, ModelChoice, Weights, replace_frozen, replace_params
@@ -39,7 +41,9 @@ def read(section: ModelChoice | None, model: Model, drawn: Weights) -> tuple[Mod
         found = _of_checkpoint(file)
     named = drawn.to_named(model) | _checked(file, found, model, section.lora is not None)
     model, others = replace_frozen(model, named)
-    return model, replace_params(model, drawn, others)
+    weights = replace_params(model, drawn, others)
+    holdable.check_initial({**model.constants, **model.params.views(weights.params)}, f"model.init: {file}: ")
+    return model, weights
 
 
 def _of_checkpoint(file: Path) -> dict[str, Tensor]:
@@ -72,7 +76,16 @@ def _checked(file: Path, found: Mapping[str, Tensor], model: Model, has_adapters
         if not (of_base and is_adapter(name))
     }
     parts = {part.name: part for part in model.parts}
-    given = {names[name]: value for name, value in found.items() if name in names}
+    given: dict[str, Tensor] = {}
+    met: dict[str, str] = {}
+    for name, value in found.items():
+        if (own := names.get(name)) is None:
+            continue
+        if own in given and not torch.equal(given[own], value.to(given[own].dtype)):
+            raise ModelError(
+                f"model.init: {file} must have one value of tied tensors, but {met[own]!r} and {name!r} differ."
+            )
+        given[own], met[own] = value, name
     # What a state dict leaves out, a file may leave out.
     kept = [base_name(name) if of_base else name for name in module.state_dict()]
     missing = [name for name in kept if name in names and names[name] not in given]
