@@ -53,7 +53,8 @@ class FreezesByName:
     def __call__(self) -> nn.Module:
         module = self.factory()
         if isinstance(module, nn.Module):
-            named = dict(module.named_parameters())
+            # A parameter of several names is frozen by any of them.
+            named = dict(module.named_parameters(remove_duplicate=False))
             for name in matching(self.patterns, named, "model.freeze", "parameter"):
                 named[name].requires_grad_(False)
             if not any(parameter.requires_grad for parameter in named.values()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -53,14 +53,14 @@ def check(module: nn.Module) -> None:
     _check_memory(named)
 
 
-def check_initial(named: dict[str, Tensor]) -> None:
-    """Refuse initial values, by name, that are not finite."""
+def check_initial(named: Mapping[str, Tensor], where: str = "") -> None:
+    """Refuse initial values, by name, that are not finite; `where`: they come from, as the beginning of a message."""
     for name, tensor in named.items():
         if not bool(torch.isfinite(tensor).all()):
             count = int((~torch.isfinite(tensor)).sum())
             raise ModelError(
-                f"The initial values must be finite, but {count} of the {tensor.numel()} of {name!r} are not, as "
-                f"{tensor.dtype}: no update of such a model would be."
+                f"{where}The initial values must be finite, but {count} of the {tensor.numel()} of {name!r} are not, "
+                f"as {tensor.dtype}: no update of such a model would be."
             )
 
 

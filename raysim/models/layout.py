@@ -50,6 +50,21 @@ class Layout:
             end += math.ceil(tensor.numel() / ALIGNMENT) * ALIGNMENT
         return cls(tuple(names), tuple(shapes), tuple(offsets), end)
 
+    @classmethod
+    def recorded(cls, record: Iterable[tuple[str, Iterable[int]]]) -> Layout:
+        """Return the layout of a record.
+
+        >>> layout = Layout.of([("weight", torch.zeros(3, 2)), ("bias", torch.zeros(3))])
+        >>> Layout.recorded(layout.record) == layout
+        True
+        """
+        return cls.of((name, torch.empty(tuple(shape), device="meta")) for name, shape in record)
+
+    @property
+    def record(self) -> list[list[object]]:
+        """Names and shapes, as JSON has them."""
+        return [[name, list(shape)] for name, shape in zip(self.names, self.shapes, strict=True)]
+
     def copies(self, count: int) -> Layout:
         """Return the layout of so many such vectors, one behind the other: names begin with "0/", "1/", and so on.
 

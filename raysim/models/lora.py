@@ -83,12 +83,9 @@ def adapter_of(module: nn.Module, section: Lora) -> Adapter:
     Names are those in the module; or in the outermost model of transformers that has all adapters, if there is one:
     a family such as distilbert is a module around such a model.
     """
-    from transformers import PreTrainedModel
-
     targets = [name.partition(_HELD[0])[0] for name, _ in module.named_parameters() if _HELD[0] in name]
     whole = _whole(module, section)
-    outer = (f"{name}." if name else "" for name, child in module.named_modules() if isinstance(child, PreTrainedModel))
-    start = next((path for path in outer if all(name.startswith(path) for name in (*targets, *whole))), "")
+    start = _start(module, [*targets, *whole])
     tensors = {
         f"base_model.model.{_in_file(name).removeprefix(start)}": parameter.detach().contiguous()
         for name, parameter in module.named_parameters()
@@ -103,7 +100,10 @@ def _with_adapters(module: nn.Module, section: Lora) -> nn.Module:
     for layer in whole:
         if both := [name for name in targets if f"{name}.".startswith(f"{layer}.")]:
             raise ModelError(f"model.lora: {both[0]!r} is trained whole, so it takes no adapter: name it in one key.")
-    _peft().inject_adapter_in_model(_config(section, targets), module)
+    # peft needs transformers, which the check needs too.
+    peft = _peft()
+    _check_exact(module, targets, whole)
+    peft.inject_adapter_in_model(_config(section, targets), module)
     for name, parameter in module.named_parameters():
         if is_adapter(name):
             # peft makes them as short as the layer.
@@ -133,6 +133,41 @@ def _whole(module: nn.Module, section: Lora) -> list[str]:
     layers = [name for name, child in module.named_modules() if name and any(True for _ in child.parameters())]
     known = [name for name in layers if "lora_" not in name and not name.endswith(".base_layer")]
     return matching(section.whole, known, "model.lora.whole", "layer")
+
+
+def _check_exact(module: nn.Module, targets: list[str], whole: list[str]) -> None:
+    """Raise ModelError if peft would not reproduce what is trained whole from an exported adapter."""
+    if not whole:
+        return
+    parameters = list(module.named_parameters(remove_duplicate=False))
+    for layer in whole:
+        own = {id(parameter): name for name, parameter in parameters if name.startswith(f"{layer}.")}
+        for name, parameter in parameters:
+            if id(parameter) in own and not name.startswith(f"{layer}."):
+                raise ModelError(
+                    f"model.lora.whole: {own[id(parameter)]!r} is tied to {name!r}, and peft does not reproduce tied "
+                    f"weights that are trained whole: leave {layer!r} out."
+                )
+    start = _start(module, [*targets, *whole])
+    for other, _ in module.named_modules():
+        # peft takes every layer whose name ends so; one that is not trained it copies as it is.
+        ends = next((layer for layer in whole if other.endswith(layer.removeprefix(start)) and other != layer), None)
+        changed = any(
+            f"{a}.".startswith(f"{b}.") for each in (*targets, *whole) for a, b in ((each, other), (other, each))
+        )
+        if ends and other not in whole and changed:
+            raise ModelError(
+                f"model.lora.whole: peft finds layers by the ends of their names, and would take {other!r} for "
+                f"{ends!r}: rename one of them, or leave {ends!r} out."
+            )
+
+
+def _start(module: nn.Module, layers: Iterable[str]) -> str:
+    """The beginning of the layers' names that is not in an exported adapter."""
+    from transformers import PreTrainedModel
+
+    outer = (f"{name}." if name else "" for name, child in module.named_modules() if isinstance(child, PreTrainedModel))
+    return next((path for path in outer if all(name.startswith(path) for name in layers)), "")
 
 
 def _in_file(name: str) -> str:

@@ -75,6 +75,11 @@ class Model:
         """See `Frozen.digest`."""
         return self.constants.digest()
 
+    @property
+    def record(self) -> dict[str, list[list[object]]]:
+        """Names and shapes in the vectors of weights, as JSON has them."""
+        return {"params": self.params.record, "buffers": self.buffers.record, "counters": self.counters.record}
+
     def module(self) -> nn.Module:
         """Return a new module; global generators stay as they are.
 

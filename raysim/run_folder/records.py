@@ -79,12 +79,14 @@ def write_experiment(
     clients: int | None = None,
     trained_by: Mapping[str, Any] | None = None,
     privacy: Mapping[str, Any] | None = None,
+    tensors: Mapping[str, Any] | None = None,
 ) -> None:
     """Write experiment.json, at the start of a run or of its continuation.
 
     `data` is the dataset's fingerprint, `clients` its number of training clients; None where no data were opened.
-    `trained_by` is the trainer that the run keeps. `privacy` says what is private, if anything is to be. The section
-    `tuning` is left out: a run does not use it, and a study's storage may contain a password.
+    `trained_by` is the trainer that the run keeps. `privacy` says what is private, if anything is to be. `tensors`
+    are the names and shapes in its checkpoints. The section `tuning` is left out: a run does not use it, and a study's
+    storage may contain a password.
     """
     record = {
         "experiment": json.loads(experiment.model_copy(update={"tuning": None}).to_json()),
@@ -93,6 +95,7 @@ def write_experiment(
         "training_clients": clients,
         "trained_by": trained_by,
         **({} if privacy is None else {"privacy": privacy}),
+        "tensors": tensors,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
     write_json(record, path / RECORD)
@@ -149,6 +152,12 @@ def stored_trained_by(path: Path) -> Mapping[str, Any] | None:
 def stored_privacy(path: Path) -> Mapping[str, Any] | None:
     """Read what is private of a folder's run; None if nothing is to be."""
     found = _stored(path).get("privacy")
+    return found if isinstance(found, dict) else None
+
+
+def stored_tensors(path: Path) -> Mapping[str, Any] | None:
+    """Read the names and shapes in a folder's checkpoints; None if there is no folder, or it does not say."""
+    found = _stored(path).get("tensors") if (path / RECORD).exists() else None
     return found if isinstance(found, dict) else None
 
 

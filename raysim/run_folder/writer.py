@@ -77,6 +77,7 @@ class RunFolder:
         clients: int | None = None,
         trained_by: Mapping[str, Any] | None = None,
         privacy: Mapping[str, Any] | None = None,
+        tensors: Mapping[str, Any] | None = None,
     ) -> None:
         """Create a new folder; see `check_free` for the errors, `records.write_experiment` for the content.
 
@@ -87,7 +88,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             begun.clear(path)
         # The record comes first: a folder without it holds no run, wherever the process is killed.
-        records.write_experiment(path, experiment, fingerprint, data, clients, trained_by, privacy)
+        records.write_experiment(path, experiment, fingerprint, data, clients, trained_by, privacy, tensors)
         with disk.writing(path):
             for name in FOLDERS:
                 (path / name).mkdir()

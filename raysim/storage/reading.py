@@ -77,7 +77,7 @@ def regular(path: Path, error: type[RaysimError]) -> Path:
     except (OSError, ValueError) as reason:
         raise _unreadable(path, reason, error) from None
     if not stat.S_ISREG(mode):
-        raise error(f"{path} must be a file, but is {_KINDS.get(stat.S_IFMT(mode), 'something else')}: remove it.")
+        raise error(f"{path} must be a file, but is {_KINDS.get(stat.S_IFMT(mode), 'something else')}.")
     return path
 
 

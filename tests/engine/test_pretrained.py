@@ -13,6 +13,7 @@ from torch import nn
 
 import raysim
 from raysim.api import kept_model
+from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.models.lora import WithLora
 from raysim.run_folder import files
@@ -75,6 +76,14 @@ def test_a_weight_of_two_names_may_have_one_in_the_file(
     assert torch.equal(plan.initial.to_named(plan.model)["one.weight"], load_file(file)["other.weight"])
 
 
+def test_a_weight_of_two_names_has_one_value_in_the_file(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    file = changed(written(tmp_path / "base.safetensors", Tied), **{"one.weight": torch.ones(5, 5)})
+    with pytest.raises(raysim.ModelError, match=r"tied tensors, but 'one.weight' and 'other.weight' differ"):
+        resolve(here(init=str(file)), dataset=dataset, model=Tied)
+
+
 @pytest.mark.parametrize("keys", [{"lora": LORA}, {"freeze": ["0.*"]}])
 def test_frozen_parts_have_the_values_of_a_base_without_adapters(
     keys: dict[str, Any], tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
@@ -122,13 +131,43 @@ def test_files_of_other_names_and_shapes_or_kinds_are_refused(
     refused(changed(base(), **{"0.bias": torch.ones(7)}), r"'0.bias' is \(7,\).*the model's is \(6,\)")
     refused(changed(base(), **{"0.bias": torch.ones(6, dtype=torch.int64)}), "'0.bias' is .*int64")
     refused(tmp_path / "nothing.safetensors", "is missing")
-    refused(tmp_path, "must be a file, but is a folder")
+    refused(changed(base(), **{"0.bias": torch.full((6,), torch.nan)}), "6 of the 6 of '0.bias' are not")
+    refused(tmp_path, r"must be a file, but is a folder\.$")
     torch.save(net().state_dict(), tmp_path / "pickled.safetensors")
     refused(tmp_path / "pickled.safetensors", "expected a safetensors file")
-    raysim.run(here(freeze=["0.*"]), path=tmp_path / "run", dataset=dataset, model=net)
-    refused(
-        max(files.checkpoints(tmp_path / "run").items())[1], "must be a checkpoint of the same model.*raysim export"
-    )
+
+
+def test_a_checkpoint_is_read_by_its_names_and_shapes(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make
+) -> None:
+    def narrow() -> nn.Module:
+        # As many numbers as those of `net`, gaps included.
+        return nn.Sequential(nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 3))
+
+    def begun(run: str, make: Callable[[], nn.Module], **model: Any) -> Plan:
+        newest = max(files.checkpoints(tmp_path / run).items())[1]
+        return resolve(here(init=str(newest), **model), dataset=dataset, model=make)
+
+    first = raysim.run(here(freeze=["0.*"]), path=tmp_path / "run", dataset=dataset, model=net)
+    # What is frozen may be another.
+    named = begun("run", net).initial.to_named(begun("run", net).model)
+    assert all(torch.equal(named[name], value) for name, value in first.params.items())
+    with pytest.raises(raysim.ModelError, match="must have the shapes of the model's tensors"):
+        begun("run", narrow)
+    raysim.run(here(lora=LORA), path=tmp_path / "lora", dataset=dataset, model=net)
+    with pytest.raises(raysim.ModelError, match=r"lora_A.default.weight' is \(2, 5\).*the model's is \(4, 5\)"):
+        begun("lora", net, lora={**LORA, "r": 4})
+    (tmp_path / "run" / "experiment.json").unlink()
+    with pytest.raises(raysim.ModelError, match=r"must lie in its run's folder.*raysim export"):
+        begun("run", net)
+
+
+def test_frozen_values_are_finite_too(tmp_path: Path, dataset: raysim.FederatedDataset, here: Make) -> None:
+    file = changed(written(tmp_path / "base.safetensors", net), **{"0.bias": torch.full((6,), torch.inf)})
+    with pytest.raises(raysim.ModelError, match=rf"{file}: .*6 of the 6 of '0\.bias' are not"):
+        resolve(here(init=str(file), freeze=["0.*"]), dataset=dataset, model=net)
+    with pytest.raises(raysim.ModelError, match=r"6 of the 6 of '0\.bias' are not"):
+        resolve(here(freeze=["0.*"]), dataset=dataset, model=net, params=load_file(file))
 
 
 def test_the_fingerprint_has_the_values_and_not_the_place(
@@ -157,7 +196,7 @@ def test_a_folder_begun_with_other_values_is_refused(
 def test_clusters_do_not_begin_with_one_file(tmp_path: Path, dataset: raysim.FederatedDataset, here: Make) -> None:
     file = written(tmp_path / "base.safetensors", net)
     exp = here(init=str(file)).changed({"client.personalisation": {"name": "clusters", "count": 2}})
-    with pytest.raises(raysim.ExperimentError, match=r"model\.init is one"):
+    with pytest.raises(raysim.ExperimentError, match=r"model\.init is one: leave it out"):
         resolve(exp, dataset=dataset, model=net)
 
 

@@ -81,6 +81,16 @@ def test_parameters_are_frozen_by_their_names() -> None:
     assert list(model.constants) == ["0.weight", "0.bias", "2.bias"]
 
 
+@pytest.mark.parametrize("pattern", ["0.weight", "2.weight", "2.*"])
+def test_a_tied_parameter_is_frozen_by_any_of_its_names(pattern: str) -> None:
+    def tied() -> nn.Module:
+        module = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+        module[2].weight = module[0].weight
+        return module
+
+    assert "0.weight" in create(FreezesByName(tied, (pattern,)), 0, torch.float32)[0].constants
+
+
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [

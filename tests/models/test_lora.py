@@ -63,6 +63,23 @@ def test_an_adapter_adds_alpha_over_r_times_b_a_x(alpha: float | None, factor: f
     torch.testing.assert_close(layer(x), wanted)
 
 
+def test_layers_that_peft_would_take_for_others_are_not_trained_whole() -> None:
+    with pytest.raises(ModelError, match=r"would take 'inner.1.fc' for 'fc': rename"):
+        made(targets=["inner.1.fc"], whole=["fc"])
+    assert "fc.weight" in made(targets=["inner.0"], whole=["fc"]).params.names
+
+
+def test_tied_layers_are_not_trained_whole() -> None:
+    def tied() -> nn.Module:
+        module = nn.ModuleDict({"table": nn.Embedding(6, 4), "fc": nn.Linear(4, 4), "head": nn.Linear(4, 6)})
+        module["head"].weight = module["table"].weight
+        return module
+
+    for layer, message in (("head", "'head.weight' is tied to 'table.weight'"), ("table", "tied to 'head.weight'")):
+        with pytest.raises(ModelError, match=message):
+            create(WithLora(tied, Lora(targets=("fc",), whole=(layer,))), 0, torch.float32)
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -30,7 +30,7 @@ def params_of(
     if experiment.model is not None and experiment.model.init is not None:
         raise ExperimentError(
             "client.personalisation.name = 'clusters' begins with a model for each cluster, and model.init is one: "
-            "pass params= with a list of them."
+            "leave it out, and pass params= with a list of mappings, one for each cluster."
         )
     if section.count > len(dataset.train):
         raise ExperimentError(

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 
+import torch
 from safetensors import safe_open
 from torch import Tensor
 
 from raysim.errors import ModelError
+from raysim.models import holdable
+from raysim.models.layout import Layout
 from raysim.models.lora import base_name, is_adapter
 from raysim.models.model import Model, ModelChoice, Weights, replace_frozen, replace_params
-from raysim.run_folder import checkpoint, frozen
+from raysim.run_folder import checkpoint, frozen, records
 from raysim.storage.reading import parsing, regular
 
 MOST_NAMED = 5
@@ -35,22 +38,29 @@ def read(section: ModelChoice | None, model: Model, drawn: Weights) -> tuple[Mod
     with parsing(f"model.init: {file}", "a safetensors file", ModelError, ""), safe_open(file, "pt") as opened:
         found: dict[str, Tensor] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     if "weights.params" in found:
-        found = _of_checkpoint(file, model, drawn)
+        found = _of_checkpoint(file)
     named = drawn.to_named(model) | _checked(file, found, model, section.lora is not None)
     model, others = replace_frozen(model, named)
-    return model, replace_params(model, drawn, others)
+    weights = replace_params(model, drawn, others)
+    holdable.check_initial({**model.constants, **model.params.views(weights.params)}, f"model.init: {file}: ")
+    return model, weights
 
 
-def _of_checkpoint(file: Path, model: Model, drawn: Weights) -> dict[str, Tensor]:
-    """The values of a checkpoint by name, and the frozen ones in its run's folder."""
-    weights = checkpoint.read(file).weights
-    sizes, own = ([len(getattr(each, part)) for part in ("params", "buffers", "counters")] for each in (weights, drawn))
-    if sizes != own:
+def _of_checkpoint(file: Path) -> dict[str, Tensor]:
+    """The values of a checkpoint by the names that its run's folder records, and the frozen ones there."""
+    folder = file.resolve().parents[1]
+    recorded = records.stored_tensors(folder)
+    if recorded is None:
         raise ModelError(
-            f"model.init: {file} must be a checkpoint of the same model, whose parameters, buffers and counters take "
-            f"{own} numbers, but its take {sizes}: `raysim export` writes a run's model with its names."
+            f"model.init: {file} must lie in its run's folder, whose {records.RECORD} records the names and shapes of "
+            f"its tensors, but that does not: `raysim export` writes a run's model with its names."
         )
-    return frozen.read(file.resolve().parents[1]) | weights.to_named(model)
+    weights = checkpoint.read(file, records.stored_fingerprint(folder)).weights
+    named = frozen.read(folder)
+    with parsing(folder / records.RECORD, "names and shapes of the tensors in checkpoints", ModelError):
+        for part, record in recorded.items():
+            named |= Layout.recorded(record).views(getattr(weights, part))
+    return named
 
 
 def _checked(file: Path, found: Mapping[str, Tensor], model: Model, has_adapters: bool) -> dict[str, Tensor]:
@@ -66,7 +76,16 @@ def _checked(file: Path, found: Mapping[str, Tensor], model: Model, has_adapters
         if not (of_base and is_adapter(name))
     }
     parts = {part.name: part for part in model.parts}
-    given = {names[name]: value for name, value in found.items() if name in names}
+    given: dict[str, Tensor] = {}
+    met: dict[str, str] = {}
+    for name, value in found.items():
+        if (own := names.get(name)) is None:
+            continue
+        if own in given and not torch.equal(given[own], value.to(given[own].dtype)):
+            raise ModelError(
+                f"model.init: {file} must have one value of tied tensors, but {met[own]!r} and {name!r} differ."
+            )
+        given[own], met[own] = value, name
     # What a state dict leaves out, a file may leave out.
     kept = [base_name(name) if of_base else name for name in module.state_dict()]
     missing = [name for name in kept if name in names and names[name] not in given]

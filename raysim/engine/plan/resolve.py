@@ -103,7 +103,9 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     made, start = initial_values.read(experiment.model, tried, values)
     made, params = (made, params) if params is None or others else replace_frozen(made, params)
     initial = start if params is None else replace_params(made, start, params)
-    holdable.check_initial(made.params.views(initial.params))
+    # A factory may freeze a mask of infinite numbers.
+    given = {} if params is None else made.constants
+    holdable.check_initial({**given, **made.params.views(initial.params)})
     if parts.get("model") is not None:
         x, _ = first_examples.load(experiment, dataset, initial)
         first_module.check(tried, values, None if initial is values else initial, x)
