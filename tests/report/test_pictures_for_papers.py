@@ -18,7 +18,7 @@ from raysim.report.gallery import heat_maps, lanes
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.render import render
 from raysim.report.groups import grouped, renamed
-from raysim.report.looks import NAMED, looks
+from raysim.report.looks import FEW_POINTS, NAMED, looks
 from raysim.report.runs import read_all
 from raysim.run_folder.rows import table
 from tests.support.drawn import drawn
@@ -34,7 +34,7 @@ def two_sizes(folder: Path) -> Path:
 def figure(labels: tuple[str, ...] = ("one", "two")) -> Figure:
     def draw(axes: object) -> None:
         for look, label in zip(looks([0.0] * len(labels)), labels, strict=True):
-            axes.plot([0, 1], [0, 1], **look.line(label))  # type: ignore[attr-defined]
+            axes.plot([0, 1], [0, 1], **look.line(2, label))  # type: ignore[attr-defined]
 
     return Figure("f", "f", "f.", pa.table({}), draw)
 
@@ -165,3 +165,11 @@ def test_names_are_in_lanes_and_on_axes(tmp_path: Path) -> None:
     assert (along.label, [lane.label for lane in along.lanes]) == ("clients M", ["slow", "client.optimizer.lr = 0.2"])
     (axes,) = drawn(next(heat_maps.make(groups)))
     assert {axes.get_xlabel(), axes.get_ylabel()} == {"clients M", "rate"}
+
+
+def test_a_short_line_has_a_marker_at_each_point() -> None:
+    (look, *_) = looks([0.0])
+    assert look.line(FEW_POINTS)["markevery"] is None
+    assert look.line(FEW_POINTS + 1)["markevery"] is not None
+    many = looks([0.0] * (NAMED + 1))
+    assert next(look.line(1)["marker"] for look in many if not look.is_named) == "o"

@@ -123,7 +123,7 @@ def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against 
         label = f"{label}, {unit}"
     for line in sorted(found, key=lambda line: line.group.look.is_named):
         look, x, y = line.group.look, line.x / per_unit, line.y
-        axes.plot(x, y.mean, **(look.points if len(x) == 1 else look.line)(line.group.legend))
+        axes.plot(x, y.mean, **look.line(len(x), line.group.legend))
         ticks.band(axes, look, x, y)
     axes.set_xlabel(label)
     if label == ROUNDS.label:
