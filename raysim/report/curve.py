@@ -147,6 +147,7 @@ def save(picture: Figure, path: Path, report: ReportSection | None = None) -> No
     A failure is a warning in the log, because the run itself is not affected.
     """
     report = report or ReportSection()
+    picture.set_label(str(path))
     for kind in report.formats or ("png",):
         file = path.with_name(f"{path.name}.{kind}")
         try:

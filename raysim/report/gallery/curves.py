@@ -140,13 +140,13 @@ def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against 
 def beside(
     name: str, title: str, caption: str, label: str, found: Mapping[str, tuple[str, Sequence[GroupCurve]]]
 ) -> Figure:
-    """Return a figure of several columns in panels on one axis, `label`: a panel's title -> (column, its lines)."""
+    """Return a figure of several columns in panels on the same axes, `label`: title -> (column, its lines)."""
     tables = [
         table(lines).append_column("of", pa.array([column] * sum(len(line.x) for line in lines), pa.string()))
         for column, lines in found.values()
     ]
     panels = tuple(Panel(heading, partial(_panel, column, label, lines)) for heading, (column, lines) in found.items())
-    return Figure(name, title, caption, pa.concat_tables(tables), panels)
+    return Figure(name, title, caption, pa.concat_tables(tables), panels, shares_x=True)
 
 
 def _panel(column: str, label: str, found: Sequence[GroupCurve], axes: Axes) -> None:
