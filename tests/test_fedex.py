@@ -234,14 +234,35 @@ def test_a_round_without_errors_leaves_theta_and_the_baseline(experiment: Make) 
     np.testing.assert_allclose(theta[4], wanted / wanted.sum(), rtol=1e-9)
 
 
-def test_a_client_whose_update_is_rejected_has_no_error(experiment: Make) -> None:
+def test_a_configuration_that_diverges_in_regression_is_drawn_no_more(experiment: Make) -> None:
     configs = [{}, {"optimizer.lr": 1e6, "epochs": 50}]
     done = steps(made(experiment, configs, engine={"workers": 0}))
+    first = next(round_index for round_index, one in enumerate(done) if set(one.rejected) - {"2"})
+    assert first < len(done) - 1
+    assert done[first].metrics["fedex/error/1"] is None
+    assert done[first].metrics["fedex/weight/1"] > 0
+    for one in done[first + 1 :]:
+        assert not one.rejected
+        assert (one.metrics["fedex/theta/0"], one.metrics["fedex/theta/1"]) == (1.0, 0.0)
+
+
+def test_where_every_theta_would_be_0_it_stays() -> None:
+    state = fedex.init(2)
+    after, metrics = fedex.step(state, 0, torch.tensor([[3.0, math.inf], [1.0, math.inf]], dtype=torch.float64))
+    assert after == state
+    assert (metrics["fedex/weight/0"], metrics["fedex/error/0"]) == (0.75, None)
+
+
+def test_a_configuration_that_diverges_in_classification_has_the_error_1(
+    experiment: Make, dataset: raysim.FederatedDataset
+) -> None:
+    configs = [{"optimizer.lr": 0.1}, {"optimizer.lr": 1e6, "epochs": 80, "correction": {"name": "prox", "mu": 1.0}}]
+    exp = experiment(rounds=6, fedex={"configs": configs, "split": "train"}, engine={"workers": 0}, evaluation={})
+    done = list(raysim.rounds(exp, dataset=dataset))
     assert any(one.rejected for one in done)
     for one in done:
-        kept = {"2"} | set(one.rejected) < set(one.cohort) | {"2"}
-        assert one.metrics["fedex/weight/0"] == (1.0 if kept else None)
-        assert one.metrics["fedex/weight/1"] == (0.0 if kept else None)
+        assert one.metrics["fedex/error/1"] == pytest.approx(one.metrics["fedex/weight/1"])
+    assert done[-1].metrics["fedex/theta/1"] < 0.5
 
 
 def test_costs_are_those_of_each_clients_own_work(experiment: Make) -> None:

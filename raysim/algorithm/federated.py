@@ -200,11 +200,11 @@ def federated(
             made, squares = trained.updates, trained.squared_norms
             for row, (one, included) in enumerate(zip(received, contributions, strict=True)):
                 message = messages[row]
+                if (scored := own_error(context, sent, computed, row)) is not None:
+                    sums.score(its.number, *scored, sent.repeats.get(one.client.position, 1))
                 if included is None:
                     sums.reject(one.client.position, message)
                     continue
-                if (scored := own_error(context, sent, computed, row)) is not None:
-                    sums.score(its.number, *scored, included.count)
                 if message is not None:
                     sums.send(message, included.count)
                 if one.change is not None:

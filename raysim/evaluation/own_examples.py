@@ -39,10 +39,12 @@ def places(dataset: FederatedDataset, name: str, key: str) -> Mapping[int, OwnEx
     return found
 
 
-def error(scores: ClientScores) -> float | None:
-    """Return 1 - accuracy of one client, or its loss where no predictions are counted; None if it is not a number."""
+def error(scores: ClientScores, is_finite: bool) -> float:
+    """Return 1 - accuracy of one client, or its loss where no predictions are counted.
+
+    A model that is not finite predicts nothing: 1, or an infinite loss.
+    """
     if math.isnan(scores.correct[0]):
-        found = float(scores.loss[0] / scores.examples[0])
-    else:
-        found = float(1 - scores.accuracies()[0])
-    return found if math.isfinite(found) else None
+        loss = float(scores.loss[0] / scores.examples[0])
+        return loss if is_finite and math.isfinite(loss) else math.inf
+    return float(1 - scores.accuracies()[0]) if is_finite else 1.0

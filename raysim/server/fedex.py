@@ -7,8 +7,9 @@ w_i is the share of these examples among those of the round's clients. Then
     G_j = sum over j_i = j of w_i (e_i - b) / theta_j
     log theta <- log theta - sqrt(2 ln k / (t + 1)) G, normalised
 
-b is sum w_i e_i of the last round that has one, and 0 before it. A client has no part in this if it has no examples in
-`split`, if its update is rejected, or if e_i is not finite. Where no client is left, theta and b stay.
+b is sum w_i e_i of the last round that has one, and 0 before it. A client without examples in `split` has no part in
+this. A trained model that is not finite has e_i = 1, in regression infinity: its theta_j becomes 0, and b is of the other
+clients. Where no client is left, or no theta_j above 0 would be, theta and b stay.
 
 State: log theta, float64 (k,), and b.
 
@@ -89,8 +90,12 @@ def step(state: Tensors, round_index: int, scored: Tensor) -> tuple[Tensors, dic
         return state, metrics | dict.fromkeys(nothing)
     weights, errors = (scored / total).unbind(1)
     metrics |= {f"fedex/weight/{j}": weight for j, weight in enumerate(weights.tolist())}
-    metrics |= {f"fedex/error/{j}": error for j, error in enumerate(errors.tolist())}
+    metrics |= {
+        f"fedex/error/{j}": error if math.isfinite(error) else None for j, error in enumerate(errors.tolist())
+    }
     # Where nobody drew a configuration, its theta may be 0.
     gradient = torch.where(weights > 0, (errors - baseline * weights) / theta, 0.0)
     moved = log_theta - math.sqrt(2 * math.log(len(theta)) / (round_index + 1)) * gradient
-    return {LOG_THETA: moved - moved.logsumexp(0), BASELINE: errors.sum()}, metrics
+    if not moved.isfinite().any():
+        return state, metrics
+    return {LOG_THETA: moved - moved.logsumexp(0), BASELINE: errors[errors.isfinite()].sum()}, metrics

@@ -58,8 +58,8 @@ class Configurations:
         if place is None:
             return None
         scored = self._bench.score(examples, weights, self._split, (position, *place))
-        error = own_examples.error(scored)
-        return None if error is None else OwnError(place.examples, error)
+        is_finite = all(vector.isfinite().all() for vector in (weights.params, weights.buffers))
+        return OwnError(place.examples, own_examples.error(scored, is_finite))
 
     @cached_property
     def _places(self) -> Mapping[int, own_examples.OwnExamples]:
