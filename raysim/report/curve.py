@@ -101,10 +101,10 @@ def _draw(axes: Axes, lines: Sequence[Curve], is_accuracy: bool, title: str, has
         count = len(line.rounds)
         if line.name == TRAINING:
             look = CurveStyle(GREY, is_named=count <= THICK_POINTS, marker="o")
-            drawn = look.points(line.name) if count == 1 else {**look.line(line.name), "marker": "", "label": line.name}
+            drawn = {**look.line(count), "marker": "o" if count == 1 else "", "label": line.name}
         else:
             look = nth(evaluated.index(line.name))
-            drawn = (look.points if count <= MARKED_POINTS else look.line)(line.name)
+            drawn = look.points(line.name) if count <= MARKED_POINTS else look.line(count, line.name)
         axes.plot(line.rounds, line.values, **drawn)
         band(axes, line, look.colour)
     frame(axes, lines)
@@ -147,6 +147,7 @@ def save(picture: Figure, path: Path, report: ReportSection | None = None) -> No
     A failure is a warning in the log, because the run itself is not affected.
     """
     report = report or ReportSection()
+    picture.set_label(str(path))
     for kind in report.formats or ("png",):
         file = path.with_name(f"{path.name}.{kind}")
         try:

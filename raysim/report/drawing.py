@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,8 @@ from raysim.report.looks import FAINT, INK, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
+
+log = logging.getLogger("raysim")
 
 PNG_DPI, PRINTED_DPI, SVG_DPI = 180, 300, 72
 
@@ -77,6 +81,7 @@ def blank(report: ReportSection, width_in: float, height_in: float) -> Canvas:
 
 def encoded(canvas: Canvas, kind: PictureFormat) -> bytes:
     """Return the picture's file; the first one lays the canvas out, others take its layout."""
+    lay_out(canvas)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -94,8 +99,25 @@ def encoded(canvas: Canvas, kind: PictureFormat) -> bytes:
         on, canvas.dpi = FigureCanvasSVG(canvas), SVG_DPI
         on.print_svg(file, metadata={"Date": None, "Creator": None})
     canvas.dpi = dpi
-    canvas.set_layout_engine("none")
     return file.getvalue()
+
+
+def lay_out(canvas: Canvas) -> None:
+    """Give each text its place, once; a picture without room for them is drawn as it is, and named in the log."""
+    engine = canvas.get_layout_engine()
+    if engine is None:
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "constrained_layout not applied")
+            engine.execute(canvas)
+    except UserWarning:
+        log.warning(
+            "Picture %s has no room for its texts: raise report.width_cm, lower report.font_size, or shorten names by "
+            "--label.",
+            canvas.get_label(),
+        )
+    canvas.set_layout_engine("none")
 
 
 def _settings(report: ReportSection) -> dict[Any, Any]:

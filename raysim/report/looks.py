@@ -91,6 +91,8 @@ NAMED = 2 * len(SERIES)
 
 APART = 0.2
 """Distance of two markers of a line, as a share of the picture; those of other lines stand in between."""
+FEW_POINTS = 10
+"""A line of so many points has a marker at each."""
 
 
 class CurveStyle(NamedTuple):
@@ -106,17 +108,19 @@ class CurveStyle(NamedTuple):
         """The dashes as SVG has them, for a line two units wide; nothing for a solid line."""
         return "" if isinstance(self.dash, str) else " ".join(f"{2 * length:g}" for length in self.dash[1])
 
-    def line(self, label: str | None = None) -> dict[str, Any]:
+    def line(self, num_points: int, label: str | None = None) -> dict[str, Any]:
         """Return what `axes.plot` takes: a line with few markers, or thin without them; `label`: in the legend."""
         look = {"color": self.colour, "linestyle": self.dash}
         if not self.is_named:
-            return {**look, "linewidth": 0.6}
+            # A point without a marker would be nothing.
+            return {**look, "linewidth": 0.6, "marker": "o" if num_points == 1 else ""}
         start = APART * (0.1 + MARKERS.index(self.marker) / len(MARKERS))
-        return {**look, "marker": self.marker, "markevery": (start, APART), "label": label}
+        every = None if num_points <= FEW_POINTS else (start, APART)
+        return {**look, "marker": self.marker, "markevery": every, "label": label}
 
     def points(self, label: str | None = None) -> dict[str, Any]:
         """Return the same with a marker at every point; of an unnamed group, too."""
-        return {**self.line(label), "marker": self.marker or "o", "markevery": None}
+        return {**self.line(1, label), "marker": self.marker or "o"}
 
 
 def nth(place: int) -> CurveStyle:

@@ -103,7 +103,7 @@ def _curves(axes: Axes, lines: Sequence[Curve], is_accuracy: bool) -> None:
 
     drawn = _looks(len(lines))
     for line, look in zip(lines, drawn, strict=True):
-        axes.plot(line.rounds, line.values, **(look.points if len(line.rounds) == 1 else look.line)())
+        axes.plot(line.rounds, line.values, **look.line(len(line.rounds)))
         curve.band(axes, line, look.colour)
     curve.frame(axes, lines)
     if is_accuracy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,11 +15,12 @@ from raysim.experiment.pictures import ReportSection
 from raysim.report import curve
 from raysim.report.build import build
 from raysim.report.drawing import drawing
-from raysim.report.gallery import heat_maps, lanes
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery import client_gain, heat_maps, lanes, train_test
 from raysim.report.gallery.figure import Figure
-from raysim.report.gallery.render import render
+from raysim.report.gallery.render import laid_out, render
 from raysim.report.groups import grouped, renamed
-from raysim.report.looks import NAMED, looks
+from raysim.report.looks import FEW_POINTS, NAMED, looks
 from raysim.report.runs import read_all
 from raysim.run_folder.rows import table
 from tests.support.drawn import drawn
@@ -34,7 +36,7 @@ def two_sizes(folder: Path) -> Path:
 def figure(labels: tuple[str, ...] = ("one", "two")) -> Figure:
     def draw(axes: object) -> None:
         for look, label in zip(looks([0.0] * len(labels)), labels, strict=True):
-            axes.plot([0, 1], [0, 1], **look.line(label))  # type: ignore[attr-defined]
+            axes.plot([0, 1], [0, 1], **look.line(2, label))  # type: ignore[attr-defined]
 
     return Figure("f", "f", "f.", pa.table({}), draw)
 
@@ -165,3 +167,57 @@ def test_names_are_in_lanes_and_on_axes(tmp_path: Path) -> None:
     assert (along.label, [lane.label for lane in along.lanes]) == ("clients M", ["slow", "client.optimizer.lr = 0.2"])
     (axes,) = drawn(next(heat_maps.make(groups)))
     assert {axes.get_xlabel(), axes.get_ylabel()} == {"clients M", "rate"}
+
+
+def rows_of_texts(names: tuple[str, ...], label: str) -> Figure:
+    def draw(axes: Any) -> None:
+        ticks.rows(axes, names)
+        axes.set_xlabel(label)
+
+    return Figure("rows", "f", "f.", pa.table({}), draw, height_in=1.4 + 0.3 * len(names))
+
+
+def test_long_names_of_rows_and_axes_stay_inside_a_narrow_picture() -> None:
+    section = ReportSection(width_cm=8.0, font_size=12.0)
+    figure = rows_of_texts(("A very long name of a method that does not fit", "two"), "bytes transferred, down and up")
+    with drawing(section):
+        canvas = laid_out(figure, section)
+        (axes,) = canvas.axes
+        found = [text.get_window_extent() for text in (*axes.get_yticklabels(), axes.xaxis.label)]
+    assert all(min(box.x0, box.y0) >= 0 and box.x1 <= canvas.bbox.x1 and box.y1 <= canvas.bbox.y1 for box in found)
+    first, second = found[:2]
+    assert not first.overlaps(second)
+
+
+def test_a_picture_without_room_says_which_and_what_to_do(
+    caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
+) -> None:
+    render(rows_of_texts(("abcdefgh" * 4, "two"), "x"), ReportSection(width_cm=4.0, font_size=40.0))
+    assert "Picture rows has no room for its texts: raise report.width_cm" in caplog.text
+    assert not [warning for warning in recwarn if "constrained_layout" in str(warning.message)]
+
+
+def test_a_short_line_has_a_marker_at_each_point() -> None:
+    (look, *_) = looks([0.0])
+    assert look.line(FEW_POINTS)["markevery"] is None
+    assert look.line(FEW_POINTS + 1)["markevery"] is not None
+    many = looks([0.0] * (NAMED + 1))
+    assert next(look.line(1)["marker"] for look in many if not look.is_named) == "o"
+
+
+def test_panels_of_rounds_span_the_same_rounds(tmp_path: Path) -> None:
+    rows = [{"accuracy": 0.5, **({"eval/test/accuracy": 0.4} if place > 2 else {})} for place in range(6)]
+    groups, _ = grouped(read_all([write(tmp_path / "run", rows)])[0])
+    (figure, *_) = train_test.make(groups)
+    with drawing(ReportSection()):
+        left, right = laid_out(figure, ReportSection()).axes
+    assert figure.name == "train-and-test-by-rounds"
+    assert left.get_xlim() == right.get_xlim()
+
+
+def test_a_picture_of_gain_says_which_method_over_which(tmp_path: Path) -> None:
+    for size in (5, 10):
+        write(tmp_path / f"{size}", accuracies(0.5), cohort={"size": size}, clients={"a": 0.5, "b": 0.1 * size})
+    groups, _ = grouped(read_all([tmp_path])[0])
+    (axes,) = drawn(next(client_gain.make(groups)))
+    assert axes.get_title() == "cohort.size = 10 over cohort.size = 5"

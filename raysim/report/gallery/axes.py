@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
 
-LONG_NAME, ROW_TICKS, NARROW_IN = 28, 4, 4.0
+ROW_TICKS, NARROW_IN = 4, 4.0
+LETTER_EM = 0.55
+"""Mean width of a letter in sizes of one."""
+NAMES_PART = 0.42
+"""Of a picture's width, what the names of its rows may take."""
 SHORT = 6.0
 """A logarithmic axis that spans a smaller factor has a tick at even distances."""
 TICK_EM = 0.65
@@ -26,6 +31,19 @@ def width_in(axes: Axes) -> float:
     return float(axes.figure.bbox.width / axes.figure.dpi)
 
 
+def letter_in() -> float:
+    """Return the size of letters, in inches."""
+    import matplotlib
+
+    return float(matplotlib.rcParams["font.size"]) / 72
+
+
+def broken(text: str, room_em: float) -> str:
+    """Return a text in lines that fit; "cohort.size = 5" and "95 %" stay whole."""
+    whole = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
+    return textwrap.fill(whole, max(8, round(room_em / LETTER_EM))).replace("\N{NO-BREAK SPACE}", " ")
+
+
 def shares(axes: Axes, which: str = "y") -> None:
     """Write an axis's ticks in percent."""
     from matplotlib.ticker import PercentFormatter
@@ -35,12 +53,12 @@ def shares(axes: Axes, which: str = "y") -> None:
 
 
 def rows(axes: Axes, names: Sequence[str]) -> None:
-    """Name the rows of a picture, from height len(names) - 1 down to 0; long names are broken at a comma."""
+    """Name the rows of a picture, from height len(names) - 1 down to 0; long names are broken."""
     from matplotlib.ticker import MaxNLocator
 
     # Names leave little width for the figures below.
     axes.xaxis.set_major_locator(MaxNLocator(ROW_TICKS if width_in(axes) > NARROW_IN else ROW_TICKS - 1))
-    shown = [name.replace(", ", ",\n", 1) if len(name) > LONG_NAME else name for name in names]
+    shown = [broken(name, NAMES_PART * width_in(axes) / letter_in()) for name in names]
     axes.set_yticks(range(len(names))[::-1], shown)
     axes.set_ylim(-0.6, len(names) - 0.4)
 
@@ -61,14 +79,13 @@ def counts(axes: Axes) -> None:
 
 def places(axes: Axes, named: Mapping[float, str], is_logarithmic: bool = True) -> None:
     """Give the x axis a tick at each of a few places, with its text."""
-    import matplotlib
     from matplotlib.ticker import FixedLocator, NullLocator
 
     if is_logarithmic:
         axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(list(named)))
     axes.xaxis.set_minor_locator(NullLocator())
-    needed_in = TICK_EM * sum(len(name) + 1 for name in named.values()) * float(matplotlib.rcParams["font.size"]) / 72
+    needed_in = TICK_EM * sum(len(name) + 1 for name in named.values()) * letter_in()
     room_in = axes.get_position().width * width_in(axes)
     axes.set_xticklabels(list(named.values()), rotation=45 if needed_in > room_in else 0)
 

@@ -79,8 +79,7 @@ def _draw(axes: Axes, lines: Sequence[_Gap], shown: str) -> None:
     for place, line in enumerate(lines):
         look, label = nth(place), settings(line.chosen.best)
         legend = f"{line.chosen.folder}: {label}" if label else line.chosen.folder
-        drawn = look.points if len(line.best.rounds) == 1 else look.line
-        axes.plot(line.best.rounds, line.best.mean, **drawn(legend))
+        axes.plot(line.best.rounds, line.best.mean, **look.line(len(line.best.rounds), legend))
         if line.second is not None:
             common, at_best, at_second = np.intersect1d(line.best.rounds, line.second.rounds, return_indices=True)
             best, second = line.best.mean[at_best], line.second.mean[at_second]

@@ -33,7 +33,7 @@ def scored(clients: pa.Table, split: str) -> pa.Table:
 
 def steps(axes: Axes, group: Group, x: Floats, y: Floats, where: Literal["mid", "post"]) -> None:
     """Draw one group's line in its look; both axes show shares."""
-    axes.step(x, y, where=where, **group.look.line(group.legend))
+    axes.step(x, y, where=where, **group.look.line(len(x), group.legend))
     ticks.shares(axes)
     ticks.shares(axes, "x")
 

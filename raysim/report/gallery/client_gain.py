@@ -15,7 +15,7 @@ import pyarrow as pa
 from raysim.report import figures
 from raysim.report.gallery.client_distribution import scored, splits, steps
 from raysim.report.gallery.curves import kept
-from raysim.report.gallery.figure import Figure
+from raysim.report.gallery.figure import Figure, Panel
 from raysim.report.groups import Group
 from raysim.report.looks import INK
 from raysim.report.series import Floats
@@ -59,7 +59,11 @@ def _figure(groups: Sequence[Group], split: str) -> Iterator[Figure]:
         f"Difference in the accuracy on a client's {WHOSE.get(split, 'examples')}, newest evaluations, trials paired "
         f"by seed; clients in rising order. {gain_shares(found)}.",
         data,
-        partial(draw_rising, found),
+        (
+            Panel(
+                f"{found[0].group.label if len(found) == 1 else 'gain'} over {first.label}", partial(draw_rising, found)
+            ),
+        ),
     )
 
 

@@ -123,7 +123,7 @@ def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against 
         label = f"{label}, {unit}"
     for line in sorted(found, key=lambda line: line.group.look.is_named):
         look, x, y = line.group.look, line.x / per_unit, line.y
-        axes.plot(x, y.mean, **(look.points if len(x) == 1 else look.line)(line.group.legend))
+        axes.plot(x, y.mean, **look.line(len(x), line.group.legend))
         ticks.band(axes, look, x, y)
     axes.set_xlabel(label)
     if label == ROUNDS.label:
@@ -140,13 +140,13 @@ def draw(axes: Axes, found: Sequence[GroupCurve], column: str, against: Against 
 def beside(
     name: str, title: str, caption: str, label: str, found: Mapping[str, tuple[str, Sequence[GroupCurve]]]
 ) -> Figure:
-    """Return a figure of several columns in panels on one axis, `label`: a panel's title -> (column, its lines)."""
+    """Return a figure of several columns in panels on the same axes, `label`: title -> (column, its lines)."""
     tables = [
         table(lines).append_column("of", pa.array([column] * sum(len(line.x) for line in lines), pa.string()))
         for column, lines in found.values()
     ]
     panels = tuple(Panel(heading, partial(_panel, column, label, lines)) for heading, (column, lines) in found.items())
-    return Figure(name, title, caption, pa.concat_tables(tables), panels)
+    return Figure(name, title, caption, pa.concat_tables(tables), panels, shares_x=True)
 
 
 def _panel(column: str, label: str, found: Sequence[GroupCurve], axes: Axes) -> None:

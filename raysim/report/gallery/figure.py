@@ -30,7 +30,7 @@ class Figure:
     how to read it.
 
     data: one row per drawn point, with the column `group` first. draw: draws on empty axes; artists with a label enter
-    the legend. Panels stand two in a row, share the y axis if `shares_y`, and have one legend; a name in
+    the legend. Panels stand two in a row, share an axis if `shares_x` or `shares_y`, and have one legend; a name in
     several is in it once.
     height_in: of a picture with rows of text, without the legend, at letters of 9 points; None: by the width.
     """
@@ -42,6 +42,7 @@ class Figure:
     draw: Callable[[Axes], None] | tuple[Panel, ...]
     height_in: float | None = None
     shares_y: bool = True
+    shares_x: bool = False
 
     def __post_init__(self) -> None:
         # The names of splits and metrics have it, and a file's must not.

@@ -115,7 +115,7 @@ def predicted(groups: Sequence[Group]) -> Iterator[Figure]:
 
 def _curves(found: Mapping[float, Series], axes: Axes) -> None:
     for look, (size, series) in zip(looks(found), found.items(), strict=True):
-        axes.plot(series.rounds, series.mean, **look.line(f"M = {size:g}"))
+        axes.plot(series.rounds, series.mean, **look.line(len(series.rounds), f"M = {size:g}"))
     axes.set_yscale("log")
     axes.set_xlabel("finished rounds")
     axes.set_ylabel(spoken(COLUMN))

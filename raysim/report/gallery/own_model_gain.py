@@ -128,7 +128,7 @@ def _draw_against(found: Sequence[_Clients], column: str, name: str, axes: Axes)
         part_of = np.searchsorted(cuts, x[rows], side="right")
         parts = [rows[part_of == part] for part in np.unique(part_of)]
         means = np.array([(x[part].mean(), clients.gain[part].mean()) for part in parts])
-        axes.plot(*means.T, **look.line(clients.group.legend))
+        axes.plot(*means.T, **look.line(len(means), clients.group.legend))
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=column == "training_examples"))
     axes.set_xlabel(name)
     axes.set_ylabel("gain in accuracy")

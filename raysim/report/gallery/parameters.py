@@ -85,7 +85,7 @@ def draw(found: Values, label: str, axes: Axes, middle: float = 1.0) -> None:
     far = [float(np.abs(series.mean - middle).max()) for series in found.values()]
     pairs = zip(looks(far), found.items(), strict=True)
     for look, (name, series) in sorted(pairs, key=lambda pair: pair[0].is_named):
-        axes.plot(series.rounds, series.mean, **look.line(name))
+        axes.plot(series.rounds, series.mean, **look.line(len(series.rounds), name))
         ticks.band(axes, look, series.rounds, series)
     ticks.fitting_scale(axes, np.concatenate([series.mean for series in found.values()]))
     axes.set_xlabel("finished rounds")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import html
 import re
-import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from raysim.experiment.pictures import EVERY_FORMAT, PictureFormat, ReportSection
-from raysim.report.drawing import blank, drawing, encoded
+from raysim.report.drawing import blank, drawing, encoded, lay_out
+from raysim.report.gallery import axes as ticks
+from raysim.report.gallery.axes import LETTER_EM, broken
 from raysim.report.gallery.figure import HEIGHT_IN, Figure
 from raysim.report.looks import DARK, variable
 
@@ -22,10 +23,10 @@ WIDTH_IN = 5.0
 """Narrow: letters stay readable on a phone, where the picture shrinks to a third of a screen's width."""
 PANELS_ACROSS, PANEL_EM = 2, 15
 """Panels of a row; the least width of one, in sizes of a letter."""
-LETTER_EM, HANDLE_EM, ROW_EM = 0.55, 5.8, 1.5
-"""In sizes of a letter: the mean width of a letter, the room of a legend's line beside its name, a row's height."""
-AXES_PART = 0.7
-"""Of a picture's height, what a label beside the axes may take."""
+HANDLE_EM, ROW_EM = 5.8, 1.5
+"""In sizes of a letter: the room of a legend's line beside its name, a row's height."""
+BESIDE_PART, BELOW_PART = 0.7, 0.55
+"""Of a picture's height, what a label beside the axes may take; of its width, what one below or above them may."""
 USUAL_PT = 9.0
 """Letters for which a figure's `height_in` is meant."""
 _COUNTED_ID = re.compile(
@@ -57,37 +58,49 @@ def render(figure: Figure, report: ReportSection) -> Drawn:
     """
     wanted = {"svg", *(report.formats or EVERY_FORMAT)}
     with drawing(report):
-        canvas = _canvas(figure, report)
+        canvas = laid_out(figure, report)
         files = {kind: encoded(canvas, kind) for kind in EVERY_FORMAT if kind in wanted}
     files["svg"] = _small(files["svg"].decode(), figure).encode()
     return Drawn(files)
 
 
-def _canvas(figure: Figure, report: ReportSection) -> Canvas:
-    import matplotlib
-
-    letter_in = float(matplotlib.rcParams["font.size"]) / 72
+def laid_out(figure: Figure, report: ReportSection) -> Canvas:
+    """Return the drawn figure, each text at its place; within `drawing`."""
+    letter_in = ticks.letter_in()
     canvas = blank(report, WIDTH_IN, HEIGHT_IN)
+    canvas.set_label(figure.name)
     width_in, height_in = canvas.get_size_inches()
     if figure.height_in is not None:
         height_in = figure.height_in * letter_in * 72 / USUAL_PT
     panels = figure.panels
     across = min(len(panels), PANELS_ACROSS if width_in > PANELS_ACROSS * PANEL_EM * letter_in else 1)
     down = -(-len(panels) // across)
-    cells = canvas.subplots(down, across, sharey=figure.shares_y, squeeze=False).ravel()
+    cells = canvas.subplots(down, across, sharex=figure.shares_x, sharey=figure.shares_y, squeeze=False).ravel()
     named: dict[str, Artist] = {}
+    below_em, more_em = BELOW_PART * width_in / across / letter_in, 0.0
     for place, axes in enumerate(cells):
         if place >= len(panels):
             axes.set_visible(False)
             continue
         panels[place].draw(axes)
-        axes.set_title(_broken(panels[place].title, width_in / across / letter_in))
+        axes.set_title(broken(panels[place].title, below_em))
         axes.set_ylabel(
-            "" if place % across and figure.shares_y else _broken(axes.get_ylabel(), AXES_PART * height_in / letter_in)
+            "" if place % across and figure.shares_y else broken(axes.get_ylabel(), BESIDE_PART * height_in / letter_in)
         )
+        axes.set_xlabel(broken(axes.get_xlabel(), below_em))
+        more_em = max(more_em, _broken_lines_em(axes))
         named |= _named(axes)
-    canvas.set_figheight(height_in * down + letter_in * (_legend(canvas, named, width_in / letter_in)))
+    legend_em = _legend(canvas, named, width_in / letter_in)
+    canvas.set_figheight((height_in + letter_in * more_em) * down + letter_in * legend_em)
+    lay_out(canvas)
     return canvas
+
+
+def _broken_lines_em(axes: Axes) -> float:
+    """Return the height of what was broken around axes, in sizes of a letter; rows are equally high."""
+    names = [name.get_text() for name in axes.get_yticklabels()]
+    around = f"{axes.get_title()}{axes.get_xlabel()}".count("\n")
+    return ROW_EM * (around + len(names) * max(name.count("\n") for name in [*names, ""]))
 
 
 def _named(axes: Axes) -> dict[str, Artist]:
@@ -101,7 +114,7 @@ def _legend(canvas: Canvas, named: Mapping[str, Artist], width_em: float) -> flo
         return 0.0
     longest = max(map(len, named)) * LETTER_EM + HANDLE_EM
     columns = max(1, min(len(named), int(width_em / longest)))
-    names = [_broken(name, width_em / columns - HANDLE_EM) for name in named]
+    names = [broken(name, width_em / columns - HANDLE_EM) for name in named]
     canvas.legend(named.values(), names, loc="outside lower center", ncols=columns)
     down = -(-len(names) // columns)
     return ROW_EM * max(sum(1 + name.count("\n") for name in names[i : i + down]) for i in range(0, len(names), down))
@@ -112,12 +125,6 @@ def _short(coordinates: re.Match[str]) -> str:
     return (
         re.sub(r"\s*([A-Za-z])\s+(?=[-.\d])", r"\1", tenths.replace("\n", "")) if tenths.startswith(" d=") else tenths
     )
-
-
-def _broken(text: str, room_em: float) -> str:
-    """Return a text in lines that fit; "cohort.size = 5" and "95 %" stay whole."""
-    whole = text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}").replace(" %", "\N{NO-BREAK SPACE}%")
-    return textwrap.fill(whole, max(8, round(room_em / LETTER_EM))).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def themed(svg: str) -> str:

@@ -5,7 +5,7 @@ Source: McMahan et al. (2017), tables 1, 2 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from raysim.report import figures
 from raysim.report.gallery import target, written_table
 from raysim.report.gallery.figure import Figure
 from raysim.report.gallery.target import Reach
-from raysim.report.groups import Group, written
+from raysim.report.groups import Group, called, setting, written
 
 MOST_ROWS, MOST_TARGETS = 40, 4
 
@@ -39,15 +39,20 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
         return
     at = target.base(groups)
     keys = list(dict.fromkeys(key for group in groups for key in group.keys))
-    over = ", ".join(f"{key} = {value}" for key, value in at.items())
+    given = groups[0].names
+    over = called(", ".join(setting(*item) for item in at.items()), given)
+    # A method with a name of its own is told by it, and so is one that no key tells apart.
+    is_named = not keys or any(group.label in given.values() for group in groups)
     for first in range(0, len(aims.targets), MOST_TARGETS):
         shown = aims.targets[first : first + MOST_TARGETS]
         rows = {group.label: [_cell(groups, group, at, aims.column, aim) for aim in shown] for group in groups}
-        names = [[written(group.keys[key]) if key in group.keys else "" for key in keys] for group in groups]
-        # Without keys that tell methods apart, their labels do.
-        head = [*(keys or [""]), *(f"rounds to {figures.share(aim)}" for aim in shown)]
+        head = [
+            *([""] if is_named else [given.get(key, key) for key in keys]),
+            *(f"rounds to {figures.share(aim)}" for aim in shown),
+        ]
         lines = [
-            [*(row or [label]), *map(_text, cells)] for row, (label, cells) in zip(names, rows.items(), strict=True)
+            [*([group.label] if is_named else _settings(group, keys, given)), *map(_text, rows[group.label])]
+            for group in groups
         ]
         cut = f" The first {MOST_ROWS} of {len(lines)} methods; the CSV has all." if len(lines) > MOST_ROWS else ""
         yield Figure(
@@ -56,10 +61,17 @@ def make(groups: Sequence[Group], targets: Sequence[float]) -> Iterator[Figure]:
             f"{aims.caption} Mean over the trials that reached it."
             + (f" In brackets the speed-up over {over}, other keys the same." if over else "")
             + f' "not in N": no trial reached it in N rounds.{cut}',
-            _data(groups, names, keys, rows, shown),
+            _data(groups, keys, rows, shown),
             partial(written_table.draw, head, lines[:MOST_ROWS]),
             height_in=written_table.height_in(min(len(lines), MOST_ROWS)),
         )
+
+
+def _settings(group: Group, keys: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """Return the values of keys, or the names of these settings."""
+    found = ((key, group.keys[key]) for key in keys if key in group.keys)
+    texts = {key: names.get(setting(key, value)) or written(value) for key, value in found}
+    return [texts.get(key, "") for key in keys]
 
 
 def _cell(groups: Sequence[Group], group: Group, at: dict[str, str], column: str, aim: float) -> _Cell:
@@ -80,7 +92,6 @@ def _text(cell: _Cell) -> str:
 
 def _data(
     groups: Sequence[Group],
-    names: Sequence[Sequence[str]],
     keys: Sequence[str],
     rows: dict[str, list[_Cell]],
     targets: Sequence[float],
@@ -89,7 +100,7 @@ def _data(
     return pa.table(
         {
             "group": [group.label for group in groups for _ in targets],
-            **{key: [row[place] for row in names for _ in targets] for place, key in enumerate(keys)},
+            **{key: [text for group in groups for text in _settings(group, [key], {}) * len(targets)] for key in keys},
             "target": [aim for aim, _ in cells],
             "rounds": pa.array([cell.reach.mean for _, cell in cells], pa.float64()),
             "std": pa.array([cell.reach.deviation for _, cell in cells], pa.float64()),

@@ -90,7 +90,7 @@ def _beside(lines: Mapping[str, Series], axes: Axes) -> None:
     looks = {COHORT: nth(2)._replace(colour=GREY), BASELINE: nth(1), TRUE: nth(0)}
     for prefix, series in lines.items():
         look = looks[prefix]
-        axes.plot(series.rounds, series.mean, **(look.points if len(series.rounds) == 1 else look.line)(LINES[prefix]))
+        axes.plot(series.rounds, series.mean, **look.line(len(series.rounds), LINES[prefix]))
         ticks.band(axes, look, series.rounds, series)
     ticks.fitting_scale(axes, np.concatenate([series.mean for series in lines.values()]))
     axes.set_xlabel("finished rounds")

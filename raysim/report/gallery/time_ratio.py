@@ -93,7 +93,7 @@ def _draw(found: Sequence[_Ratio], sizes: Sequence[float], axes: Axes) -> None:
     look_of = dict(zip(sizes[1:], looks(sizes[1:]), strict=True))
     axes.axhline(1, linestyle=(0, (3, 2)), color=GREY, linewidth=1.2)
     for one in found:
-        axes.plot(one.targets, one.ratios, **look_of[one.size].line(f"M = {one.size:g}"))
+        axes.plot(one.targets, one.ratios, **look_of[one.size].line(len(one.targets), f"M = {one.size:g}"))
     ticks.shares(axes, "x")
     # Not a limit: panels share the axis, and the next would not widen it.
     axes.axhline(0, linewidth=0)

@@ -19,7 +19,7 @@ from raysim.report.gallery import (
     target,
     time_ratio,
 )
-from raysim.report.groups import Group, grouped
+from raysim.report.groups import Group, grouped, renamed
 from raysim.report.runs import read_all
 from tests.support.drawn import drawn, texts, ticks
 from tests.support.run_folders import accuracies, write
@@ -56,6 +56,26 @@ def test_the_table_has_rounds_and_the_speed_up_over_fedsgd(tmp_path: Path) -> No
     assert {"client.\nepochs", "client.\nbatch_size", "rounds to\n45.0 %", "rounds to\n90.0 %"} <= set(texts(axes))
     assert "1 (4.0x)" in texts(axes)
     assert texts(axes).count("not in 10") == 2
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        # A setting's, and a key's.
+        (["client.epochs = 5=E5", "client.batch_size=B"], {"client.\nepochs", "B", "1", "E5", "10"}),
+        # A method's own.
+        (
+            ["client.batch_size = full, client.epochs = 1=FedSGD"],
+            {"FedSGD", "client.batch_size = 10, client.epochs = 5"},
+        ),
+    ],
+)
+def test_the_table_has_the_given_names(names: list[str], shown: set[str], tmp_path: Path) -> None:
+    made = renamed(by_work(tmp_path, REACHED_AFTER), names)
+    (figure,) = rounds_table.make(made, [0.9])
+    assert shown <= set(texts(drawn(figure)[0]))
+    assert figure.data["client.epochs"].to_pylist() == ["1", "1", "5", "5"], "the data keep keys and values"
+    assert figure.data["group"].to_pylist() == [group.label for group in made]
 
 
 def test_a_target_that_some_trials_reach_says_how_many(tmp_path: Path) -> None:
