@@ -76,7 +76,7 @@ class _Trial(NamedTuple):
         if module.training:
             # A trainer starts it at the client's key.
             torch.default_generator.manual_seed(0)
-        returned: object = _plain(module)(self.x.clone())
+        returned: object = plain(module)(self.x.clone())
         return returned
 
     def give(self, values: Weights) -> None:
@@ -148,13 +148,13 @@ def _check_outputs(trial: _Trial) -> None:
             f"The module's forward drew from {where}, whose draws differ from worker to worker: draw in training "
             f"only, by torch's functions, whose generator raysim starts for every client."
         )
-    if not _is_close(once, again):
+    if not is_close(once, again):
         raise ModelError(
             "The module's forward gave other outputs for the same examples a second time: it draws from a generator of "
             "its own, or counts or changes something from call to call. Draw by torch's global functions, and keep "
             "what it keeps in buffers, in training only."
         )
-    if not _is_close(same, alike):
+    if not is_close(same, alike):
         raise ModelError(
             "Two modules of model= gave different outputs for the same values of parameters and buffers: a module "
             "holds something else that was drawn or kept, or a copy or view of a parameter. Draw it by torch's global "
@@ -187,7 +187,7 @@ def _vectors(weights: Weights) -> tuple[Tensor, ...]:
     return weights.params, weights.buffers, weights.counters
 
 
-def _plain(module: nn.Module) -> nn.Module:
+def plain(module: nn.Module) -> nn.Module:
     """Return the module that torch.compile was given: to compile it for three calls takes minutes."""
     inner = getattr(module, "_orig_mod", module)
     return inner if isinstance(inner, nn.Module) else module
@@ -197,7 +197,7 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
-def _is_close(one: object, other: object) -> bool:
+def is_close(one: object, other: object) -> bool:
     """Whether two outputs are alike; what is no tensor of real numbers is refused elsewhere."""
     if not (isinstance(one, Tensor) and isinstance(other, Tensor)) or one.is_complex() or other.is_complex():
         return True
