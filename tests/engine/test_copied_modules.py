@@ -146,16 +146,17 @@ import torch
 from pathlib import Path
 from raysim.engine.worker.example_memory import ExampleMemory
 from raysim.engine.worker.pool import Pool
+import tests.engine.test_copied_modules
 
 def private():
     line = next(each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmData"))
     return 1024 * int(line.split()[1])
 
+# Whoever asks for more has an error.
+resource.setrlimit(resource.RLIMIT_DATA, (private() + int(sys.argv[4]),) * 2)
 with open(sys.argv[1], "rb") as sent, open(sys.argv[2], "rb") as base:
     mapped = memoryview(mmap.mmap(base.fileno(), 0, access=mmap.ACCESS_READ))
     plan = pickle.load(sent, buffers=[mapped[i:j] for i, j in eval(sys.argv[3])])
-# Whoever asks for more has an error.
-resource.setrlimit(resource.RLIMIT_DATA, (private() + int(sys.argv[4]),) * 2)
 Pool(plan, torch.device("cpu"), "worker", ExampleMemory())
 """
 
