@@ -1,7 +1,7 @@
 """Makes modules as copies of one, without its parameters' values, which `bind` gives them.
 
-A factory draws or reads these values for every module, only to have them replaced: for that time a frozen base would lie
-in the memory of each worker once more. Copies need neither that memory nor what the factory itself holds.
+A factory draws or reads these values for every module, only to have them replaced: for that time a frozen base would
+lie in the memory of each worker once more. Copies need neither that memory nor what the factory itself holds.
 """
 
 from __future__ import annotations
