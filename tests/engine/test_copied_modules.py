@@ -84,7 +84,7 @@ class Hooked(Net):
 
     def __init__(self) -> None:
         super().__init__()
-        self.head.weight.register_hook(lambda gradient: 2 * gradient)
+        self.head.weight.register_hook(lambda gradient: 2 * gradient)  # type: ignore[no-untyped-call]
 
 
 def locked() -> nn.Module:

@@ -7,11 +7,13 @@ buffers, and it must keep the tensors that raysim puts there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from raysim.client import dropout
 from raysim.config.global_draws import draws
@@ -37,13 +39,16 @@ def check(model: Model, made: Weights, initial: Weights | None, x: Tensor) -> No
     Raises:
         ModelError: says what a module does that makes a run depend on the workers.
     """
-    first, second = model.module(), model.module()
+    first = model.module()
     frozen = model.constants.digest()
-    _check_new(first, second)
-    _check_values(model, made, second, initial is None)
     one, other = (_moved(initial or made, by) for by in (MOVED, -MOVED))
     own = one.clone()
+    lay = _Lay.of(first)
+    # Before there is a second one: a large base would be in memory twice.
     bound(first, model, own, x.device)
+    second = model.module()
+    _check_new(first, lay, second)
+    _check_values(model, made, second, initial is None)
     placed(second, model, one.params.dtype, x.device)
     for training in (False, True):
         first.train(training)
@@ -91,7 +96,23 @@ class _Trial(NamedTuple):
                     tensor.copy_(named[name])
 
 
-def _check_new(first: nn.Module, second: nn.Module) -> None:
+class _Lay(NamedTuple):
+    """Where a tensor lay, and whether that memory is still somebody's."""
+
+    name: str
+    address: int
+    memory: StorageWeakRef
+
+    @classmethod
+    def of(cls, module: nn.Module) -> list[_Lay]:
+        return [
+            cls(name, tensor.data_ptr(), StorageWeakRef(tensor.untyped_storage()))
+            for name, tensor in _tensors(module)
+            if tensor.numel()
+        ]
+
+
+def _check_new(first: nn.Module, lay: Sequence[_Lay], second: nn.Module) -> None:
     """Raise ModelError if the factory returned the same module, or a part of it, again."""
     known = {id(child) for child in first.modules()}
     if any(id(child) in known for child in second.modules()):
@@ -99,7 +120,9 @@ def _check_new(first: nn.Module, second: nn.Module) -> None:
             "model= must make a new module every time, but two of its modules are the same, or have a layer in common: "
             "make the layers inside the function, or copy them there, by copy.deepcopy."
         )
-    held = {tensor.data_ptr(): name for name, tensor in _tensors(first) if tensor.numel()}
+    held = {each.address: each.name for each in lay if not each.memory.expired()}
+    # A parameter that both have lies where the first one's was put.
+    held |= {tensor.data_ptr(): name for name, tensor in _tensors(first) if tensor.numel()}
     for name, tensor in _tensors(second):
         if tensor.numel() and tensor.data_ptr() in held:
             raise ModelError(
