@@ -79,7 +79,7 @@ def _draw(study: Study, named: Sequence[_Trial], others: Sequence[_Trial], axes:
     shown_as = study.objective.by_round
     for place, (row, curve) in reversed(list(enumerate(named))):
         label = f"{short(row, study.best.values)}: {written(shown_as, curve.mean[-1])}"
-        axes.plot(curve.rounds, curve.mean, **nth(place).line(label))
+        axes.plot(curve.rounds, curve.mean, **nth(place).line(len(curve.rounds), label))
         ticks.band(axes, nth(place), curve.rounds, curve)
     if not shown_as.is_share:
         # Diverging trials would leave no room for the others.
