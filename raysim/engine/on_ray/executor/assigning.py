@@ -22,8 +22,8 @@ DRIVER_S = 0.0005
 needs for a call to every worker: then it can feed them all."""
 
 S_PER_BYTE = 5e-10
-"""Seconds a byte to write, map, copy and add a sum: the memory traffic is similar on all machines. On an AMD EPYC (Zen 4)
-90 MB take 18, 10 and 11 ms of the processor."""
+"""Seconds a byte to write, map, copy and add a sum: the memory traffic is similar on all machines. On an AMD EPYC
+(Zen 4) 90 MB take 18, 10 and 11 ms of the processor."""
 
 
 def next_for(job: JobState, worker: int, table: DispatchTable) -> tuple[int, ...]:

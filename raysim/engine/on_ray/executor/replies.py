@@ -13,8 +13,8 @@ from raysim.engine.on_ray.executor.table import Gather, JobState, Unit, Work
 from raysim.engine.on_ray.executor.turn import Turn
 
 HOLD_S = 2.0
-"""A worker hands over its results after this much work, so that losing it costs no more than that; but not before it has
-worked `HOLD_RECORDS` times as long as a record takes."""
+"""A worker hands over its results after this much work, so that losing it costs no more than that; but not before it
+has worked `HOLD_RECORDS` times as long as a record takes."""
 
 HOLD_RECORDS = 100
 
