@@ -80,6 +80,7 @@ def test_the_bits_do_not_depend_on_when_sums_are_handed_over(
     for hold_s, call_s in ((0.0, 0.0), (1e9, 1e9)):  # after every call; at the end of the round only
         # The executor is made here, and not in a driver's process, so that its constants can be changed.
         monkeypatch.setattr(replies, "HOLD_S", hold_s)
+        monkeypatch.setattr(replies, "HOLD_RECORDS", 0)
         monkeypatch.setattr(assigning, "WORTH_A_CALL_S", call_s)
         on_ray = OnRay(plan, Placement(workers=2, cpus=0.5, gpus=0.0))
         try:
