@@ -26,6 +26,7 @@ from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import loop
 from raysim.run_folder import records
 from tests.support.executors import EXECUTORS, DiesOnce, bits, failing_loss, own_actors
+from tests.support.nodes import until
 
 Make = Callable[..., raysim.Experiment]
 
@@ -115,7 +116,7 @@ def test_leaving_the_loop_ends_the_workers(
     next(steps)
     during = {p.pid for p in own_actors()} - before
     assert bool(during) == (engine["workers"] > 0)
-    assert len({p.pid for p in own_actors("ClientPool")} - pools_before) == engine["workers"]
+    until(lambda: len({p.pid for p in own_actors("ClientPool")} - pools_before) == engine["workers"])
     steps.close()  # type: ignore[attr-defined]
     deadline = time.monotonic() + 240
     while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in during):
