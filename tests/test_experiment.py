@@ -58,7 +58,10 @@ def test_json_gives_the_experiment_back() -> None:
             {"client": {"epochs": {"low": 3, "high": 2}}},
             "^client.epochs: low <= high must hold, but got .low=3, high=2.$",
         ),
-        ({"server": {"lr_schedule": "cosine"}}, "^server.lr_schedule must be a table, but got 'cosine'$"),
+        (
+            {"server": {"lr_schedule": "cosine"}},
+            r"^server.lr_schedule must be a table, but got 'cosine' \(server.lr_schedule.name = 'cosine' chooses it\)$",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_what_is_allowed(wrong: dict[str, Any], message: str) -> None:

@@ -135,7 +135,7 @@ def test_other_data_are_scored_if_they_are_alike(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
     raysim.run(experiment(), dataset=dataset, path=tmp_path / "run")
-    own = kept_model.evaluate(tmp_path / "run", dataset=dataset, split=["train"]).metrics
+    own = kept_model.evaluate(tmp_path / "run", dataset=dataset, split="train").metrics
     swapped = raysim.FederatedDataset.from_clients(
         train=make_clients([25] * 4, seed=1, prefix="t"), test=make_clients([3 + 2 * i for i in range(20)])
     )

@@ -113,7 +113,7 @@ def evaluate(
     *,
     best: bool = False,
     data: FederatedDataset | None = None,
-    split: Sequence[str] = (),
+    split: str | Sequence[str] = (),
     **parts: Unpack[Parts],
 ) -> ModelScores:
     """Score a run's model again, in this process: on the same data with the bits of the record.
@@ -122,7 +122,7 @@ def evaluate(
         path: the run's folder, or its URI; it is not changed.
         best: the model that `checkpoint.best` keeps; else that of the newest checkpoint.
         data: other data, with examples and classes as the run's; None: the run's.
-        split: names of splits; none: those that the experiment evaluates.
+        split: a split, or several; none: those that the experiment evaluates.
         parts: the same parts as for `run`.
 
     Raises:
@@ -132,7 +132,7 @@ def evaluate(
     plan, state = _opened(path, best, parts)
     section = plan.experiment.evaluation.model_copy(update={"fine_tuning": None})
     if split:
-        section = section.model_copy(update={"split": tuple(split)})
+        section = section.model_copy(update={"split": (split,) if isinstance(split, str) else tuple(split)})
     plan = replace(plan, experiment=plan.experiment.model_copy(update={"evaluation": section}))
     if data is not None:
         _check_alike(plan, data)

@@ -50,7 +50,8 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
             sentences[f"{key}: {details['ctx']['error']}" if key else str(details["ctx"]["error"])] = None
         else:
             # A key that takes several types fails once for each: one sentence lists them all.
-            wanted.setdefault((key, shown(given)), []).append(_wanted(details))
+            kinds = wanted.setdefault((key, f"{shown(given)}{_by_name(given, path, section)}"), [])
+            kinds.append(_wanted(details))
     for (key, given), kinds in wanted.items():
         if any(other.startswith((f"{key}.", f"{key}[")) for other in named):
             continue  # an error inside the table is more exact
@@ -128,6 +129,15 @@ def _deeper(path: list[str], section: type[BaseModel] | None) -> str:
                     return f" (there is {'.'.join([*at, name, own])})"
             below += [([*at, name], inner) for inner in new]
     return ""
+
+
+def _by_name(given: object, path: list[str], section: type[BaseModel] | None) -> str:
+    """Return a hint where the name of a choice was given in the place of its table."""
+    field = _keys(section).get(path[-1]) if section and path else None
+    if not isinstance(given, str) or field is None:
+        return ""
+    is_choice = any(_tag(record) == given for record in _records(field.annotation))
+    return f" ({'.'.join(path)}.name = {shown(given)} chooses it)" if is_choice else ""
 
 
 def _described(key: str, section: type[BaseModel] | None) -> str:
