@@ -139,7 +139,8 @@ def evaluate(
         plan = replace(plan, dataset=data)
     engine = plan.experiment.engine
     with fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision):
-        units = scoring.plan_units(plan)
+        # The model of all: clients' own come from their states.
+        units = scoring.plan_units(plan)._replace(personal={})
         if not units.evaluate:
             raise DataError(f"{named(Path(path))} evaluates no split with examples: name one (--split, split=).")
         executor, algorithm = InProcess(plan), plan.algorithm()
@@ -155,6 +156,11 @@ def _opened(path: str | Path, best: bool, parts: Parts) -> tuple[Plan, ServerSta
     experiment = records.stored_experiment(where)
     check_one(experiment, where)
     plan = settled(resolve(with_executor(experiment, "local"), **parts), where)
+    if plan.clusters is not None:
+        raise RunFolderError(
+            f"{named(where)} has the models of {plan.clusters.count} clusters, and this takes one: "
+            f"raysim.resume(...).params has them by name, as 0/<group>."
+        )
     # The folder holds the whole model; a script may have given its frozen parameters by params=.
     model, _ = replace_frozen(plan.model, frozen.read(where))
     plan = replace(plan, model=model)
