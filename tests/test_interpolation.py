@@ -115,10 +115,11 @@ def test_the_command_draws_the_loss(folder: Path, tmp_path: Path, monkeypatch: p
     out = tmp_path / "between"
     called = Raysim(folder)
     assert called("interpolate", "seed-1", "seed-0", "--split", "test", "--out", str(out)) == 0
-    zero, one, least, picture = called.out.splitlines()
+    zero, one, least, *files = called.out.splitlines()
     assert (zero.split(":")[0], one.split(":")[0]) == ("theta = 0", "theta = 1")
     assert least.startswith("least at theta = ")
-    assert Path(picture).read_bytes().startswith(b"\x89PNG")
+    assert files == [str(out / f"interpolation.{kind}") for kind in ("csv", "pdf", "png", "svg")]
+    assert (out / "interpolation.png").read_bytes().startswith(b"\x89PNG")
     with (out / "interpolation.csv").open() as file:
         points = {float(row["theta"]): row for row in csv.DictReader(file)}
     assert sorted(points) == list(THETAS)

@@ -156,7 +156,7 @@ def lines(found: Evolution) -> list[Line]:
         *((f"until round {each[-1]['rounds']}", settings({key: each[0][key] for key in keys})) for each in same),
         ("model", str(found.model)),
         ("written", str(found.path / "evolution.parquet")),
-        *(("picture", str(picture)) for picture in sorted(found.path.glob("rates.*"))),
+        *(("picture", str(file)) for file in sorted(found.path.glob("rates.*")) if file.suffix != ".csv"),
     ]
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -62,8 +63,7 @@ def sending(section: ClientCompression | None, layout: Layout, sent: Layout, see
         rest_of: Callable[[Client], Tensor | None],
     ) -> tuple[Compressed, list[Tensor | None]]:
         rests = [rest_of(client) for client in trained.clients]
-        facts = torch.zeros(len(rests), 3, dtype=torch.float64)
-        norms = torch.zeros(len(rests), len(layout.names), dtype=torch.float64)
+        facts, norms = np.zeros((len(rests), 3)), np.zeros((len(rests), len(layout.names)))
         with torch.inference_mode():
             rows = fresh(trained.updates.delta)
             for row, (client, included) in enumerate(zip(trained.clients, contributions, strict=True)):
@@ -79,10 +79,10 @@ def sending(section: ClientCompression | None, layout: Layout, sent: Layout, see
                     whole = squared_norm(a)
                 key = seeds.key(seed, "compression", broadcast.round, client.position)
                 lost, norms[row] = compression.send(a, key, rows[row], groups)
-                facts[row] = torch.tensor([whole, lost, math.sqrt(lost)], dtype=torch.float64)
+                facts[row] = whole, lost, math.sqrt(lost)
                 if before is not None:
                     rests[row] = a - rows[row]
-            return Compressed(rows, norms.to(rows.device), facts.to(rows.device)), rests
+            return Compressed(rows, *(torch.from_numpy(told).to(rows.device) for told in (norms, facts))), rests
 
     return compress
 

@@ -126,14 +126,16 @@ def interpolate(
     from raysim.api import interpolation
 
     rows = interpolation.between_runs(first, second, split=split, out=out, changes=changes or ()).to_pylist()
+    files = sorted(out.glob("interpolation.*"))
     if as_json:
-        print_json({"split": split, "rows": rows, "picture": out / "interpolation"})
+        print_json({"split": split, "rows": rows, "files": files})
         return
     best = min(rows, key=lambda row: row["loss"])
     for row in rows:
         if row["theta"] in (0.0, 1.0):
             typer.echo(f"theta = {row['theta']:g}: {split} loss {row['loss']:.4g}")
-    typer.echo(f"least at theta = {best['theta']:.3g}: {split} loss {best['loss']:.4g}\n{out / 'interpolation'}")
+    typer.echo(f"least at theta = {best['theta']:.3g}: {split} loss {best['loss']:.4g}")
+    typer.echo("\n".join(map(str, files)))
 
 
 def replay(

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the draws of four numbers lie in 64 bits, the first one's lowest"
@@ -13,6 +14,7 @@
 enum { DRAWN_BITS = 16, PER_DRAW = 64 / DRAWN_BITS, BLOCK = 1024 };
 enum { EIGHT = 8, VECTORS = 4, LANES = EIGHT * VECTORS };
 
+typedef __typeof__(__builtin_choose_expr(sizeof(REAL) == sizeof(float), (uint32_t)0, (uint64_t)0)) Bits;
 typedef double doubles __attribute__((vector_size(EIGHT * sizeof(double))));
 typedef REAL reals __attribute__((vector_size(EIGHT * sizeof(REAL)), aligned(sizeof(REAL)), may_alias));
 
@@ -23,6 +25,22 @@ typedef struct {
     double *lost, *norm;
     doubles losses[VECTORS], norms[VECTORS];
 } Sums;
+
+/* A double has room for the square of a float, so a fused addition rounds as two steps do. */
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+enum { FUSED = sizeof(REAL) == sizeof(float) };
+#else
+enum { FUSED = 0 };
+#endif
+
+static inline doubles plus_square(doubles sum, reals x) {
+    doubles wide, made;
+    /* GCC 12 converts by halves where it is asked for a vector at a time. */
+    for (int l = 0; l < EIGHT; l++) wide[l] = (double)x[l];
+    if (!FUSED) return sum + wide * wide;
+    for (int l = 0; l < EIGHT; l++) made[l] = __builtin_fma(wide[l], wide[l], sum[l]);
+    return made;
+}
 
 static double folded(doubles *sums) {
     double lanes[LANES];
@@ -42,15 +60,35 @@ static void add(Sums *sums, int64_t first, int64_t end, const REAL *a, const REA
     while (first < end) {
         for (; sums->ends[sums->group] == first; close_group(sums)) {}
         int64_t until = sums->ends[sums->group] < end ? sums->ends[sums->group] : end;
+        /* Of their own, so that they stay in registers. */
+        doubles losses[VECTORS], norms[VECTORS];
+        memcpy(losses, sums->losses, sizeof losses);
+        memcpy(norms, sums->norms, sizeof norms);
         for (; first < until; first += LANES)
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) {
-                doubles sent = __builtin_convertvector(*(const reals *)(q + first + v * EIGHT), doubles);
-                doubles less = __builtin_convertvector(*(const reals *)(a + first + v * EIGHT), doubles) - sent;
-                sums->losses[v] += less * less;
-                sums->norms[v] += sent * sent;
+                reals sent = *(const reals *)(q + first + v * EIGHT);
+                losses[v] = plus_square(losses[v], *(const reals *)(a + first + v * EIGHT) - sent);
+                norms[v] = plus_square(norms[v], sent);
             }
+        memcpy(sums->losses, losses, sizeof losses);
+        memcpy(sums->norms, norms, sizeof norms);
     }
+}
+
+/* max |v| of d numbers; NaN, if one is. */
+double largest(int64_t d, const REAL *v) {
+    /* Bits of numbers without their signs are in the order of the numbers; so compared, they go by vectors. */
+    Bits most = 0;
+    for (int64_t i = 0; i < d; i++) {
+        Bits bits;
+        memcpy(&bits, v + i, sizeof bits);
+        bits &= ~(Bits)0 >> 1;
+        most = bits > most ? bits : most;
+    }
+    REAL found;
+    memcpy(&found, &most, sizeof found);
+    return found;
 }
 
 static void close_all(Sums *sums) {

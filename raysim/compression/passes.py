@@ -1,7 +1,7 @@
-"""Rounds vectors at random, and measures what is lost: |v - Q(v)|^2 and |Q(v)|^2, by group and in float64.
+"""Rounds vectors at random, and measures what is lost: |v - Q(v)|^2 and |Q(v)|^2, by group.
 
-On a CPU with a C compiler each is one pass, or both together (passes.c); elsewhere they are torch's and NumPy's single
-steps. The bits are the same.
+Differences have the vectors' dtype, sums are float64. On a CPU with a C compiler each is one pass, or both together
+(passes.c); elsewhere they are torch's and NumPy's single steps. The bits are the same.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Float64s = npt.NDArray[np.float64]
 
 
 class Loss(NamedTuple):
-    """What a vector lost: |v - Q(v)|^2, and |Q(v)|^2 by group, float64 (G,) in the host's memory."""
+    """What a vector lost: |v - Q(v)|^2, and |Q(v)|^2 by group, (G,)."""
 
     lost: float
-    squared_norms: Tensor
+    squared_norms: Float64s
 
 
 class Groups:
@@ -43,6 +43,13 @@ class Groups:
 
     def __init__(self, layout: Layout) -> None:
         self.ends = np.array([*layout.offsets, layout.size][1:], dtype=np.int64)
+
+
+def largest(v: Tensor) -> float:
+    """Return max |v| of (d,); 0 of none, NaN or infinity where v has one."""
+    if _compiles(v):
+        return float(_library(v).largest(ctypes.c_int64(len(v)), _address(v)))
+    return float(torch.stack(torch.aminmax(v)).abs().max()) if len(v) else 0.0
 
 
 def rounded(v: Tensor, scale: float, unit: float, key: int, out: Tensor) -> None:
@@ -71,16 +78,15 @@ def measured(v: Tensor, sent: Tensor, groups: Groups) -> Loss:
     """Return what a vector lost by being sent so."""
     if _compiles(v):
         sums = np.empty((2, len(groups.ends)))
-        library.library(SOURCE, v.dtype).measure(_address(v), _address(sent), *_sums(groups, sums))
+        _library(v).measure(_address(v), _address(sent), *_sums(groups, sums))
         return _loss(sums)
-    wide, told = v.double().cpu().numpy(), sent.double().cpu().numpy()
-    return _loss(np.array([_squared_norms(vector, groups) for vector in (wide - told, told)]))
+    return _loss(np.array([_squared_norms(vector.double().cpu().numpy(), groups) for vector in (v - sent, sent)]))
 
 
 def _rounded_in_c(v: Tensor, scale: float, unit: float, key: int, out: Tensor, groups: Groups | None) -> Loss:
     real = ctypes.c_float if v.dtype is torch.float32 else ctypes.c_double
     sums = np.empty((2, 0 if groups is None else len(groups.ends)))
-    library.library(SOURCE, v.dtype).rounded(
+    _library(v).rounded(
         ctypes.c_int64(len(v)),
         _address(v),
         *(real(value) for value in (scale, unit, seeds.uniform(key))),
@@ -95,6 +101,12 @@ def _compiles(v: Tensor) -> bool:
     return v.device.type == "cpu" and library.obstacle(SOURCE, v.dtype) is None
 
 
+def _library(v: Tensor) -> ctypes.CDLL:
+    compiled = library.library(SOURCE, v.dtype)
+    compiled.largest.restype = ctypes.c_double
+    return compiled
+
+
 def _address(vector: Tensor) -> ctypes.c_void_p:
     assert vector.is_contiguous()
     return ctypes.c_void_p(vector.data_ptr())
@@ -107,7 +119,7 @@ def _sums(groups: Groups | None, sums: Float64s) -> tuple[ctypes.c_int64 | ctype
 
 
 def _loss(sums: Float64s) -> Loss:
-    return Loss(float(sums[0].sum()), torch.from_numpy(sums[1]))
+    return Loss(float(sums[0].sum()), sums[1])
 
 
 def _squared_norms(vector: Float64s, groups: Groups) -> list[float]:

@@ -69,7 +69,7 @@ class _Steps(NamedTuple):
 
 def _steps(v: Tensor, section: QuantiseKeys) -> _Steps | None:
     """Return the factors; None: every number becomes 0."""
-    norm = float(torch.linalg.vector_norm(v) if section.norm == "l2" else torch.stack(torch.aminmax(v)).abs().max())
+    norm = float(torch.linalg.vector_norm(v)) if section.norm == "l2" else passes.largest(v)
     if norm == 0 or section.levels / norm > torch.finfo(v.dtype).max:
         # Of numbers so small, the dtype has no quotient.
         return None

@@ -63,14 +63,17 @@ def refusals(
         yield f"fedex is defined without {key}, {why}: remove one of them"
     known = set(compatibility.refusals(client, server, cohort, systems))
     for j, one in enumerate(made):
-        for refused in compatibility.refusals(one, server, cohort, systems):
-            if refused not in known:
-                yield f"fedex.configs[{j}]: {refused}"
+        broken = compatibility.refusals(one, server, cohort, systems)
+        refused = [f"fedex.configs[{j}]: {why}" for why in broken if why not in known]
         if one.correction is not None and not compatibility.correction_of(one).only_pulls:
-            yield (
+            refused.append(
                 f"fedex is defined with corrections that keep and send nothing, so fedex.configs[{j}] must have "
                 f"client.correction.name 'prox' or none, but has {one.correction.name!r}"
             )
+        yield from refused
+        if refused:
+            # The others often break the same rules.
+            break
     if isinstance(server.aggregator, LocalAdaptivity) and len({one.optimizer.name for one in made}) > 1:
         yield (
             "server.aggregator.name = 'local_adaptivity' divides by what one optimizer sums, so all of fedex.configs "

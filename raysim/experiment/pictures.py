@@ -26,7 +26,7 @@ class ReportSection(Section):
 
     formats: (
         Annotated[
-            tuple[PictureFormat, ...], BeforeValidator(_listed), Field(min_length=1, max_length=len(EVERY_FORMAT))
+            tuple[PictureFormat, ...], Field(min_length=1, max_length=len(EVERY_FORMAT)), BeforeValidator(_listed)
         ]
         | None
     ) = Field(

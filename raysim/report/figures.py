@@ -104,4 +104,5 @@ def is_share(column: str) -> bool:
 
 def spoken(column: str) -> str:
     """Return a column's name for people: "eval/test/accuracy" is "test accuracy"."""
-    return column.removeprefix("eval/").replace("/", " ").replace("_", " ")
+    words = column.removeprefix("eval/").replace("/", " ").replace("_", " ")
+    return words.replace("pseudo gradient", "pseudo-gradient")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from raysim.compression.passes import LANES, Groups, measured, rounded, rounded_and_measured
+from raysim.compression.passes import LANES, Groups, largest, measured, rounded, rounded_and_measured
 from raysim.models.layout import Layout
 from raysim.storage import library
 from tests.support.kernel import needs_kernel
@@ -44,11 +46,10 @@ def lanes_of(values: Sequence[float]) -> float:
 
 
 def by_definition(a: Tensor, sent: Tensor) -> tuple[float, list[float]]:
-    whole, told = LAYOUT.pieces(a.double()), LAYOUT.pieces(sent.double())
-    lost = torch.tensor(
-        [lanes_of((one - its).tolist()) for one, its in zip(whole, told, strict=True)], dtype=torch.float64
+    lost, norms = (
+        np.array([lanes_of(piece.double().tolist()) for piece in LAYOUT.pieces(vector)]) for vector in (a - sent, sent)
     )
-    return float(lost.numpy().sum()), [lanes_of(its.tolist()) for its in told]
+    return float(lost.sum()), norms.tolist()
 
 
 @pytest.mark.usefixtures("_compiled")
@@ -68,3 +69,18 @@ def test_what_rounding_loses_is_measured_while_it_rounds(dtype: torch.dtype) -> 
     assert torch.equal(sent, again)
     assert (sent - a).abs().max() <= 0.2
     assert (lost, norms.tolist()) == by_definition(a, sent)
+
+
+@pytest.mark.usefixtures("_compiled")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_largest_number_counts_without_its_sign(dtype: torch.dtype) -> None:
+    a = drawn(4, dtype)
+    assert largest(a) == max(abs(value) for value in a.tolist())
+    a[-1] = -4e30
+    assert largest(a) == float(a.abs().max())
+    a[5] = -torch.inf
+    assert largest(a) == torch.inf
+    a[7] = torch.nan
+    assert math.isnan(largest(a))
+    assert largest(a[:0]) == 0
+    assert math.copysign(1, largest(torch.full((3,), -0.0, dtype=dtype))) == 1

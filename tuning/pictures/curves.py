@@ -77,9 +77,10 @@ def _draw(study: Study, named: Sequence[_Trial], others: Sequence[_Trial], axes:
     for _, curve in others:
         axes.plot(curve.rounds, curve.mean, color=GREY, linewidth=0.6)
     shown_as = study.objective.by_round
-    for place, (row, curve) in reversed(list(enumerate(named))):
+    for place, (row, curve) in enumerate(named):
         label = f"{short(row, study.best.values)}: {written(shown_as, curve.mean[-1])}"
-        axes.plot(curve.rounds, curve.mean, **nth(place).line(label))
+        # The best one above the others, all above the grey ones at 2.
+        axes.plot(curve.rounds, curve.mean, zorder=3 - place / len(named), **nth(place).line(len(curve.rounds), label))
         ticks.band(axes, nth(place), curve.rounds, curve)
     if not shown_as.is_share:
         # Diverging trials would leave no room for the others.

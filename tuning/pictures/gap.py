@@ -74,6 +74,6 @@ def _draw(
     axes.fill_between(*between, color=GREY, alpha=0.5, linewidth=0)
     for place, (name, (curve, one)) in enumerate(curves.items()):
         label = f"{name}, {short(one.values)}: {write(float(curve.mean[-1]))}"
-        axes.plot(curve.rounds, curve.mean, **nth(place).line(label))
+        axes.plot(curve.rounds, curve.mean, **nth(place).line(len(curve.rounds), label))
     write_values(axes, is_share(column), spoken(column))
     over_rounds(axes)

@@ -54,7 +54,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], key: str, lineage: Sequence[int], a
     ways = [([of[g, member] for g in generations], OTHERS) for member in sorted({row["member"] for row in rows})]
     ways.append(([of[g, member] for g, member in enumerate(lineage)], nth(0)))
     for values, look in ways:
-        axes.step(ends, [values[0], *values], where="pre", **look.line())
+        axes.step(ends, [values[0], *values], where="pre", **look.line(len(ends)))
     if min(of.values()) > 0 and max(of.values()) >= DECADE * min(of.values()):
         axes.set_yscale("log")
     over_rounds(axes)

@@ -59,7 +59,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], column: str, label: str, unit: str,
         spent, mean = (np.array([row[name] for row in own]) for name in ("spent", column))
         error = np.array([row[f"{column}/standard_error"] or 0.0 for row in own])
         look = nth(place)
-        axes.plot(spent, mean, **look.line(tuner))
+        axes.plot(spent, mean, **look.line(len(own), tuner))
         axes.fill_between(spent, mean - error, mean + error, color=look.colour, alpha=0.2, linewidth=0)
     if column == "regret" and all(row["regret"] > 0 for row in rows):
         axes.set_yscale("log")
