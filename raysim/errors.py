@@ -20,6 +20,15 @@ RaysimError
 from __future__ import annotations
 
 
+def within(error: BaseException) -> str:
+    """Return an error's text for the middle of a sentence: without its full stop.
+
+    >>> within(ValueError("a.toml is missing."))
+    'a.toml is missing'
+    """
+    return str(error).removesuffix(".")
+
+
 class RaysimError(Exception):
     """Root of the tree; the message alone carries the facts, so it survives pickling."""
 

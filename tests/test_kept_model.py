@@ -19,6 +19,9 @@ from tests.support.small_data import make_clients
 Make = Callable[..., raysim.Experiment]
 
 
+FULL: dict[str, Any] = {"optimizer": {"name": "sgd", "lr": 0.3}, "batch_size": "full"}
+
+
 class Everything(nn.Module):
     """Trainable, frozen and tied parameters; buffers of every kind that a module keeps."""
 
@@ -41,8 +44,7 @@ def test_a_module_takes_the_exported_model(
     dtype: torch.dtype, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
     parts: Any = {"dataset": dataset, "model": Everything}
-    client = {"optimizer": {"name": "sgd", "lr": 0.3}, "batch_size": "full"}
-    e = experiment(model=None, client=client, engine={"workers": 0, "dtype": str(dtype).removeprefix("torch.")})
+    e = experiment(model=None, client=FULL, engine={"workers": 0, "dtype": str(dtype).removeprefix("torch.")})
     result = raysim.run(e, path=tmp_path / "run", **parts)
     assert kept_model.export(tmp_path / "run", tmp_path / "out" / "model.safetensors", **parts) == 4
     held = load_file(tmp_path / "out" / "model.safetensors")
@@ -56,6 +58,46 @@ def test_a_module_takes_the_exported_model(
     assert torch.equal(held["mask"], before["mask"])
     # Another run of the factory would draw other frozen values: those of the run are exported.
     assert not torch.equal(before["frozen.weight"], held["frozen.weight"])
+
+
+def test_a_folder_holds_frozen_values_that_a_script_has_given(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    parts: Any = {"dataset": dataset, "model": Everything}
+    torch.manual_seed(1)
+    given = {name: value.detach() for name, value in Everything().named_parameters()}
+    e = experiment(model=None, client=FULL, engine={"workers": 0})
+    result = raysim.run(e, path=tmp_path / "run", params=given, **parts)
+    kept_model.export(tmp_path / "run", tmp_path / "model.safetensors", **parts)
+    held = load_file(tmp_path / "model.safetensors")
+    assert torch.equal(held["frozen.weight"], given["frozen.weight"])
+    scores = raysim.evaluate(tmp_path / "run", **parts)
+    assert scores.metrics["eval/test/loss"] == result.rounds.to_pylist()[-1]["eval/test/loss"]
+
+
+def test_what_reads_a_folder_with_another_model_does_not_advise_to_overwrite_it(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    parts: Any = {"dataset": dataset, "model": Everything}
+    e = experiment(model=None, rounds=1, client=FULL, engine={"workers": 0})
+    raysim.run(e, path=tmp_path / "run", **parts)
+    others: Any = {**parts, "model": Unlike}
+    acts: list[Callable[[], Any]] = [
+        lambda: kept_model.export(tmp_path / "run", tmp_path / "out", **others),
+        lambda: raysim.replay(tmp_path / "run", 0, **others),
+    ]
+    for act in acts:
+        with pytest.raises(raysim.RunFolderError, match="Pass the parts that the run had") as caught:
+            act()
+        assert "overwrite" not in str(caught.value)
+
+
+class Unlike(Everything):
+    """Another layer is frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last.requires_grad_(False)
 
 
 def test_the_best_model_is_that_of_the_first_best_evaluation(

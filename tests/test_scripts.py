@@ -24,6 +24,7 @@ IN_PYTHON = [
     [
         "bench",
         "bench-card",
+        "bench-changes",
         "bench-cluster",
         "bench-data",
         "bench-driver",
@@ -58,6 +59,24 @@ def test_the_servers_benchmark_steps_every_optimizer() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 2 + 8
+
+
+def test_changes_of_an_experiment_are_timed_beside_it() -> None:
+    command = [sys.executable, str(SCRIPTS / "bench-changes"), str(SCRIPTS.parent / "configs" / "quickstart.toml")]
+    command += [
+        "--set",
+        "cohort.size=2",
+        "--change",
+        "server.clip.fixed=1",
+        "--change",
+        "client.epochs=2 cohort.size=3",
+    ]
+    done = subprocess.run([*command, "--rounds", "3"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert [line.split("`")[1] for line in done.stdout.splitlines()[2:]] == [
+        "server.clip.fixed=1",
+        "client.epochs=2 cohort.size=3",
+    ]
 
 
 def test_the_benchmark_of_data_reads_what_was_prepared(tmp_path: Path) -> None:

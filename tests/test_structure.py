@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,41 @@ def test_an_import_of_a_test_module_is_found(line: str) -> None:
 def test_what_tests_share_may_be_imported() -> None:
     lines = "import pytest\nfrom tests.support import tiny\nimport tests.support.nodes"
     assert not imports_of_tests({"tests/test_x.py": lines})
+
+
+# Messages
+
+
+def with_full_stops(files: Sources) -> list[str]:
+    """Where a message goes on behind an error with a full stop: the error's own text may end with one."""
+    found = []
+    for file, text in files.items():
+        for handler in ast.walk(ast.parse(text)):
+            if not isinstance(handler, ast.ExceptHandler):
+                continue
+            pairs = [
+                pair for node in ast.walk(handler) if isinstance(node, ast.JoinedStr) for pair in pairwise(node.values)
+            ]
+            found += [
+                f"{file}:{shown.lineno}"
+                for shown, then in pairs
+                if isinstance(shown, ast.FormattedValue)
+                and ast.unparse(shown.value) in (handler.name, f"str({handler.name})")
+                and shown.conversion == -1
+                and isinstance(then, ast.Constant)
+                and str(then.value).startswith(".")
+            ]
+    return found
+
+
+def test_no_message_has_two_full_stops() -> None:
+    assert with_full_stops(sources("raysim", "tuning")) == []
+
+
+def test_an_error_before_a_full_stop_is_found_unless_its_own_is_left_out() -> None:
+    message = "try:\n    act()\nexcept OSError as error:\n    raise Own(f'it fails: {%s}. Try again.')"
+    files = {name: message % name for name in ("error", "str(error)", "within(error)", "error!r", "error.strerror")}
+    assert with_full_stops(files) == ["error:4", "str(error):4"]
 
 
 # Names of classes

@@ -145,5 +145,5 @@ def _make_tables(url: str, engine: dict[str, Any]) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a database's error."""
-    return str(error).strip().partition("\n")[0]
+    """Return the first line of a database's error, for a sentence."""
+    return str(error).strip().partition("\n")[0].removesuffix(".")

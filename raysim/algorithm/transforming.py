@@ -14,7 +14,7 @@ from raysim.algorithm.phase import Broadcast
 from raysim.client.local_training import Trained, measured, working_on
 from raysim.client.trainer import Client
 from raysim.client.transform import Transform, TransformAt, Transformed
-from raysim.errors import ExperimentError
+from raysim.errors import ExperimentError, within
 from raysim.models.layout import Layout
 from raysim.models.probe import called, check_vector, probe
 
@@ -95,7 +95,7 @@ def check(transform: Transform, said: str, params: Tensor, layout: Layout) -> No
     try:
         whole = checked(transform, made, at)
     except (TypeError, ValueError) as error:
-        raise ExperimentError(f"{said}: {error}.") from None
+        raise ExperimentError(f"{said}: {within(error)}.") from None
     for name, vector in whole._asdict().items():
         check_vector(f"{said}: apply", name, vector, delta, layout)
 

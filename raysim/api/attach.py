@@ -42,7 +42,7 @@ def launch(
     profile: bool = False,
     **parts: Unpack[Parts],
 ) -> str:
-    """Start a run on a cluster; returns when its workers have started. The run continues without the script.
+    """Start a run on a cluster; returns when a worker has started. The run continues without the script.
 
     The arguments are those of `raysim.run`. The run shows and logs nothing until a user attaches to it.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from raysim.api.preflight import check_one, check_same, with_executor
+from raysim.api.preflight import ITS_PARTS, check_one, check_same, with_executor
 from raysim.data.dataset import FederatedDataset
 from raysim.engine.in_process import InProcess
 from raysim.engine.numerics import choose_device, fixed
@@ -24,12 +25,14 @@ from raysim.engine.rounds.first_use import settled
 from raysim.errors import DataError, ModelError, RunFolderError
 from raysim.experiment.experiment import Experiment
 from raysim.models.lora import adapter_of
-from raysim.models.model import bind
-from raysim.run_folder import checkpoint, files, records
+from raysim.models.model import bind, replace_frozen
+from raysim.run_folder import checkpoint, files, frozen, records
 from raysim.run_folder.state_check import check_fits
 from raysim.server.state import ServerState
 from raysim.storage import atomic, disk
 from raysim.storage.remote.folder import named, read_only_copy
+
+log = logging.getLogger("raysim")
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def export(
         out: the file; of adapters, the folder.
         best: the model that `checkpoint.best` keeps; else that of the newest checkpoint.
         adapter: write the adapters of `model.lora` only, for `peft.PeftModel.from_pretrained(base, out)`.
-        parts: the same parts as for `run`.
+        parts: the same parts as for `run`; params= is not needed, because the folder holds the whole model.
 
     Raises:
         RunFolderError: the folder has no such model, or data or model differ from those of the run.
@@ -66,6 +69,7 @@ def export(
     module = bind(plan.model, state.weights, torch.device("cpu"))
     if adapter:
         _write_adapter(module, plan.experiment, Path(out))
+        _warn_of_statistics(plan, state)
         return state.round
     held = module.state_dict()
     if others := [name for name, value in held.items() if not isinstance(value, torch.Tensor)]:
@@ -88,6 +92,19 @@ def _write_adapter(module: nn.Module, experiment: Experiment, out: Path) -> None
         made.config.save_pretrained(str(out))
     content = save({name: tensor.clone() for name, tensor in made.tensors.items()}, {"format": "pt"})
     atomic.write(out / "adapter_model.safetensors", lambda place: place.write_bytes(content))
+
+
+def _warn_of_statistics(plan: Plan, state: ServerState) -> None:
+    """Warn of buffers that changed in training: the base, into which peft loads the adapters, has its own."""
+    before, after = (plan.model.buffers.views(weights.buffers) for weights in (plan.initial, state.weights))
+    changed = [name for name, value in after.items() if not torch.equal(value, before[name])]
+    if changed:
+        log.warning(
+            "an adapter holds no running statistics, and training has changed %s: with those of the base, outputs "
+            "differ. Export the whole model, without --adapter; client.hold_frozen_norms = true holds those of frozen "
+            "norms still",
+            ", ".join(changed),
+        )
 
 
 @takes_parts
@@ -138,7 +155,10 @@ def _opened(path: str | Path, best: bool, parts: Parts) -> tuple[Plan, ServerSta
     experiment = records.stored_experiment(where)
     check_one(experiment, where)
     plan = settled(resolve(with_executor(experiment, "local"), **parts), where)
-    check_same(plan, where)
+    # The folder holds the whole model; a script may have given its frozen parameters by params=.
+    model, _ = replace_frozen(plan.model, frozen.read(where))
+    plan = replace(plan, model=model)
+    check_same(plan, where, ITS_PARTS)
     state = _best(where, plan.fingerprint) if best else records.newest_state(where, plan.fingerprint)
     if state is None:
         missing = "best model: checkpoint.best keeps one, from the first evaluation on" if best else "checkpoint"

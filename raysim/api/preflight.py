@@ -18,6 +18,12 @@ from raysim.storage import lock
 
 ExecutorName = Literal["local", "ray"]
 
+AFRESH = "Give the run another folder (--path, path=), or start afresh (--overwrite, overwrite=True)."
+"""What to do about a folder of another run, into which a run is to write."""
+
+ITS_PARTS = "Pass the parts that the run had (dataset=, model=, params= and so on), from a script if they are of one."
+"""What to do about a folder of another run, which is only read."""
+
 
 def folder_of(experiment: Experiment, path: str | Path | None) -> str | Path:
     """Return the run's folder, or its URI: `path`, else the experiment's default folder."""
@@ -66,8 +72,8 @@ def check_one(experiment: Experiment, path: Path | None = None) -> None:
     )
 
 
-def check_same(plan: Plan, path: Path) -> None:
-    """Refuse a folder of a run with other settings or data."""
+def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
+    """Refuse a folder of a run with other settings or data; `advice` says what to do."""
     check_one(records.stored_experiment(path), path)
     if plan.fingerprint != records.stored_fingerprint(path):
         found = differences.settings(records.stored_experiment(path), plan.experiment)
@@ -78,8 +84,7 @@ def check_same(plan: Plan, path: Path) -> None:
         ]
         raise RunFolderError(
             f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(found)}. "
-            f"Give the run another folder (--path, path=), or start afresh (--overwrite, overwrite=True)."
-            f"{records.other_version(path)}"
+            f"{advice}{records.other_version(path)}"
         )
 
 

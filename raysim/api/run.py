@@ -14,7 +14,16 @@ from torch import Tensor
 
 from raysim.api import executors
 from raysim.api.executors import Begins, begins
-from raysim.api.preflight import ExecutorName, check_one, check_same, folder_of, is_whole, opening_of, with_executor
+from raysim.api.preflight import (
+    ITS_PARTS,
+    ExecutorName,
+    check_one,
+    check_same,
+    folder_of,
+    is_whole,
+    opening_of,
+    with_executor,
+)
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import log_beginning, resolve
@@ -205,7 +214,7 @@ def replay(
     experiment = records.stored_experiment(where)
     check_one(experiment, where)
     plan = settled(resolve(with_executor(experiment, "local"), **parts), where)
-    check_same(plan, where)
+    check_same(plan, where, ITS_PARTS)
     if client is not None:
         return replay_client(plan, where, round, client)
     return _as_round(plan, replay_round(plan, where, round))

@@ -18,7 +18,7 @@ from raysim.api.preflight import ExecutorName, folder_of
 from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
 from raysim.engine.parts import Parts, takes_parts
-from raysim.errors import ExperimentError, RunFolderError
+from raysim.errors import ExperimentError, RunFolderError, within
 from raysim.experiment import differences, sweep
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
@@ -153,7 +153,7 @@ def stored_sweep(path: Path) -> tuple[Experiment, dict[str, list[Any]]] | None:
                 raise ValueError(f"its values are {values!r:.60}")
             return Experiment.model_validate(stored["experiment"]), values
     except ExperimentError as error:
-        raise ExperimentError(f"{file} cannot be read: {error}.{records.other_version(path)}") from None
+        raise ExperimentError(f"{file} cannot be read: {within(error)}.{records.other_version(path)}") from None
 
 
 def _members(point: ExperimentPoint, where: Path) -> list[Member]:

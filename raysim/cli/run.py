@@ -39,7 +39,7 @@ def run(
     local: Local = False,
     address: Address = None,
     detach: Annotated[
-        bool, typer.Option("--detach", help="With --address: exit once the workers have started; the run goes on.")
+        bool, typer.Option("--detach", help="With --address: exit once a worker has started; the run goes on.")
     ] = False,
     path: Folder = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the folder's run, if there is one.")] = False,

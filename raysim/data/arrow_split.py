@@ -13,7 +13,7 @@ from raysim.data import checksums
 from raysim.data.manifest import Manifest, data_file, index_file, read_manifest
 from raysim.data.split import Arrays, check_position, position_in
 from raysim.data.split_check import opened_rows, read_index, rows_of_batch
-from raysim.errors import DataError
+from raysim.errors import DataError, within
 from raysim.seeds import Int64s
 from raysim.storage.cache import datasets
 
@@ -119,7 +119,7 @@ class ArrowSplit:
                 self._batches[number] = rows_of_batch(path, self._reader, number, self._manifest, self._files)
             except DataError as error:
                 # What describes a batch has no checksum of its own: where it is wrong, so are the rows.
-                raise DataError(f"{error}. {checksums.advice(self._folder)}") from error
+                raise DataError(f"{within(error)}. {checksums.advice(self._folder)}") from error
         return self._batches[number]
 
     def _damaged(self, why: str) -> DataError:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raysim.data.manifest import Manifest, SplitFiles, data_file, index_file
-from raysim.errors import DataError
+from raysim.errors import DataError, within
 from raysim.storage.cache import datasets
 
 _PIECE_BYTES = 1 << 20
@@ -67,7 +67,7 @@ def _check_file(path: Path, expected: int) -> None:
     try:
         found = of_file(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error}. {advice(path.parent)}") from error
+        raise DataError(f"{path} cannot be read: {within(error)}. {advice(path.parent)}") from error
     if found != expected:
         raise DataError(
             f"{path} is damaged: expected the CRC-32 {expected:08x}, found {found:08x}. {advice(path.parent)}"

@@ -95,7 +95,7 @@ class EvaluationSection(Section):
 
 
 class EngineSection(Section):
-    """How work is computed. Workers, their shares, examples and cuda_graphs affect speed, the rest also the bits."""
+    """How work is computed. Workers, their shares, wait_s, examples and cuda_graphs affect time, the rest also bits."""
 
     MEANT: ClassVar[Mapping[str, str]] = {"device": "gpus_per_worker", "gpus": "gpus_per_worker"}
     """Words that other frameworks have for a key."""
@@ -118,6 +118,15 @@ class EngineSection(Section):
     cpus_per_worker: Share = Field(1, description="CPU cores that a worker reserves in Ray.")
     gpus_per_worker: Annotated[float, Field(ge=0, le=1e4)] | Literal["auto"] = Field(
         "auto", description='Cards that a worker reserves in Ray; "auto": an equal share of those that Ray has.'
+    )
+    wait_s: float = Field(
+        300,
+        ge=0.001,
+        le=1e7,
+        description=(
+            "Seconds for which a run without a worker waits for one. It begins with the first that has started; the "
+            "others join it."
+        ),
     )
     threads: int = Field(1, ge=1, le=1024, description="Intra-op threads of a worker.")
     chunk_size: Count | Literal["auto"] = Field(
@@ -332,7 +341,7 @@ class Experiment(Section):
         record = self.model_dump(
             mode="json", by_alias=True, exclude={"name", "rounds", "trials", "checkpoint", "stop", "report", "tuning"}
         )
-        for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "examples", "cuda_graphs"):
+        for placement in ("workers", "cpus_per_worker", "gpus_per_worker", "wait_s", "examples", "cuda_graphs"):
             del record["engine"][placement]
         if record["model"] is not None:
             # The values that it names are in the plan's fingerprint.

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from raysim.errors import ModelError
+from raysim.errors import ModelError, within
 
 ALIGNMENT = 32
 """Numbers between starts: 64 bytes of bfloat16, and a multiple of that for wider types."""
@@ -208,5 +208,5 @@ def _given(name: str, value: npt.ArrayLike) -> Tensor:
         if tensor.is_complex() or tensor.is_quantized or tensor.layout != torch.strided:
             raise TypeError(f"it holds {tensor.dtype}, {tensor.layout}")
     except Exception as error:
-        raise ModelError(f"params[{name!r}] must be an array of real numbers, but is not: {error}.") from error
+        raise ModelError(f"params[{name!r}] must be an array of real numbers, but is not: {within(error)}.") from error
     return tensor

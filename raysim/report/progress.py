@@ -45,14 +45,14 @@ def is_notebook() -> bool:
 
 
 LISTED_WORKERS = 8
-"""More workers than this are counted, not listed."""
+"""More workers than this are counted, not listed, as they start."""
 
 
 class Progress(AbstractContextManager[Any], Protocol):
     """Receives the events of a run; a context manager around the run."""
 
     def started(self, workers: list[str]) -> None:
-        """Receive the places of the workers, which have started."""
+        """Receive the places of workers that have started; others may follow."""
         ...
 
     def joined(self, row: Mapping[str, Any]) -> None:
@@ -103,6 +103,7 @@ class Terminal:
     def __init__(self, display: Display, total_rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._display, self._clock = display, clock
         self._standing = Standing.at_start(total_rounds, clock())
+        self._listed = 0
 
     @classmethod
     def where_wanted(cls, progress: bool | None, total_rounds: int) -> Terminal | None:
@@ -136,17 +137,20 @@ class Terminal:
         self._display.__exit__(kind, error, trace)
 
     def started(self, workers: list[str]) -> None:
-        """List the workers' places, and start the clock: the time before does not belong to a round."""
-        listed = workers[:LISTED_WORKERS]
+        """List the workers' places, and start the clock: the pace before was that of other workers, or of none."""
+        listed = workers[: max(0, LISTED_WORKERS - self._listed)]
         if more := len(workers) - len(listed):
             listed.append(f"... and {more:,} more")
         for label, line in zip_longest(["placement"], listed, fillvalue=""):
             self._display.print_line(f"{label:<9}  {line}")
-        self._standing = Standing.at_start(self._standing.total, self._clock())
+        self._listed += len(workers)
+        self._standing = self._standing.unmeasured(self._clock())
+        if self._standing.done:
+            self._display.show(self._standing)
 
     def joined(self, row: Mapping[str, Any]) -> None:
         """Show the run's standing; its pace is measured from now on."""
-        self._standing = self._standing.after(row, self._clock()).unmeasured()
+        self._standing = self._standing.after(row, self._clock()).unmeasured(self._clock())
         self._display.show(self._standing)
 
     def row(self, row: Mapping[str, Any]) -> None:

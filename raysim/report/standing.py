@@ -62,9 +62,9 @@ class Standing:
             retries=self.retries + int(row.get("retries") or 0),
         )
 
-    def unmeasured(self) -> Standing:
-        """Return the same standing, with a pace measured from its newest round on."""
-        return replace(self, finishes=(replace(self.finishes[-1], clients=0),))
+    def unmeasured(self, now_s: float) -> Standing:
+        """Return the same standing, with a pace measured from now on."""
+        return replace(self, finishes=(Finish(now_s, 0),))
 
     @property
     def round_s(self) -> float | None:

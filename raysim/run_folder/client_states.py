@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raysim.errors import CheckpointError, DiskError
+from raysim.errors import CheckpointError, DiskError, within
 from raysim.run_folder.checkpoint import THEN, sync_folder
 from raysim.server.manifest import StatePlace
 from raysim.storage import atomic, disk
@@ -116,9 +116,9 @@ class ClientStore:
         except Exception as error:
             # NumPy raises many kinds of errors for damaged headers.
             raise CheckpointError(
-                f"The state of client {self._id_of(position)!r} cannot be read from {path}: {error}. It was written in "
-                f"round {place.round}: resume from a checkpoint of at most {place.round} finished rounds (delete the "
-                f"later ones from the run's checkpoints), or start afresh."
+                f"The state of client {self._id_of(position)!r} cannot be read from {path}: {within(error)}. It was "
+                f"written in round {place.round}: resume from a checkpoint of at most {place.round} finished rounds "
+                f"(delete the later ones from the run's checkpoints), or start afresh."
             ) from None
         return row
 

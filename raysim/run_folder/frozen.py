@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save
+from safetensors.torch import save_file
 from torch import Tensor
 
 from raysim.errors import RunFolderError
@@ -28,9 +28,15 @@ def write(path: Path, constants: Mapping[str, Tensor]) -> None:
     """
     file = path / FILE
     if constants and not file.exists():
-        tensors = {name: tensor.clone().contiguous() for name, tensor in constants.items()}
-        content = save(tensors, {"checksum": sealed.BLANK})
-        atomic.write(file, lambda aside: sealed.write(aside, content), flushed=True, needed_bytes=len(content))
+        with atomic.aside(
+            file, flushed=True, needed_bytes=sum(tensor.nbytes for tensor in constants.values())
+        ) as aside:
+            aside.touch()
+            usual = aside.stat().st_mode
+            save_file(dict(constants), aside, {"checksum": sealed.BLANK})
+            # It lets nobody but the owner read.
+            aside.chmod(usual)
+            sealed.seal(aside)
 
 
 def read(path: Path) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from raysim.errors import CheckpointError, ExperimentError, RunFolderError
+from raysim.errors import CheckpointError, ExperimentError, RunFolderError, within
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
@@ -130,7 +130,7 @@ def stored_experiment(path: Path) -> Experiment:
         with parsing(path / RECORD, "the record of an experiment", RunFolderError):
             return Experiment.model_validate(_stored(path)["experiment"])
     except ExperimentError as error:
-        raise ExperimentError(f"{named(path)} cannot be read: {error}.{other_version(path)}") from None
+        raise ExperimentError(f"{named(path)} cannot be read: {within(error)}.{other_version(path)}") from None
 
 
 def stored_fingerprint(path: Path) -> str:

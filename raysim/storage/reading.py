@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from raysim.errors import RaysimError
+from raysim.errors import RaysimError, within
 
 MOST_BYTES = 64 << 20
 """Of a record; the largest that raysim writes are a mirror's indices, with about 100 bytes a file."""
@@ -143,5 +143,5 @@ def _without_waiting(name: str, flags: int) -> int:
 def _unreadable(path: Path, reason: Exception, error: type[RaysimError]) -> RaysimError:
     if isinstance(reason, FileNotFoundError | NotADirectoryError):
         return error(f"{path} is missing.")
-    said = reason.strerror if isinstance(reason, OSError) else str(reason)
+    said = reason.strerror if isinstance(reason, OSError) else within(reason)
     return error(f"{path} cannot be read: {said}.")

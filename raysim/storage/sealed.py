@@ -42,6 +42,15 @@ def write(file: Path, content: bytes, last: bool = False) -> None:
             opened.write(piece)
 
 
+def seal(file: Path, last: bool = False) -> None:
+    """Put the checksum into a file that another library wrote; see `write`."""
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as content:
+        start = _digits(content, last)
+        assert start is not None
+        with memoryview(content) as view:
+            view[start : start + len(_ZEROS)] = _checksum(view, start)
+
+
 def flaw(content: bytes | mmap.mmap, last: bool = False) -> str | None:
     """Return what is wrong with a content that was sealed; None if nothing is.
 

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 import ray
-import torch
 
 import raysim
 from raysim.data.prepare import prepare
+from raysim.engine.on_ray.cluster.cluster import place
 from raysim.engine.on_ray.cluster.data_on_nodes import receive, send
+from raysim.engine.on_ray.executor.shell import OnRay
+from raysim.engine.plan.resolve import resolve
+from raysim.engine.rounds import loop
 from raysim.storage.cache import cache_root
+from tests.support.nodes import alone, assert_same, params
 
 Make = Callable[..., raysim.Experiment]
 
@@ -60,14 +64,18 @@ def content_there(dataset: raysim.FederatedDataset) -> list[int]:
     return found
 
 
-def test_a_node_without_the_data_fetches_one_copy_and_the_bits_are_the_same(
-    experiment: Make, far: Path, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("loop_here")
+def test_a_node_without_the_data_fetches_one_copy_and_the_bits_are_the_same(experiment: Make, far: Path) -> None:
     exp = digits(experiment)
-    alone = raysim.run(exp, executor="local", path=tmp_path / "alone")
-    on_both = raysim.run(exp, path=tmp_path / "both")
-    assert on_both.rounds["workers"].to_pylist() == [2, 2]
-    assert all(torch.equal(value, on_both.params[name]) for name, value in alone.params.items())
+    plan = resolve(exp)
+    on_ray = OnRay(plan, place(exp.engine))
+    try:
+        on_ray.wait_for(2)
+        on_both = list(loop.rounds(plan, on_ray, plan.initial_state()))
+    finally:
+        on_ray.close()
+    assert [finished.metrics["workers"] for finished in on_both] == [2, 2]
+    assert_same(params(on_both), alone(plan))
     (copy,) = copies(far)
     (own,) = [entry for entry in copies(cache_root()) if entry.name == copy.name]
     assert contents(copy) == contents(own)

@@ -120,6 +120,10 @@ class Dispatch(RuleBasedStateMachine):
                     del self.taken[ticket]
                     return
                 assert isinstance(error, WorkerLostError | ResourceError)
+                if "died while it started" in str(error):
+                    assert not self.table.workers
+                    self.ended = True
+                    return
                 memory: list[Cause] = ["out_of_memory"]
                 causes = memory if isinstance(error, ResourceError) else ["worker_lost", "hung"]
                 counts = [item for job in self.table.jobs.values() for item in job.failures.items()]

@@ -26,6 +26,7 @@ from raysim.engine.plan.resolve import resolve
 from raysim.engine.rounds import loop
 from raysim.run_folder import records
 from tests.support.executors import EXECUTORS, DiesOnce, bits, failing_loss, own_actors
+from tests.support.nodes import until
 
 Make = Callable[..., raysim.Experiment]
 
@@ -79,6 +80,7 @@ def test_the_bits_do_not_depend_on_when_sums_are_handed_over(
     for hold_s, call_s in ((0.0, 0.0), (1e9, 1e9)):  # after every call; at the end of the round only
         # The executor is made here, and not in a driver's process, so that its constants can be changed.
         monkeypatch.setattr(replies, "HOLD_S", hold_s)
+        monkeypatch.setattr(replies, "HOLD_RECORDS", 0)
         monkeypatch.setattr(assigning, "WORTH_A_CALL_S", call_s)
         on_ray = OnRay(plan, Placement(workers=2, cpus=0.5, gpus=0.0))
         try:
@@ -114,7 +116,7 @@ def test_leaving_the_loop_ends_the_workers(
     next(steps)
     during = {p.pid for p in own_actors()} - before
     assert bool(during) == (engine["workers"] > 0)
-    assert len({p.pid for p in own_actors("ClientPool")} - pools_before) == engine["workers"]
+    until(lambda: len({p.pid for p in own_actors("ClientPool")} - pools_before) == engine["workers"])
     steps.close()  # type: ignore[attr-defined]
     deadline = time.monotonic() + 240
     while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in during):

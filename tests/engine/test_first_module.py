@@ -196,11 +196,18 @@ def traced() -> Any:
 SAME = Linear()
 BODY = nn.Linear(5, 5)
 VALUES = torch.randn(3, 5)
+COMMON = nn.Parameter(torch.randn(3, 5))
 
 
 def with_common_memory() -> nn.Module:
     module = Linear()
     module.weight.data = VALUES
+    return module
+
+
+def with_common_parameter() -> nn.Module:
+    module = Linear()
+    module.weight = COMMON
     return module
 
 
@@ -222,6 +229,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "the same module": (lambda: SAME, "two of its modules are the same"),
     "a common layer": (lambda: nn.Sequential(BODY, Linear()), "have a layer in common"),
     "a common tensor": (with_common_memory, "'weight' of one lies in the memory of another one's 'weight'"),
+    "a common parameter": (with_common_parameter, "'weight' of one lies in the memory of another one's 'weight'"),
     "complex": (Complex, "'w' has the dtype torch.complex64"),
     "complex buffer": (lambda: with_buffer(torch.zeros(2, dtype=torch.complex64)), "'q' has the dtype torch.complex64"),
     "float8": (lambda: with_buffer(torch.zeros(2, dtype=torch.float8_e4m3fn)), "'q' has the dtype torch.float8"),

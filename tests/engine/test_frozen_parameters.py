@@ -61,6 +61,8 @@ def test_the_folder_holds_the_frozen_values(
     assert sorted(held) == ["0.bias", "0.weight", "1.bias", "1.weight"]
     assert torch.equal(held["0.weight"], torch.full((4, 5), 0.1))
     file = tmp_path / "run" / frozen.FILE
+    (tmp_path / "usual").touch()
+    assert file.stat().st_mode == (tmp_path / "usual").stat().st_mode
     file.write_bytes(file.read_bytes()[:-1] + b"\xff")
     with pytest.raises(raysim.RunFolderError, match="damaged"):
         frozen.read(tmp_path / "run")

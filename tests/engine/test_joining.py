@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import ray
 from ray._private import ray_constants
 from ray._private.node import Node
 
-from raysim.engine.on_ray.cluster import cluster, joining
+from raysim.engine.on_ray.cluster import answering, joining
 from raysim.engine.on_ray.cluster.cluster import connected
 from raysim.errors import ResourceError
 
@@ -55,6 +56,7 @@ def test_workers_of_a_ray_of_ones_own_are_as_nice_as_the_script(
     monkeypatch.setenv("RAY_worker_niceness", "")
     monkeypatch.delenv("RAY_worker_niceness")
     monkeypatch.setattr(ray, "init", lambda **settings: seen.append(os.environ.get("RAY_worker_niceness")))  # noqa: SIM112
+    monkeypatch.setattr(answering, "checked", lambda address: address)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with connected(address):
@@ -62,29 +64,92 @@ def test_workers_of_a_ray_of_ones_own_are_as_nice_as_the_script(
     assert seen == [niceness]
 
 
-@pytest.mark.parametrize(
-    ("answers", "said"), [(b"", "does not answer"), (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not Ray")]
-)
-def test_an_address_where_something_else_listens_is_refused_before_ray_tries_it(
-    answers: bytes, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def join(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Join what says this and no more; what is refused is refused before Ray tries it."""
+
     def init(**settings: Any) -> None:
         raise AssertionError("Ray would try for minutes")
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    # What answers does so at once; for silence any time is long enough.
-    monkeypatch.setattr(cluster, "REACH_S", 60.0 if answers else 0.05)
-    with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def answer() -> None:
-            accepted.append(server.accept()[0])
-            accepted[0].sendall(answers)
+    def join(says: bytes) -> None:
+        # Ray replaces the address of loopback by another one of this machine.
+        with socket.create_server(("0.0.0.0", 0)) as server:
 
-        accepted: list[socket.socket] = []
-        listening = threading.Thread(target=answer)
-        listening.start()
-        with pytest.raises(ResourceError, match=said), connected(f"127.0.0.1:{server.getsockname()[1]}"):
-            pass
-        listening.join()
-        accepted[0].close()
+            def answer() -> None:
+                accepted.append(server.accept()[0])
+                accepted[0].sendall(says)
+
+            accepted: list[socket.socket] = []
+            listening = threading.Thread(target=answer)
+            listening.start()
+            try:
+                with connected(f"127.0.0.1:{server.getsockname()[1]}"):
+                    pass
+            finally:
+                listening.join()
+                accepted[0].close()
+
+    return join
+
+
+def no_client(address: str) -> None:
+    raise AssertionError("what listens there speaks no gRPC")
+
+
+def test_an_address_where_something_else_listens_is_refused(
+    join: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "GcsClient", no_client)
+    monkeypatch.setattr(answering, "ANSWER_S", 60.0)
+    with pytest.raises(ResourceError, match="is not Ray"):
+        join(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_an_address_that_is_silent_is_refused(join: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "GcsClient", no_client)
+    # For silence any time is long enough.
+    monkeypatch.setattr(answering, "ANSWER_S", 0.05)
+    with pytest.raises(ResourceError, match=r"no answer within 0\.05 s"):
+        join(b"")
+
+
+def test_a_control_service_that_is_silent_is_refused(
+    join: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(answering, "GcsClient", lambda address: over.wait())
+    monkeypatch.setattr(answering, "ANSWER_S", 0.5)
+    try:
+        with pytest.raises(ResourceError, match=r"no answer within 0\.5 s"):
+            join(answering.SETTINGS)
+    finally:
+        over.set()
+
+
+def test_a_cluster_with_another_token_is_refused(
+    join: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class RefusedError(Exception):
+        pass
+
+    def refuse(address: str) -> None:
+        raise RefusedError
+
+    monkeypatch.setattr(answering, "REFUSED", RefusedError)
+    monkeypatch.setattr(answering, "GcsClient", refuse)
+    monkeypatch.setattr(answering, "ANSWER_S", 60.0)
+    with pytest.raises(ResourceError, match=r"does not take this user's token.*RAY_AUTH_TOKEN"):
+        join(answering.SETTINGS)
+
+
+def test_what_was_checked_is_what_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[Any] = []
+    monkeypatch.setattr(answering, "checked", lambda address: f"what {address} means")
+    monkeypatch.setattr(ray, "init", lambda **settings: joined.append(settings["address"]))
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with connected("auto"):
+        assert joined == ["what auto means"]

@@ -74,7 +74,6 @@ def look(
         plan = resolve(experiment(engine={"cpus_per_worker": 0.25, **engine}), dataset=dataset)
         placement = cluster.place(plan.experiment.engine)
         pools = shell.start_pools(plan, placement)
-        cluster.wait_for_pools([pool.ready.remote() for pool in pools.actors], placement)
         try:
             return ray.get([pool.seen.remote() for pool in pools.actors])
         finally:

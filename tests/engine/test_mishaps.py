@@ -32,6 +32,7 @@ def test_all_workers_killed_at_once_change_no_bit(
     expected = alone(plan)
     trap.touch()
     on_ray = OnRay(plan, Placement(workers=2, cpus=1, gpus=0))
+    on_ray.wait_for(2)
 
     def kill_all_when_sprung() -> None:
         until(sprung(trap).exists)
@@ -59,6 +60,7 @@ def test_a_node_that_is_out_of_reach_is_done_without_though_it_comes_back(
     expected = alone(plan)
     trap.touch()
     on_ray = OnRay(plan, TWO_EACH)
+    on_ray.wait_for(4)
     (raylet,) = (info.process for info in node.all_processes["raylet"])
     cut_off = [psutil.Process(raylet.pid), *psutil.Process(raylet.pid).children(recursive=True)]
 

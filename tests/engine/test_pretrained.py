@@ -252,6 +252,19 @@ def test_a_run_without_adapters_has_none_to_export(
         kept_model.export(tmp_path / "run", tmp_path / "adapter", adapter=True, dataset=dataset, model=net)
 
 
+def test_who_exports_adapters_is_told_of_statistics_that_they_lack(
+    tmp_path: Path, dataset: raysim.FederatedDataset, here: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts: Any = {"dataset": dataset, "model": Tied}
+    for held in (True, False):
+        exp = here(lora={"r": 1, "targets": ["head"]})
+        exp = exp.changed({"client.hold_frozen_norms": held, "client.batch_size": "full"})
+        raysim.run(exp, path=tmp_path / f"{held}", **parts)
+        caplog.clear()
+        kept_model.export(tmp_path / f"{held}", tmp_path / "adapter", adapter=True, **parts)
+        assert ("training has changed norm.running_mean, norm.running_var:" in caplog.text) is not held
+
+
 def test_norms_under_adapters_stay_still_if_they_are_held(dataset: raysim.FederatedDataset, here: Make) -> None:
     for held in (True, False):
         exp = here(lora={"r": 1, "targets": ["head"]})

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import raysim
+from raysim.models import memory
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -46,6 +47,7 @@ class Make:
         self._notes, self._script = notes, os.getpid()
 
     def __call__(self) -> nn.Module:
+        (self._notes / f"made-{os.getpid()}").touch()
         return Noting(self._notes, self._script)
 
 
@@ -59,21 +61,23 @@ def mapping(address: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("model", "workers", "dies"),
+    ("model", "workers", "copied", "dies"),
     [
-        ({"freeze": ["base.*", "inner.*"]}, 1, False),
-        ({"freeze": ["base.*", "inner.*"]}, 3, False),
-        ({"lora": {"r": 2, "targets": ["inner", "head"], "dropout": 0.2}}, 2, True),
+        ({"freeze": ["base.*", "inner.*"]}, 1, True, False),
+        ({"freeze": ["base.*", "inner.*"]}, 3, False, False),
+        ({"lora": {"r": 2, "targets": ["inner", "head"], "dropout": 0.2}}, 2, True, True),
     ],
     ids=["one worker", "three workers", "a worker that dies"],
 )
 def test_bits_do_not_depend_on_workers_that_map_one_base(
     model: dict[str, Any],
     workers: int,
+    copied: bool,
     dies: bool,
     tmp_path: Path,
     dataset: raysim.FederatedDataset,
     experiment: Callable[..., raysim.Experiment],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def run(workers: int) -> list[dict[str, Any]]:
         # The module looks at files, so its local step cannot be recorded.
@@ -82,11 +86,16 @@ def test_bits_do_not_depend_on_workers_that_map_one_base(
         return [finished.params for finished in raysim.rounds(exp, dataset=dataset, model=Make(tmp_path))]
 
     expected = run(0)
+    if copied:
+        monkeypatch.setattr(memory, "SMALLEST_BYTES", 0)
     if dies:
         (tmp_path / "trap").touch()
     for one, other in zip(expected, run(workers), strict=True):
         assert all(torch.equal(one[name], other[name]) for name in one)
     assert not (tmp_path / "trap").exists()
+    # Workers that copy the module never call its factory.
+    makers = {note.name for note in tmp_path.glob("made-*")}
+    assert (makers == {f"made-{os.getpid()}"}) is copied
     notes = [note.read_text().split() for note in tmp_path.glob("worker-*")]
     assert len(notes) >= 1
     # Shared, and a file of Ray's object store, which is one for all workers.

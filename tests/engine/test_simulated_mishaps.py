@@ -50,10 +50,10 @@ class Model:
 SMALL, LARGE = torch.zeros(10), torch.zeros(20_000)
 
 
-def started(ray: SimulatedRay) -> OnRay:
-    """The executor, with as many workers as there is room for."""
+def started(ray: SimulatedRay, wait_s: float = 300.0) -> OnRay:
+    """The executor, with as many workers as there is room for; the first of them has started."""
     plan: Any = SimpleNamespace(experiment=SimpleNamespace(engine=SimpleNamespace(threads=1, precision="float32")))
-    return OnRay(plan, Placement(workers=sum(ray.room.values()), cpus=1, gpus=0))
+    return OnRay(plan, Placement(workers=sum(ray.room.values()), cpus=1, gpus=0, wait_s=wait_s))
 
 
 def job(names: str | list[str], model: Tensor = SMALL, kind: Any = "train", phase: int = 0, shards: int = 0) -> Job:
@@ -133,10 +133,10 @@ def test_workers_that_die_while_they_start_are_replaced(make_ray: Make) -> None:
     for number, at_s in ((0, 0.5), (2, 0.7), (3, 1.4)):
         ray.after(at_s, partial(lambda number: ray.processes[number].die(), number))
     on_ray = started(ray)
+    ray.let_pass(4)
+    done(on_ray, job(named("u", 9)))
     assert len(on_ray.started) == 3
     assert len(ray.processes) == 6
-    assert ray.now_s < 4
-    done(on_ray, job(named("u", 9)))
 
 
 def test_workers_that_die_whenever_they_start_end_the_run(make_ray: Make) -> None:
@@ -149,9 +149,73 @@ def test_workers_that_die_whenever_they_start_end_the_run(make_ray: Make) -> Non
         ray.after(0.6, kill)
 
     kill()
-    with pytest.raises(WorkerLostError, match=r"workers died while they started, .* 3 times"):
+    with pytest.raises(WorkerLostError, match=r"died while it started, and so did 3 before it, and there is no other"):
         started(ray)
     assert ray.now_s < 5
+
+
+def test_a_place_in_which_no_worker_starts_is_given_up_and_the_others_go_on(make_ray: Make) -> None:
+    ray = make_ray(here=1, there=1)
+    on_ray = started(ray)
+
+    def kill() -> None:
+        for process in list(ray.processes):
+            if process.node == "there" and not process.dead:
+                process.die()
+        ray.after(0.6, kill)
+
+    kill()
+    done(on_ray, job(named("u", 20)))
+    # The one that was there, and three in its place.
+    assert len(ray.processes) == 5
+
+
+# Workers that start late
+
+
+def give_back(ray: SimulatedRay) -> None:
+    """Others end, and with them what they held."""
+    ray.taken = set()
+    ray.fill()
+
+
+@pytest.mark.parametrize("model", [SMALL, LARGE])
+def test_a_run_begins_with_the_first_worker_and_the_others_join_it(make_ray: Make, model: Tensor) -> None:
+    ray = make_ray(here=1, there=2)
+    ray.taken = {"there"}
+    on_ray = started(ray)
+    begun_s = ray.now_s
+    assert len(on_ray.started) == 1
+
+    ray.after(6.5, lambda: give_back(ray))
+    asked = job(named("u", 24), model)
+    outcome = done(on_ray, asked)
+    # Alone it would take 24 s; alone for 8 s, and then three together, 8 + 16 / 3 s.
+    assert 13 < ray.now_s - begun_s < 15
+    assert outcome.workers == 3
+    assert len(on_ray.started) == 3
+    assert done(on_ray, asked).value == outcome.value
+
+
+def test_a_run_waits_for_its_first_worker_as_long_as_the_key_says(make_ray: Make) -> None:
+    for wait_s, gives_up in ((100.0, False), (50.0, True)):
+        ray = make_ray(here=1)
+        ray.start_s = 70.0
+        if gives_up:
+            with pytest.raises(ResourceError, match=r"For 50\.?\d* s no worker has started: each needs 1 CPU"):
+                started(ray, wait_s=wait_s)
+            assert ray.now_s < 52
+        else:
+            done(started(ray, wait_s=wait_s), job("a b"))
+
+
+def test_runs_are_divided_by_the_workers_that_were_asked_for(make_ray: Make) -> None:
+    ray = make_ray(here=1, there=1)
+    ray.taken = {"there"}
+    assert shared(ray).workers == 2
+
+
+# Chunks and nodes that fail
 
 
 def test_a_chunk_that_is_lost_more_often_than_its_budget_ends_the_run(make_ray: Make) -> None:
@@ -191,7 +255,7 @@ def test_a_job_may_come_while_no_worker_is_known_to_be_there(make_ray: Make) -> 
 
 
 @pytest.mark.parametrize(("takes_s", "is_slow"), [(200.0, True), (400.0, False)])
-def test_workers_have_minutes_to_start_where_there_is_room(takes_s: float, is_slow: bool, make_ray: Make) -> None:
+def test_workers_in_the_place_of_lost_ones_have_minutes_to_start(takes_s: float, is_slow: bool, make_ray: Make) -> None:
     ray = make_ray(here=1)
     on_ray = started(ray)
     ray.start_s = takes_s
@@ -206,9 +270,9 @@ def test_workers_have_minutes_to_start_where_there_is_room(takes_s: float, is_sl
         assert ray.now_s < 310
 
 
-def test_a_run_gives_up_after_a_minute_where_others_hold_the_room(make_ray: Make) -> None:
+def test_a_run_gives_up_where_others_hold_the_room(make_ray: Make) -> None:
     ray = make_ray(here=1, there=1)
-    on_ray = started(ray)
+    on_ray = started(ray, wait_s=60)
     ray.room["elsewhere"] = 4
 
     def take() -> None:
@@ -537,7 +601,9 @@ def test_segments_outlive_a_node_and_end_where_they_kill_every_worker(make_ray: 
 def test_whatever_happens_within_the_budgets_every_unit_counts_once(seed: int, make_ray: Make) -> None:
     draw = random.Random(seed)
     ray = make_ray(here=2, there=2, yonder=2)
+    ray.taken = set(draw.sample(["here", "there", "yonder"], draw.choice([0, 0, 1, 2])))
     on_ray = started(ray)
+    ray.after(WHILE_S * draw.random(), lambda: give_back(ray))
     mishaps = Mishaps(ray, draw)
     ray.seconds = mishaps.seconds
     model, shards = draw.choice([SMALL, LARGE]), draw.choice([0, 0, 3])
@@ -595,7 +661,9 @@ class Mishaps:
         """Some worker, some time."""
 
         def happen() -> None:
-            befalls(self._draw.choice([process.number for process in self._ray.processes if process.works]))
+            working = [process.number for process in self._ray.processes if process.works]
+            if working:
+                befalls(self._draw.choice(working))
 
         self._ray.after(WHILE_S * self._draw.random(), happen)
 

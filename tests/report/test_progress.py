@@ -100,6 +100,23 @@ def test_many_workers_are_counted(clock: Clock, stream: io.StringIO) -> None:
     assert len(written) == 9
 
 
+def test_workers_that_join_later_are_listed_and_the_pace_is_measured_anew(clock: Clock, stream: io.StringIO) -> None:
+    with Terminal(LogLines(stream), 9, clock) as show:
+        show.started([f"worker {n}" for n in range(7)])
+        clock.now_s = 60
+        show.row({"round": 0, "clients": 5, "loss": 1.0})
+        show.started(["worker 7", "worker 8"])
+        clock.now_s = 130
+        show.row({"round": 1, "clients": 70, "loss": 1.0})
+    written = stream.getvalue().splitlines()
+    assert written[7:] == [
+        "round 1/9: loss 1, 0.083 clients/s, 8 min 00 s left",
+        "placement  worker 7",
+        "           ... and 1 more",
+        "round 2/9: loss 1, 1 clients/s, 8 min 10 s left",
+    ]
+
+
 def test_time_before_the_workers_were_there_is_no_measure_of_a_round(clock: Clock, stream: io.StringIO) -> None:
     with Terminal(LogLines(stream), 3, clock) as show:
         clock.now_s = 500

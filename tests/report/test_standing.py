@@ -36,7 +36,7 @@ def test_a_resumed_run_counts_earlier_rounds_as_done_but_not_as_fast() -> None:
 
 
 def test_who_joins_a_run_under_way_sees_how_it_stands_and_measures_from_there() -> None:
-    joined = Standing.at_start(10, 0.0).after({"round": 4, "clients": 20, "loss": 0.5}, 1.0).unmeasured()
+    joined = Standing.at_start(10, 0.0).after({"round": 4, "clients": 20, "loss": 0.5}, 1.0).unmeasured(1.0)
     assert (joined.done, joined.loss, joined.round_s, joined.clients_per_s) == (5, 0.5, None, None)
     later = joined.after({"round": 5, "clients": 20}, 3.0)
     assert (later.round_s, later.clients_per_s, later.left_s(3.0)) == (2.0, 10.0, 8.0)

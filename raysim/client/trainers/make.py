@@ -29,7 +29,7 @@ from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.client.trainers.several_points import SeveralPoints
 from raysim.client.trainers.stacked import Stacked
 from raysim.client.trainers.vmap import Vmap
-from raysim.errors import ResourceError
+from raysim.errors import ResourceError, within
 from raysim.models.layout import Layout
 from raysim.models.model import Model, Weights
 from raysim.models.task import Task, squared_error
@@ -114,7 +114,7 @@ def _kernel(layers: Recognised, model: Model, like: Weights, task: Task) -> Kern
     except NoLibraryError as error:
         raise ResourceError(
             f"engine.trainer = 'compiled' needs a C compiler, and a cache to write to, on every machine, but on "
-            f"{platform.node()}: {error}. See to that there, or set engine.trainer = 'fused'."
+            f"{platform.node()}: {within(error)}. See to that there, or set engine.trainer = 'fused'."
         ) from error
 
 

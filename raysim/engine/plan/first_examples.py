@@ -22,7 +22,7 @@ from raysim.data.dataset import FederatedDataset
 from raysim.data.on_device import Examples
 from raysim.engine.plan import first_metrics
 from raysim.engine.plan.plan import Plan
-from raysim.errors import ModelError
+from raysim.errors import ModelError, within
 from raysim.experiment.experiment import Experiment
 from raysim.models.model import Model, Weights, bind
 from raysim.models.task import Task, check_fit
@@ -92,8 +92,8 @@ def _check_twice(plan: Plan) -> None:
             list(trainer.train(plan.initial, [client], lr=0.0))
     except Exception as error:
         raise ModelError(
-            f"client.personalisation.hessian = 'exact' differentiates twice, and that fails here: {error}. Set it to "
-            f"'difference' or 'none'."
+            f"client.personalisation.hessian = 'exact' differentiates twice, and that fails here: {within(error)}. "
+            f"Set it to 'difference' or 'none'."
         ) from error
 
 
@@ -136,7 +136,7 @@ def check_client_axis(plan: Plan) -> None:
             list(trainer.train(plan.initial, [client, client], lr=0.0))
     except Exception as error:
         raise ModelError(
-            f"engine.trainer = 'vmap' cannot be used: with a client axis the module fails: {error}. "
+            f"engine.trainer = 'vmap' cannot be used: with a client axis the module fails: {within(error)}. "
             f"Any module trains with 'one_by_one'."
         ) from error
 

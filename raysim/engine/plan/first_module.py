@@ -7,11 +7,13 @@ buffers, and it must keep the tensors that raysim puts there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from raysim.client import dropout
 from raysim.config.global_draws import draws
@@ -37,13 +39,16 @@ def check(model: Model, made: Weights, initial: Weights | None, x: Tensor) -> No
     Raises:
         ModelError: says what a module does that makes a run depend on the workers.
     """
-    first, second = model.module(), model.module()
+    first = model.module()
     frozen = model.constants.digest()
-    _check_new(first, second)
-    _check_values(model, made, second, initial is None)
     one, other = (_moved(initial or made, by) for by in (MOVED, -MOVED))
     own = one.clone()
+    lay = _Lay.of(first)
+    # Before there is a second one: a large base would be in memory twice.
     bound(first, model, own, x.device)
+    second = model.module()
+    _check_new(first, lay, second)
+    _check_values(model, made, second, initial is None)
     placed(second, model, one.params.dtype, x.device)
     for training in (False, True):
         first.train(training)
@@ -76,7 +81,7 @@ class _Trial(NamedTuple):
         if module.training:
             # A trainer starts it at the client's key.
             torch.default_generator.manual_seed(0)
-        returned: object = _plain(module)(self.x.clone())
+        returned: object = plain(module)(self.x.clone())
         return returned
 
     def give(self, values: Weights) -> None:
@@ -91,7 +96,23 @@ class _Trial(NamedTuple):
                     tensor.copy_(named[name])
 
 
-def _check_new(first: nn.Module, second: nn.Module) -> None:
+class _Lay(NamedTuple):
+    """Where a tensor lay, and whether that memory is still somebody's."""
+
+    name: str
+    address: int
+    memory: StorageWeakRef
+
+    @classmethod
+    def of(cls, module: nn.Module) -> list[_Lay]:
+        return [
+            cls(name, tensor.data_ptr(), StorageWeakRef(tensor.untyped_storage()))
+            for name, tensor in _tensors(module)
+            if tensor.numel()
+        ]
+
+
+def _check_new(first: nn.Module, lay: Sequence[_Lay], second: nn.Module) -> None:
     """Raise ModelError if the factory returned the same module, or a part of it, again."""
     known = {id(child) for child in first.modules()}
     if any(id(child) in known for child in second.modules()):
@@ -99,7 +120,9 @@ def _check_new(first: nn.Module, second: nn.Module) -> None:
             "model= must make a new module every time, but two of its modules are the same, or have a layer in common: "
             "make the layers inside the function, or copy them there, by copy.deepcopy."
         )
-    held = {tensor.data_ptr(): name for name, tensor in _tensors(first) if tensor.numel()}
+    held = {each.address: each.name for each in lay if not each.memory.expired()}
+    # A parameter that both have lies where the first one's was put.
+    held |= {tensor.data_ptr(): name for name, tensor in _tensors(first) if tensor.numel()}
     for name, tensor in _tensors(second):
         if tensor.numel() and tensor.data_ptr() in held:
             raise ModelError(
@@ -148,13 +171,13 @@ def _check_outputs(trial: _Trial) -> None:
             f"The module's forward drew from {where}, whose draws differ from worker to worker: draw in training "
             f"only, by torch's functions, whose generator raysim starts for every client."
         )
-    if not _is_close(once, again):
+    if not is_close(once, again):
         raise ModelError(
             "The module's forward gave other outputs for the same examples a second time: it draws from a generator of "
             "its own, or counts or changes something from call to call. Draw by torch's global functions, and keep "
             "what it keeps in buffers, in training only."
         )
-    if not _is_close(same, alike):
+    if not is_close(same, alike):
         raise ModelError(
             "Two modules of model= gave different outputs for the same values of parameters and buffers: a module "
             "holds something else that was drawn or kept, or a copy or view of a parameter. Draw it by torch's global "
@@ -187,7 +210,7 @@ def _vectors(weights: Weights) -> tuple[Tensor, ...]:
     return weights.params, weights.buffers, weights.counters
 
 
-def _plain(module: nn.Module) -> nn.Module:
+def plain(module: nn.Module) -> nn.Module:
     """Return the module that torch.compile was given: to compile it for three calls takes minutes."""
     inner = getattr(module, "_orig_mod", module)
     return inner if isinstance(inner, nn.Module) else module
@@ -197,7 +220,7 @@ def _is_same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
-def _is_close(one: object, other: object) -> bool:
+def is_close(one: object, other: object) -> bool:
     """Whether two outputs are alike; what is no tensor of real numbers is refused elsewhere."""
     if not (isinstance(one, Tensor) and isinstance(other, Tensor)) or one.is_complex() or other.is_complex():
         return True

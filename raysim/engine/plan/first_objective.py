@@ -14,7 +14,7 @@ from raysim.client import dropout
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received, RoundAt
 from raysim.client.trainers.watched import check_losses
 from raysim.config.global_draws import draws
-from raysim.errors import ModelError
+from raysim.errors import ModelError, within
 from raysim.models.model import Model, Weights, bind
 
 
@@ -44,7 +44,7 @@ def check(
         inspect.signature(function).bind(None, x, y, None)
     except (TypeError, ValueError) as error:
         raise ModelError(
-            f"objective= must be a function of (module, x, y, at), but {function!r} is not: {error}."
+            f"objective= must be a function of (module, x, y, at), but {function!r} is not: {within(error)}."
         ) from error
     given, trained = initial.clone(), initial.clone()
     module = bind(model, trained, x.device).train()

@@ -30,6 +30,7 @@ from raysim.engine.numerics import choose_device, has_bf16
 from raysim.engine.parts import Parts
 from raysim.engine.plan import (
     amounts,
+    copied_modules,
     everyone,
     first_clusters,
     first_examples,
@@ -109,6 +110,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     if parts.get("model") is not None:
         x, _ = first_examples.load(experiment, dataset, initial)
         first_module.check(tried, values, None if initial is values else initial, x)
+    made = copied_modules.with_copies(made, initial, experiment, dataset)
     loss = parts.get("loss")
     task = task_for(dataset.num_classes, loss, *_labels(dataset))
     task, local = _minimised(experiment, dataset, made, initial, task)

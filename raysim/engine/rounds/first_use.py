@@ -25,7 +25,7 @@ from raysim.engine.numerics import choose_device
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import training_conditions
 from raysim.engine.rounds.calibrate import TRAINERS, best, calibrate
-from raysim.errors import DiskError, RaysimError, RunFolderError
+from raysim.errors import DiskError, RaysimError, RunFolderError, within
 from raysim.run_folder import records
 from raysim.storage import atomic, reading
 from raysim.storage.cache import cache_root
@@ -148,5 +148,5 @@ def keep(measured: dict[str, Any], file: Path) -> None:
             beside.unlink(missing_ok=True)
     except OSError as error:
         raise DiskError(
-            f"{file.parent} cannot be written: {error}. Set RAYSIM_CACHE to a folder of your own."
+            f"{file.parent} cannot be written: {within(error)}. Set RAYSIM_CACHE to a folder of your own."
         ) from None

@@ -52,7 +52,7 @@ def run_name(experiment: Experiment, path: Path) -> str:
 class Watcher:
     """Functions that receive a run's progress.
 
-    started: called once, with the places of its workers. row: called with every finished round.
+    started: called with the places of workers that have started. row: called with every finished round.
     """
 
     started: Callable[[list[str]], None]

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
-from raysim.errors import RemoteError
+from raysim.errors import RemoteError, within
 from raysim.storage import atomic, lock, sealed
 from raysim.storage.cache import cache_root, hasher
 from raysim.storage.inside import inside
@@ -109,7 +109,7 @@ class Mirror:
                     self._take(index)
                     return
                 except OSError as error:
-                    raise RemoteError(f"{self.uri} could not be copied to {self.path}: {error}.") from error
+                    raise RemoteError(f"{self.uri} could not be copied to {self.path}: {within(error)}.") from error
                 except RemoteError:
                     # Another machine may have written meanwhile.
                     if attempt == FETCH_ATTEMPTS or self._index() == index:
@@ -137,7 +137,9 @@ class Mirror:
             try:
                 return self._put(record, here.pin(self.path, record.files, outgoing))
             except OSError as error:
-                raise RemoteError(f"{self.path} could not be pinned, to be put at {self.uri}: {error}.") from error
+                raise RemoteError(
+                    f"{self.path} could not be pinned, to be put at {self.uri}: {within(error)}."
+                ) from error
             finally:
                 shutil.rmtree(outgoing, ignore_errors=True)
 

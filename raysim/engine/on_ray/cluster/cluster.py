@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,21 +14,12 @@ from typing import Any
 
 import ray
 
-from raysim.engine.on_ray.cluster import joining, own_ray
-from raysim.engine.on_ray.cluster.patience import ROOM_S, Room
-from raysim.engine.on_ray.cluster.whereabouts import Whereabouts
+from raysim.engine.on_ray.cluster import answering, joining, own_ray
+from raysim.engine.on_ray.cluster.wait import Room
 from raysim.errors import ResourceError
 from raysim.experiment.experiment import EngineSection
 
 log = logging.getLogger("raysim")
-
-REACH_S = 5.0
-"""How long a cluster's address may take to answer."""
-
-SETTINGS = b"\0\0\0\4\0\0\0\0\0"
-"""An empty frame of settings, with which both sides of HTTP/2, and so of gRPC, begin; its fourth byte is the kind."""
-
-HTTP2_BEGINS = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS
 
 GROW_S = 5.0
 """How often a run that grows looks for room."""
@@ -37,12 +27,16 @@ GROW_S = 5.0
 
 @dataclass(frozen=True)
 class Placement:
-    """Number of pools, and the share of a node for each. grows: start more pools when nodes join."""
+    """Number of pools, and the share of a node for each.
+
+    grows: start more pools when nodes join. wait_s: how long to wait for a pool while there is none.
+    """
 
     workers: int
     cpus: float
     gpus: float
     grows: bool = False
+    wait_s: float = EngineSection().wait_s
 
 
 @contextmanager
@@ -80,8 +74,7 @@ def connected(address: str | None, run_folder: Path | None = None) -> Iterator[N
             yield
         return
     try:
-        _reach(address)
-        joining.init(address, logging_level=logging.WARNING)
+        joining.init(answering.checked(address), logging_level=logging.WARNING)
         if address == "auto" and ray.is_initialized():
             log.info("joined %s", joining.found())
     except (OSError, ValueError) as error:
@@ -102,24 +95,6 @@ def _start(begun: Callable[[own_ray.Processes], None]) -> None:
     except Exception as error:
         # Ray raises a plain Exception when a process of its own does not answer in time.
         raise ResourceError(f"Ray could not be started on this machine: {error}") from None
-
-
-def _reach(address: str) -> None:
-    """Raise OSError if nothing that speaks gRPC answers at host:port: Ray itself would try for minutes."""
-    host, colon, port = address.rpartition(":")
-    if not (colon and port.isdigit() and "/" not in host):
-        return
-    with socket.create_connection((host, int(port)), timeout=REACH_S) as connection:
-        # With TLS nothing is said before a handshake.
-        if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
-            return
-        connection.sendall(HTTP2_BEGINS)
-        try:
-            answer = connection.recv(len(SETTINGS))
-        except TimeoutError:
-            raise OSError(f"what listens there does not answer within {REACH_S:g} s") from None
-        if answer[3:4] != SETTINGS[3:4]:
-            raise OSError("what listens there is not Ray")
 
 
 def place(engine: EngineSection) -> Placement:
@@ -195,34 +170,7 @@ def _check(workers: int, cpus_each: float, gpus_each: float, total: dict[str, fl
             )
 
 
-def wait_for_pools(references: list[ray.ObjectRef[Whereabouts]], placement: Placement) -> None:
-    """Wait until each of these pools has started, or has died; all others have started.
-
-    Raises:
-        ResourceError: one has not started for so long that this run gives up (see `Room.is_over`).
-    """
-    since_s, waiting = time.monotonic(), references
-    while waiting:
-        _, waiting = ray.wait(references, num_returns=len(references), timeout=own_ray.POLL_S)
-        own_ray.check()
-        waited_s = time.monotonic() - since_s
-        if waiting and waited_s > ROOM_S and (room := _room_for(placement)).is_over(waited_s, placement.workers):
-            started = f"{placement.workers - len(waiting)} of {placement.workers} workers started"
-            raise ResourceError(f"{started} within {waited_s:.0f} s: {room.why}.")
-
-
-def _room_for(placement: Placement) -> Room:
-    """Return what Ray has for workers of this placement."""
+def room_for(placement: Placement) -> Room:
+    """Return what Ray has for a worker of this placement."""
     each = {"CPU": placement.cpus, "GPU": placement.gpus}
-    return Room(ray.cluster_resources(), ray.available_resources(), {name: need for name, need in each.items() if need})
-
-
-def no_worker(waited_s: float, placement: Placement) -> str | None:
-    """Return the message when every worker is lost, and none has started in its place for too long; None: wait on."""
-    room = _room_for(placement)
-    if not room.is_over(waited_s, placement.workers):
-        return None
-    return (
-        f"All workers were lost, and for {waited_s:.0f} s no other started: {room.why}. The run can "
-        f"be resumed from its last checkpoint."
-    )
+    return Room(ray.available_resources(), {name: need for name, need in each.items() if need})

@@ -22,8 +22,7 @@ def here(name: str) -> Whereabouts:
     return Whereabouts(name, ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id())
 
 
-def listed(places: Sequence[Whereabouts], nodes: Sequence[str]) -> list[str]:
-    """Return a line for each worker; on several nodes, with the node's number in `nodes`, as in the records."""
-    several = len({place.node for place in places} | set(nodes)) > 1
-    named = [f"{place.name} on {place.address}" for place in places]
-    return [f"{name}, node {nodes.index(p.node)}" for name, p in zip(named, places, strict=True)] if several else named
+def line(place: Whereabouts, nodes: Sequence[str]) -> str:
+    """Return the line for a worker that has started; beside the first of `nodes`, with the node's number in records."""
+    index = len(nodes) if place.node not in nodes else nodes.index(place.node)
+    return f"{place.name} on {place.address}" + (f", node {index}" if index else "")

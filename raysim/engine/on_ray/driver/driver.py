@@ -63,11 +63,15 @@ class Driver:
         self.stopped: StopReason | None = None
         """Why the run has stopped before its last round."""
 
-    def start(self) -> list[str]:
-        """Wait for the pools; returns the place of each one. Nothing is written to the disk before."""
+    def start(self) -> None:
+        """Wait for the first pool. Nothing is written to the disk before."""
         # Not in the constructor: an error there reaches the script as a dead actor, without its type.
         self._executor = OnRay(self._plan, self._placement, self._started_pools)
         self._open.callback(self._executor.close)
+
+    @property
+    def workers(self) -> list[str]:
+        """The places of the pools that have started, in this order; it grows."""
         return self._executor.started
 
     def open(self, overlap: bool) -> None:

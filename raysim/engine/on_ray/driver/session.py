@@ -52,7 +52,7 @@ def run(
 
     Args:
         plan: the run.
-        opening: its folder; nothing is written to the disk until all pools have started.
+        opening: its folder; nothing is written to the disk until a pool has started.
         address: of the cluster; None starts one for this script.
         watcher: receives the run's progress.
         after: called in the driver with folder and experiment when the run has ended, also after an error.
@@ -82,7 +82,7 @@ def run(
 
 
 def launch(plan: Plan, opening: Opening, address: str, after: Callable[[Path, Experiment], None], name: str) -> str:
-    """Start a run that needs no script, and return its name once its workers have started; see `run`."""
+    """Start a run that needs no script, and return its name once a worker has started; see `run`."""
     sendable.check(plan)
     opening = opening.absolute()
     with connected(address, opening.path), with_states_folder(plan, opening.path) as plan:
@@ -111,10 +111,12 @@ def follow(driver: Any, watcher: Watcher, run_folder: str, seen: int | None = No
         RaysimError: the run failed with this error.
     """
     stage: Stage = "starting"
+    workers = 0
     while stage not in ENDED and stage != until:
-        news = answer(driver.watch.remote(stage, seen), run_folder)
-        if stage == "starting" and news.workers:
+        news = answer(driver.watch.remote(stage, seen, workers), run_folder)
+        if news.workers:
             watcher.started(list(news.workers))
+            workers += len(news.workers)
         for row in news.rows:
             watcher.row(row)
         stage, seen = news.stage, news.seen

@@ -43,8 +43,8 @@ LINGER_S = 5.0
 class News:
     """News for a watcher.
 
-    workers: their places; empty until they have started. rows: of the rounds finished since the last call. seen: the
-    argument of the next call; None until the run has found the state to continue from.
+    workers: the places of those that have started since the last call. rows: of the rounds finished since then. seen:
+    the argument of the next call; None until the run has found the state to continue from.
     """
 
     stage: Stage
@@ -94,7 +94,7 @@ class WatchedDriver:
         self._since_s = time.time()
         self._news = threading.Condition()
         self._stage: Stage = "starting"
-        self._workers: tuple[str, ...] = ()
+        self._workers: Sequence[str] = ()
         self._rows: Sequence[Mapping[str, Any]] = ()
         self._first = 0
         """The first round of this session."""
@@ -110,12 +110,13 @@ class WatchedDriver:
             self._name or "", experiment, host, path, self._opening.named, since_s, stage, rounds, self._behind
         )
 
-    def watch(self, stage: Stage, seen: int | None) -> News:
+    def watch(self, stage: Stage, seen: int | None, workers: int) -> News:
         """Return the news for a watcher, as soon as there are some, or after POLL_S.
 
         Args:
             stage: the last stage that the watcher received.
             seen: number of rounds that it received, from the run's first; None stands for those before this session.
+            workers: number of workers whose places it received.
 
         Raises:
             RaysimError: the run failed with this error, and the watcher has received all rounds.
@@ -129,7 +130,7 @@ class WatchedDriver:
                 seen = self._first
             # A failure comes last: a watcher that receives rows has to call again.
             stage = "running" if self._error is not None else self._stage
-            return News(stage, self._workers, rows, None if seen is None else seen + len(rows))
+            return News(stage, tuple(self._workers[workers:]), rows, None if seen is None else seen + len(rows))
 
     def weights(self) -> Any:
         """Return the weights after the last finished round, packed."""
@@ -184,14 +185,14 @@ class WatchedDriver:
             _end_this_process()
 
     def _begin(self) -> None:
-        workers = tuple(self._driver.start())
+        self._driver.start()
         with self._news:
             stopped = self._stage == "stopped"
             if not stopped:
                 # `stop` waits for this lock, and then finds a run that it can stop.
                 self._driver.open(overlap=True)
                 assert self._driver.folder is not None
-                self._workers, self._rows = workers, self._driver.folder.rows
+                self._workers, self._rows = self._driver.workers, self._driver.folder.rows
                 self._first, self._stage = len(self._rows), "running"
                 self._news.notify_all()
         if stopped:

@@ -11,6 +11,7 @@ from raysim.engine.on_ray.executor.ending import fail, finish_if_complete, relea
 from raysim.engine.on_ray.executor.late_workers import end_race
 from raysim.engine.on_ray.executor.table import DispatchTable, Gather, JobState, Start, Work
 from raysim.engine.on_ray.executor.turn import Turn, first_work, start_worker
+from raysim.errors import WorkerLostError
 
 
 def lose(turn: Turn, worker: int, cause: failure.Cause, how: str) -> None:
@@ -44,7 +45,26 @@ def lose(turn: Turn, worker: int, cause: failure.Cause, how: str) -> None:
     for ticket, units in lost.items():
         end_race(turn, table.jobs[ticket], worker)
         put_back(turn, table.jobs[ticket], worker, units, cause, f"worker {worker} {how}", blamed)
-    start_worker(turn)
+    if ended.node:
+        start_worker(turn)
+    else:
+        _start_again(turn, worker, ended.deaths + 1)
+
+
+def _start_again(turn: Turn, worker: int, deaths: int) -> None:
+    """Start another worker in the place of one that died while it started, unless too many have died there."""
+    most = failure.BUDGETS["worker_lost"]
+    if deaths <= most:
+        turn.commands.append(events.Warn(f"worker {worker} died while it started; another takes its place"))
+        start_worker(turn, deaths)
+        return
+    turn.table.num_given_up += 1
+    what = f"worker {worker} died while it started, and so did {most} before it"
+    if turn.table.workers:
+        turn.commands.append(events.Warn(f"{what}: the run goes on without it"))
+        return
+    why = "memory may be short, or a library may crash when it is imported; the reason is in Ray's logs"
+    turn.commands.append(events.Raise(WorkerLostError(f"{what}, and there is no other: {why}"), None))
 
 
 def _running(table: DispatchTable, worker: int) -> set[tuple[int, int]]:

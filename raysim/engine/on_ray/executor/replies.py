@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raysim.engine.job import UpdatesLost
 from raysim.engine.on_ray.executor import events
-from raysim.engine.on_ray.executor.assigning import assign
+from raysim.engine.on_ray.executor.assigning import assign, record_s
 from raysim.engine.on_ray.executor.ending import fail, finish_if_complete
 from raysim.engine.on_ray.executor.late_workers import accept_copy, end_race
 from raysim.engine.on_ray.executor.losses import put_back, retry_unfinished
@@ -13,7 +13,10 @@ from raysim.engine.on_ray.executor.table import Gather, JobState, Unit, Work
 from raysim.engine.on_ray.executor.turn import Turn
 
 HOLD_S = 2.0
-"""A worker hands over its results after this much work, so that losing it costs no more than that."""
+"""A worker hands over its results after this much work, so that losing it costs no more than that; but not before it
+has worked `HOLD_RECORDS` times as long as a record takes."""
+
+HOLD_RECORDS = 100
 
 
 def count_done(turn: Turn, event: events.UnitsDone, call: Work) -> None:
@@ -50,7 +53,8 @@ def count_done(turn: Turn, event: events.UnitsDone, call: Work) -> None:
     else:
         job.move(held, Unit("held", number, call.worker))
         worker.held_s += took_s
-        if worker.held_s > HOLD_S and held and number > table.last_hand_over(call.worker, job.ticket):
+        hold_s = max(HOLD_S, HOLD_RECORDS * record_s(job))
+        if worker.held_s > hold_s and held and number > table.last_hand_over(call.worker, job.ticket):
             assign(turn, call.worker, job, (), hand_over=True)
     finish_if_complete(turn, job)
 

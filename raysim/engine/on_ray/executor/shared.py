@@ -29,8 +29,8 @@ class SharedOnRay(OnRay):
 
     @property
     def workers(self) -> int:
-        """See `SharedExecutor`; workers that wait for room on a node do not count."""
-        return sum(bool(worker.node) for worker in self._table.workers.values())
+        """See `SharedExecutor`. Workers that have yet to start count: how runs are divided must not depend on them."""
+        return len(self._table.workers)
 
     def send(self, plan: Plan) -> Callable[[], Plan]:
         """See `SharedExecutor`; runs with the same data share one copy."""

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import ray
@@ -16,26 +17,19 @@ from ray import exceptions
 
 from raysim.cohort.tree import TreeFold
 from raysim.engine import wire
-from raysim.engine.failure import BUDGETS
 from raysim.engine.job import COMBINE, Job, Outcome, Shard, Stopped
 from raysim.engine.on_ray.cluster import own_ray
-from raysim.engine.on_ray.cluster.cluster import (
-    Growth,
-    Placement,
-    actor_options,
-    no_worker,
-    wait_for_pools,
-)
+from raysim.engine.on_ray.cluster.cluster import Growth, Placement, actor_options, room_for
 from raysim.engine.on_ray.cluster.data_on_nodes import SentRuns, send_plan
-from raysim.engine.on_ray.cluster.patience import ROOM_S
 from raysim.engine.on_ray.cluster.raised import cause_of, own_error, raise_again
-from raysim.engine.on_ray.cluster.whereabouts import Whereabouts, listed
+from raysim.engine.on_ray.cluster.wait import Wait
+from raysim.engine.on_ray.cluster.whereabouts import line
 from raysim.engine.on_ray.executor import events
 from raysim.engine.on_ray.executor.client_pool import ClientPool, Order, Packed, Reply
 from raysim.engine.on_ray.executor.rules import change
 from raysim.engine.on_ray.executor.table import Call, DispatchTable, Facts, Gather, JobState, Results, Start, Work
 from raysim.engine.plan.plan import Plan
-from raysim.errors import RaysimError, ResourceError, WorkerLostError
+from raysim.errors import RaysimError
 from raysim.run_folder.timeline import Span
 
 log = logging.getLogger("raysim")
@@ -119,7 +113,7 @@ class InFlight:
 
 
 class OnRay:
-    """Executor over ClientPool actors pinned to `placement`.
+    """Executor over ClientPool actors pinned to `placement`; it is there with the first of them, the others join.
 
     Args:
         plan: the run; or the data of several runs, which jobs name (shared.py).
@@ -141,21 +135,25 @@ class OnRay:
         self._done: dict[int, Outcome | Exception] = {}
         self._tickets = itertools.count(1)
         self.stop = threading.Event()
-        self._places: dict[int, Whereabouts] = {}
-        """Where each worker runs that has started."""
+        self.started: list[str] = []
+        """The places of the workers that have started, in this order; it grows."""
+        self._wait = Wait(placement.wait_s, partial(room_for, placement))
         self._on(events.CapacityAdded(placement.workers))
+        self.wait_for(1)
+
+    def wait_for(self, workers: int) -> None:
+        """Wait until so many workers have started."""
         try:
-            self._wait_for_all()
+            while len(self.started) < workers:
+                self._serve()
         except BaseException:
             self.close()
             raise
-        self.started = listed([self._places[worker] for worker in self._table.workers], self._table.nodes)
 
     def submit(self, job: Job) -> int:
         """Put the broadcast where every node can map it, and assign the workers their first units."""
-        self._on(
-            events.CapacityAdded(self._growth.lacking(sum(not worker.node for worker in self._table.workers.values())))
-        )
+        starting = sum(not worker.node for worker in self._table.workers.values())
+        self._on(events.CapacityAdded(self._growth.lacking(starting + self._table.num_given_up)))
         start_s = time.perf_counter()
         ticket, packed = next(self._tickets), wire.pack(job.broadcast)
         num_bytes = wire.num_bytes(packed)
@@ -194,21 +192,6 @@ class OnRay:
         for worker in list(self._actors):
             self._carry_out(events.End(worker))
 
-    def _wait_for_all(self) -> None:
-        """Wait until every worker has started. Those that die meanwhile are replaced, as often as others are."""
-        most = BUDGETS["worker_lost"]
-        for _ in range(1 + most):
-            starting = list(self._calls)
-            wait_for_pools(starting, self._placement)
-            self._count(starting)
-            if not self._calls:
-                return
-            log.warning("%d worker(s) died while they started; others take their place", len(self._calls))
-        raise WorkerLostError(
-            f"workers died while they started, and so did those in their place, {most} times: memory may be short, or "
-            f"a library may crash when it is imported; the reason is in Ray's logs"
-        )
-
     def _serve(self) -> None:
         """Wait for a reply, or for the polling interval, and carry out the commands that follow."""
         own_ray.check()
@@ -220,9 +203,7 @@ class OnRay:
         self._count(ready)
         if not ready:
             self._on(events.Timeout())
-            waited_s = time.monotonic() - self._table.last_alive_s
-            if waited_s > ROOM_S and (said := no_worker(waited_s, self._placement)):
-                raise ResourceError(said)
+            self._wait.check(time.monotonic() - self._table.last_alive_s, bool(self.started))
         self._on(events.RepliesRead())
 
     def _count(self, references: Iterable[Any]) -> None:
@@ -268,7 +249,8 @@ class OnRay:
             case tuple():
                 return events.Gathered(number), reply
         assert isinstance(call, Start)
-        self._places[call.worker] = reply
+        if not self._table.workers[call.worker].node:
+            self.started.append(line(reply, self._table.nodes))
         return events.Ready(number, reply.node), None
 
     def _carry_out(self, command: events.Command, reply: Any = None) -> None:

@@ -91,7 +91,7 @@ class Worker:
 
     node: empty until it has started. since_s: start of its present call. held_s: seconds of work since its last
     hand-over. broadcasts: keys whose broadcast it has, or will have after the calls in flight. runs: the runs of the
-    segments that were assigned to it.
+    segments that were assigned to it. deaths: of those in whose place it is, that died before they had started.
     """
 
     node: str = ""
@@ -99,6 +99,7 @@ class Worker:
     held_s: float = 0.0
     broadcasts: frozenset[Key] = frozenset()
     runs: frozenset[int] = frozenset()
+    deaths: int = 0
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class DispatchTable:
     nodes: identities in order of appearance, the driver's first. last_alive_s: the last time when a worker was known to
     be alive. calls: by number, in the order in which they were sent; a worker carries out its calls in that order.
     of_worker, on_node: the same calls by worker, and the workers by node. seconds_per_cost: as last measured.
-    num_workers, num_calls: numbers of workers and calls so far.
+    num_workers, num_calls: numbers of workers and calls so far. num_given_up: places in which no worker could start.
     """
 
     nodes: tuple[str, ...]
@@ -192,6 +193,7 @@ class DispatchTable:
     seconds_per_cost: dict[WorkKind, float] = field(default_factory=dict)
     num_workers: int = 0
     num_calls: int = 0
+    num_given_up: int = 0
 
     def put(self, number: int, call: Call) -> None:
         """Add a call, or change one."""

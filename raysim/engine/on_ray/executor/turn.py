@@ -26,11 +26,11 @@ class Turn:
         return number
 
 
-def start_worker(turn: Turn) -> None:
-    """Start one more worker."""
+def start_worker(turn: Turn, deaths: int = 0) -> None:
+    """Start one more worker; `deaths`: see `Worker`."""
     worker = turn.table.num_workers
     turn.table.num_workers += 1
-    turn.table.workers[worker] = Worker()
+    turn.table.workers[worker] = Worker(deaths=deaths)
     turn.send(Start(worker))
 
 

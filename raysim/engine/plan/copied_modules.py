@@ -1,0 +1,43 @@
+"""Lets processes copy a module with a large frozen base, in place of calling its factory, where copies are like it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import torch
+
+from raysim.config.global_draws import draws
+from raysim.data.dataset import FederatedDataset
+from raysim.engine.plan import first_examples, first_module
+from raysim.experiment.experiment import Experiment
+from raysim.models import memory
+from raysim.models.copies import Copies
+from raysim.models.model import Model, Weights, bound
+
+log = logging.getLogger("raysim")
+
+
+def with_copies(model: Model, initial: Weights, experiment: Experiment, dataset: FederatedDataset) -> Model:
+    """Return the model with a factory of copies; as it is, if it has little frozen, or copies would not be like it."""
+    if model.constants.num_bytes <= memory.SMALLEST_BYTES:
+        return model
+    original = model.module()
+    if first_module.plain(original) is not original:
+        return model
+    try:
+        copied = replace(model, factory=Copies.of(original))
+        x, _ = first_examples.load(experiment, dataset, initial)
+        modules = [bound(module, model, initial.clone(), x.device) for module in (original, copied.module())]
+        with draws():
+            for training in (False, True):
+                outputs = []
+                for module in modules:
+                    torch.default_generator.manual_seed(0)
+                    outputs.append(module.train(training)(x.clone()))
+                if not first_module.is_close(*outputs):
+                    raise ValueError("copies give other outputs")
+    except Exception as error:
+        log.debug("every process makes the module by its factory: %s", error)
+        return model
+    return copied
