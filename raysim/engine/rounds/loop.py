@@ -153,7 +153,7 @@ class Loop:
         return self._stepped is not None
 
     def begin(self, mate: Loop | None = None) -> None:
-        """Choose the next round's cohort and submit its training; `mate`: a run in lockstep that has begun the round."""
+        """Choose the next round's cohort and submit its training; `mate`: a run in lockstep that has begun it."""
         self._training = self._begin_round(mate=None if mate is None else self._alike(mate))
 
     def step(self) -> None:
