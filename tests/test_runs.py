@@ -126,8 +126,8 @@ def on_ray(monkeypatch: pytest.MonkeyPatch) -> OnRay:
     monkeypatch.setattr("raysim.engine.on_ray.executor.shared.SharedOnRay", made.started)
     monkeypatch.setattr("raysim.engine.on_ray.cluster.cluster.connected", nullcontext)
     monkeypatch.setattr("raysim.engine.on_ray.cluster.cluster.place", lambda engine: None)
-    monkeypatch.setattr("raysim.api.workers.begins", lambda *asked: "here at first")
-    monkeypatch.setattr("raysim.api.workers.workers_here", lambda cpus: 2)
+    monkeypatch.setattr("raysim.api.shared_workers.begins", lambda *asked: "here at first")
+    monkeypatch.setattr("raysim.api.shared_workers.workers_here", lambda cpus: 2)
     monkeypatch.setattr(outlook, "SURE_S", 0.0)
     monkeypatch.setattr(outlook, "START_S", 0.0)
     return made
@@ -144,10 +144,10 @@ def test_runs_that_move_to_workers_on_the_way_have_the_same_numbers(
 ) -> None:
     if why == "not worth it":
         monkeypatch.setattr(outlook, "START_S", 1000.0)
-    monkeypatch.setattr("raysim.api.workers.can_be_sent", lambda plan: why != "cannot be sent")
+    monkeypatch.setattr("raysim.api.shared_workers.can_be_sent", lambda plan: why != "cannot be sent")
     wanted = grid(experiment, client=SCAFFOLD)[:4]
     with monkeypatch.context() as patched:
-        patched.setattr("raysim.api.workers.begins", lambda *asked: "here")
+        patched.setattr("raysim.api.shared_workers.begins", lambda *asked: "here")
         told = carry_out(wanted, tmp_path / "here", dataset=dataset)
     moved = carry_out(wanted, tmp_path / "moved", dataset=dataset)
     assert {name: [row["loss"] for row in rows] for name, rows in moved.items()} == {

@@ -233,7 +233,7 @@ def test_trials_connect_to_ray_beforehand_only_if_each_has_all_workers(
     # The tests before may have connected this process.
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr("raysim.engine.on_ray.cluster.cluster.connected", connect)
-    for module in ("series", "workers"):
+    for module in ("series", "shared_workers"):
         monkeypatch.setattr(f"raysim.api.{module}.workers_here", lambda cpus: cores)
     exp = experiment(trials=2, engine={"chunk_size": 2, "workers": "auto"})
     found = raysim.run_trials(exp, dataset=dataset, path=tmp_path / "auto")

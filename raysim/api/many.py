@@ -20,7 +20,7 @@ from typing import Any, Literal, Unpack
 from torch import Tensor
 
 from raysim.api.preflight import ExecutorName, check_one, is_whole, opening_of, with_executor
-from raysim.api.workers import Workers
+from raysim.api.shared_workers import SharedWorkers
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.engine.many.groups import Group, grouped
@@ -134,7 +134,7 @@ class Runs:
         with ExitStack() as stack:
             self._writers = stack.enter_context(ThreadPoolExecutor(WRITERS, thread_name_prefix="records"))
             held = stack.enter_context(ExitStack())
-            self._workers = Workers(self._engine, executor, address, held, self._plans)
+            self._workers = SharedWorkers(self._engine, executor, address, held, self._plans)
             stack.callback(self._checkpoint_all)
             self._opened = stack.pop_all()
 

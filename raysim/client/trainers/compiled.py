@@ -17,7 +17,7 @@ from torch import Tensor
 
 from raysim.client.trainer import Client, LocalStart, Updates
 from raysim.client.trainers.choose import STACK_NUMBERS
-from raysim.client.trainers.kernel.kernel import Int64s, Kernel, Start
+from raysim.client.trainers.kernel.kernel import Int64s, Kernel, StartingPoint
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.local_steps import LocalSteps, StepRule
 from raysim.client.trainers.scores import MOST_KEPT, Scores
@@ -105,10 +105,10 @@ class Compiled:
         made = deltas.flatten(0, 1)
         return Updates(made, buffers, counters, *scores.totals(), laid_out.visits * len(starts), squared_norms=squares)
 
-    def _start(self, start: LocalStart, clients: Sequence[Client], deltas: Tensor) -> Start:
+    def _start(self, start: LocalStart, clients: Sequence[Client], deltas: Tensor) -> StartingPoint:
         steps = LocalSteps(self._rule, deltas, deltas, None, start.weights.params, clients, start.lr)
         assert isinstance(steps.keep, float)
-        return Start(start.weights.params, steps.alpha, steps.keep, steps.constant)
+        return StartingPoint(start.weights.params, steps.alpha, steps.keep, steps.constant)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from raysim.client import local_training
 from raysim.client.section import ClientSection
 from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
 from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
-from raysim.client.trainers.kernel.kernel import Kernel, Start
+from raysim.client.trainers.kernel.kernel import Kernel, StartingPoint
 from raysim.client.trainers.make import make
 from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.data.on_device import Examples
@@ -346,7 +346,7 @@ def kernel() -> Kernel:
 
 
 def trained(made: Kernel, broadcast: Tensor, constants: Tensor | None, **handed: Any) -> tuple[Tensor, Tensor]:
-    return made.train([Start(broadcast, -0.1, constants=constants)], **handed)
+    return made.train([StartingPoint(broadcast, -0.1, constants=constants)], **handed)
 
 
 def test_what_fits_is_taken() -> None:

@@ -38,7 +38,7 @@ class _Line(ctypes.Structure):
     )
 
 
-class Start(NamedTuple):
+class StartingPoint(NamedTuple):
     """Where clients start, and how they step: y <- y + scale grad, then y <- keep y + constant.
 
     broadcast: (P,). constants: (P,), or (K, P), or None.
@@ -88,7 +88,7 @@ class Kernel:
 
     def train(
         self,
-        starts: Sequence[Start],
+        starts: Sequence[StartingPoint],
         x: Sequence[Tensor],
         y: Sequence[Tensor],
         order: Int64s,

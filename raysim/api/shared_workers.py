@@ -19,7 +19,7 @@ from raysim.experiment.experiment import EngineSection
 log = logging.getLogger("raysim")
 
 
-class Workers:
+class SharedWorkers:
     """The workers of several runs: this process, those of Ray, or this process until those of Ray are worth it.
 
     Args:
