@@ -106,12 +106,19 @@ class OnRay(SharedInProcess):
         super().__init__()
         self.segments, self.closed = 0, False
         self.log_levels: list[int] = []
+        self.sent: list[Callable[[], Plan]] = []
 
     def started(self, placement: None, log_level: int) -> OnRay:
         self.log_levels.append(log_level)
         return self
 
+    def send(self, plan: Plan) -> Callable[[], Plan]:
+        self.sent.append(super().send(plan))
+        return self.sent[-1]
+
     def submit(self, job: Job) -> int:
+        (unit,) = job.units
+        assert all(plan in self.sent for plan in unit.plans.values())
         self.segments += 1
         return super().submit(job)
 
