@@ -176,6 +176,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import, and `raysim --help` needs none of it: names are imported when they are first used.
+    if name == "__version__":
+        return import_module("importlib.metadata").version("raysim")
     if name not in __all__:
         raise AttributeError(f"module 'raysim' has no attribute {name!r}")
     return getattr(import_module(_HOMES.get(name, "raysim.errors")), name)

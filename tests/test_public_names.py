@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from importlib import metadata
 from typing import Any
 
 import pytest
@@ -57,3 +58,7 @@ def test_errors_survive_a_process_border() -> None:
         if inspect.isclass(value):
             assert issubclass(value, Exception)
             assert str(pickle.loads(pickle.dumps(value("round 3, client 'a'")))) == "round 3, client 'a'"
+
+
+def test_the_version_is_the_installed_package_s() -> None:
+    assert raysim.__version__ == metadata.version("raysim")

@@ -11,10 +11,10 @@ from tuning import pruners, samplers
 from tuning.budget import written
 from tuning.dimension import Listed
 from tuning.regret import Regret
-from tuning.result import Configuration, SmallerBudget, Study, TableBest
+from tuning.result import SmallerBudget, Study, TableBest
 from tuning.section import TuningSection, section_of
 from tuning.storage import default_url, shown
-from tuning.writing import figure, number, settings, with_error
+from tuning.writing import figure, number, settings
 
 Line = tuple[str, str]
 
@@ -57,8 +57,8 @@ def lines(study: Study) -> list[Line]:
         ("study", study.name),
         ("trials", f"{study.trials.num_rows:,}: {outcomes}"),
         ("spent", ", ".join(written(unit, amount) for unit, amount in study.spent.items())),
-        ("best", _settings(study, study.best)),
-        *([("second best", _settings(study, study.second))] if study.second is not None else []),
+        ("best", study.described(study.best)),
+        *([("second best", study.described(study.second))] if study.second is not None else []),
         *_front(study),
         *([("best of table", _best_of_table(study, study.table))] if study.table is not None else []),
         *(("smaller budget", _chosen_by(study, each)) for each in study.smaller),
@@ -69,11 +69,6 @@ def lines(study: Study) -> list[Line]:
         *(("picture", str(picture)) for picture in sorted(study.path.glob("*.png"))),
         ("next", f"raysim run {best}"),
     ]
-
-
-def _settings(study: Study, one: Configuration) -> str:
-    value = one.missed or with_error(study.objective, one.value, one.error)
-    return f"{settings(one.values)}: {study.objective.label} {value} (trial {one.number})"
 
 
 def _front(study: Study) -> Iterator[Line]:

@@ -57,6 +57,10 @@ class StudyProgress(AbstractContextManager["StudyProgress"]):
         """Count rounds as finished, or as never to be run."""
         self._bar.advance(self._task, rounds)
 
+    def begun_with(self, best: float) -> None:
+        """Receive the best objective of the trials that ended before, of a study that goes on."""
+        self._best = best
+
     def ended(self, number: int, outcome: str, value: float | None, values: Mapping[str, Any]) -> None:
         """Print a line for an ended trial: its outcome, its settings, and whether it is the best so far."""
         outcome_text = outcome if value is None else figure(self._objective, value)

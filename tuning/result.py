@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from tuning.objective import Objective
 from tuning.regret import Regret
 from tuning.space import Space
 from tuning.trial_rows import COHORT
-from tuning.writing import number
+from tuning.writing import number, settings, with_error
 
 COST = "bytes"
 """What the objective is drawn against, unless a study has a second objective."""
@@ -87,14 +87,15 @@ class Study:
     trials.parquet and the pictures. regret: of choices by few validation clients, the last by as many as there are, if
     the objective is a sum over clients. smaller: what smaller budgets would have chosen. front: the
     numbers of the trials that no other one beats in the objective and in the second one. cost: the second objective,
-    which is bytes if the study has none. table: of a study on a table.
+    which is bytes if the study has none. table: of a study on a table. A notebook shows the best configurations and the
+    pictures.
     """
 
     name: str
     objective: Objective
     best: Configuration
     second: Configuration | None
-    trials: pa.Table
+    trials: pa.Table = field(repr=False)
     counts: Mapping[str, int]
     edges: tuple[str, ...]
     spent: Mapping[str, float]
@@ -104,6 +105,18 @@ class Study:
     front: tuple[int, ...] = ()
     cost: str | None = None
     table: TableBest | None = None
+
+    def described(self, one: Configuration) -> str:
+        """Return the settings and the objective of a configuration, for people."""
+        value = one.missed or with_error(self.objective, one.value, one.error)
+        return f"{settings(one.values)}: {self.objective.label} {value} (trial {one.number})"
+
+    def _repr_html_(self) -> str:
+        from raysim.report import notebook
+
+        best = [("best", self.best), ("second best", self.second)]
+        lines = [(label, self.described(one)) for label, one in best if one is not None]
+        return notebook.html_of_folder([("study", self.name), *lines, ("folder", str(self.path))], self.path)
 
 
 def ranked(

@@ -95,6 +95,9 @@ def tune(
         show = stack.enter_context(StudyProgress.where_wanted(progress, tuning.objective))
         processes = stack.enter_context(Processes(storage, name))
         ledger = _ledger(storage, processes, measured, tuning, read)
+        before = result.ranked(list(ledger.by_slot().values()), read, tuning.objective)
+        if before and before[0].missed is None:
+            show.begun_with(before[0].value)
         with _runs(measured, held, how) as runs:
             Search(tuning, measured, ledger, runs, where, show).run()
             trials = list(ledger.by_slot().values())

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -18,7 +18,7 @@ from raysim.api.preflight import ExecutorName, folder_of
 from raysim.api.run import Result
 from raysim.api.series import Arguments, Member
 from raysim.engine.parts import Parts, takes_parts
-from raysim.errors import ExperimentError, RunFolderError, within
+from raysim.errors import ExperimentError, RaysimError, RunFolderError, within
 from raysim.experiment import differences, sweep
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
@@ -41,18 +41,33 @@ class SweepPoint:
     """
 
     values: Mapping[str, Any]
-    rounds: pa.Table
-    clients: pa.Table
+    rounds: pa.Table = field(repr=False)
+    clients: pa.Table = field(repr=False)
     path: Path
     stopped: tuple[StopReason | None, ...] = ()
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The result of a sweep: its points in order, the last key's values changing fastest, and the sweep's folder."""
+    """The result of a sweep: its points in order, the last key's values changing fastest, and the sweep's folder.
 
-    points: tuple[SweepPoint, ...]
+    A notebook shows the closing table and the picture.
+    """
+
+    points: tuple[SweepPoint, ...] = field(repr=False)
     path: Path
+
+    def _repr_html_(self) -> str | None:
+        from raysim.report import closing, notebook
+
+        try:
+            stored = stored_sweep(self.path)
+        except RaysimError:
+            stored = None
+        if stored is None:
+            return None
+        points = [(point.path.name, point.rounds, point.stopped) for point in self.points]
+        return notebook.html_of_folder(closing.lines_of_sweep(stored[0], points, self.path), self.path)
 
     @property
     def rounds(self) -> pa.Table:

@@ -128,8 +128,11 @@ class DrawnClients(NamedTuple):
 
 
 class Sampler(NamedTuple):
-    """See the module's head; uniform.py is a short example.
+    """Chooses the clients of every round, by pure functions: `init(at)`, then `sample(state, at)` in each round.
 
+    raysim/cohort/uniform.py is a short example, docs/cookbook.md has one with a state.
+
+    init: the state before the first round, tensors by name, which are checkpointed; `lambda at: {}` keeps none.
     sample: positions in the training split, in order of drawing; there may be none. A position that is there c times
         was drawn c times: the client trains once and counts c times.
     learn: participants come once each, in an order that workers do not change; None: nothing is learned.

@@ -6,6 +6,7 @@ import base64
 import io
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,21 +26,32 @@ def html(lines: Sequence[Line], rounds: pa.Table, title: str, deviations: pa.Tab
         lines: of the closing table.
         rounds, title, deviations: as for the learning curve; without a figure to draw there is no picture.
     """
+    drawn = curve.figure(rounds, title, deviations)
+    if drawn is None:
+        return _table(lines)
+    file = io.BytesIO()
+    drawn.savefig(file, format="png", dpi=DPI)
+    return _table(lines) + _image(file.getvalue(), f"{title}: learning curve")
+
+
+def html_of_folder(lines: Sequence[Line], path: Path) -> str:
+    """Return an HTML fragment without external resources: the lines, but those that name files, and the pictures."""
+    files = sorted(path.glob("*.png"))
+    pictures = (_image(file.read_bytes(), file.stem, "display:block;max-width:60em;width:100%") for file in files)
+    return _table([line for line in lines if line[0] != "picture"]) + "".join(pictures)
+
+
+def _table(lines: Sequence[Line]) -> str:
     rows = "".join(
         f'<tr><th style="text-align:left">{escape(label)}</th><td style="text-align:left">{escape(text)}</td></tr>'
         for label, text in lines
     )
-    return f"<table>{rows}</table>{_picture(rounds, title, deviations)}"
+    return f"<table>{rows}</table>"
 
 
-def _picture(rounds: pa.Table, title: str, deviations: pa.Table | None) -> str:
-    drawn = curve.figure(rounds, title, deviations)
-    if drawn is None:
-        return ""
-    file = io.BytesIO()
-    drawn.savefig(file, format="png", dpi=DPI)
-    content = base64.b64encode(file.getvalue()).decode()
-    return f'<img alt="{escape(title)}: learning curve" src="data:image/png;base64,{content}">'
+def _image(png: bytes, alt: str, style: str = "") -> str:
+    content = base64.b64encode(png).decode()
+    return f'<img alt="{escape(alt)}" style="{style}" src="data:image/png;base64,{content}">'
 
 
 EVERY_S = 0.25

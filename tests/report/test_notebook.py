@@ -32,6 +32,19 @@ def test_trials_show_mean_and_deviation(experiment: Make, dataset: raysim.Federa
     assert re.search(r"<th [^>]*>test</th><td [^>]*>accuracy \d+\.\d % \+- \d+\.\d % \(after round 4\)", shown)
 
 
+def test_a_sweep_shows_its_points_and_its_picture(
+    experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
+) -> None:
+    result = raysim.run_sweep(experiment(), {"seed": [1, 2]}, dataset=dataset, path=tmp_path / "all", executor="local")
+    shown = result._repr_html_()
+    assert shown is not None
+    assert len(re.findall(r"; test accuracy \d", shown)) == 2
+    assert shown.count('src="data:image/png;base64,') == len(list(result.path.glob("*.png"))) > 0
+    assert repr(result) == f"SweepResult(path={result.path!r})"
+    shutil.rmtree(result.path)
+    assert result._repr_html_() is None
+
+
 def test_without_its_folder_a_result_has_its_plain_form(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
 ) -> None:

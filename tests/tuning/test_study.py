@@ -181,6 +181,26 @@ def test_a_study_can_have_more_trials_than_before(study: Callable[..., tuning.St
     assert whole.trials.slice(0, 1)["value"] == first.trials["value"]
 
 
+def test_a_notebook_shows_the_best_and_the_pictures(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
+    found = study()
+    (tmp_path / "study" / "curves.png").write_bytes(b"png")
+    shown = found._repr_html_()
+    assert f"client.optimizer.lr = {found.best.values['client.optimizer.lr']:g}" in shown
+    assert shown.count('src="data:image/png;base64,cG5n"') == 1
+    assert "pyarrow" not in repr(found)
+
+
+def test_a_study_that_goes_on_knows_the_best_of_before(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuning.tune(tuned(trials=2), dataset=small, path=tmp_path, progress=True)
+    capsys.readouterr()
+    values = tuning.tune(tuned(trials=3), dataset=small, path=tmp_path, progress=True).trials["value"].to_pylist()
+    # Else the last trial is the best whether or not the ones before count.
+    assert max(values) != values[-1]
+    assert "(best so far)" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

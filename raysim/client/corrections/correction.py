@@ -238,7 +238,16 @@ class Requires(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """See the module's docstring; the defaults correct nothing. feddyn.py is a short example."""
+    """Changes the gradients of local training, by pure functions of flat vectors (P,); the defaults change nothing.
+
+    The equations, and the order of the calls, are at the head of raysim/client/corrections/correction.py; feddyn.py
+    beside it is a short example, docs/cookbook.md has another.
+
+    client: a client's offset of its gradients, its state, and what it sends.
+    server: the server's state, and what it does after its optimizer's step.
+    sent: the vectors that the server sends beside the model.
+    requires: settings without which the method is not defined.
+    """
 
     client: ClientHalf = ClientHalf()
     server: ServerHalf = ServerHalf()
