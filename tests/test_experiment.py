@@ -129,6 +129,7 @@ def test_unset_removes_a_key(file: Path) -> None:
     ("change", "message"),
     [
         ("rounds", "has the form key.key=value"),
+        ('server.optimizer={name = "sgd" lr = 0.1}', "is not TOML: a table is"),
         ("rounds.x=1", "goes through rounds, which is a value"),
         ("cohort.siz=1", r"unknown key 'cohort.siz'.*did you mean 'size'"),
     ],
@@ -181,6 +182,7 @@ def test_the_former_name_of_the_trainer_is_still_read() -> None:
     ("given", "there"),
     [
         ({"client": {"lr": 0.1}}, "client.optimizer.lr"),
+        ({"client": {"learning_rate": 0.1}}, "client.optimizer.lr"),
         ({"drop_last": True}, "client.drop_last"),
         ({"client": {"schedule": [{"round": 1, "rate": 2}]}}, None),
     ],

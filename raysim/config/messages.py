@@ -6,6 +6,7 @@ import difflib
 import types
 import typing
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -13,6 +14,9 @@ from pydantic.fields import FieldInfo
 
 from raysim.config.plain import LONGEST_KEY, MOST_SAID, shown
 from raysim.config.values import written
+
+WORDS = MappingProxyType({"learning_rate": "lr"})
+"""Words that other frameworks have for keys of many sections."""
 
 SAID = "said"
 """The kind of errors whose `text` is a complete sentence that names the key."""
@@ -156,7 +160,8 @@ def nearest(given: object, known: list[str], meant: Mapping[str, str] | None = N
 
 def _meant(section: type[BaseModel] | None) -> Mapping[str, str]:
     """Return words that people use for keys of a section."""
-    return getattr(section, "MEANT", {})
+    words = {**WORDS, **getattr(section, "MEANT", {})}
+    return {word: key for word, key in words.items() if section and key in _keys(section)}
 
 
 def _resolve(
