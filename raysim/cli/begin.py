@@ -143,8 +143,10 @@ def _about(path: Path) -> str:
                 break
             comment.append(line.strip("# \n"))
     text = " ".join(comment)
-    cut = re.search(r"[;.](?= )|: (?=FedAvg)", text[20:])
-    return text if cut is None else text[: 20 + cut.start()]
+    # No sentence ends inside parentheses, or with "et al.".
+    plain = re.sub(r"\([^)]*\)|et al\.", lambda found: "_" * len(found[0]), text)
+    cut = re.search(r"[;.](?= )|: (?=FedAvg)", plain)
+    return text if cut is None else text[: cut.start()]
 
 
 def _write(texts: Mapping[Path, str], overwrite: bool) -> None:

@@ -373,7 +373,9 @@ def load(path: str | Path, set: Iterable[str] = (), unset: Iterable[str] = ()) -
             raise ExperimentError(f"{path} is not valid TOML: it has more than {MOST_BYTES:,} bytes")
         table = toml.loads(written.decode("utf-8"))
     except FileNotFoundError:
-        raise ExperimentError(f"There is no experiment file {path}.") from None
+        raise ExperimentError(
+            f"There is no experiment file {path}; `raysim configs` has those of the papers."
+        ) from None
     except (toml.TomlError, UnicodeDecodeError) as error:
         raise ExperimentError(f"{path} is not valid TOML: {why(error)}") from None
     except OSError as error:

@@ -14,7 +14,7 @@ from tests.support.command import Raysim
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("missing.toml",), "There is no experiment file missing.toml."),
+        (("missing.toml",), "There is no experiment file missing.toml; `raysim configs` has those of the papers."),
         (("tiny.toml", "--set", "cohrot.size=3"), "did you mean 'cohort'?"),
         (("tiny.toml", "--set", "client.optimizer.mu=3"), "unknown key 'client.optimizer.mu'"),
         (("tiny.toml", "--set", "cohort.size=21"), "size = 21 and 20 training clients"),
