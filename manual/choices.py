@@ -44,6 +44,7 @@ ALSO: Mapping[str, Mapping[str, Any]] = {
 }
 """Keys that a choice needs though none of them must be given."""
 
+_ADAGRAD = {"client": {"optimizer": {"name": "adagrad", "lr": 0.1}}}
 _CLIP = {"server": {"clip": {"fixed": 1.0}}}
 _TURNS = {"cohort": {"sampler": {"name": "cyclic", "groups": 5}}}
 
@@ -53,8 +54,10 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
     "banded": {**_CLIP, **_TURNS},
     "local": _CLIP,
     "distributed": _CLIP,
+    # With SGD its a_i are numbers.
+    "local_adaptivity": _ADAGRAD,
 }
-"""Tables that a choice needs beside its own; another choice replaces them."""
+"""Tables that a choice needs, or is meant for, beside its own; another choice replaces them."""
 
 
 class Method(NamedTuple):
@@ -169,13 +172,20 @@ def _section(key: str, name: str) -> type[Section] | None:
 
 def shown_in(method: Method) -> str:
     """Return the first config that names the choice, without its ending; empty if none does."""
+    usual = _usual(method.key)
     for file, table in configs():
         at: Any = table
         for key in method.key.split("."):
             at = at.get(key) if isinstance(at, dict) else None
-        if (at.get("name", at.get("penalty")) if isinstance(at, dict) else at) == method.part.name:
+        if (at.get("name", at.get("penalty", usual)) if isinstance(at, dict) else at) == method.part.name:
             return file
     return ""
+
+
+@cache
+def _usual(key: str) -> str:
+    """Return the choice that a table without a name is: the first."""
+    return next(each.part.name for each in methods() if each.key == key)
 
 
 @cache

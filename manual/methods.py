@@ -33,7 +33,11 @@ changes how a model is trained. FedAvg is `client.optimizer` = `sgd`, `server.op
 - *FedGLAD*: whether `server.glad` goes with it; a number names the reason below the table.
 - *Not with*: choices of other keys that raysim refuses beside it, whatever the data.
 
-FedSGD is FedAvg with `client.batch_size = "full"` and `client.local_steps = 1`. FedMA, MOCHA and Local AdaAlter are not
+Names that are no choice of a key: FedSGD is FedAvg with `client.batch_size = "full"` and `client.local_steps = 1`.
+Local SGD is FedAvg with all clients in every round. FedOpt is any `client.optimizer` with any `server.optimizer`.
+Fine-tuning is `evaluation.fine_tuning`, and Reptile is FedAvg scored by it. Multi-task learning is `ditto`,
+meta-learning (MAML) is `maml`, the interpolation of local and global models is `apfl`, and FedRecon, whose local part
+is reconstructed, is `split` with `keep = false`. FedMA, PFNM, Model Fusion, MOCHA, QuPeL and Local AdaAlter are not
 there.
 """
 
@@ -99,7 +103,9 @@ def _facts(plan: Plan) -> list[str]:
     less = ", n without its own groups" if algorithm.traffic.unsent else ""
     sent = [_sent(int(one[f"bytes_{way}"]), item, numbers) for way in ("down", "up")]
     kind = personalisations.make(plan.experiment.client, plan.model.params)
-    passes = len(algorithm.phases) + (kind is not None and kind.own is not None)
+    # A client trains in one phase, also where each of several models has its own.
+    others = [phase for phase in algorithm.phases if phase.of != "training"]
+    passes = len(others) + 1 + (kind is not None and kind.own is not None)
     return [
         _vectors(algorithm.state_vectors),
         _of_server(plan),

@@ -63,7 +63,10 @@ def test_json_gives_the_experiment_back() -> None:
             {"client": {"epochs": {"low": 3, "high": 2}}},
             "^client.epochs: low <= high must hold, but got .low=3, high=2.$",
         ),
-        ({"server": {"lr_schedule": "cosine"}}, "^server.lr_schedule must be a table, but got 'cosine'$"),
+        (
+            {"server": {"lr_schedule": "cosine"}},
+            r"^server.lr_schedule must be a table, but got 'cosine' \(server.lr_schedule.name = 'cosine' chooses it\)$",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_what_is_allowed(wrong: dict[str, Any], message: str) -> None:
@@ -131,6 +134,7 @@ def test_unset_removes_a_key(file: Path) -> None:
     ("change", "message"),
     [
         ("rounds", "has the form key.key=value"),
+        ('server.optimizer={name = "sgd" lr = 0.1}', "is not TOML: a table is"),
         ("rounds.x=1", "goes through rounds, which is a value"),
         ("cohort.siz=1", r"unknown key 'cohort.siz'.*did you mean 'size'"),
     ],
@@ -183,6 +187,7 @@ def test_the_former_name_of_the_trainer_is_still_read() -> None:
     ("given", "there"),
     [
         ({"client": {"lr": 0.1}}, "client.optimizer.lr"),
+        ({"client": {"learning_rate": 0.1}}, "client.optimizer.lr"),
         ({"drop_last": True}, "client.drop_last"),
         ({"client": {"schedule": [{"round": 1, "rate": 2}]}}, None),
     ],

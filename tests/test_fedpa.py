@@ -118,6 +118,14 @@ def test_the_closed_form_is_the_dense_inverse(num: int, rho: float) -> None:
     np.testing.assert_allclose(got, dense(list(samples), x, rho), 1e-9, 1e-11)
 
 
+def test_samples_that_are_near_each_other_and_x_lose_nothing_in_float32() -> None:
+    """s - x is what counts: rounding is of its size, not of that of the models."""
+    x = 1 + torch.rand(PIECE + 7)
+    samples = x + 1e-3 * torch.randn(6, PIECE + 7)
+    got, wanted = posterior_update(samples, x, 0.5), posterior_update(samples.double(), x.double(), 0.5)
+    torch.testing.assert_close(got.double(), wanted, rtol=0, atol=1e-6 * float(wanted.abs().max()))
+
+
 def test_pieces_make_no_difference() -> None:
     """Far apart coordinates meet in the same Gram matrix: zeros between them change nothing."""
     samples, x = torch.randn(3, 10, dtype=torch.float64), torch.randn(10, dtype=torch.float64)

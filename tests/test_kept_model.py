@@ -75,6 +75,37 @@ def test_a_folder_holds_frozen_values_that_a_script_has_given(
     assert scores.metrics["eval/test/loss"] == result.rounds.to_pylist()[-1]["eval/test/loss"]
 
 
+@pytest.mark.parametrize(
+    ("client", "cohort"),
+    [
+        ({"correction": {"name": "fedpd", "mu": 0.1}}, None),
+        ({"personalisation": {"name": "ditto", "lam": 0.1, "split": "train"}}, 2),
+    ],
+)
+def test_the_model_of_clients_with_states_is_scored_and_has_a_line(
+    client: dict[str, Any], cohort: int | None, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    size = cohort or len(dataset.train)
+    e = experiment(model=None, client={**FULL, **client}, cohort={"size": size}, engine={"workers": 0})
+    parts: Any = {"dataset": dataset, "model": lambda: nn.Linear(5, 3)}
+    last = raysim.run(e, path=tmp_path / "run", **parts).rounds.to_pylist()[-1]
+    assert raysim.evaluate(tmp_path / "run", **parts).metrics["eval/test/loss"] == last["eval/test/loss"]
+    line = raysim.interpolate(e, tmp_path / "run", tmp_path / "run", [0.25], **parts)
+    assert line["loss"][0].as_py() == pytest.approx(last["eval/test/loss"], rel=1e-5)
+
+
+def test_one_of_several_models_is_not_chosen_unsaid(
+    tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    clusters = {"personalisation": {"name": "clusters", "count": 2, "split": "train"}}
+    parts: Any = {"dataset": dataset, "model": lambda: nn.Linear(5, 3)}
+    raysim.run(
+        experiment(model=None, client={**FULL, **clusters}, engine={"workers": 0}), path=tmp_path / "run", **parts
+    )
+    with pytest.raises(raysim.RaysimError, match="has the models of 2 clusters, and this takes one"):
+        raysim.evaluate(tmp_path / "run", **parts)
+
+
 def test_what_reads_a_folder_with_another_model_does_not_advise_to_overwrite_it(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
@@ -135,7 +166,7 @@ def test_other_data_are_scored_if_they_are_alike(
     tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
     raysim.run(experiment(), dataset=dataset, path=tmp_path / "run")
-    own = kept_model.evaluate(tmp_path / "run", dataset=dataset, split=["train"]).metrics
+    own = kept_model.evaluate(tmp_path / "run", dataset=dataset, split="train").metrics
     swapped = raysim.FederatedDataset.from_clients(
         train=make_clients([25] * 4, seed=1, prefix="t"), test=make_clients([3 + 2 * i for i in range(20)])
     )

@@ -70,6 +70,17 @@ def test_in_float32_it_agrees_to_rounding(optimizer: dict[str, Any], experiment:
     follow(steps, page("joint", optimizer is ADAGRAD, "uniform"), 5e-5, 5e-6)
 
 
+@pytest.mark.parametrize(
+    ("correction", "optimizer", "vectors"), [("joint", ADAGRAD, 2), ("joint", SGD, 1), ("local", ADAGRAD, 1)]
+)
+def test_the_vectors_that_the_mean_is_divided_by_are_sent(
+    correction: str, optimizer: dict[str, Any], vectors: int, experiment: Make
+) -> None:
+    aggregator = {"name": "local_adaptivity", "correction": correction}
+    first = next(iter(run(experiment, None, optimizer, "fused", aggregator=aggregator)))
+    assert first.metrics["bytes_up"] == vectors * len(COHORTS[0]) * flat(start()).nbytes
+
+
 def test_joint_with_equal_steps_is_fedavg(experiment: Make) -> None:
     work = {"local_steps": 4}
     joint = run(experiment, None, SGD, "fused", work=work, aggregator={"name": "local_adaptivity"})

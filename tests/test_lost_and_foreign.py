@@ -17,7 +17,7 @@ from safetensors.torch import save
 
 import raysim
 from raysim.api.sweeps import stored_sweep
-from raysim.errors import CheckpointError, RunFolderError
+from raysim.errors import CheckpointError, DataError, RaysimError, RunFolderError
 from raysim.loggers.logger import store_id, stored_id
 from raysim.report import runs
 from raysim.run_folder import files, records
@@ -184,6 +184,15 @@ def test_an_object_is_nested_at_most_a_hundred_deep(tmp_path: Path) -> None:
             continue
         with pytest.raises(RunFolderError, match=r"some\.json is damaged: .* nested more than 100 deep"):
             json_object(tmp_path / "some.json", RunFolderError)
+
+
+@pytest.mark.parametrize("error", [RunFolderError, DataError])
+def test_a_file_that_is_none_is_said_once(tmp_path: Path, error: type[RaysimError]) -> None:
+    """Also by an error that is a ValueError."""
+    for file, said in ((tmp_path / "none.json", "is missing."), (tmp_path, "must be a file, but is a folder.")):
+        with pytest.raises(error) as caught:
+            json_object(file, error)
+        assert str(caught.value) == f"{file} {said}"
 
 
 @pytest.mark.parametrize("content", [*DAMAGED.values(), b'{"mlflow": 3}'])

@@ -283,6 +283,7 @@ FOR_A_QUESTION = {
     "field_guide/fedpa",
     "field_guide/fedpd",
     "field_guide/fedper",
+    "field_guide/fedrecon",
     "field_guide/fedrep",
     "field_guide/local_adaptivity",
     "field_guide/maml",

@@ -349,7 +349,8 @@ def test_the_least_noise_for_a_budget(experiment: Make, dataset: raysim.Federate
     assert "no noise" in written["privacy"]["not_private"][0]
     # The report says so, and draws epsilon.
     page = build([tmp_path / "run"], tmp_path / "report").page.read_text()
-    assert "this is private, at delta = 0.001 (add or remove all data of one client" in page
+    assert f"this is private after round 3, at epsilon = {spent[-1]:g} and delta = 0.001 (add or remove all" in page
+    assert f"all planned rounds: 3 x PoissonSampled(0.5, Gaussian({z:g})))" in page
     assert 'id="epsilon"' in page
     # More rounds do not fit into the budget.
     longer = raysim.resume(tmp_path / "run", rounds=5, dataset=dataset)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,3 +66,11 @@ def test_errors_survive_a_process_border() -> None:
 
 def test_the_version_is_the_installed_package_s() -> None:
     assert raysim.__version__ == metadata.version("raysim")
+
+
+def test_a_folder_of_the_same_name_hides_nothing(tmp_path: Path) -> None:
+    # As a clone does for a script that lies beside it.
+    (tmp_path / "raysim").mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    code = "import raysim; raysim.__version__"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, timeout=240)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import signal
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ import pytest
 import torch
 
 import raysim
-from raysim.engine.job import RunStates
+from raysim.engine import outlook
+from raysim.engine.job import Job, RunStates
 from raysim.engine.many.groups import grouped
 from raysim.engine.many.segment import Host, job_of
+from raysim.engine.many.shared import SharedInProcess
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
 from raysim.engine.worker.lockstep import lockstep_key
@@ -91,6 +95,96 @@ def test_a_run_among_others_is_the_run_alone(
             assert torch.equal(state(among), state(alone))
         assert [row["round"] for row in told[own.name]] == [0, 1, 2, 3]
         assert told[own.name][-1]["eval/test/accuracy"] == figures(among)[0][-1]["eval/test/accuracy"]
+
+
+class OnRay(SharedInProcess):
+    """Stands in for workers of Ray: two that carry out segments in this process, which it counts."""
+
+    workers = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.segments, self.closed = 0, False
+        self.log_levels: list[int] = []
+        self.sent: list[Callable[[], Plan]] = []
+
+    def started(self, placement: None, log_level: int) -> OnRay:
+        self.log_levels.append(log_level)
+        return self
+
+    def send(self, plan: Plan) -> Callable[[], Plan]:
+        self.sent.append(super().send(plan))
+        return self.sent[-1]
+
+    def submit(self, job: Job) -> int:
+        (unit,) = job.units
+        assert all(plan in self.sent for plan in unit.plans.values())
+        self.segments += 1
+        return super().submit(job)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def on_ray(monkeypatch: pytest.MonkeyPatch) -> OnRay:
+    """What runs move to in this process, which has two cores and seems not connected to Ray; a start costs nothing."""
+    made = OnRay()
+    monkeypatch.setattr("raysim.engine.on_ray.executor.shared.SharedOnRay", made.started)
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.cluster.connected", nullcontext)
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.cluster.place", lambda engine: None)
+    monkeypatch.setattr("raysim.api.shared_workers.begins", lambda *asked: "here at first")
+    monkeypatch.setattr("raysim.api.shared_workers.workers_here", lambda cpus: 2)
+    monkeypatch.setattr(outlook, "SURE_S", 0.0)
+    monkeypatch.setattr(outlook, "START_S", 0.0)
+    return made
+
+
+@pytest.mark.parametrize("why", ["worth it", "not worth it", "cannot be sent"])
+def test_runs_that_move_to_workers_on_the_way_have_the_same_numbers(
+    why: str,
+    on_ray: OnRay,
+    tmp_path: Path,
+    dataset: raysim.FederatedDataset,
+    experiment: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if why == "not worth it":
+        monkeypatch.setattr(outlook, "START_S", 1000.0)
+    monkeypatch.setattr("raysim.api.shared_workers.can_be_sent", lambda plan: why != "cannot be sent")
+    wanted = grid(experiment, client=SCAFFOLD)[:4]
+    with monkeypatch.context() as patched:
+        patched.setattr("raysim.api.shared_workers.begins", lambda *asked: "here")
+        told = carry_out(wanted, tmp_path / "here", dataset=dataset)
+    moved = carry_out(wanted, tmp_path / "moved", dataset=dataset)
+    assert {name: [row["loss"] for row in rows] for name, rows in moved.items()} == {
+        name: [row["loss"] for row in rows] for name, rows in told.items()
+    }
+    assert (on_ray.segments > 0) == on_ray.closed == (why == "worth it")
+    for own in wanted:
+        assert figures(tmp_path / "moved" / own.name) == figures(tmp_path / "here" / own.name)
+        assert torch.equal(state(tmp_path / "moved" / own.name), state(tmp_path / "here" / own.name))
+
+
+def test_runs_that_a_script_expects_count_before_they_are_added(
+    on_ray: OnRay, tmp_path: Path, dataset: raysim.FederatedDataset, experiment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing that is known here takes so long.
+    monkeypatch.setattr(outlook, "START_S", 1000.0)
+    own = experiment(rounds=4, evaluation={"every": 1})
+    logging.getLogger("raysim").setLevel(logging.CRITICAL)
+    with raysim.Runs(own, dataset=dataset) as runs:
+        logging.getLogger("raysim").setLevel(logging.NOTSET)
+        # As many as there will be, before any has started.
+        assert runs.workers == 2
+        for expected in (0, 10**9):
+            runs.expect(expected)
+            runs.start([(own, tmp_path / str(expected))])
+            assert [report.error for report in runs.reports()] == [None] * 4
+            assert (on_ray.segments > 0) == (expected > 0)
+        assert runs.workers == 2
+    # Not the level of the moment when they start, which is any.
+    assert on_ray.log_levels == [logging.CRITICAL]
 
 
 @pytest.mark.usefixtures("ray_cluster")

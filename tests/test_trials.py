@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,28 @@ def test_trials_go_side_by_side_where_they_fill_the_workers_better_than_a_rounds
     assert busy({"workers": 3, "chunk_size": 2}) == 3
     assert busy({"workers": 3, "chunk_size": 4}) == 2, "of 7 clients in chunks of 4"
     assert busy({"workers": 3, "chunk_size": 2}, cohort={"size": 1}) == 1
+
+
+@pytest.mark.parametrize("cores", [2, 3], ids=["side by side", "one after the other"])
+def test_trials_connect_to_ray_beforehand_only_if_each_has_all_workers(
+    cores: int, experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected: list[str | None] = []
+
+    def connect(address: str | None) -> AbstractContextManager[None]:
+        connected.append(address)
+        return nullcontext()
+
+    # The tests before may have connected this process.
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("raysim.engine.on_ray.cluster.cluster.connected", connect)
+    for module in ("series", "shared_workers"):
+        monkeypatch.setattr(f"raysim.api.{module}.workers_here", lambda cpus: cores)
+    exp = experiment(trials=2, engine={"chunk_size": 2, "workers": "auto"})
+    found = raysim.run_trials(exp, dataset=dataset, path=tmp_path / "auto")
+    assert connected == ([] if cores == 2 else [None])
+    told = raysim.run_trials(exp, dataset=dataset, executor="local", path=tmp_path / "local")
+    assert all(map(same, found.trials, told.trials))
 
 
 def test_an_interrupt_leaves_a_checkpoint_of_every_trial(

@@ -86,13 +86,14 @@ class Search:
         Raises:
             RaysimError: an error that no trial caused; trials under way resume with the study.
         """
+        self._runs.expect(self._rounds(self._ledger.num_open()))
         if self._tuning.budget is None:
-            self._expect(self._ledger.num_open())
+            self._progress.expects(self._rounds(self._ledger.num_open()))
         with ThreadPoolExecutor(1, thread_name_prefix="study") as self._writer:
             self._search()
 
-    def _expect(self, trials: int) -> None:
-        self._progress.expects(trials * len(self._cohorts) * self._tuning.seeds * self._measured.rounds)
+    def _rounds(self, trials: int) -> int:
+        return trials * len(self._cohorts) * self._tuning.seeds * self._measured.rounds
 
     def _search(self) -> None:
         self._fill()
@@ -119,7 +120,8 @@ class Search:
         taken = self._ledger.take(room) if inherited or not self._ledger.is_dealt else []
         if self._tuning.budget is not None:
             # How many trials it is enough for is not known before.
-            self._expect(len(taken))
+            self._progress.expects(self._rounds(len(taken)))
+            self._runs.expect(self._rounds(self._ledger.num_open()))
         for resumed in (True, False):
             chosen = [held for held in taken if held.resumed == resumed]
             self._begin([trial for held in chosen if (trial := self._prepared(held)) is not None], resumed)

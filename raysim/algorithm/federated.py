@@ -301,7 +301,9 @@ def federated(
     zeros = torch.zeros(model.params.size)
     sent_down = correction.sent.down(correction.server.init(zeros), zeros)
     down = sum(vector.numel() == model.params.size for vector in sent_down.values())
-    up = correction.sent.sums_changes + correction.sent.full_gradients
+    # A vector 1 / a_i is of the model's size; a number is none.
+    shares = local_adaptivity.num_shares(client, server, zeros) // len(zeros)
+    up = correction.sent.sums_changes + correction.sent.full_gradients + shares
     traffic = Traffic(
         down,
         up,

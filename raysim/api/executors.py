@@ -98,7 +98,7 @@ def steps(plan: Plan, opening: Opening | None, place: Begins, address: str | Non
         yield from session.rounds(plan, opening, address, None if left is None else (left.state, left.seen))
 
 
-def _can_be_sent(plan: Plan) -> bool:
+def can_be_sent(plan: Plan) -> bool:
     """Whether workers can be sent all that the script has passed; else a warning says why not."""
     from raysim.engine.on_ray.cluster import sendable
 
@@ -132,7 +132,7 @@ def _here(
     seen = stopping.after_all(plan.experiment, () if folder is None else folder.rows)
     if place == "here at first":
         workers = workers_here(engine.cpus_per_worker)
-        outlook = Outlook(rounds - state.round, workers, lambda: _can_be_sent(plan))
+        outlook = Outlook(rounds - state.round, workers, lambda: can_be_sent(plan))
     run = loop.rounds(
         plan, InProcess(plan, outlook=outlook), state, folder, lambda: bool(outlook and outlook.moves), overlap=False
     )

@@ -113,7 +113,7 @@ def evaluate(
     *,
     best: bool = False,
     data: FederatedDataset | None = None,
-    split: Sequence[str] = (),
+    split: str | Sequence[str] = (),
     **parts: Unpack[Parts],
 ) -> ModelScores:
     """Score a run's model again, in this process: on the same data with the bits of the record.
@@ -122,7 +122,7 @@ def evaluate(
         path: the run's folder, or its URI; it is not changed.
         best: the model that `checkpoint.best` keeps; else that of the newest checkpoint.
         data: other data, with examples and classes as the run's; None: the run's.
-        split: names of splits; none: those that the experiment evaluates.
+        split: a split, or several; none: those that the experiment evaluates.
         parts: the same parts as for `run`.
 
     Raises:
@@ -132,14 +132,15 @@ def evaluate(
     plan, state = _opened(path, best, parts)
     section = plan.experiment.evaluation.model_copy(update={"fine_tuning": None})
     if split:
-        section = section.model_copy(update={"split": tuple(split)})
+        section = section.model_copy(update={"split": (split,) if isinstance(split, str) else tuple(split)})
     plan = replace(plan, experiment=plan.experiment.model_copy(update={"evaluation": section}))
     if data is not None:
         _check_alike(plan, data)
         plan = replace(plan, dataset=data)
     engine = plan.experiment.engine
     with fixed(engine.threads, choose_device(engine.gpus_per_worker), engine.precision):
-        units = scoring.plan_units(plan)
+        # The model of all: clients' own come from their states.
+        units = scoring.plan_units(plan)._replace(personal={})
         if not units.evaluate:
             raise DataError(f"{named(Path(path))} evaluates no split with examples: name one (--split, split=).")
         executor, algorithm = InProcess(plan), plan.algorithm()
@@ -155,6 +156,11 @@ def _opened(path: str | Path, best: bool, parts: Parts) -> tuple[Plan, ServerSta
     experiment = records.stored_experiment(where)
     check_one(experiment, where)
     plan = settled(resolve(with_executor(experiment, "local"), **parts), where)
+    if plan.clusters is not None:
+        raise RunFolderError(
+            f"{named(where)} has the models of {plan.clusters.count} clusters, and this takes one: "
+            f"raysim.resume(...).params has them by name, as 0/<group>."
+        )
     # The folder holds the whole model; a script may have given its frozen parameters by params=.
     model, _ = replace_frozen(plan.model, frozen.read(where))
     plan = replace(plan, model=model)

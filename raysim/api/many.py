@@ -7,6 +7,7 @@ their clients are trained in one stack. A run's folder has the files that `raysi
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,12 +19,12 @@ from typing import Any, Literal, Unpack
 
 from torch import Tensor
 
-from raysim.api.preflight import ExecutorName, check_here, check_one, is_whole, opening_of, with_executor
+from raysim.api.preflight import ExecutorName, check_one, is_whole, opening_of, with_executor
+from raysim.api.shared_workers import SharedWorkers
 from raysim.data.dataset import FederatedDataset
 from raysim.data.prepare import prepare
 from raysim.engine.many.groups import Group, grouped
 from raysim.engine.many.segment import Advanced, job_of
-from raysim.engine.many.shared import SharedExecutor, SharedInProcess
 from raysim.engine.parts import Parts, takes_parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import resolve
@@ -96,7 +97,8 @@ class Runs:
 
     Args:
         experiment: its engine section sets number and size of the workers; runs may differ in all other keys.
-        executor: "local": in this process, without Ray.
+        executor: "local" runs in this process, without Ray; "ray" runs on Ray from the start, also where
+            `engine.workers = "auto"` would begin in this process.
         address: None uses this machine; "auto" joins the running Ray cluster.
         together: train the clients of runs in lockstep in one stack. The numbers are those of each run alone: to the
             last bit with plain SGD, else to rounding. "exact": only if the bits are the same.
@@ -128,17 +130,22 @@ class Runs:
         """By the ticket of their segment."""
         self._said: deque[Report] = deque()
         self._written: dict[int, Future[None]] = {}
+        self._expected = 0
         with ExitStack() as stack:
             self._writers = stack.enter_context(ThreadPoolExecutor(WRITERS, thread_name_prefix="records"))
-            self._executor = self._open_executor(stack, address)
-            stack.callback(self._executor.close)
+            held = stack.enter_context(ExitStack())
+            self._workers = SharedWorkers(self._engine, executor, address, held, self._plans)
             stack.callback(self._checkpoint_all)
             self._opened = stack.pop_all()
 
     @property
     def workers(self) -> int:
-        """Number of segments that are carried out at a time."""
-        return self._executor.workers
+        """Number of segments that are carried out at a time, once the workers have started."""
+        return self._workers.number
+
+    def expect(self, rounds: int) -> None:
+        """Say how many rounds are to come, also of runs that are not added yet: by it workers are worth their start."""
+        self._expected = rounds
 
     def start(
         self,
@@ -206,7 +213,7 @@ class Runs:
             self._submit_segments()
             if not self._under_way:
                 return
-            self._take_segment(self._executor.first(self._under_way))
+            self._take_segment(self._workers.executor.first(self._under_way))
 
     def stop(self, run: int) -> None:
         """End a run after its present segment; it is checkpointed, and has no further report."""
@@ -231,16 +238,8 @@ class Runs:
     ) -> None:
         self.close()
 
-    def _open_executor(self, stack: ExitStack, address: str | None) -> SharedExecutor:
-        if self._engine.workers == 0:
-            check_here(self._engine, address)
-            return SharedInProcess()
-        # Import Ray only if it is used.
-        from raysim.engine.on_ray.cluster.cluster import connected, place
-        from raysim.engine.on_ray.executor.shared import SharedOnRay
-
-        stack.enter_context(connected(address))
-        return SharedOnRay(place(self._engine))
+    def _plans(self) -> Iterator[Plan]:
+        return (run.plan for run in self._runs.values())
 
     def _plan(self, experiment: Experiment, path: Path) -> Plan:
         """Resolve a run and its folder; nothing is written."""
@@ -281,6 +280,7 @@ class Runs:
 
     def _add(self, run: _Run) -> int:
         number, self._number = self._number, self._number + 1
+        self._expected -= run.state.round
         path = run.folder.path
         if rows := tuple(records.read_rounds(path).to_pylist()):
             self._said.append(replace(_report(number, run, rows), earlier=True))
@@ -289,16 +289,20 @@ class Runs:
         else:
             self._runs[number] = run
             self._new.append(number)
-            self._sent[number] = self._executor.send(run.plan)
+            self._sent[number] = self._workers.executor.send(run.plan)
         return number
 
     def _still_wanted(self, group: Group) -> Group:
         return tuple(number for number in group if number in self._runs and not self._runs[number].dropped)
 
     def _submit_segments(self) -> None:
+        left = sum(run.plan.experiment.rounds - run.state.round for run in self._runs.values())
+        # In this process no segment is under way between two others.
+        if self._workers.move(max(left, self._expected)):
+            self._sent = {number: self._workers.executor.send(run.plan) for number, run in self._runs.items()}
         self._groups.extend(grouped([(number, self._runs[number].key) for number in self._new], self.workers))
         self._new = []
-        while self._groups and len(self._under_way) < max(1, self.workers):
+        while self._groups and len(self._under_way) < max(1, self._workers.executor.workers):
             group = self._groups.popleft()
             for number in group:
                 if self._runs[number].plan.states is not None:
@@ -307,19 +311,23 @@ class Runs:
             plans = {number: self._sent[number] for number in group}
             seen = {number: self._runs[number].seen for number in group}
             job = job_of(plans, [self._runs[number].state for number in group], frozenset(self._runs), seen)
-            self._under_way[self._executor.submit(job)] = group
+            self._under_way[self._workers.executor.submit(job)] = group
 
     def _take_segment(self, ticket: int) -> None:
         group = self._under_way.pop(ticket)
         go_on: list[Group] = [group]
+        start_s = time.monotonic()
         try:
-            every = self._executor.result(ticket).value
+            every = self._workers.executor.result(ticket).value
         except RaysimError as error:
             if len(group) == 1:
                 self._fail(group[0], error)
             # Each run goes alone now, which shows which one failed.
             go_on = [(number,) for number in group]
         else:
+            rounds = sum(len(advanced.rounds) for advanced in every)
+            self._workers.worked(time.monotonic() - start_s, rounds)
+            self._expected -= rounds
             for number, advanced in zip(group, every, strict=True):
                 self._record_advance(number, advanced)
         for number in group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -75,17 +76,36 @@ def check_one(experiment: Experiment, path: Path | None = None) -> None:
 def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
     """Refuse a folder of a run with other settings or data; `advice` says what to do."""
     check_one(records.stored_experiment(path), path)
+    _check_passed(plan.passed, path)
     if plan.fingerprint != records.stored_fingerprint(path):
         found = differences.settings(records.stored_experiment(path), plan.experiment)
         found += frozen.differing(path, plan.model.constants)
         found = found or [
             "its data are not the same, or the values of model.init, or the kind of device, or whether there is a C "
-            "compiler, or a loss of your own: they decide what 'auto' means"
+            "compiler, or the module or loss that a script passes: they decide what 'auto' means"
         ]
         raise RunFolderError(
             f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(found)}. "
             f"{advice}{records.other_version(path)}"
         )
+
+
+def _check_passed(passed: Collection[str], path: Path) -> None:
+    """Refuse a folder of a run whose script passed parts that are not passed now, or no model where one is.
+
+    Data are known by their fingerprint, and frozen parameters by their values: both may come from elsewhere.
+    """
+    had = records.stored_passed(path)
+    if had is None:
+        return
+    lacking = [f"{name}=" for name in had if name not in passed and name not in ("dataset", "params")]
+    if lacking:
+        raise RunFolderError(
+            f"The run of {path} was passed {', '.join(lacking)} by its script: pass the same again, from a script, as "
+            f"in raysim.resume({str(path)!r}, {', '.join(f'{name}...' for name in lacking)})."
+        )
+    if "model" in passed and "model" not in had:
+        raise RunFolderError(f"The run of {path} trains the experiment's [model], so model= cannot be passed.")
 
 
 def is_whole(plan: Plan, opening: Opening) -> bool:

@@ -16,9 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from raysim.api.executors import begins
 from raysim.api.many import Report, Runs
 from raysim.api.preflight import ExecutorName, with_executor
 from raysim.api.run import Result, run
+from raysim.engine.outlook import workers_here
 from raysim.engine.parts import Parts
 from raysim.engine.plan.plan import Plan
 from raysim.engine.plan.resolve import log_beginning, resolve
@@ -61,9 +63,10 @@ class Arguments:
         """Resolve a run; raises its errors before anything is written to the disk."""
         return resolve(with_executor(member.experiment, self.executor), **self.parts)
 
-    def connection(self, experiment: Experiment) -> AbstractContextManager[None]:
-        """Connect to Ray, once for all members, if they use it."""
-        if with_executor(experiment, self.executor).engine.workers == 0:
+    def connection(self, experiment: Experiment, at_once: bool = True) -> AbstractContextManager[None]:
+        """Connect to Ray, once for all members, if they use it; not `at_once`: if they use it from the start."""
+        place = begins(with_executor(experiment, self.executor).engine, self.executor, self.address)
+        if place == "here" or (place == "here at first" and not at_once):
             return nullcontext()
         from raysim.engine.on_ray.cluster.cluster import connected
 
@@ -116,21 +119,22 @@ def carry_out(
     if arguments.address is None and _same_workers(members) and left >= busy_workers(first):
         _side_by_side(members, first, arguments, resume, started, done, show)
         return
-    for member in members:
-        started(member)
-        result = run(
-            member.experiment,
-            executor=arguments.executor,
-            address=arguments.address,
-            path=member.path,
-            resume=resume,
-            progress=arguments.progress,
-            profile=arguments.profile,
-            loggers=arguments.loggers,
-            **arguments.parts,
-        )
-        done(member, result)
-        show()
+    with arguments.connection(members[0].experiment):
+        for member in members:
+            started(member)
+            result = run(
+                member.experiment,
+                executor=arguments.executor,
+                address=arguments.address,
+                path=member.path,
+                resume=resume,
+                progress=arguments.progress,
+                profile=arguments.profile,
+                loggers=arguments.loggers,
+                **arguments.parts,
+            )
+            done(member, result)
+            show()
 
 
 def _is_recorded(member: Member) -> bool:
@@ -149,11 +153,14 @@ def _same_workers(members: Sequence[Member]) -> bool:
 def busy_workers(plan: Plan) -> int:
     """Return the number of workers that the first round of a single run keeps busy."""
     engine = plan.experiment.engine
-    if engine.workers == 0:
+    where = begins(engine, None, None)
+    if where == "here":
         return 1
+    chunks, _ = plan.chunks(plan.cohorts().first(), 0)
+    if where == "here at first":
+        return min(workers_here(engine.cpus_per_worker), len(chunks))
     from raysim.engine.on_ray.cluster.cluster import place
 
-    chunks, _ = plan.chunks(plan.cohorts().first(), 0)
     return min(place(engine).workers, len(chunks))
 
 
@@ -178,6 +185,7 @@ def _side_by_side(
         how: Any = {"executor": arguments.executor, "address": arguments.address, "together": "exact"}
         runs = stack.enter_context(Runs(members[0].experiment, **how, **arguments.parts))
         progress.started(runs.workers)
+        runs.expect(sum(member.experiment.rounds for member in members))
         params = first.initial.params
         models = MODELS_BYTES // (params.numel() * params.element_size())
         at_a_time = max(runs.workers, min(AT_A_TIME, models))

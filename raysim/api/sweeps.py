@@ -144,7 +144,7 @@ def run_sweep(
                     trials.write_summary(point.experiment, of_point, where / point.folder)
             _put_together(together(), experiment)
 
-        with arguments.connection(experiment):
+        with arguments.connection(experiment, at_once=False):
             series.make_folder(where, experiment, resume, partial(_write, where, experiment, values))
             for point in points:
                 if point.experiment.trials.count > 1:

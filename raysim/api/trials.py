@@ -115,7 +115,7 @@ def run_trials(
             """Write the results so far, for readers who look at them during the trials."""
             write_summary(experiment, results(), where)
 
-        with arguments.connection(experiment):
+        with arguments.connection(experiment, at_once=False):
             series.make_folder(where, experiment, resume)
             series.carry_out(members, first, arguments, resume, started, done, show)
         return together(results(), where)

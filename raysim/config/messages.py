@@ -6,6 +6,7 @@ import difflib
 import types
 import typing
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -13,6 +14,9 @@ from pydantic.fields import FieldInfo
 
 from raysim.config.plain import LONGEST_KEY, MOST_SAID, shown
 from raysim.config.values import IN_WORDS, written
+
+WORDS = MappingProxyType({"learning_rate": "lr"})
+"""Words that other frameworks have for keys of many sections."""
 
 SAID = "said"
 """The kind of errors whose `text` is a complete sentence that names the key."""
@@ -50,7 +54,8 @@ def message(error: ValidationError, root: type[BaseModel], at: str = "") -> str:
             sentences[f"{key}: {details['ctx']['error']}" if key else str(details["ctx"]["error"])] = None
         else:
             # A key that takes several types fails once for each: one sentence lists them all.
-            wanted.setdefault((key, shown(given)), []).append(_wanted(details))
+            kinds = wanted.setdefault((key, f"{shown(given)}{_by_name(given, path, section)}"), [])
+            kinds.append(_wanted(details))
     for (key, given), kinds in wanted.items():
         if any(other.startswith((f"{key}.", f"{key}[")) for other in named):
             continue  # an error inside the table is more exact
@@ -131,6 +136,15 @@ def _deeper(path: list[str], section: type[BaseModel] | None) -> str:
     return ""
 
 
+def _by_name(given: object, path: list[str], section: type[BaseModel] | None) -> str:
+    """Return a hint where the name of a choice was given in the place of its table."""
+    field = _keys(section).get(path[-1]) if section and path else None
+    if not isinstance(given, str) or field is None:
+        return ""
+    is_choice = any(_tag(record) == given for record in _records(field.annotation))
+    return f" ({'.'.join(path)}.name = {shown(given)} chooses it)" if is_choice else ""
+
+
 def _described(key: str, section: type[BaseModel] | None) -> str:
     """Return the first sentence of a key's description."""
     field = _keys(section).get(key) if section else None
@@ -147,7 +161,8 @@ def nearest(given: object, known: list[str], meant: Mapping[str, str] | None = N
 
 def _meant(section: type[BaseModel] | None) -> Mapping[str, str]:
     """Return words that people use for keys of a section."""
-    return getattr(section, "MEANT", {})
+    words = {**WORDS, **getattr(section, "MEANT", {})}
+    return {word: key for word, key in words.items() if section and key in _keys(section)}
 
 
 def _resolve(

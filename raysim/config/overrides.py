@@ -61,7 +61,22 @@ def _parsed(change: str) -> tuple[str, Any]:
     keys = [key.strip() for key in dotted.split(".")]
     if not equals or not all(keys):
         raise ExperimentError(f"A change has the form key.key=value, but got {shown(change)}.")
-    return ".".join(keys), parse_value(text.strip())
+    return ".".join(keys), _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    """Parse a text; what begins as a table or a list is meant as one.
+
+    >>> _value("[1, 2.5]")
+    [1, 2.5]
+    """
+    value = parse_value(text)
+    if value == text and text.startswith(("{", "[")):
+        raise ExperimentError(
+            f"{shown(text)} is not TOML: a table is {{key = value, key = value}}, a list [value, value], and a text "
+            f"in them has quotes."
+        )
+    return value
 
 
 def _rank(dotted: str) -> tuple[int, bool]:

@@ -73,7 +73,8 @@ class FederatedDataset:
     def split(self, name: str) -> Split:
         """Return the split of that name; DataError with the existing names if there is none."""
         if name not in self.splits:
-            raise DataError(f"no split {name!r} in this dataset; it has: {', '.join(self.splits)}")
+            way = "; data.holdout, or dataset.hold_out(share), makes one" if name == "validation" else ""
+            raise DataError(f"no split {name!r} in this dataset; it has: {', '.join(self.splits)}{way}")
         return self.splits[name]
 
     def hold_out(self, share: float, seed: int = 0) -> FederatedDataset:

@@ -25,7 +25,9 @@ Assignment = dict[str, list[tuple[str, Int64s]]]
 class Partitioned(Section):
     """Keys of every source without natural clients."""
 
-    clients: Count = Key(description='Number of clients, validation clients included; their ids are "0", "1", ...')
+    clients: Count = Key(
+        description='Number of clients, validation clients included; their ids are "0", "1" and so on.'
+    )
     partition: Partition = Key(Iid(), description="How training examples are divided among the clients.")
     mix: float = Key(
         0.0, ge=0, le=1, description="From 0 (the partition) to 1 (its sizes, with examples drawn at random)."

@@ -28,10 +28,13 @@ class Outlook:
         rounds: that are left.
         workers: that could be started.
         may_move: asked once, when workers would end the run sooner.
+        round_s: what a round on workers takes beside training.
     """
 
-    def __init__(self, rounds: int, workers: int, may_move: Callable[[], bool] = lambda: True) -> None:
-        self._rounds, self._workers, self._ask = rounds, workers, may_move
+    def __init__(
+        self, rounds: int, workers: int, may_move: Callable[[], bool] = lambda: True, round_s: float = ROUND_S
+    ) -> None:
+        self._rounds, self._workers, self._ask, self._beside_s = rounds, workers, may_move, round_s
         self._done, self._share = 0, 0.0
         self._before_s, self._round_s = 0.0, 0.0
 
@@ -45,11 +48,15 @@ class Outlook:
         self._round_s += seconds
         self._share = max(self._share, share)
 
-    def round(self) -> None:
-        """Count a finished round."""
+    def round(self, rounds: int = 1) -> None:
+        """Count a finished round; of several runs, all that were finished by the work since the last call."""
         self._before_s += self._round_s
-        self._done += 1
+        self._done += rounds
         self._share, self._round_s = 0.0, 0.0
+
+    def expect(self, left: int) -> None:
+        """Say how many rounds are left now: runs begin and end."""
+        self._rounds = self._done + left
 
     @property
     def left_s(self) -> float:
@@ -71,7 +78,7 @@ class Outlook:
     @property
     def is_long(self) -> bool:
         """Whether workers would end the run sooner, their start included."""
-        on_workers_s = self.left_s / self._workers + ROUND_S * (self._rounds - self._done - self._share)
+        on_workers_s = self.left_s / self._workers + self._beside_s * (self._rounds - self._done - self._share)
         return self.left_s > START_S + on_workers_s
 
     @cached_property

@@ -24,7 +24,10 @@ def dataset_of(experiment: Experiment) -> FederatedDataset:
         DataError: a file of the source is missing or damaged.
     """
     if experiment.data is None:
-        raise ExperimentError("The experiment has no [data] section, so dataset= must be passed.")
+        raise ExperimentError(
+            "The experiment has no [data] section, so dataset= must be passed, from a script: "
+            "raysim.run(experiment, dataset=...), raysim.resume(path, dataset=...)."
+        )
     return prepare(experiment.data, experiment.seed)
 
 

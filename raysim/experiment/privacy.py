@@ -88,7 +88,7 @@ def _without(
     given = {
         "server.zeroing": (server.zeroing, "whose level follows exact counts"),
         "server.glad": (server.glad, "whose factors follow the updates themselves"),
-        "server.secure_sum": (server.secure_sum, "whose integers have other noise: take 'distributed'"),
+        "server.secure_sum": (server.secure_sum, "whose integers have other noise (take 'distributed')"),
         "server.fairness": (server.fairness, "which weighs clients by their losses"),
         "server.diagnostics.labels": (server.diagnostics.labels or None, "which counts the clients' labels"),
         "server.diagnostics.probe": (server.diagnostics.probe, "which trains all clients without noise"),

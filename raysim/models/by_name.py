@@ -38,7 +38,8 @@ def matching(patterns: Sequence[str], names: Iterable[str], key: str, what: str)
             groups = {f"{name[:at]}.*" for name in names for at, letter in enumerate(name) if letter == "."}
             ends = {f"*.{name.rpartition('.')[2]}" for name in names}
             hint = messages.nearest(pattern, [*names, *sorted(groups), *sorted(ends)])
-            has = f"it has {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}" if names else "it has none"
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            has = f"it has {', '.join(names[:5])}{more}" if names else "it has none"
             raise ModelError(f"{key}: {pattern!r} matches no {what} of the module{hint}: {has}.")
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 

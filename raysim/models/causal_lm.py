@@ -14,6 +14,7 @@ from raysim.errors import ModelError
 from raysim.models.model import ModelChoice
 from raysim.storage.reading import json_object, parsing
 
+CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
 _RECOMPUTES = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
@@ -104,7 +105,9 @@ def _loaded(folder: Path) -> Any:
 
 def _check_config(folder: Path, length: int, outputs: int) -> None:
     """Refuse texts of other tokens, or with more places, than the model's configuration says."""
-    config = json_object(folder / "config.json", ModelError)
+    if not (file := folder / CONFIG).is_file():
+        raise ModelError(f"{file} is missing: model.path must be a folder as transformers saves it.")
+    config = json_object(file, ModelError)
     words = config.get("vocab_size")
     if isinstance(words, int) and words < outputs:
         raise ModelError(

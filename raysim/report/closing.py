@@ -16,7 +16,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
 from raysim.report import figures
 from raysim.report.figures import headlines, is_share, percentiles
-from raysim.run_folder.records import stop_reason
+from raysim.run_folder.records import stop_reason, stored_passed
 from raysim.run_folder.tables import DEVIATION, MEAN, by_trial, part, summarise
 from raysim.storage.remote.folder import named, resume_command
 
@@ -57,7 +57,7 @@ def lines(experiment: Experiment, rounds: pa.Table, path: Path) -> list[Line]:
         *_best(experiment, rounds, named(path)),
         ("folder", named(path)),
         *pictures(path),
-        ("next", _resume(experiment, rounds, named(path))),
+        ("next", _resume(experiment, rounds, named(path), stored_passed(path) or ())),
     ]
 
 
@@ -90,14 +90,17 @@ def _workers(columns: Columns) -> str:
     return "unknown" if count is None else f"{count:,}"
 
 
-def _resume(experiment: Experiment, rounds: pa.Table, folder: str) -> str:
-    """Return a command for the next step: the remaining rounds, or the same number again."""
+def _resume(experiment: Experiment, rounds: pa.Table, folder: str, passed: Sequence[str] = ()) -> str:
+    """Return what to do next, for the remaining rounds or the same number again: a command, or a script's call."""
     done = rounds.num_rows
     if (reason := stop_reason(experiment, rounds)) is not None:
         if reason.condition == "privacy":
             # Its budget is a part of the experiment.
             return f"raysim report {shlex.quote(folder)}"
         return f"raysim run FILE --path {shlex.quote(folder)} --resume --unset stop"
+    if passed:
+        more = [f"rounds={2 * done}"] if done >= experiment.rounds else []
+        return f"raysim.resume({', '.join([repr(folder), *more, *(f'{name}=...' for name in passed)])})"
     return resume_command(folder) + (f" --rounds {2 * done}" if done >= experiment.rounds else "")
 
 

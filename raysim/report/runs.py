@@ -130,7 +130,7 @@ def read(path: Path) -> Run:
                 f"stopped, and is shown as far as it is."
             )
     if (privacy := records.stored_privacy(path)) is not None:
-        notes.append(_private(path, privacy))
+        notes.append(_private(path, privacy, rounds))
     try:
         clients = records.newest_clients(path)
     except RunFolderError as error:
@@ -148,14 +148,16 @@ def read(path: Path) -> Run:
     )
 
 
-def _private(path: Path, privacy: Mapping[str, Any]) -> str:
+def _private(path: Path, privacy: Mapping[str, Any], rounds: pa.Table) -> str:
     """Return what is private of a run, and what is not."""
     private, others = (", ".join(map(str, privacy.get(key, ()))) for key in ("private", "not_private"))
     if not private:
         return f"Nothing of {path} is private: {others}."
+    spent = rounds["epsilon"].drop_null().to_pylist() if "epsilon" in rounds.column_names else []
+    after = f" after round {rounds.num_rows:,}, at epsilon = {spent[-1]:g} and" if spent else ", at"
     return (
-        f"Of {path} this is private, at delta = {privacy.get('delta')} ({privacy.get('neighbours')}; "
-        f"{privacy.get('event')}): {private}. This is not: {others}."
+        f"Of {path} this is private{after} delta = {privacy.get('delta')} ({privacy.get('neighbours')}; "
+        f"all planned rounds: {privacy.get('event')}): {private}. This is not: {others}."
     )
 
 

@@ -18,7 +18,7 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -80,13 +80,14 @@ def write_experiment(
     trained_by: Mapping[str, Any] | None = None,
     privacy: Mapping[str, Any] | None = None,
     tensors: Mapping[str, Any] | None = None,
+    passed: Sequence[str] | None = None,
 ) -> None:
     """Write experiment.json, at the start of a run or of its continuation.
 
     `data` is the dataset's fingerprint, `clients` its number of training clients; None where no data were opened.
     `trained_by` is the trainer that the run keeps. `privacy` says what is private, if anything is to be. `tensors`
-    are the names and shapes in its checkpoints. The section `tuning` is left out: a run does not use it, and a study's
-    storage may contain a password.
+    are the names and shapes in its checkpoints. `passed` are the keywords of a script's parts. The section `tuning` is
+    left out: a run does not use it, and a study's storage may contain a password.
     """
     record = {
         "experiment": json.loads(experiment.model_copy(update={"tuning": None}).to_json()),
@@ -96,6 +97,7 @@ def write_experiment(
         "trained_by": trained_by,
         **({} if privacy is None else {"privacy": privacy}),
         "tensors": tensors,
+        "passed": passed,
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},
     }
     write_json(record, path / RECORD)
@@ -159,6 +161,12 @@ def stored_tensors(path: Path) -> Mapping[str, Any] | None:
     """Read the names and shapes in a folder's checkpoints; None if there is no folder, or it does not say."""
     found = _stored(path).get("tensors") if (path / RECORD).exists() else None
     return found if isinstance(found, dict) else None
+
+
+def stored_passed(path: Path) -> tuple[str, ...] | None:
+    """Read the keywords of the parts that a script passed to a folder's run; None if it does not say."""
+    found = _stored(path).get("passed") if (path / RECORD).exists() else None
+    return tuple(map(str, found)) if isinstance(found, list) else None
 
 
 def version() -> str:

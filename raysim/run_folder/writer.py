@@ -78,6 +78,7 @@ class RunFolder:
         trained_by: Mapping[str, Any] | None = None,
         privacy: Mapping[str, Any] | None = None,
         tensors: Mapping[str, Any] | None = None,
+        passed: Sequence[str] | None = None,
     ) -> None:
         """Create a new folder; see `check_free` for the errors, `records.write_experiment` for the content.
 
@@ -88,7 +89,7 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             begun.clear(path)
         # The record comes first: a folder without it holds no run, wherever the process is killed.
-        records.write_experiment(path, experiment, fingerprint, data, clients, trained_by, privacy, tensors)
+        records.write_experiment(path, experiment, fingerprint, data, clients, trained_by, privacy, tensors, passed)
         with disk.writing(path):
             for name in FOLDERS:
                 (path / name).mkdir()

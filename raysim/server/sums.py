@@ -96,6 +96,8 @@ class Sums:
 
 def on_cpu(sums: Sums) -> Sums:
     """The same in memory of the host."""
+    if sums.delta.device.type == "cpu":
+        return sums
     vectors: dict[str, Any] = {f.name: v.cpu() for f in fields(Sums) if isinstance(v := getattr(sums, f.name), Tensor)}
     return replace(sums, **vectors)
 

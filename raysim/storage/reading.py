@@ -87,8 +87,10 @@ def content(path: Path, error: type[RaysimError], most_bytes: int = MOST_BYTES) 
     Raises:
         RaysimError: of the class `error`: the file is missing, cannot be read, or is larger.
     """
+    # Outside of the block: some of raysim's errors are ValueErrors.
+    regular(path, error)
     try:
-        with open(regular(path, error), "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=_without_waiting) as file:
             found = file.read(most_bytes + 1)
     except (OSError, ValueError) as reason:
         raise _unreadable(path, reason, error) from None

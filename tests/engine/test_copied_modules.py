@@ -72,7 +72,7 @@ class Surrounded(Net):
 
     def __init__(self) -> None:
         super().__init__()
-        self.after = lambda x: self.head(x)
+        self.after: Callable[[Tensor], Tensor] = lambda x: self.head(x)
 
     def forward(self, x: Tensor) -> Tensor:
         made: Tensor = self.after(self.base(x))
@@ -84,7 +84,7 @@ class Hooked(Net):
 
     def __init__(self) -> None:
         super().__init__()
-        self.head.weight.register_hook(lambda gradient: 2 * gradient)  # type: ignore[no-untyped-call]
+        self.head.weight.register_hook(lambda gradient: 2 * gradient)
 
 
 def locked() -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 import zlib
 from collections.abc import Callable, Sequence
@@ -425,7 +426,7 @@ def test_updates_may_be_lost_while_a_node_adds_up_its_sums(make_ray: Make) -> No
 
 
 def shared(ray: SimulatedRay) -> SharedOnRay:
-    return SharedOnRay(Placement(workers=sum(ray.room.values()), cpus=1, gpus=0))
+    return SharedOnRay(Placement(workers=sum(ray.room.values()), cpus=1, gpus=0), logging.WARNING)
 
 
 def segment(*runs: int, start: int = 0) -> Job:

@@ -38,12 +38,20 @@ def test_the_page_is_as_the_parts_are(rows: dict[tuple[str, str], list[str]]) ->
         ("server.optimizer", "adam", ["none", "2 n", "n (4 n bytes)", "n (4 n bytes)", "1"]),
         ("server.fairness", "afl", ["none", "N", "n (4 n bytes)", "n (4 n bytes)", "2"]),
         ("client.personalisation", "ditto", ["n", "n", "n (4 n bytes)", "n (4 n bytes)", "2"]),
+        ("client.personalisation", "clusters", ["none", "none", "3 n (12 n bytes)", "n (4 n bytes)", "4"]),
+        ("server.aggregator", "local_adaptivity", ["none", "none", "n (4 n bytes)", "2 n (8 n bytes)", "1"]),
     ],
 )
 def test_facts_are_those_of_the_equations(
     rows: dict[tuple[str, str], list[str]], key: str, name: str, facts: list[str]
 ) -> None:
     assert rows[key, name][2:7] == facts
+
+
+def test_a_choice_has_the_config_that_shows_it(rows: dict[tuple[str, str], list[str]]) -> None:
+    assert rows["client.personalisation", "apfl"][9] == "`field_guide/apfl`"
+    # Its table has no name, because there is no other choice.
+    assert rows["client.posterior", "fedpa"][9] == "`field_guide/fedpa`"
 
 
 def test_refusals_are_raysim_s(rows: dict[tuple[str, str], list[str]]) -> None:
@@ -62,6 +70,8 @@ def test_refusals_are_raysim_s(rows: dict[tuple[str, str], list[str]]) -> None:
         *(
             "FedAvg",
             "FedSGD",
+            "Local SGD",
+            "FedOpt",
             "FedAvgM",
             "FedAdagrad",
             "FedAdam",
@@ -74,6 +84,7 @@ def test_refusals_are_raysim_s(rows: dict[tuple[str, str], list[str]]) -> None:
         *("FedDANE", "FedProx", "FedDyn", "FedPD", "FedNova", "FedMA", "local_adaptivity", "Ditto", "MOCHA", "APFL"),
         *("FedPer", "LG-FedAvg", "FedRep", "FedRecon", "Reptile", "maml", "IFCA", "HypCluster"),
         *("FedPA", "FedDualAvg", "AFL", "q-FFL"),
+        *("MAML", "QuPeL", "PFNM", "Model Fusion", "Fine-tuning", "Multi-task", "meta-learning", "interpolation"),
     ],
 )
 def test_a_reader_of_the_field_guide_finds_each_name(name: str) -> None:

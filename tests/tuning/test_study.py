@@ -62,6 +62,22 @@ def test_a_trial_s_value_is_the_mean_over_seeds_of_runs_by_themselves(
     assert found.second.value == sorted(values)[-2]
 
 
+def test_the_runs_know_what_is_to_come_before_it_begins(
+    small: raysim.FederatedDataset, tuned: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a study of many short trials, few at a time, moves to workers."""
+    told: list[int] = []
+    monkeypatch.setattr(raysim.Runs, "expect", lambda runs, rounds: told.append(rounds))
+    tuning.tune(tuned(seeds=2, concurrent=1, final=0), dataset=small, path=tmp_path / "study")
+    # Three rates, two seeds, four rounds.
+    assert told == [24]
+    told.clear()
+    budget = {"sampler": {"name": "random"}, "budget": {"rounds": 12}, "concurrent": 1, "final": 0}
+    tuning.tune(tuned(**budget), dataset=small, path=tmp_path / "budget")
+    # How many trials it is enough for shows once one has ended.
+    assert told == [4, 4, 8, 4, 0]
+
+
 def test_trials_of_one_budget_of_client_updates(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
     """Cohorts of 2 take four rounds of them, cohorts of 4 two: each is evaluated where its budget is used up."""
     keys = {"space": {"cohort.size": {"grid": [2, 4]}}, "final": 1}

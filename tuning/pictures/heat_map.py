@@ -78,7 +78,7 @@ def _cells(axes: Axes, study: Study, keys: tuple[str, str], values: tuple[Sequen
             axes.text(x, y, other.get((x, y), "not tried"), ha="center", va="center", fontsize="x-small", color=INK)
     edges = [np.arange(len(found) + 1) - 0.5 for found in (x_values, y_values)]
     mesh = axes.pcolormesh(*edges, grid, cmap=shades.colours, norm=shades.scale, edgecolors=PAPER, linewidth=1.5)
-    ticks.colour_bar(axes, mesh, study.objective.label, study.objective.is_share)
+    ticks.colour_bar(axes, mesh, shades.scale, study.objective.label, study.objective.is_share)
     axes.set_facecolor(FAINT)
     _frame(axes, x_values.index(study.best.values[x_key]), y_values.index(study.best.values[y_key]))
     axes.set_xticks(range(len(x_values)), [number(value) for value in x_values])

@@ -33,7 +33,7 @@ def scatter(axes: Axes, study: Study, keys: tuple[str, str], dimensions: tuple[D
     for dimension, scale in zip(dimensions, (axes.set_xscale, axes.set_yscale), strict=True):
         if _spans_decades(dimension):
             scale("log")
-    ticks.colour_bar(axes, drawn, study.objective.label, study.objective.is_share)
+    ticks.colour_bar(axes, drawn, shades.scale, study.objective.label, study.objective.is_share)
 
 
 def _spans_decades(dimension: Dimension) -> bool:

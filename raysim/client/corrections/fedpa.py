@@ -6,7 +6,7 @@ mean of the samples, S their covariance with 1 / (l - 1), and r = 1 / (1 + (l - 
 
     delta_i = Sigma^-1 (mu - x),   Sigma = r I + (1 - r) S
 
-and with b = mu - x and C (l, P) the centred samples, which is how it is computed, in float64,
+and with b = mu - x and C (l, P) the centred samples, which is how it is computed,
 
     delta_i = (1 + (l - 1) rho) [b - rho C' (I + rho C C')^-1 C b].
 
@@ -29,7 +29,7 @@ from raysim.config.section import Section
 from raysim.config.values import Factor, Steps, Whole
 
 PIECE = 1 << 14
-"""Numbers of each sample that are converted to float64 at a time."""
+"""Numbers of each sample that are worked on at a time, in the cache."""
 
 
 class Posterior(Section):
@@ -70,21 +70,18 @@ def posterior_update(samples: Tensor, x: Tensor, rho: float) -> Tensor:
     along = torch.zeros(num, dtype=torch.float64, device=device)
     pieces = list(zip(samples.split(PIECE, dim=1), x.split(PIECE), strict=True))
     for rows, part in pieces:
-        centred, b = _centred(rows, part)
-        gram.addmm_(centred, centred.t())
-        along.addmv_(centred, b)
+        # s - x loses less to rounding than s itself has lost, so its own dtype is enough.
+        centred = rows - part
+        b = centred.mean(0)
+        centred.sub_(b)
+        gram.add_(centred @ centred.t())
+        along.add_(centred @ b)
     unit = torch.eye(num, dtype=torch.float64, device=device)
     # Without its check: what is not finite is rejected with the update.
-    coefficients, _ = torch.linalg.solve_ex(unit.add_(gram, alpha=rho), along)
+    solved, _ = torch.linalg.solve_ex(unit.add_(gram, alpha=rho), along)
+    # b and C'v are sums of the rows of s - x: by 1 / l each, and by v less its mean.
+    shares = (1 / num - rho * (solved - solved.mean())).mul_(1 + (num - 1) * rho).to(x.dtype)
     update = torch.empty_like(x)
     for (rows, part), into in zip(pieces, update.split(PIECE), strict=True):
-        centred, b = _centred(rows, part)
-        into.copy_(b.addmv_(centred.t(), coefficients, alpha=-rho).mul_(1 + (num - 1) * rho))
+        torch.mv((rows - part).t(), shares, out=into)
     return update
-
-
-def _centred(samples: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """C and b of some numbers, float64."""
-    rows = samples.double()
-    mean = rows.mean(0)
-    return rows - mean, mean - x

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from raysim.client.trainer import Client, LocalStart, Updates
 from raysim.client.trainers.choose import STACK_NUMBERS
-from raysim.client.trainers.kernel.kernel import Int64s, Kernel
+from raysim.client.trainers.kernel.kernel import Int64s, Kernel, StartingPoint
 from raysim.client.trainers.layers.elementwise import Dropout
 from raysim.client.trainers.local_steps import LocalSteps, StepRule
 from raysim.client.trainers.scores import MOST_KEPT, Scores
@@ -55,47 +55,60 @@ class Compiled:
             if len(self._deltas) < len(group):
                 # Zeros: the kernel leaves the gaps between parameters alone.
                 self._deltas = broadcast.params.new_zeros((len(group), len(broadcast.params)))
-            yield self._train(broadcast, group, _laid_out(group), lr, self._deltas[: len(group)])
+            yield self._train([LocalStart(broadcast, lr)], group, _laid_out(group), self._deltas[None, : len(group)])
 
     def train_each(self, starts: Sequence[LocalStart], clients: Sequence[Client]) -> Updates:
         """See `LockstepTrainer`: every start's updates have the bits that it has alone."""
-        laid_out = _laid_out(clients)
-        deltas = starts[0].weights.params.new_zeros((len(starts), len(clients), len(starts[0].weights.params)))
+        laid_out, weights = _laid_out(clients), starts[0].weights
+        deltas = weights.params.new_zeros((len(starts), len(clients), len(weights.params)))
+        size = 1
+        if laid_out.owners is not None:
+            # So that what scoring takes does not grow with the number of runs.
+            size = max(1, MOST_KEPT // (len(laid_out.order) * self._kernel.outputs_of(laid_out.x[0], laid_out.y[0])))
         each = [
-            self._train(start.weights, clients, laid_out, start.lr, own)
-            for start, own in zip(starts, deltas, strict=True)
+            self._train(starts[first : first + size], clients, laid_out, deltas[first : first + size])
+            for first in range(0, len(starts), size)
         ]
         buffers, counters, loss, correct, squares = (
             torch.cat([getattr(updates, name) for updates in each])
             for name in ("buffers", "counters", "loss", "correct", "squared_norms")
         )
-        seen = each[0].seen * len(starts)
+        seen = laid_out.visits * len(starts)
         return Updates(deltas.flatten(0, 1), buffers, counters, loss, correct, seen, squared_norms=squares)
 
     @torch.inference_mode()
     def _train(
-        self, broadcast: Weights, clients: Sequence[Client], laid_out: _LaidOut, lr: float, deltas: Tensor
+        self, starts: Sequence[LocalStart], clients: Sequence[Client], laid_out: _LaidOut, deltas: Tensor
     ) -> Updates:
-        steps = LocalSteps(self._rule, deltas, deltas, None, broadcast.params, clients, lr)
-        assert isinstance(steps.keep, float)
+        """Train the clients from several starts only if they have owners: the losses of one client add up otherwise."""
         outputs, squares = self._kernel.train(
-            broadcast.params,
+            [self._start(start, clients, own) for start, own in zip(starts, deltas, strict=True)],
             laid_out.x,
             laid_out.y,
             laid_out.order,
             laid_out.bounds,
             laid_out.steps,
-            steps.alpha,
-            steps.keep,
-            steps.constant,
             deltas,
         )
-        scores = Scores(self._task, laid_out.targets, laid_out.owners, len(clients))
+        num, targets, owners = len(starts) * len(clients), laid_out.targets, laid_out.owners
+        if owners is not None and len(starts) > 1:
+            targets = targets.repeat(len(starts), *[1] * (targets.dim() - 1))
+            owners = (torch.arange(len(starts))[:, None] * len(clients) + owners).flatten()
+        scores = Scores(self._task, targets, owners, num)
         # Piece by piece, so that what scoring takes does not grow with a client's work.
         for piece in outputs.split(max(1, MOST_KEPT // outputs[0].numel())):
             scores.keep(piece)
-        buffers, counters = (own.expand(len(clients), -1) for own in (broadcast.buffers, broadcast.counters))
-        return Updates(deltas, buffers, counters, *scores.totals(), laid_out.visits, squared_norms=squares)
+        buffers, counters = (
+            torch.cat([getattr(start.weights, name).expand(len(clients), -1) for start in starts])
+            for name in ("buffers", "counters")
+        )
+        made = deltas.flatten(0, 1)
+        return Updates(made, buffers, counters, *scores.totals(), laid_out.visits * len(starts), squared_norms=squares)
+
+    def _start(self, start: LocalStart, clients: Sequence[Client], deltas: Tensor) -> StartingPoint:
+        steps = LocalSteps(self._rule, deltas, deltas, None, start.weights.params, clients, start.lr)
+        assert isinstance(steps.keep, float)
+        return StartingPoint(start.weights.params, steps.alpha, steps.keep, steps.constant)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Quadratic(Section):
     """
 
     name: Literal["quadratic"] = "quadratic"
-    clients: int = Key(ge=1, le=10**6, description='Number of clients; their ids are "0", "1", ...')
+    clients: int = Key(ge=1, le=10**6, description='Number of clients; their ids are "0", "1" and so on.')
     dimension: int = Key(ge=1, le=1000, description="Numbers of the model; also a client's number of examples.")
     smoothness: Positive = Key(1.0, description="Largest eigenvalue of every A_i.")
     convexity: Positive = Key(0.01, description="Smallest eigenvalue of every A_i.")

@@ -41,7 +41,7 @@ class Synthetic(Section):
 
     name: Literal["synthetic"] = "synthetic"
     clients: int = Key(
-        ge=1, le=10**12, description='Number of clients, validation clients included; their ids are "0", "1", ...'
+        ge=1, le=10**12, description='Number of clients, validation clients included; their ids are "0", "1" and so on.'
     )
     alpha: Factor = Key(1.0, description="Standard deviation of u_k: how much models differ between clients.")
     beta: Factor = Key(1.0, description="Standard deviation of B_k: how much features differ between clients.")

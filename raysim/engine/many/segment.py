@@ -124,8 +124,10 @@ def _advance(loops: Sequence[Loop], plans: Sequence[Plan], deadline_s: float) ->
     rounds: list[list[RoundRecord]] = [[] for _ in loops]
     moving = [i for i, loop in enumerate(loops) if not loop.done]
     while moving:
-        for i in moving:
-            loops[i].begin()
+        first, *others = moving
+        loops[first].begin()
+        for i in others:
+            loops[i].begin(loops[first])
         for i in moving:
             loops[i].step()
         for i in moving:

@@ -80,7 +80,7 @@ def _bound(place: Place, section: Section, passed: Any) -> Any:
         if passed is None:
             raise ExperimentError(
                 f"{place.table}.{place.key}.name = 'own' is a part that a script passes as {place.own.KEYWORD}=, but "
-                f"none was passed."
+                f"none was passed. Call raysim.run, raysim.resume and so on from the script that has it."
             )
         return said.bound(passed)
     if passed is None:

@@ -67,6 +67,8 @@ class Plan:
     """The first models of the other clusters, if there are any."""
     states_of: str = ""
     """The fingerprint of the run whose client states these are."""
+    passed: tuple[str, ...] = ()
+    """The keywords of the parts that a script passed."""
 
     @property
     def fingerprint(self) -> str:

@@ -76,6 +76,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     Raises:
         ExperimentError, DataError, ModelError: something does not fit; the error has the given and the allowed value.
     """
+    passed = tuple(name for name, part in parts.items() if part is not None)
     experiment = bound(experiment, **parts)
     dataset, model = parts.get("dataset"), parts.get("model")
     data = experiment.data if dataset is None else None
@@ -89,7 +90,10 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
     if model is None:
         if experiment.model is None or isinstance(experiment.model, Own):
             has = "has no [model] section" if experiment.model is None else "has model.name = 'own'"
-            raise ExperimentError(f"The experiment {has}, so model= must be passed.")
+            raise ExperimentError(
+                f"The experiment {has}, so model= must be passed, from a script: raysim.run(experiment, model=...), "
+                f"raysim.resume(path, model=...)."
+            )
         x_shape = augment.seen_shape(experiment.client.augment, dataset.x.shape)
         section = text_model.fitted(experiment.model, data)
         size.check(section, x_shape, outputs, _DTYPES[experiment.engine.dtype])
@@ -120,7 +124,7 @@ def resolve(experiment: Experiment, **parts: Unpack[Parts]) -> Plan:
         create(model, seed + j, dtype)[1] if given is None else replace_params(made, values, given)
         for j, given in enumerate(others, start=1)
     )
-    plan = Plan(experiment, dataset, made, initial, task, local, choice, population, others=begun)
+    plan = Plan(experiment, dataset, made, initial, task, local, choice, population, others=begun, passed=passed)
     if experiment.composite is not None and (unknown := unmatched(experiment.composite, made.params)):
         raise ExperimentError(
             f"composite.groups must match the model's parameters {list(made.params.names)}, but {unknown} match none."

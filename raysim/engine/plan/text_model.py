@@ -54,9 +54,10 @@ def _check_tokens(model: CausalLm, data: Instructions) -> None:
     own, given = (answers.tokeniser(each).get_vocab() for each in (folder, Path(data.tokenizer).expanduser()))
     if own != given:
         token = min(own.items() ^ given.items())[0]
+        there, here = (f"token {each[token]}" if token in each else "no token" for each in (given, own))
         raise ExperimentError(
-            f"data.tokenizer = {data.tokenizer!r} must be that of the model, but {token!r:.60} is token "
-            f"{given.get(token)} there and {own.get(token)} in {folder}."
+            f"data.tokenizer = {data.tokenizer!r} must be that of the model, but {token!r:.60} is {there} there and "
+            f"{here} in {folder}."
         )
 
 

@@ -152,9 +152,9 @@ class Loop:
         """Whether a round has been stepped and is not finished."""
         return self._stepped is not None
 
-    def begin(self) -> None:
-        """Choose the next round's cohort and submit its training."""
-        self._training = self._begin_round()
+    def begin(self, mate: Loop | None = None) -> None:
+        """Choose the next round's cohort and submit its training; `mate`: a run in lockstep that has begun it."""
+        self._training = self._begin_round(mate=None if mate is None else self._alike(mate))
 
     def step(self) -> None:
         """Wait for the sums of the round in training, step the server, and submit the evaluations."""
@@ -167,9 +167,15 @@ class Loop:
             log.warning("round %d: FedGLAD compares clients, and it has %d: factor 1", self.state.round - 1, clients)
             self._warned_glad = True
 
-    def _begin_round(self, probe: int | None = None) -> Training:
+    def _alike(self, mate: Loop) -> Training | None:
+        """Return the mate's round if this run has the same cohort and chunks."""
+        # With simulated devices, the cohort may depend on what the server sends.
+        same = self._plan.experiment.systems is None and self.state.round == mate.state.round
+        return mate._training if same else None
+
+    def _begin_round(self, probe: int | None = None, mate: Training | None = None) -> Training:
         plan, state = self._plan, self.state
-        return begin(plan, self._algorithm, self._cohorts, self._executor, state, plan.keeps_updates, probe)
+        return begin(plan, self._algorithm, self._cohorts, self._executor, state, plan.keeps_updates, probe, mate)
 
     def _step_round(self, training: Training) -> SteppedRound:
         """Step the server; if kept updates that it needs were lost, train the round again, to the same bits."""

@@ -58,7 +58,7 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
     path, experiment, dataset = opening.path, plan.experiment, plan.dataset
     private = plan.private()
     guarantee = None if private is None else private.record(experiment.rounds)
-    recorded = dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee, plan.stated.record
+    recorded = dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee, plan.stated.record, plan.passed
     with lock.locked(path, run):
         if opening.done is None:
             RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, *recorded)

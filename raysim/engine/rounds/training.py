@@ -53,19 +53,24 @@ def begin(
     state: ServerState,
     keep: bool,
     probe: int | None = None,
+    mate: Training | None = None,
 ) -> Training:
     """Choose the cohort, plan its chunks, and submit them; with `keep`, workers keep the updates.
 
-    `probe`: the ticket of the round's probe, if it was submitted already.
+    `probe`: the ticket of the round's probe, if it was submitted already. `mate`: the same round of a run with the same
+    cohort and chunks, if there is one.
     """
     watch = Stopwatch()
-    with watch.phase("sample"):
-        cohort = cohorts.sample(state.sampler, state.round)
-        if cohorts.rule.choose is None:
-            selected = select(plan, algorithm, cohort, state.round, theta=state.fedex)
-        else:
-            selected = Selection(cohort, {}, len(cohort), {})
-    training = _planned(plan, cohort, selected, state, keep, watch)
+    if mate is not None:
+        training = replace(mate, watch=watch, ticket=None)
+    else:
+        with watch.phase("sample"):
+            cohort = cohorts.sample(state.sampler, state.round)
+            if cohorts.rule.choose is None:
+                selected = select(plan, algorithm, cohort, state.round, theta=state.fedex)
+            else:
+                selected = Selection(cohort, {}, len(cohort), {})
+        training = _planned(plan, cohort, selected, state, keep, watch)
     if not training.chunks:
         return training
     with watch.phase("submit"):

@@ -67,7 +67,8 @@ class Pool:
         self._worker = worker
         self._algorithm = plan.algorithm()
         self._augment = partial(augment.evaluated, plan.experiment.client.augment)
-        self._store = plan.client_store() if self._algorithm.state_vectors else None
+        # Without their folder nobody trains: a recorded model is scored.
+        self._store = plan.client_store() if self._algorithm.state_vectors and plan.states is not None else None
         self._loaded = _to(plan.initial, device, copy=True)
         self._kind = personalisations.make(plan.experiment.client, plan.model.params)
         self._trainer: Trainer = self._make_trainer() if partner is None else partner._trainer

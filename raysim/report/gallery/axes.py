@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from raysim.report.figures import share
 from raysim.report.looks import GREY, LOGARITHMIC_ABOVE, CurveStyle
 from raysim.report.series import Floats, Ints, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
 
 ROW_TICKS, NARROW_IN = 4, 4.0
 LETTER_EM = 0.55
@@ -127,12 +129,18 @@ def plain_logarithm(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def colour_bar(axes: Axes, coloured: ScalarMappable, label: str, is_share: bool) -> None:
+BAR_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Places of a colour bar's ticks, from its lower to its upper end."""
+
+
+def colour_bar(axes: Axes, coloured: ScalarMappable, scale: Normalize, label: str, is_share: bool) -> None:
     """Add a bar of colours beside axes, its ticks as those of an axis."""
     bar = axes.figure.colorbar(coloured, ax=axes, label=label, fraction=0.06, pad=0.03)
     bar.outline.set_visible(False)
     bar.ax.grid(False)
     if is_share:
-        shares(bar.ax)
+        # Even in colour: where the scale is bent, round values would lie on top of each other.
+        values = [float(scale.inverse(part)) for part in BAR_TICKS]
+        bar.set_ticks(values, labels=[share(value) if value >= 0 else "" for value in values])
     elif bar.ax.get_yscale() == "log":
         plain_logarithm(bar.ax)

@@ -105,7 +105,7 @@ def draw(grid: Cells, text: Callable[[tuple[int, int]], str], shades: ColourMean
     axes.set_xlabel(grid.names.get(grid.column_key, grid.column_key))
     axes.set_ylabel(grid.names.get(grid.row_key, grid.row_key))
     axes.grid(False)
-    ticks.colour_bar(axes, mesh, shades.label, shades.is_share)
+    ticks.colour_bar(axes, mesh, scale, shades.label, shades.is_share)
     for row, place in grid.groups if grid.amounts.size <= LABELLED_CELLS else ():
         value = grid.amounts[row, place]
         ink = readable_on(*colours(scale(value))[:3]) if np.isfinite(value) else INK

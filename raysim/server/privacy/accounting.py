@@ -14,8 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from scipy.optimize import brentq
-
 from raysim.errors import ExperimentError
 from raysim.server.privacy.section import AccountantName
 
@@ -173,6 +171,8 @@ def least_noise(accounting: Accounting, rounds: int, budget: float) -> float:
         high, low = low, low - math.log(2)
         if high <= math.log(LEAST_NOISE):
             return math.exp(high)
+    from scipy.optimize import brentq  # slow to import, in every process of a run
+
     root = float(brentq(excess, low, high, xtol=1e-6))
     # A root may lie on either side.
     while excess(root) > 0:

@@ -29,6 +29,7 @@ UNUSED = {
     "experiment.EngineSection.cuda_graphs = True": "needs a card",
     "experiment.EngineSection.gpus_per_worker": "placement",
     "experiment.EngineSection.precision = tf32": "needs a card",
+    "experiment.EngineSection.wait_s": "placement",
     "experiment.Experiment.tuning": "the cases of studies pass it by keyword",
     "gld.Gld.set = gld160k": "needs the published files",
     "model.ModelChoice.init": "a path",

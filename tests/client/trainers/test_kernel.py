@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import raysim
 from raysim.client import local_training
 from raysim.client.section import ClientSection
 from raysim.client.trainers.choose import TrainerChoice, TrainingConditions, choose
 from raysim.client.trainers.kernel.dense import SOURCE, Dense, dense
-from raysim.client.trainers.kernel.kernel import Kernel
+from raysim.client.trainers.kernel.kernel import Kernel, StartingPoint
 from raysim.client.trainers.make import make
 from raysim.client.trainers.recognise import Recognised, recognise
 from raysim.data.on_device import Examples
@@ -306,15 +306,16 @@ def test_the_folder_is_private_whatever_the_umask(fresh: Path) -> None:
 HANDED: dict[str, Any] = {
     "broadcast": torch.zeros(64), "x": [torch.zeros(3, 4)] * 2, "y": [torch.zeros(3, dtype=torch.int64)] * 2,
     "order": np.array([0, 1, 2, 0, 1]), "bounds": np.array([0, 2, 3, 0, 2]), "steps": np.array([2, 1]),
-    "scale": -0.1, "keep": 1.0, "constants": None, "deltas": torch.zeros(2, 64),
+    "constants": None, "deltas": torch.zeros(1, 2, 64),
 }  # fmt: skip
 MISFITS: list[dict[str, Any]] = [
     {"broadcast": torch.zeros(63)},
     {"broadcast": torch.zeros(64, dtype=torch.float64)},
     {"broadcast": torch.zeros(128)[::2]},
-    {"deltas": torch.zeros(1, 64)},
-    {"deltas": torch.zeros(2, 32)},
-    {"deltas": torch.zeros(64, 2).T},
+    {"deltas": torch.zeros(1, 1, 64)},
+    {"deltas": torch.zeros(2, 2, 64)},
+    {"deltas": torch.zeros(1, 2, 32)},
+    {"deltas": torch.zeros(1, 64, 2).mT},
     {"constants": torch.zeros(63)},
     {"constants": torch.zeros(1, 64)},
     {"constants": torch.zeros(1, 64).expand(2, 64)},
@@ -344,8 +345,12 @@ def kernel() -> Kernel:
     return Kernel(found, model.params, torch.float32, squared=False)
 
 
+def trained(made: Kernel, broadcast: Tensor, constants: Tensor | None, **handed: Any) -> tuple[Tensor, Tensor]:
+    return made.train([StartingPoint(broadcast, -0.1, constants=constants)], **handed)
+
+
 def test_what_fits_is_taken() -> None:
-    outputs, _ = kernel().train(**HANDED)
+    outputs, _ = trained(kernel(), **HANDED)
     assert outputs.shape == (5, 2)
     kernel().gradient(torch.zeros(64), torch.zeros(3, 4), torch.zeros(3, dtype=torch.int64), 1.0, torch.zeros(64))
 
@@ -357,7 +362,7 @@ def test_what_does_not_fit_never_reaches_the_kernel(changed: dict[str, Any], mon
     with pytest.raises(
         (RuntimeError, ValueError), match=r"kernel needs|their examples differ|Batches do not fit|zip\("
     ):
-        made.train(**(HANDED | changed))
+        trained(made, **(HANDED | changed))
 
 
 @pytest.mark.parametrize("changed", [{"params": torch.zeros(8)}, {"into": torch.zeros(63)}, {"y": torch.zeros(2)}])

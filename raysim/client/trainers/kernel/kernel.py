@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,18 @@ class _Line(ctypes.Structure):
         ("places", ctypes.c_int64),
         ("squared", ctypes.c_int64),
     )
+
+
+class StartingPoint(NamedTuple):
+    """Where clients start, and how they step: y <- y + scale grad, then y <- keep y + constant.
+
+    broadcast: (P,). constants: (P,), or (K, P), or None.
+    """
+
+    broadcast: Tensor
+    scale: float
+    keep: float = 1.0
+    constants: Tensor | None = None
 
 
 class Kernel:
@@ -75,69 +88,65 @@ class Kernel:
 
     def train(
         self,
-        broadcast: Tensor,
+        starts: Sequence[StartingPoint],
         x: Sequence[Tensor],
         y: Sequence[Tensor],
         order: Int64s,
         bounds: Int64s,
         steps: Int64s,
-        scale: float,
-        keep: float,
-        constants: Tensor | None,
         deltas: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """Train clients, each from the broadcast: a local step is y <- y + scale grad, then y <- keep y + constant.
+        """Train all clients from each start.
 
         Args:
-            broadcast: (P,).
+            starts: S of them.
             x, y: of each client, (n_i, ...).
             order, bounds: of its batches, one client's behind the other's.
             steps: of each client.
-            constants: (P,), or (K, P), or None.
-            deltas: (K, P), written to but for gaps.
+            deltas: (S, K, P), written to but for gaps.
 
         Returns:
-            The outputs of all visits in their order, (visits, outputs) or (visits, ..., outputs); and the squared norms
-            of the deltas' parameters, float64 (K, G), in the layout's order.
+            The outputs of all visits in their order, one start's behind the other's, (S visits, outputs) or
+            (S visits, ..., outputs); and the squared norms of the deltas' parameters, float64 (S K, G), in the layout's
+            order.
 
         Raises:
             IndexError: a target is no class.
             RuntimeError: examples or targets that do not fit the line.
         """
         lead = self._fit(x[0], y[0])
-        self._check_numbers(broadcast, (self._size,), "broadcast")
-        self._check_numbers(deltas, (len(x), self._size), "deltas")
-        if constants is not None:
-            self._check_numbers(constants, deltas.shape if constants.dim() > 1 else (self._size,), "constants")
+        self._check_numbers(deltas, (len(starts), len(x), self._size), "deltas")
+        for start in starts:
+            self._check_numbers(start.broadcast, (self._size,), "broadcast")
+            if start.constants is not None:
+                shape = deltas.shape[1:] if start.constants.dim() > 1 else (self._size,)
+                self._check_numbers(start.constants, shape, "constants")
         _check_examples(x, y)
         _check_batches([len(own) for own in x], order, bounds, steps)
         most = max(1, int(np.diff(bounds).max()))
-        outputs = self._outputs(len(order), lead)
+        outputs = self._outputs(len(starts) * len(order), lead)
         each = [self._contiguous(x, y, own) for own in range(len(x))]
         addresses = np.array([[own.data_ptr(), target.data_ptr()] for own, target in each], dtype=np.int64).T.copy()
-        stride = constants.shape[-1] if constants is not None and constants.dim() > 1 else 0
-        squares = torch.zeros((len(x), len(self._dense.weights), 2), dtype=torch.float64)
+        squares = torch.zeros((len(starts), len(x), len(self._dense.weights), 2), dtype=torch.float64)
         room, capacity = self._rooms["train"].of(most)
-        classes = self._library.train(
-            ctypes.byref(self._line),
-            ctypes.c_int64(len(x)),
-            _at(broadcast),
-            _of(addresses[0]),
-            _of(addresses[1]),
-            _of(order),
-            _of(bounds),
-            _of(steps),
-            ctypes.c_double(scale),
-            ctypes.c_double(keep),
-            None if constants is None else _at(constants),
-            ctypes.c_int64(stride),
-            _at(deltas),
-            _at(squares),
-            _at(outputs),
-            ctypes.c_int64(capacity),
-            room,
+        visits = [_of(array) for array in (addresses[0], addresses[1], order, bounds, steps)]
+        classes = all(
+            self._library.train(
+                ctypes.byref(self._line),
+                ctypes.c_int64(len(x)),
+                _at(start.broadcast),
+                *visits,
+                ctypes.c_double(start.scale),
+                ctypes.c_double(start.keep),
+                None if start.constants is None else _at(start.constants),
+                ctypes.c_int64(0 if start.constants is None or start.constants.dim() == 1 else self._size),
+                *(_row(tensor, at, len(starts)) for tensor in (deltas, squares, outputs)),
+                ctypes.c_int64(capacity),
+                room,
+            )
+            for at, start in enumerate(starts)
         )
-        of_all = torch.nn.functional.pad(squares.flatten(1), (0, 1)).index_select(1, self._in_layout)
+        of_all = torch.nn.functional.pad(squares.flatten(2).flatten(0, 1), (0, 1)).index_select(1, self._in_layout)
         return self._checked(outputs, classes), of_all
 
     def gradient(self, params: Tensor, x: Tensor, y: Tensor, scale: float, into: Tensor) -> Tensor:
@@ -165,7 +174,7 @@ class Kernel:
             ctypes.c_int64(capacity),
             room,
         )
-        return self._checked(outputs, classes)
+        return self._checked(outputs, bool(classes))
 
     def _fit(self, x: Tensor, y: Tensor) -> tuple[int, ...]:
         """Set the rows of an example; the axes between batch and features."""
@@ -195,10 +204,14 @@ class Kernel:
         targets = y[own].to(self._dtype if self._squared else torch.int64)
         return x[own].to(self._dtype).contiguous(), targets.contiguous()
 
+    def outputs_of(self, x: Tensor, y: Tensor) -> int:
+        """Return the number of outputs for each of these examples."""
+        return math.prod(self._fit(x, y)) * self._dense.widths[-1]
+
     def _outputs(self, visits: int, lead: tuple[int, ...]) -> Tensor:
         return torch.empty((visits, *lead, self._dense.widths[-1]), dtype=self._dtype)
 
-    def _checked(self, outputs: Tensor, all_are_classes: int) -> Tensor:
+    def _checked(self, outputs: Tensor, all_are_classes: bool) -> Tensor:
         if not all_are_classes:
             raise IndexError(f"A target is no class: it is not in 0..{self._dense.widths[-1] - 1}.")
         return outputs
@@ -260,6 +273,11 @@ def _check_batches(examples: Sequence[int], order: Int64s, bounds: Int64s, steps
 
 def _at(tensor: Tensor) -> ctypes.c_void_p:
     return ctypes.c_void_p(tensor.data_ptr())
+
+
+def _row(tensor: Tensor, at: int, rows: int) -> ctypes.c_void_p:
+    """Where part `at` of `rows` equal parts begins."""
+    return ctypes.c_void_p(tensor.data_ptr() + at * (tensor.nbytes // rows))
 
 
 def _of(array: Int64s) -> ctypes.c_void_p:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,14 +16,15 @@ from raysim.engine.plan.plan import Plan
 
 
 class SharedOnRay(OnRay):
-    """See `SharedExecutor`.
+    """See `SharedExecutor`; `log_level`: of raysim's log on the workers.
 
     Raises:
         ResourceError: Ray does not have what `placement` asks for.
     """
 
-    def __init__(self, placement: Placement) -> None:
+    def __init__(self, placement: Placement, log_level: int) -> None:
         self._datasets: dict[str, SentDataset] = {}
+        self._log_level = log_level
         super().__init__(self._runs(), placement)
 
     @property
@@ -42,7 +42,7 @@ class SharedOnRay(OnRay):
         return partial(_received, ray.put(send_plan(plan, self._datasets[data])))
 
     def _runs(self) -> SentRuns:
-        return SentRuns(tuple(self._datasets.values()), logging.getLogger("raysim").getEffectiveLevel())
+        return SentRuns(tuple(self._datasets.values()), self._log_level)
 
 
 def _received(plan: Any) -> Plan:
