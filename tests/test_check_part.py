@@ -241,6 +241,13 @@ def test_a_part_whose_numbers_depend_on_the_dtype_is_told() -> None:
         check_part(Part("server_optimizer", "own", raysim.OwnPart, make), workers=(0,))
 
 
+def test_a_script_s_own_part_has_the_keys_of_its_kind() -> None:
+    part = Part("client_optimizer", "own", raysim.OwnPart, lambda section: None)
+    takes = r"unknown key 'client.optimizer.lrr': .* takes name, label, constants, lr, weight_decay \(did you mean 'lr'"
+    with pytest.raises(raysim.ExperimentError, match=takes):
+        check_part(part, {"lrr": 0.01})
+
+
 def test_keys_that_the_section_does_not_have_are_refused() -> None:
-    with pytest.raises(raysim.ExperimentError, match="unknown key 'mü'"):
+    with pytest.raises(raysim.ExperimentError, match=r"unknown key 'client.correction.mü'"):
         check_part(next(part for part in built_in() if part.name == "prox"), {"mü": 1})

@@ -32,6 +32,11 @@ def test_json_gives_the_experiment_back() -> None:
         ({"model": {"hidden": [3]}}, "model must say by its name which choice it is"),
         ({"rounds": "many"}, "rounds must be an integer, but got 'many'"),
         ({"rounds": 0}, "rounds must be greater than or equal to 1, but got 0"),
+        ({"name": "my run"}, "^name must be letters, digits, .* beginning with a letter or a digit, but got 'my run'$"),
+        (
+            {"evaluation": {"metrics": ["f1"]}},
+            r"^evaluation.metrics must be 'own', .* passes as a keyword, or the name of a package's part, but got 'f1'",
+        ),
         ({"cohort": {}}, "size must be given with the uniform sampler"),
         ({"cohort": {"size": 1, "sampler": {"name": "replay", "cohorts": [["a"]]}}}, "size must be absent"),
         ({"client": {"epochs": 1, "local_steps": 2}}, "remove one"),

@@ -54,6 +54,30 @@ def test_a_batch_of_one_is_answered_by_the_keys_that_avoid_it() -> None:
     trained(norm, batch_size=5, drop_last=True)
 
 
+def test_batches_of_one_example_are_answered_by_their_size() -> None:
+    with pytest.raises(ClientError, match=r"batch of one: client\.batch_size must be 2 or more\n"):
+        trained(norm, batch_size=1)
+
+
+@pytest.mark.parametrize(
+    ("data", "parts", "said"),
+    [
+        (np.nan, {}, "The examples of these clients have values that are not finite: mend the data"),
+        (1.0, {"loss": lambda outputs, y: outputs.sum(1) * np.inf}, "The loss of the first model is not finite"),
+        (1e30, {}, "The run diverges: lower the learning rates"),
+    ],
+)
+def test_rates_are_lowered_only_where_the_first_step_was_finite(
+    data: float, parts: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clients = {i: (np.full((6, 4), data, np.float32), np.arange(6) % 2) for i in range(2)}
+    client = {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 1e6}}
+    exp = experiment(data=None, model=None, rounds=1, cohort={"size": 2}, client=client)
+    federated = raysim.FederatedDataset.from_clients(clients)
+    list(raysim.rounds(exp, dataset=federated, model=lambda: nn.Linear(4, 2), executor="local", **parts))
+    assert f"every update was rejected, so the model is left as it is. {said}" in caplog.text
+
+
 class Failing(nn.Linear):
     """It fails by its own mistake."""
 

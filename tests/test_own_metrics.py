@@ -205,7 +205,7 @@ def draws(outputs: Tensor, targets: Tensor) -> Tensor:
         ),
         (
             raysim.Metric(confusions, cast(Any, lambda sums: sums)),
-            r"\(sums\) must return a number, but got tensor",
+            r"\(sums\) must return a number, but got torch.float64 of shape",
         ),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -99,6 +100,17 @@ def test_an_error_before_a_full_stop_is_found_unless_its_own_is_left_out() -> No
     message = "try:\n    act()\nexcept OSError as error:\n    raise Own(f'it fails: {%s}. Try again.')"
     files = {name: message % name for name in ("error", "str(error)", "within(error)", "error!r", "error.strerror")}
     assert with_full_stops(files) == ["error:4", "str(error):4"]
+
+
+def unbounded(files: Sources) -> list[str]:
+    """Where a message shows what a function returned, and not by `shown`: it may be a model's size."""
+    return [file for file, text in files.items() if re.search(r"returned \{\w+!r\}", text)]
+
+
+def test_messages_bound_what_a_function_returned() -> None:
+    assert unbounded(sources("raysim", "tuning")) == []
+    messages = {"made!r": 'f"it returned {made!r}."', "shown": 'f"it returned {shown(made)}, but not {name!r}"'}
+    assert unbounded(messages) == ["made!r"]
 
 
 # Names of classes

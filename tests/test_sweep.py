@@ -104,11 +104,15 @@ def test_values_that_are_no_words_go_by_their_place() -> None:
         ({"name": ["a", "b"]}, "name cannot be swept"),
         ({"cohort.size": [3, 0]}, r"cohort.size=0: .*cohort\.size"),
         ({"cohort.sise": [3]}, "cohort.sise"),
+        ({"cohort.size": 5}, r"a list of values for each key, such as .*, but 'cohort.size' has 5\."),
+        ({"cohort.size": "5"}, "but 'cohort.size' has '5'"),
+        ({"cohort.size": {"grid": [5]}}, "but 'cohort.size' has {'grid'"),
+        (["cohort.size"], r"a list of values for each key, .*, but got \['cohort.size'\]"),
     ],
 )
-def test_a_sweep_that_means_nothing(experiment: Make, values: dict[str, list[Any]], said: str) -> None:
+def test_a_sweep_that_means_nothing(experiment: Make, values: Any, said: str) -> None:
     with pytest.raises(raysim.ExperimentError, match=said):
-        sweep.points(experiment(), values)
+        sweep.points(experiment(), sweep.plain(values))
 
 
 def test_a_point_is_the_experiment_with_its_values(

@@ -78,7 +78,9 @@ def _listed(key: str, kind: str, values: list[Any]) -> Listed:
         )
     if numbers and any(isinstance(value, float) for value in values):
         values = [float(value) for value in values]
-    if not values or any(value in values[:place] for place, value in enumerate(values)):
+    if not values:
+        raise ExperimentError(f"tuning.space.{key}.{kind} must be a list of at least one value, but got []")
+    if any(value in values[:place] for place, value in enumerate(values)):
         raise ExperimentError(f"tuning.space.{key}.{kind} must be values that differ, but got {shown(values)}")
     return Listed(tuple(values), ordered=kind == "grid")
 

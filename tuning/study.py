@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import optuna
 from optuna.trial import FrozenTrial
 
-from raysim import Experiment, FederatedDataset, Parts, Runs, Section, dataset_of
+from raysim import Experiment, ExperimentError, FederatedDataset, Parts, Runs, Section, dataset_of
 from raysim.storage.atomic import write_text
 from tuning import best_file, client_scores, folder, pictures, protocol, pruners, result, samplers, trials_file
 from tuning import section as sections
@@ -126,7 +126,13 @@ def asked(
     """Return a script's parts, and `[tuning]` with its keys, checked; arguments as for `tune`."""
     # A sampler of cohorts is a function, the study's a table.
     tables = {name for name, value in parts_and_settings.items() if isinstance(value, Mapping | Section)}
-    named = Parts.__annotations__.keys() - (tables & TuningSection.model_fields.keys())
+    both = Parts.__annotations__.keys() & TuningSection.model_fields.keys()
+    for name in both:
+        if isinstance(word := parts_and_settings.get(name), str):
+            raise ExperimentError(
+                f"{name}= of a study is a table, such as {{'name': {word!r:.40}}}, but got the text alone."
+            )
+    named = Parts.__annotations__.keys() - (tables & both)
     parts = cast("Parts", {name: part for name, part in parts_and_settings.items() if name in named})
     settings = {name: value for name, value in parts_and_settings.items() if name not in named}
     keys = {**(experiment.tuning or {}), **({"space": dict(space)} if space is not None else {}), **settings}

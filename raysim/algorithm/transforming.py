@@ -14,6 +14,7 @@ from raysim.algorithm.phase import Broadcast
 from raysim.client.local_training import Trained, measured, working_on
 from raysim.client.trainer import Client
 from raysim.client.transform import Transform, TransformAt, Transformed
+from raysim.config.plain import shown
 from raysim.errors import ExperimentError, within
 from raysim.models.layout import Layout
 from raysim.models.probe import called, check_vector, probe
@@ -109,12 +110,12 @@ def checked(transform: Transform, made: Tensor | Transformed, at: TransformAt) -
     if transform.keeps_state != isinstance(made, Transformed):
         what = "a raysim.Transformed" if transform.keeps_state else "a tensor"
         raise TypeError(
-            f"a transform with keeps_state = {transform.keeps_state} must return {what}, but returned {made!r}"
+            f"a transform with keeps_state = {transform.keeps_state} must return {what}, but returned {shown(made)}"
         )
     whole = made if isinstance(made, Transformed) else Transformed(made, at.state)
     for name, vector in whole._asdict().items():
         if not isinstance(vector, Tensor):
-            raise TypeError(f"a transform's {name} must be a tensor, but is {vector!r}")
+            raise TypeError(f"a transform's {name} must be a tensor, but is {shown(vector)}")
         if vector.shape != at.delta.shape or vector.dtype != at.delta.dtype:
             raise ValueError(
                 f"a transform's {name} must be {at.delta.dtype} of shape {tuple(at.delta.shape)}, but is "

@@ -107,7 +107,7 @@ Objective = Callable[[nn.Module, Tensor, Tensor, ObjectiveAt], Tensor]
 
 ObjectiveSection = Annotated[OwnObjective, Packaged("objective", "client.objective")]
 
-OBJECTIVES: Choice[Objective] = Choice("objective", {}, own=lambda section: section.passed)
+OBJECTIVES: Choice[Objective] = Choice("objective", {})
 
 
 @dataclass(frozen=True)

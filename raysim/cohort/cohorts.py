@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from raysim.cohort.sampler import CohortAt, Floats, Participant, Positions, Sampler, State
+from raysim.config.plain import shown
 from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
 
@@ -38,7 +39,7 @@ class Cohorts:
         if not isinstance(state, Mapping) or not all(
             isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items()
         ):
-            raise ExperimentError(f"{self._who()}.init must return tensors by name, but returned {state!r}.")
+            raise ExperimentError(f"{self._who()}.init must return tensors by name, but returned {shown(state)}.")
         return {name: value.clone() for name, value in state.items()}
 
     def sample(self, state: State, t: int) -> Positions:
@@ -93,9 +94,9 @@ class Cohorts:
         try:
             positions = np.asarray(drawn)
         except Exception:
-            raise ExperimentError(f"{wanted}, but returned {drawn!r}.") from None
+            raise ExperimentError(f"{wanted}, but returned {shown(drawn)}.") from None
         if positions.ndim != 1 or (positions.size and positions.dtype.kind not in "iu"):
-            got = f"{positions.dtype} of shape {positions.shape}" if positions.dtype != object else repr(drawn)
+            got = f"{positions.dtype} of shape {positions.shape}" if positions.dtype != object else shown(drawn)
             raise ExperimentError(f"{wanted}, but returned {got}.")
         positions = positions.astype(np.int64)
         outside = positions[(positions < 0) | (positions >= at.population)]

@@ -7,16 +7,22 @@ Both are functions of one argument, so the function is called with the section f
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from raysim.cohort.sampler import CohortAt, Positions, Sampler, State, nothing
 from raysim.config.own import OwnPart
-from raysim.config.user_call import watched_call
+from raysim.config.plain import shown
+from raysim.config.user_call import made_by
 from raysim.errors import ExperimentError
 
 WHAT = "sampler="
+WANTED = (
+    f"{WHAT} must be a function make(section) that returns a raysim.Sampler, such as lambda section: "
+    f"raysim.Sampler(...), or fn(at) that returns positions"
+)
 
 AT = ("round", "size", "clients", "seed", "constants", "population", "examples", "ids", "rng")
 """What a `CohortAt` has."""
@@ -37,19 +43,11 @@ def made(section: OwnPart) -> Sampler:
         ExperimentError: what was passed is neither of the two.
     """
     passed = section.passed
-    if not callable(passed):
-        raise ExperimentError(
-            f"{WHAT} must be a function make(section) that returns a raysim.Sampler, or fn(at) that returns positions, "
-            f"but got {passed!r}."
-        )
-    returned = watched_call(f"{WHAT}, called with the section,", _asked, passed, section)
+    returned = made_by(WANTED, partial(_asked, passed) if callable(passed) else passed, section)
     if isinstance(returned, Sampler):
         return _sized(returned if returned.name != "own" else returned._replace(name=section.label))
     if isinstance(returned, tuple | dict):
-        raise ExperimentError(
-            f"{WHAT} must return a raysim.Sampler when it is called with the section, or be a function fn(at) that "
-            f"returns positions, but returned {returned!r}."
-        )
+        raise ExperimentError(f"{WANTED}, but called with the section it returned {shown(returned)}.")
 
     def sample(state: State, at: CohortAt) -> Positions:
         return cast(Positions, passed(at))

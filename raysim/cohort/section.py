@@ -12,6 +12,7 @@ from raysim.cohort.cohorts import Cohorts
 from raysim.cohort.sampler import Clients, CohortAt, Sampler
 from raysim.config.own import OwnPart, OwnSampler
 from raysim.config.part import Choice, Packaged
+from raysim.config.plain import shown
 from raysim.config.section import Section
 from raysim.config.values import Count, Seed
 from raysim.data.dataset import Split
@@ -108,7 +109,7 @@ class CohortSection(Section):
             return own.UNBOUND
         made = SAMPLERS.make(self.sampler)
         if not isinstance(made, Sampler):
-            raise ExperimentError(f"cohort.sampler must give a raysim.Sampler, but gave {made!r}.")
+            raise ExperimentError(f"cohort.sampler must give a raysim.Sampler, but gave {shown(made)}.")
         return made
 
     def size_at(self, population: int) -> Callable[[int], float]:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from raysim.config.plain import LONGEST_KEY, MOST_SAID, shown
-from raysim.config.values import written
+from raysim.config.values import IN_WORDS, written
 
 WORDS = MappingProxyType({"learning_rate": "lr"})
 """Words that other frameworks have for keys of many sections."""
@@ -90,7 +90,8 @@ def _wanted(details: Any) -> str:
         if kind in (f"{prefix}_type", f"{prefix}_parsing", f"{prefix}_from_float"):
             return name
     if kind == "string_pattern_mismatch":
-        return f"a string like {details['ctx']['pattern']}"
+        pattern = details["ctx"]["pattern"]
+        return IN_WORDS.get(pattern, f"a text of the form {pattern}")
     if kind == "string_too_short":
         return f"a text of at least {details['ctx']['min_length']} characters"
     if kind == "too_short":

@@ -6,7 +6,7 @@ code. `bound` enters the function that the script passed in a section.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr
@@ -43,11 +43,6 @@ class OwnPart(Section):
         """The object that the script passed."""
         assert self._passed is not None, f"{self.KEYWORD}= was not bound"
         return self._passed
-
-    def made(self) -> Any:
-        """Call the function that the script passed with this section."""
-        make: Callable[[OwnPart], Any] = self.passed
-        return make(self)
 
 
 def own_parts(section: Section) -> Iterator[OwnPart]:

@@ -17,8 +17,10 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from raysim.config import messages
 from raysim.config.own import OwnPart
+from raysim.config.plain import shown
 from raysim.config.reading import GROUP
 from raysim.config.section import Section
+from raysim.config.user_call import made_by
 from raysim.errors import ExperimentError
 
 Kind = Literal[
@@ -61,15 +63,15 @@ class Choice(Generic[T]):
     Args:
         kind: see `Part`.
         makers: of the built-in parts, by their sections.
-        own: a function from a bound section to a script's part; by default it calls the passed function.
-        record: the class of the kind's parts, if they are records.
+        own: a function from a bound section to a script's part; by default it is what was passed.
+        record: the class of the kind's parts, where they are what a passed function makes of the section.
     """
 
     def __init__(
         self,
         kind: Kind,
         makers: Mapping[type[Section], Callable[[Any], T]],
-        own: Callable[[OwnPart], T] = lambda section: cast(T, section.made()),
+        own: Callable[[OwnPart], T] = lambda section: cast(T, section.passed),
         record: type[T] | None = None,
     ) -> None:
         self.kind, self._own, self._record = kind, own, record
@@ -80,15 +82,26 @@ class Choice(Generic[T]):
         """Return the part of a section.
 
         Raises:
-            ExperimentError: the part is not of the kind's class.
+            ExperimentError: what was passed, or what it makes, is not what the kind takes.
         """
         if type(section) in self.makers:
             return self.makers[type(section)](section)
-        made = self._own(section) if isinstance(section, OwnPart) else _of_package(self.kind, section)(section)
-        if self._record is not None and not isinstance(made, self._record):
-            raise ExperimentError(
-                f"{self.title(section)} must return a raysim.{self._record.__name__}, but returned {made!r}."
-            )
+        if self._record is not None:
+            return self._recorded(section, self._record)
+        return self._own(section) if isinstance(section, OwnPart) else _of_package(self.kind, section)(section)
+
+    def _recorded(self, section: Section, record: type[T]) -> T:
+        """The record that the script's or the package's function makes."""
+        # What scripts write servers with is in raysim.server.
+        named = f"raysim.{'server.' * record.__module__.startswith('raysim.server.')}{record.__name__}"
+        wanted = (
+            f"{self.title(section)} must be a function make(section) that returns a {named}, such as "
+            f"lambda section: {named}(...)"
+        )
+        make = section.passed if isinstance(section, OwnPart) else _of_package(self.kind, section)
+        made = made_by(wanted, make, section)
+        if not isinstance(made, record):
+            raise ExperimentError(f"{wanted}, but returned {shown(made)}.")
         return made
 
     def is_built_in(self, section: Section) -> bool:
@@ -137,8 +150,10 @@ class Packaged:
 
     def _unknown(self, name: str, built_in: Sequence[str], key: str) -> str:
         known = [*built_in, *(each.part.name for each in installed()[0] if each.part.kind == self._kind)]
+        alone = "'own', a part that a script passes as a keyword, or the name of a package's part"
+        allowed = alone if known == ["own"] else f"one of {', '.join(known)}"
         return (
-            f"{self._at}{key} must be one of {', '.join(known)}, but got {name!r}{messages.nearest(name, known)}; a "
+            f"{self._at}{key} must be {allowed}, but got {name!r}{messages.nearest(name, known)}; a "
             f"package that is not installed here may have it (raysim parts lists what is)"
         )
 
@@ -220,12 +235,12 @@ def _package(entry: EntryPoint) -> str:
 def _refusal(part: Any) -> str | None:
     """Return why an object is not a valid part; None if it is one."""
     if not isinstance(part, Part):
-        return f"must be a raysim.Part, but is {part!r}"
+        return f"must be a raysim.Part, but is {shown(part)}"
     if part.kind not in get_args(Kind):
         return f"must have a kind among {', '.join(get_args(Kind))}, but has {part.kind!r}"
     section: Any = part.section
     if not (isinstance(section, type) and issubclass(section, Section)):
-        return f"must have a subclass of raysim.Section as its section, but has {section!r}"
+        return f"must have a subclass of raysim.Section as its section, but has {shown(section)}"
     keys = part.section.model_fields
     if "name" not in keys or get_args(keys["name"].annotation) != (part.name,) or keys["name"].default != part.name:
         return (

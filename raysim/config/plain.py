@@ -37,7 +37,17 @@ _BITS = 64
 
 _MOST = 2 ** (_BITS - 1)
 
-_SHOWN = reprlib.Repr()
+
+class _Shown(reprlib.Repr):
+    """Writes arrays and tensors by their form, and records by their class: neither has an end."""
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        if hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, np.generic):
+            return f"{'numpy.' * isinstance(x, np.ndarray)}{x.dtype} of shape {tuple(x.shape)}"
+        return f"a {type(x).__name__}" if isinstance(x, tuple) else super().repr_instance(x, level)
+
+
+_SHOWN = _Shown()
 _SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother, _SHOWN.maxlong = 3, 80, 80, 40
 _SHOWN.maxdict = _SHOWN.maxlist = _SHOWN.maxtuple = 20
 
@@ -47,6 +57,8 @@ def shown(value: Any) -> str:
 
     >>> shown([1, "a"]), shown("b" * 5000)[:6], len(shown("b" * 5000))
     ("[1, 'a']", "'bbbbb", 80)
+    >>> shown(np.zeros((2, 3)))
+    'numpy.float64 of shape (2, 3)'
     """
     try:
         text = _SHOWN.repr(value)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from raysim.config.global_draws import ADVICE, draws
-from raysim.errors import ExperimentError, RaysimError
+from raysim.config.plain import shown
+from raysim.errors import ExperimentError, RaysimError, within
 
 
 def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
@@ -28,6 +29,35 @@ def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
     except Exception as error:
         trace = "".join(traceback.format_exception(error))
         raise ExperimentError(f"{what} failed: {error!r}\n{trace}") from None
+
+
+def made_by(wanted: str, make: Any, section: Any) -> Any:
+    """Return what make(section) returns.
+
+    Args:
+        wanted: what the part must be, as a message begins.
+        make: the script's or the package's.
+        section: its argument.
+
+    Raises:
+        ExperimentError: it is no function of a section, raised, or drew from a global generator.
+    """
+    if not callable(make):
+        raise ExperimentError(f"{wanted}, but got {shown(make)}.")
+    with draws() as drew:
+        try:
+            made = make(section)
+        except RaysimError:
+            raise
+        except Exception as error:
+            # Most often it is another function, so the form of make says more than a traceback.
+            raise ExperimentError(
+                f"{wanted}, but called with the section it raised {type(error).__name__}: {within(error)}."
+            ) from error
+        drawn = drew()
+    if drawn:
+        raise ExperimentError(f"{wanted}, but called with the section it {ADVICE}.")
+    return made
 
 
 def watched_call(what: str, function: Callable[..., Any], *given: Any) -> Any:

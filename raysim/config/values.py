@@ -61,6 +61,11 @@ Epsilon = Annotated[float, Field(ge=1e-20, le=1e6)]
 Spread = Annotated[float, Field(ge=0, le=20)]
 """Standard deviation of a logarithm: exp(20 z) is finite for every z that is drawn."""
 
+RUN_NAME = "^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+IN_WORDS = {RUN_NAME: "letters, digits, '.', '_' and '-', beginning with a letter or a digit"}
+"""What messages say of the patterns of texts."""
+
 Name = Annotated[str, Field(max_length=100)]
 """Of a part, a column or a split."""
 

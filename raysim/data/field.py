@@ -17,6 +17,9 @@ DTYPES = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"}
 )
 
+OF_TEXTS = "np.unique(y, return_inverse=True)[1] makes labels 0, 1, ... of texts"
+"""What to do where labels are texts."""
+
 
 @dataclass(frozen=True)
 class Field:

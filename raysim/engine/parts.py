@@ -97,7 +97,7 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function of `**parts: Unpack[Parts]`: signature and help show each part; other keywords are refused.
 
     Raises:
-        TypeError: a call has an unknown keyword; the error names the nearest one.
+        TypeError: a call has an unknown keyword, which the error names with the nearest one; or more by position.
         ExperimentError: a call has something else in the place of the experiment, the dataset or a path.
     """
     signature = inspect.signature(function)
@@ -105,6 +105,8 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
     kinds = {name: getattr(kind, "__forward_arg__", kind) for name, kind in Parts.__annotations__.items()}
     parts = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=k) for n, k in kinds.items()]
     allowed = {each.name for each in (*named, *parts)}
+    by_place = [each.name for each in named if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+    said = " and ".join(name for name in by_place if name != "self")
 
     @functools.wraps(function)
     def checked(*args: P.args, **keywords: P.kwargs) -> R:
@@ -112,6 +114,11 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
             near = get_close_matches(name, allowed, 1)
             hint = f". Did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
+        if len(args) > len(by_place):
+            hint = ': a key is set before, as experiment.changed({"trials.count": 3}) does' * ("experiment" in by_place)
+            raise TypeError(
+                f"{function.__name__}() takes {said} by position and all else by name, but got more by position{hint}"
+            )
         given = signature.bind(*args, **keywords).arguments
         for name, (kinds, wanted) in KINDS.items():
             value = given.get(name, keywords.get(name))

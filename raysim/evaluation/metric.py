@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from raysim.config.part import Choice
+from raysim.config.plain import shown
 
 
 class Metric(NamedTuple):
@@ -35,7 +36,7 @@ PerExample = Callable[[Tensor, Tensor], Tensor]
 Metrics = Mapping[str, Metric | PerExample]
 """By name: a record, or a function (outputs, targets) -> (batch,), whose mean over examples is the figure."""
 
-METRICS: Choice[Metric | PerExample] = Choice("metric", {}, lambda section: section.passed)
+METRICS: Choice[Metric | PerExample] = Choice("metric", {})
 
 Cuts = Sequence[tuple[int, int]]
 """A client's rows in a batch: the first, and one past the last."""
@@ -119,5 +120,5 @@ def value(metric: Metric | PerExample, sums: npt.NDArray[np.float64], examples: 
     if isinstance(found, Tensor) and found.dim() == 0:
         found = found.item()
     if isinstance(found, bool) or not isinstance(found, int | float | np.integer | np.floating):
-        raise ValueError(f"value(sums) must return a number, but got {found!r}")
+        raise ValueError(f"value(sums) must return a number, but got {shown(found)}")
     return float(found)

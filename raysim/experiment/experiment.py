@@ -20,7 +20,7 @@ from raysim.config.own import OwnMetric
 from raysim.config.part import Packaged
 from raysim.config.plain import plain, shown
 from raysim.config.section import Section
-from raysim.config.values import Count, Name, Seed
+from raysim.config.values import RUN_NAME, Count, Name, Seed
 from raysim.data.section import FORMS, AnyData, Data, paths
 from raysim.errors import ExperimentError
 from raysim.experiment import compatibility, fedex, metric_columns
@@ -36,7 +36,7 @@ SOURCE_CLIENTS = 100
 """Number of clients of a source without natural clients, if it is prepared by its name."""
 
 Percentile = Annotated[float, Field(ge=0, le=100)]
-RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+RunName = Annotated[str, Field(pattern=RUN_NAME, max_length=100)]
 Share = Annotated[float, Field(ge=1e-4, le=1e4)]
 """Of a processor or a card: Ray counts them in ten-thousandths."""
 

@@ -32,6 +32,8 @@ LONGEST_FOLDER = 200
 
 MOST_POINTS = 10_000
 
+FORM = 'A sweep has a list of values for each key, such as {"cohort.size": [5, 10]}'
+
 _AS_WRITTEN = re.compile(r"[A-Za-z0-9._+-]+")
 
 
@@ -71,7 +73,16 @@ def plain(sweep: Mapping[str, Iterable[Any]]) -> dict[str, list[Any]]:
 
     >>> plain({"client.epochs": np.arange(1, 4)})
     {'client.epochs': [1, 2, 3]}
+
+    Raises:
+        ExperimentError: no mapping, or a key's values are no list.
     """
+    given: Any = sweep
+    if not isinstance(given, Mapping):
+        raise ExperimentError(f"{FORM}, but got {shown(given)}.")
+    for key, values in given.items():
+        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+            raise ExperimentError(f"{FORM}, but {shown(key)} has {shown(values)}.")
     return {
         key: [value.item() if isinstance(value, np.generic) else value for value in values]
         for key, values in sweep.items()

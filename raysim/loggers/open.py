@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, get_args
 
+from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.experiment.experiment import Experiment
 from raysim.loggers.logger import Log, Logged, Logger, Row
@@ -32,7 +33,7 @@ def check(loggers: Sequence[LoggerName | Log]) -> None:
     """
     if not isinstance(loggers, Sequence) or isinstance(loggers, str):
         # What an iterator yields here would be missing later.
-        raise ExperimentError(f"loggers= must be a list of names and functions, but got {loggers!r}.")
+        raise ExperimentError(f"loggers= must be a list of names and functions, but got {shown(loggers)}.")
     for name in loggers:
         if callable(name):
             continue

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from raysim import seeds
 from raysim.config.global_draws import draws
+from raysim.config.plain import shown
 from raysim.config.section import Section
 from raysim.config.values import FilePath, Seed
 from raysim.errors import ModelError, RaysimError
@@ -142,7 +143,7 @@ def create(factory: ModuleFactory, seed: int, dtype: torch.dtype, holds_norms: b
             "`lambda: copy.deepcopy(module)`."
         )
     if not callable(factory):
-        raise ModelError(f"model= must be a function that returns a new module, but got {factory!r}.")
+        raise ModelError(f"model= must be a function that returns a new module, but got {shown(factory)}.")
     if holds_norms:
         factory = HeldNorms(factory)
     module = _made(factory, seed, ", but it returned {}")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from raysim.config.global_draws import ADVICE, draws
+from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 
@@ -59,7 +60,7 @@ def check_vector(said: str, name: str, made: Any, like: Tensor, layout: Layout) 
         ExperimentError: says what was returned, and what has to be.
     """
     if not isinstance(made, Tensor) or made.shape != like.shape or made.dtype != like.dtype:
-        raise ExperimentError(f"{said} must return {name} as {described(like)}, but returned {described(made)}.")
+        raise ExperimentError(f"{said} must return {name} as {shown(like)}, but returned {shown(made)}.")
     if made.shape[-1] == layout.size and not layout.has_zero_gaps(made):
         raise ExperimentError(
             f"{said} must leave zeros between the parameters of a flat vector, but {name} has other numbers there: "
@@ -70,16 +71,13 @@ def check_vector(said: str, name: str, made: Any, like: Tensor, layout: Layout) 
 def check_vectors(said: str, what: str, made: Any, like: Mapping[str, Tensor], layout: Layout) -> None:
     """Refuse a mapping whose names are not those of `like`, or whose vectors are not like these; see `check_vector`."""
     if not isinstance(made, Mapping):
-        raise ExperimentError(f"{said} must return {what} as a mapping from names to tensors, but returned {made!r}.")
+        raise ExperimentError(
+            f"{said} must return {what} as a mapping from names to tensors, but returned {shown(made)}."
+        )
     if set(made) != set(like):
         raise ExperimentError(f"{said} must return {what} with the names {sorted(like)}, but returned {sorted(made)}.")
     for name, vector in made.items():
         check_vector(said, f"{what}[{name!r}]", vector, like[name], layout)
-
-
-def described(value: Any) -> str:
-    """What a message says of a value: dtype and shape of a tensor."""
-    return f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
 
 
 def _tensors(value: Any, place: int) -> Iterator[tuple[str, Tensor]]:

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from raysim.config.own import OwnPart
+from raysim.config.plain import shown
 from raysim.config.section import Section, with_default_name
 from raysim.config.values import Constant
 from raysim.errors import ExperimentError
@@ -81,7 +82,7 @@ class ServerSection(Section):
         if made is not None and not isinstance(made, Rule):
             raise ExperimentError(
                 f"server.aggregator must be made into a raysim.Coordinatewise or a "
-                f"raysim.Coefficients, but became {made!r}."
+                f"raysim.Coefficients, but became {shown(made)}."
             )
         return made
 

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator
 
 from raysim.config.own import OwnPart, OwnWeighting
 from raysim.config.part import Choice, Packaged
+from raysim.config.plain import shown
 from raysim.config.values import Constant
 from raysim.errors import ExperimentError
 
@@ -48,7 +49,7 @@ WeightingSection = Annotated[
 
 def _passed(section: OwnPart) -> Weighting:
     if not callable(section.passed):
-        raise ExperimentError(f"weighting= must be a function of a client's facts, but got {section.passed!r}.")
+        raise ExperimentError(f"weighting= must be a function of a client's facts, but got {shown(section.passed)}.")
     weighting: Weighting = section.passed
     return weighting
 
@@ -68,5 +69,7 @@ def weight(weighting: Weighting, facts: ClientFacts) -> float:
     returned: Any = weighting(facts)
     number = float(returned) if isinstance(returned, Real) else math.nan
     if not 0 <= number < math.inf:
-        raise ExperimentError(f"weighting= must return a finite number >= 0, but returned {returned!r} for {facts}.")
+        raise ExperimentError(
+            f"weighting= must return a finite number >= 0, but returned {shown(returned)} for {facts}."
+        )
     return number

@@ -71,7 +71,12 @@ def check_part(
         ContractError: the invariant that is broken, and the line where it is.
         RaysimError: as a run with the part would.
     """
-    section = part.section.checked({"name": part.name, **(keys or {})})
+    place = next((place for place in PLACES if part.kind == place.own.KEYWORD), None)
+    if place is not None and part.section is OwnPart:
+        # The keys that a script's own part of this kind has in an experiment.
+        part = part._replace(section=place.own)
+    at = part.kind if place is None else f"{place.table}.{place.key}"
+    section = part.section.checked({"name": part.name, **(keys or {})}, at)
     keys_of_part, passed = _said(part, section), _passed(part, section)
     checked = _Checked(passed, {**keys_of_part, **(experiment or {})}, federation.dataset())
     looked_at = checked._replace(passed=_passed(part, section, lambda made: followed(made, part.name)))

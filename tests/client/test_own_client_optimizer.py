@@ -81,11 +81,26 @@ def test_runs_with_an_optimizer_of_their_own_are_trained_apart(
     assert lockstep_key(own) is None
 
 
+def test_a_lambda_that_writes_in_place_may_return_what_it_wrote(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    make = optimizer(lambda params, gradient, state, lr: params.sub_(lr * gradient))
+    exp = experiment(client=OWN)
+    (one, *_), (other, *_) = (
+        raysim.rounds(exp, dataset=dataset, client_optimizer=each) for each in (make, optimizer(plain_step))
+    )
+    assert all(torch.equal(value, other.params[name]) for name, value in one.params.items())
+
+
 # Bad input
 
 
 def optimizer(step: Any, init: Any = lambda params: {"v": torch.zeros_like(params)}) -> Any:
     return lambda section: raysim.ClientOptimizer(init, step)
+
+
+def plain_step(params: Tensor, gradient: Tensor, state: Any, lr: Any) -> None:
+    params.sub_(lr * gradient)
 
 
 def rebinding(params: Tensor, gradient: Tensor, state: Any, lr: Any) -> None:
@@ -111,8 +126,11 @@ def of_the_whole_stack(params: Tensor, gradient: Tensor, state: Any, lr: Any) ->
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda section: "sgd", r"client_optimizer= must return a raysim.ClientOptimizer, but returned 'sgd'"),
-        (optimizer(lambda params, gradient, state, lr: params - lr * gradient), r"step must write .* return None"),
+        (lambda section: "sgd", r"that returns a raysim.ClientOptimizer, .*, but returned 'sgd'"),
+        (
+            optimizer(lambda params, gradient, state, lr: params - lr * gradient),
+            r"step must .* nothing, .* of shape",
+        ),
         (optimizer(rebinding), r"step must write to the tensors of state in place, but put others there"),
         (optimizer(raising), r"client_optimizer=: step raised KeyError: 'm'"),
         (optimizer(filling_gaps), r"step must leave zeros between the parameters"),

@@ -278,7 +278,7 @@ def down(function: Any) -> Callable[[Any], raysim.Correction]:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda section: 0.3, r"correction= must return a raysim.Correction, but returned 0.3"),
+        (lambda section: 0.3, r"correction= must be .* that returns a raysim.Correction, .*, but returned 0.3"),
         (half(offset=lambda begins: begins.state), r"correction=: ClientHalf.offset must return a vector as .*\(0,\)"),
         (half(offset=lambda begins: begins.sent["c"]), r"ClientHalf.offset raised KeyError: 'c'"),
         (half(offset=lambda begins: 0.0), r"ClientHalf.offset must return a vector as .* but returned 0.0"),

@@ -362,7 +362,7 @@ def raising(at: raysim.TransformAt) -> Tensor:
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        (lambda section: None, r"transform= must return a raysim.Transform, but returned None"),
+        (lambda section: None, r"that returns a raysim.Transform, .*, but returned None"),
         (stateless(lambda at: at.delta[:-1]), r"transform=: a transform's delta must be torch.float32 of shape"),
         (stateless(lambda at: at.delta.double()), r"must be torch.float32 .* but is torch.float64"),
         (stateless(lambda at: 1.0), r"transform=: a transform's delta must be a tensor, but is 1.0"),
@@ -371,7 +371,7 @@ def raising(at: raysim.TransformAt) -> Tensor:
         (stateless(raising), r"transform=: apply raised KeyError: 'my own mistake'"),
         (
             stateless(lambda at: raysim.Transformed(at.delta, at.state)),
-            r"with keeps_state = False must return a tensor",
+            r"with keeps_state = False must return a tensor, but returned a Transformed\.$",
         ),
         (
             lambda section: raysim.Transform(lambda at: at.delta, keeps_state=True),

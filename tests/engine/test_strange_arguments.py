@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 import raysim
 from raysim.errors import ExperimentError, RaysimError, RunFolderError
+from raysim.server import ServerOptimizer
 
 Make = Callable[..., raysim.Experiment]
 
@@ -29,6 +32,20 @@ TAKE_EXPERIMENTS: dict[str, Callable[..., Any]] = {
 def test_what_is_no_experiment(name: str, given: Any) -> None:
     with pytest.raises(ExperimentError, match=r"experiment must be a raysim\.Experiment: raysim\.load"):
         TAKE_EXPERIMENTS[name](given)
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "said"),
+    [
+        (raysim.run_trials, (3,), r'takes experiment by position .*changed\({"trials.count": 3}\)'),
+        (raysim.run_sweep, ({}, "local"), "takes experiment and values by position and all else by name"),
+        (raysim.Runs, ("local",), "takes experiment by position"),
+        (raysim.resume, (9,), r"takes path by position and all else by name, but got more by position$"),
+    ],
+)
+def test_more_by_position_than_there_is_place_for(function: Any, given: Any, said: str, experiment: Make) -> None:
+    with pytest.raises(TypeError, match=said):
+        function(experiment(), *given)
 
 
 def figure(outputs: Any, targets: Any) -> Any:
@@ -65,3 +82,41 @@ def test_a_path_below_a_file(tmp_path: Path, dataset: raysim.FederatedDataset, e
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="run cannot be made, or not be written to: Not a directory"):
         raysim.run(experiment(), dataset=dataset, path=tmp_path / "file" / "run")
+
+
+def nothing(*given: Any) -> Any:
+    return {}
+
+
+RECORDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "correction": (raysim.Correction(), {}),
+    "client_optimizer": (raysim.ClientOptimizer(nothing, nothing), {"client": {"optimizer": {"name": "own"}}}),
+    "transform": (raysim.Transform(nothing), {}),
+    "sampler": (raysim.Sampler(nothing, nothing), {}),
+    "server_optimizer": (ServerOptimizer(nothing, nothing), {}),
+}
+
+NO_MAKERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "the record itself": (lambda record: record, "but got a {kind}"),
+    "a function of other arguments": (lambda record: lambda x, y: x, "raised TypeError: .* argument: 'y'"),
+    "a class of torch": (lambda record: torch.optim.Adam, "raised TypeError: .*"),
+    "a function of what the record's functions take": (lambda record: lambda at: at.delta, "'delta'"),
+}
+
+
+@pytest.mark.parametrize("keyword", RECORDS)
+@pytest.mark.parametrize("name", NO_MAKERS)
+def test_what_makes_no_part_is_told_the_form(
+    keyword: str, name: str, dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    record, keys = RECORDS[keyword]
+    given, but = NO_MAKERS[name]
+    kind = type(record).__name__
+    with pytest.raises(ExperimentError) as raised:
+        raysim.rounds(experiment(**keys), dataset=dataset, **{keyword: given(record)})
+    said = str(raised.value)
+    assert re.match(rf"{keyword}= .*{but.format(kind=kind)}", said)
+    assert len(said) < 350
+    # What a sampler's function may ask for tells a cohort from a section.
+    if (keyword, but) != ("sampler", "'delta'"):
+        assert re.search(rf"such as lambda section: raysim\.(server\.)?{kind}\(\.\.\.\)", said)

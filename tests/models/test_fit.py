@@ -34,7 +34,7 @@ def frozen() -> nn.Module:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (lambda: nn.Linear(5, 2), r"outputs must have shape .*\(2, 3\) for labels 0 to 2, but have \(2, 2\)"),
+        (lambda: nn.Linear(5, 2), r"outputs must have shape .*\(2, 3\) for labels 0 to 2, but have shape \(2, 2\)\.$"),
         (lambda: nn.Linear(4, 3), r"failed on a batch x of shape \(2, 5\)"),
         (lambda: Pair(5, 3), "must return one tensor, but it returned tuple"),
         (lambda: Detached(5, 3), "no gradient"),
@@ -49,6 +49,19 @@ def test_a_module_that_does_not_fit(
 ) -> None:
     with pytest.raises(raysim.ModelError, match=message):
         raysim.rounds(experiment(model=None), dataset=dataset, model=model)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.zeros(4), r"as many numbers as the targets y, \(2,\), .* y is of torch.float32, .* labels are integers"),
+        (np.array([[0], [1], [2], [0]]), r"y has shape \(2, 1\): one label per example has \(2,\)"),
+    ],
+)
+def test_targets_of_another_task_are_named(y: Any, message: str, experiment: Make) -> None:
+    data = raysim.FederatedDataset.from_clients({i: (np.ones((4, 5), np.float32), y) for i in range(9)})
+    with pytest.raises(raysim.ModelError, match=message):
+        raysim.rounds(experiment(model=None), dataset=data, model=lambda: nn.Linear(5, 3))
 
 
 @pytest.mark.parametrize(

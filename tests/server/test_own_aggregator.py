@@ -143,15 +143,18 @@ def failing(updates: Tensor, weights: Tensor) -> Tensor:
     [
         (raysim.Coordinatewise(lambda u, w: u), r"must return torch.float64 of shape \(5,\), .* shape \(9, 5\)"),
         (raysim.Coordinatewise(lambda u, w: u.mean(0).float()), r"torch.float64 .*, but returned torch.float32"),
-        (raysim.Coordinatewise(cast(Any, lambda u, w: u.mean(0).numpy())), r"but returned array"),
+        (
+            raysim.Coordinatewise(cast(Any, lambda u, w: u.mean(0).numpy())),
+            r"but returned numpy.float64 of shape \(5,\)",
+        ),
         (raysim.Coefficients(lambda gram, w: gram), r"torch.float64 of shape \(9,\), .* shape \(9, 9\)"),
         (raysim.Coefficients(cast(Any, lambda gram, w: None)), r"but returned None"),
         (
             raysim.Coefficients(failing),
             r"tried before the first round, failed: KeyError\('my own mistake'\)\nTraceback",
         ),
-        (median, r"called with the section, failed: TypeError"),
-        (lambda section: median, r"must be a raysim.Coordinatewise or a raysim.Coefficients, .* but got <function"),
+        (median, r"function make\(section\) .*, but called with the section it raised TypeError: median\(\) missing"),
+        (lambda section: median, r"must be a raysim.Coordinatewise\(fn\) or .*, but returned <function"),
         ("median", r"but got 'median'"),
         (half, r"server.aggregator: own needs M >= 10 updates, but the cohort has 9"),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 import raysim
 from tuning import pruners, section_of
+from tuning.study import asked
 
 Make = Callable[..., raysim.Experiment]
 GRID = {"client.optimizer.lr": {"grid": [0.1, 1]}, "server.optimizer.lr": {"grid": [0.1, 1, 10]}}
@@ -50,6 +51,12 @@ def test_what_is_not_said_follows_from_the_space(
 def test_what_is_refused(keys: dict[str, Any], said: str, experiment: Make) -> None:
     with pytest.raises(raysim.ExperimentError, match=said):
         section_of(experiment(tuning=keys))
+
+
+@pytest.mark.parametrize(("keyword", "word"), [("sampler", "tpe"), ("objective", "accuracy")])
+def test_a_word_is_not_taken_for_a_part_of_the_trials(keyword: str, word: str, experiment: Make) -> None:
+    with pytest.raises(raysim.ExperimentError, match=rf"{keyword}= of a study is a table, such as .'name': '{word}'."):
+        asked(experiment(), GRID, {keyword: word})
 
 
 def test_a_pruner_that_meets_no_round_is_refused(experiment: Make) -> None:

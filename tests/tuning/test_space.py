@@ -58,7 +58,7 @@ def test_what_is_proposed_lies_between_the_ends(low: float, factor: float, kind:
         ({"client": {"optimizer": {"lr": 0.1}}}, r"client\.optimizer\.lr must be a table with one of grid.* got 0\.1"),
         ({"a": {"grid": [1], "log": [1, 2]}}, "one of grid.* and nothing else, but got grid, log"),
         ({"a": {"grid": 3}}, r"a\.grid must be a list, but got 3"),
-        ({"a": {"grid": []}}, "values that differ"),
+        ({"a": {"grid": []}}, r"a\.grid must be a list of at least one value, but got \[\]"),
         ({"a": {"grid": [1, 2, 1.0]}}, "values that differ"),
         ({"a": {"grid": ["x"]}}, "list of numbers, .* or take choices"),
         ({"a": {"log": [0, 1]}}, "low > 0"),

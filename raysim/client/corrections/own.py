@@ -21,6 +21,7 @@ from raysim.client.corrections.correction import (
     Vectors,
 )
 from raysim.client.optimizers.own import check_step
+from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
 from raysim.models.probe import called, check_vector, check_vectors, probe
@@ -127,11 +128,13 @@ def _check_server(
     stepped = ServerStepped(state, like * 0.7, like * 0.5, 1, 2, LR, 1.0, changes, mean, layout, 1.0, LR)
     made = called(f"{said}: ServerHalf.settle", server.settle, stepped)
     if not isinstance(made, ServerResult):
-        raise ExperimentError(f"{said}: ServerHalf.settle must return a raysim.ServerResult, but returned {made!r}.")
+        raise ExperimentError(
+            f"{said}: ServerHalf.settle must return a raysim.ServerResult, but returned {shown(made)}."
+        )
     check_vector(f"{said}: ServerHalf.settle", "params", made.params, like, layout)
     check_vectors(f"{said}: ServerHalf.settle", "state", made.state, state, layout)
 
 
 def _check_names(said: str, made: Any) -> None:
     if not isinstance(made, Mapping) or not all(isinstance(value, Tensor) for value in made.values()):
-        raise ExperimentError(f"{said} must return a mapping from names to tensors, but returned {made!r}.")
+        raise ExperimentError(f"{said} must return a mapping from names to tensors, but returned {shown(made)}.")

@@ -20,10 +20,11 @@ Rate = float | Tensor
 class ClientOptimizer(NamedTuple):
     """`init(params) -> state` of a round's start; `step(params, gradient, state, lr)` in place.
 
-    Where clients are trained together, `params` is a stack (K, P), and so is every vector of the state: `step` works on
-    each number, or each row, by itself. adds_decay: `step` applies the section's `weight_decay` itself; otherwise the
-    training loop adds weight_decay y to the gradient, after clipping. divisor: what the last step, with one learning
-    rate for all rows, divided each number of the gradient by, from the state; not to be written to. None: by 1.
+    `step` returns nothing, or `params`. Where clients are trained together, `params` is a stack (K, P), and so is every
+    vector of the state: `step` works on each number, or each row, by itself. adds_decay: `step` applies the section's
+    `weight_decay` itself; otherwise the training loop adds weight_decay y to the gradient, after clipping. divisor:
+    what the last step, with one learning rate for all rows, divided each number of the gradient by, from the state; not
+    to be written to. None: by 1.
     """
 
     init: Callable[[Tensor], State]

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from raysim.client.optimizers.optimizer import ClientOptimizer, State
+from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
-from raysim.models.probe import called, described, probe
+from raysim.models.probe import called, probe
 
 LR = 0.1
 
@@ -69,21 +70,25 @@ def _stepped(
 
 def _check_init(said: str, state: Any, params: Tensor) -> None:
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ExperimentError(f"{said} must return a dict from names to tensors, but returned {state!r}.")
+        raise ExperimentError(f"{said} must return a dict from names to tensors, but returned {shown(state)}.")
     lead = params.shape[:-1]
     for name, value in state.items():
         if value.shape[: len(lead)] != lead:
             raise ExperimentError(
-                f"{said} must return a row of {name!r} for each row of params, {described(params)}, but returned "
-                f"{described(value)}: torch.zeros_like(params) has them."
+                f"{said} must return a row of {name!r} for each row of params, {shown(params)}, but returned "
+                f"{shown(value)}: torch.zeros_like(params) has them."
             )
 
 
 def _step(optimizer: ClientOptimizer, said: str, params: Tensor, gradient: Tensor, state: State) -> None:
     given, before = dict(state), [(value.shape, value.dtype) for value in state.values()]
     made = called(said, optimizer.step, params, gradient, state, LR, writes=("argument",))
-    if made is not None:
-        raise ExperimentError(f"{said} must write to params and state in place and return None, but returned {made!r}.")
+    # A lambda that writes in place returns what it wrote to.
+    if made is not None and made is not params:
+        raise ExperimentError(
+            f"{said} must write to params and state in place and return nothing, but returned {shown(made)}: "
+            f"params.copy_(new) writes."
+        )
     if list(state) != list(given) or any(state[name] is not value for name, value in given.items()):
         raise ExperimentError(
             f"{said} must write to the tensors of state in place, but put others there: value.copy_(new) writes."

@@ -15,7 +15,7 @@ from pydantic import Field as Key
 
 from raysim.config.values import FilePath, Name, Real, Width
 from raysim.data.checksums import of_file
-from raysim.data.field import Field
+from raysim.data.field import OF_TEXTS, Field
 from raysim.data.populated import Populated
 from raysim.data.source import ClientRows, Population
 from raysim.data.sources.published import SourceFile
@@ -26,6 +26,8 @@ from raysim.storage.inside import inside
 from raysim.storage.reading import regular
 from raysim.storage.remote.remote import Remote
 from raysim.storage.remote.uri import uri_of
+
+WHOLE = "a whole .parquet, .arrow or .feather file (pandas.read_csv(file).to_parquet(other) makes one of a CSV file)"
 
 SPLITS = ("train", "validation", "test")
 
@@ -112,7 +114,7 @@ class _Column:
             self.field = Field(width, numbers.dtype.name)
         except (pa.ArrowException, DataError) as error:
             raise DataError(
-                f"{self._where}: expected numbers or lists of them, found {column.type}: {error}"
+                f"{self._where}: expected numbers or lists of them, found {column.type}: {OF_TEXTS}"
             ) from error
         self.rows: npt.NDArray[Any] = numbers.reshape(len(column), *width)
 
@@ -201,7 +203,7 @@ def _read(path: Path) -> pa.Table:
     if path.suffix == ".parquet":
         return parquet.read(path, DataError)
     regular(path, DataError)
-    with SourceFile(path).reading("a whole .parquet, .arrow or .feather file"), pa.memory_map(str(path)) as source:
+    with SourceFile(path).reading(WHOLE), pa.memory_map(str(path)) as source:
         found = pa.ipc.open_file(source).read_all()
         found.validate(full=True)
         return found

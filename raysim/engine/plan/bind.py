@@ -96,7 +96,9 @@ def _bound(place: Place, section: Section, passed: Any) -> Any:
 
 def _each_bound(place: Place, said: tuple[Any, ...], passed: Any) -> tuple[Any, ...]:
     """The list of sections, those of the script's own with what was passed, in order."""
-    given = list(passed) if isinstance(passed, Sequence) else [] if passed is None else [passed]
+    # A record of functions is a tuple, but one part.
+    several = isinstance(passed, Sequence) and not hasattr(passed, "_fields")
+    given = list(passed) if several else [] if passed is None else [passed]
     said = said or tuple(place.own() for _ in given)
     wanted = [each for each in said if isinstance(each, OwnPart)]
     if len(wanted) != len(given):

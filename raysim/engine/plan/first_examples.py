@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ MOST = 2
 """Number of examples of the first client."""
 
 LOOKED_AT = 8
-"""Clients whose values are looked at before the first round."""
+"""Clients whose values are looked at before the first round, and where none has an update."""
 
 
 def check(plan: Plan, own_loss: bool) -> None:
@@ -149,23 +149,28 @@ def recording_obstacle(
     return obstacle(model, initial, task, experiment.training, experiment.engine.precision, *batch)
 
 
-def load(experiment: Experiment, dataset: FederatedDataset, like: Weights) -> tuple[Tensor, Tensor]:
-    """Load the first client's first examples, floats in the dtype of `like`."""
-    few = min(MOST, int(dataset.train.sizes(np.zeros(1, np.int64))[0]))
-    x_batch, y_batch = Examples(dataset).load("train", [(0, 0, few)], like.params)
+def load(experiment: Experiment, dataset: FederatedDataset, like: Weights, position: int = 0) -> tuple[Tensor, Tensor]:
+    """Load the first examples of a training client, floats in the dtype of `like`."""
+    few = min(MOST, int(dataset.train.sizes(np.array([position], np.int64))[0]))
+    x_batch, y_batch = Examples(dataset).load("train", [(position, 0, few)], like.params)
     return augment.evaluated(experiment.client.augment, x_batch), y_batch
 
 
-def not_finite(dataset: FederatedDataset) -> str | None:
-    """Return which of the first training clients have values that are not finite, in words; None if none has."""
-    looked, found = min(LOOKED_AT, len(dataset.train)), []
-    for position in range(looked):
-        x, y = dataset.train.client(position)
-        if not all(np.isfinite(values).all() for values in (x, y)):
+def not_finite(dataset: FederatedDataset, positions: Iterable[int]) -> list[str]:
+    """Return which of these training clients have values that are not finite, by their ids."""
+    found = []
+    for position in positions:
+        if not all(np.isfinite(values).all() for values in dataset.train.client(position)):
             found.append(dataset.train.id_of(position))
-    if not found:
-        return None
-    return f"of the first {looked} training clients {len(found)} have values that are not finite: {', '.join(found)}"
+    return found
+
+
+def begins_finite(plan: Plan, position: int) -> bool:
+    """Return whether the first model has a finite loss of a training client's first examples."""
+    x, y = load(plan.experiment, plan.dataset, plan.initial, position)
+    with torch.no_grad():
+        losses = plan.task.losses(bind(plan.model, plan.initial.clone(), x.device).eval()(x), y)
+    return bool(losses.isfinite().all())
 
 
 def outputs(model: Model, initial: Weights, x: Tensor) -> Tensor | None:

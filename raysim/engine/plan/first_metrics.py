@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from raysim.config.plain import shown
 from raysim.errors import ExperimentError
 from raysim.evaluation.metric import Metric, Metrics, PerExample, by_segment, of_batch, value
 
@@ -38,7 +39,7 @@ def check(metrics: Metrics, outputs: Tensor, targets: Tensor) -> None:
 
 def _refusal(name: str, metric: Any, outputs: Tensor, targets: Tensor) -> str | None:
     if not isinstance(metric, Metric) and not callable(metric):
-        return f"must be a function (outputs, targets) -> (batch,), or a raysim.Metric, but is {metric!r}"
+        return f"must be a function (outputs, targets) -> (batch,), or a raysim.Metric, but is {shown(metric)}"
     own = outputs.clone(), targets.clone()
     whole = _sums(name, metric, *own)
     for argument, before, after in zip(("outputs", "targets"), (outputs, targets), own, strict=True):

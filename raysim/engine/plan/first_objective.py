@@ -14,6 +14,7 @@ from raysim.client import dropout
 from raysim.client.objective import LocalObjective, ObjectiveAt, Received, RoundAt
 from raysim.client.trainers.watched import check_losses
 from raysim.config.global_draws import draws
+from raysim.config.plain import shown
 from raysim.errors import ModelError, within
 from raysim.models.model import Model, Weights, bind
 
@@ -44,7 +45,7 @@ def check(
         inspect.signature(function).bind(None, x, y, None)
     except (TypeError, ValueError) as error:
         raise ModelError(
-            f"objective= must be a function of (module, x, y, at), but {function!r} is not: {within(error)}."
+            f"objective= must be a function of (module, x, y, at), but {shown(function)} is not: {within(error)}."
         ) from error
     given, trained = initial.clone(), initial.clone()
     module = bind(model, trained, x.device).train()

@@ -309,7 +309,9 @@ def log_beginning(plan: Plan) -> None:
             "client.hold_frozen_norms = true holds them still",
             ", ".join(norms),
         )
-    if flaw := first_examples.not_finite(plan.dataset):
-        log.warning("%s: updates that this makes not finite are rejected", flaw)
+    looked = range(min(first_examples.LOOKED_AT, len(plan.dataset.train)))
+    if found := first_examples.not_finite(plan.dataset, looked):
+        flaw = f"of the first {len(looked)} training clients {len(found)} have values that are not finite"
+        log.warning("%s: %s: updates that this makes not finite are rejected", flaw, ", ".join(found))
     if (slow := slow_precision(plan)) is not None:
         log.warning("engine.precision: %s", slow)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from raysim.algorithm.algorithm import Algorithm
 from raysim.engine.job import Executor, Outcome
+from raysim.engine.plan import first_examples
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import full_participation, scoring
 from raysim.engine.rounds.selection import transfers
@@ -25,7 +26,7 @@ from raysim.server.step import Metrics
 
 log = logging.getLogger("raysim")
 
-DIVERGED = "The run diverges: lower the learning rates ([stop.divergence] ends such runs)"
+ENDS = "([stop.divergence] ends such runs)"
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ def finish(
     if training.selected.abandoned:
         log.warning("round %d: fewer reports than systems.min_reports, so %s", index, left)
     if rejected and not stepped.metrics["clients"]:
-        log.warning("round %d: every update was rejected, so %s. %s", index, left, DIVERGED)
+        advice = _advice(plan, stepped.rejected)
+        log.warning("round %d: every update was rejected, so %s. %s %s", index, left, advice, ENDS)
     if stepped.metrics.get("catastrophic_failure"):
         log.warning(
             "round %d: the cohort's training accuracy fell below half of the last round's, to %.3g; the row keeps its "
@@ -132,6 +134,16 @@ def finish(
         weights=stepped.state.weights,
         spans=(*writing.spans, *watch.spans, *(span for outcome in outcomes for span in outcome.spans)),
     )
+
+
+def _advice(plan: Plan, rejected: Sequence[int]) -> str:
+    """What to do where every update was rejected: learning rates do not help where the first step was not finite."""
+    looked = rejected[: first_examples.LOOKED_AT]
+    if len(first_examples.not_finite(plan.dataset, looked)) == len(looked):
+        return "The examples of these clients have values that are not finite: mend the data"
+    if not first_examples.begins_finite(plan, looked[0]):
+        return "The loss of the first model is not finite: mend the model or the loss"
+    return "The run diverges: lower the learning rates"
 
 
 def _engine_costs(outcomes: tuple[Outcome, ...], times_lost: int, wall_s: float) -> dict[str, float]:

@@ -44,11 +44,7 @@ log = logging.getLogger("raysim")
 Result = TypeVar("Result")
 
 BATCH_OF_ONE = "Expected more than 1 value per channel when training"
-ADVICE = (
-    ". BatchNorm has no statistics of a batch of one, such as an epoch's last: client.fill_last_batch = true tops it "
-    "up, client.drop_last = true leaves it out"
-)
-"""torch's words, and what to do about it."""
+"""torch's words."""
 
 
 class Pool:
@@ -301,10 +297,21 @@ class Pool:
         cause = failure.__cause__
         trace = "".join(traceback.format_exception(cause)) if cause else ""
         others = f" or one of {failure.others} others that were with it" if failure.others else ""
+        advice = _advice(self._plan.experiment.client) if BATCH_OF_ONE in str(cause) else ""
         return (
             f"{doing} client {split.id_of(failure.position)!r}{others} failed in round {round_index}, chunk {index}, "
-            f"on {self._worker}: {cause!r}{ADVICE if BATCH_OF_ONE in str(cause) else ''}\n{trace}"
+            f"on {self._worker}: {cause!r}{advice}\n{trace}"
         )
+
+
+def _advice(section: ClientSection) -> str:
+    said = ". BatchNorm has no statistics of a batch of one"
+    if section.batch_size == 1:
+        return f"{said}: client.batch_size must be 2 or more"
+    return (
+        f"{said}, such as an epoch's last: client.fill_last_batch = true tops it up, client.drop_last = true leaves it "
+        f"out"
+    )
 
 
 def _vectors(weights: Weights) -> tuple[torch.Tensor, ...]:

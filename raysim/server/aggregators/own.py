@@ -9,9 +9,15 @@ import torch
 from torch import Tensor
 
 from raysim.config.own import OwnPart
-from raysim.config.user_call import watched_call
+from raysim.config.plain import shown
+from raysim.config.user_call import made_by, watched_call
 from raysim.errors import ExperimentError
 from raysim.server.aggregators.rule import Coefficients, Coordinatewise, Rule
+
+WANTED = (
+    "aggregator= must be a raysim.Coordinatewise(fn) or a raysim.Coefficients(fn), or a function make(section) that "
+    "returns one"
+)
 
 
 def made(section: OwnPart) -> Rule:
@@ -21,13 +27,10 @@ def made(section: OwnPart) -> Rule:
         ExperimentError: it is no rule.
     """
     rule = section.passed
-    if callable(rule):
-        rule = watched_call("aggregator=, called with the section,", rule, section)
     if not isinstance(rule, Coordinatewise | Coefficients):
-        raise ExperimentError(
-            f"aggregator= must be a raysim.Coordinatewise or a raysim.Coefficients, or a function of the section that "
-            f"returns one, but got {rule!r}."
-        )
+        rule = made_by(WANTED, rule, section)
+    if not isinstance(rule, Coordinatewise | Coefficients):
+        raise ExperimentError(f"{WANTED}, but returned {shown(rule)}.")
     return rule if rule.name != "own" else replace(rule, name=section.label)
 
 
@@ -48,8 +51,7 @@ def applied(rule: Rule, given: Tensor, weights: Tensor, where: str) -> Tensor:
     wanted = (given.shape[1],)
     if isinstance(returned, Tensor) and returned.shape == wanted and returned.dtype == torch.float64:
         return returned
-    got = f"{returned.dtype} of shape {tuple(returned.shape)}" if isinstance(returned, Tensor) else repr(returned)
-    raise ExperimentError(f"{what} must return torch.float64 of shape {wanted}, but returned {got}.")
+    raise ExperimentError(f"{what} must return torch.float64 of shape {wanted}, but returned {shown(returned)}.")
 
 
 def check(rule: Rule, clients: int) -> None:

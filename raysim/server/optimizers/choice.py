@@ -37,6 +37,7 @@ OPTIMIZERS: Choice[ServerOptimizer] = Choice(
         lamb.Lamb: lamb.make,
         normalized.Normalized: normalized.make,
     },
+    record=ServerOptimizer,
 )
 
 

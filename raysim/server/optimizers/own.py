@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from raysim.config.own import OwnServerOptimizer
+from raysim.config.plain import shown
 from raysim.config.user_call import watched_call
 from raysim.errors import ExperimentError
 from raysim.models.layout import Layout
-from raysim.server.optimizers.optimizer import Descent, ServerOptimizer
+from raysim.server.optimizers.optimizer import Descent, ServerOptimizer, Stepped
 
 Own = OwnServerOptimizer
 """What a script's function is called with."""
@@ -26,11 +28,21 @@ def check_step(optimizer: ServerOptimizer, params: Tensor, layout: Layout) -> No
     Raises:
         ExperimentError: it raised, or the model or a vector of the state is not what it has to be.
     """
-    before = optimizer.init(params)
+    before: Any = optimizer.init(params)
+    if not isinstance(before, Mapping):
+        raise ExperimentError(
+            f"server_optimizer=: init must return the state as a mapping from names to tensors, but returned "
+            f"{shown(before)}."
+        )
     descent = Descent(layout, params.new_zeros(params.shape), 0.0)
     stepped = watched_call(
         "server_optimizer=: step, tried before the first round,", optimizer.step, params, descent, before
     )
+    if not isinstance(stepped, Stepped) or not isinstance(stepped.state, Mapping):
+        raise ExperimentError(
+            f"server_optimizer=: step must return a raysim.server.Stepped(params, state) of a tensor and a mapping, "
+            f"but returned {shown(stepped)}."
+        )
     wanted = {"params": params, **before}
     made = {"params": stepped.params, **stepped.state}
     if found := [name for name in wanted if not isinstance(made.get(name), Tensor)]:

@@ -59,7 +59,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "float client": ({"user": [0.5, 1.5, 2.5]}, "expected texts or integers, found double"),
     "null in x": ({"x": [[1.0, None], [3.0, 4.0], [5.0, 6.0]]}, "expected no nulls, found 1, the first at value 1"),
     "ragged x": ({"x": [[1.0], [3.0, 4.0], [5.0, 6.0]]}, r"expected lists of one length, found \[1, 2\]"),
-    "text in y": ({"y": ["a", "b", "c"]}, "expected numbers or lists of them, found string"),
+    "text in y": ({"y": ["a", "b", "c"]}, "expected numbers or lists of them, found string: np.unique.* of texts"),
     "negative label": ({"y": [0, -1, 2]}, "expected labels of at least 0, found -1"),
 }
 
@@ -82,6 +82,9 @@ def test_missing_columns_files_and_unlike_tables(tmp_path: Path) -> None:
     (tmp_path / "half.parquet").write_bytes((tmp_path / "train.parquet").read_bytes()[:100])
     with pytest.raises(DataError, match=r"half\.parquet is damaged: expected a table in Parquet"):
         prepare(Table(root=str(tmp_path), train="half.parquet"), seed=0)
+    (tmp_path / "train.csv").write_text("user,x,y\na,1,0\n")
+    with pytest.raises(DataError, match=r"train\.csv: expected a whole \.parquet, .* makes one of a CSV file"):
+        prepare(Table(root=str(tmp_path), train="train.csv"), seed=0)
     with pytest.raises(DataError, match=r"data\.shape = \(3,\) must have as many values as x, 2"):
         table(tmp_path, ROWS, shape=[3])
 

@@ -134,15 +134,30 @@ def test_section_and_argument_go_together(dataset: raysim.FederatedDataset, expe
         (lambda params: Stepped(params, {}), r"must return params, v, but left out \['v'\]"),
         (lambda params: Stepped(params, {"v": params[:2]}), r"'v' came back as torch.float32 of shape \(2,\)"),
         (lambda params: Stepped(params, {"v": params, "w": params}), r"'w' came back as .* and was nothing"),
+        (
+            lambda params: params,
+            r"step must return a raysim.server.Stepped\(params, state\) .*, but returned torch.float32",
+        ),
     ],
 )
 def test_a_step_that_returns_something_else_is_refused_before_the_first_round(
-    returned: Callable[[torch.Tensor], Stepped], said: str, dataset: raysim.FederatedDataset, experiment: Make
+    returned: Callable[[torch.Tensor], Any], said: str, dataset: raysim.FederatedDataset, experiment: Make
 ) -> None:
     def maker(section: Own) -> ServerOptimizer:
         return ServerOptimizer(lambda params: {"v": params}, lambda params, descent, state: returned(params))
 
     with pytest.raises(raysim.ExperimentError, match=said):
+        raysim.rounds(experiment(server=OWN), dataset=dataset, server_optimizer=maker)
+
+
+def test_a_state_that_is_no_mapping_is_refused_before_the_first_round(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def maker(section: Own) -> ServerOptimizer:
+        init: Any = lambda params: None  # noqa: E731
+        return ServerOptimizer(init, lambda params, descent, state: Stepped(params, state))
+
+    with pytest.raises(raysim.ExperimentError, match=r"init must return the state as a mapping .* but returned None"):
         raysim.rounds(experiment(server=OWN), dataset=dataset, server_optimizer=maker)
 
 
