@@ -17,7 +17,7 @@ import pytest
 import raysim
 from raysim.api import series, sweeps
 from raysim.errors import DiskError
-from raysim.run_folder import begun, records
+from raysim.run_folder import begun, files, records
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import atomic, lock
 from tests.support import command
@@ -119,7 +119,7 @@ def left_behind(path: Path) -> None:
     """What a process leaves that is killed before the record is there."""
     path.mkdir()
     (path / lock.FILE).touch()
-    atomic.beside(path / records.RECORD).write_text("{")
+    atomic.beside(path / files.RECORD).write_text("{")
 
 
 def test_what_has_not_begun_is_begun_by_resume(

@@ -37,7 +37,7 @@ def test_what_a_script_passes_is_the_same_everywhere_and_in_every_help(function:
 
 @pytest.mark.parametrize("function", [*TAKERS, raysim.Runs])
 def test_a_keyword_that_there_is_none_of_is_named_with_the_nearest(function: Any) -> None:
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'modle'. Did you mean 'model'\?"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'modle' \(did you mean 'model'\?\)"):
         function(None, modle=None)
 
 

@@ -86,6 +86,7 @@ def prepare(
 
 def dataset_at(source: Path, changes: list[str] | None) -> FederatedDataset:
     """Return the data of an experiment's file, of a run's folder, or of a prepared dataset's folder or URI."""
+    from raysim.run_folder import files
     from raysim.storage.remote.uri import uri_of
 
     uri = uri_of(source)
@@ -93,7 +94,7 @@ def dataset_at(source: Path, changes: list[str] | None) -> FederatedDataset:
         return _prepared(load(source, changes, None), source)
     if changes:
         raise typer.BadParameter("--set changes an experiment, and this is a prepared folder, which cannot change.")
-    if (source / "experiment.json").exists():
+    if (source / files.RECORD).exists():
         from raysim.run_folder import records
 
         return _prepared(records.stored_experiment(source), source)

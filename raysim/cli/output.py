@@ -48,12 +48,12 @@ def interruptible(path: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from raysim.run_folder import records
+        from raysim.run_folder import files, records
         from raysim.storage.remote.folder import named, resume_command
 
         done = records.read_rounds(path).num_rows
         after = f"after round {done:,}" if done else "before the first round was finished"
-        if (path / "experiment.json").exists() and not (path / "checkpoints").exists():
+        if (path / files.RECORD).exists() and not (path / "checkpoints").exists():
             after = "among several runs"
         say(f"stopped {after}" + (f"; go on with: {resume_command(named(path))}" if path.exists() else ""))
         raise typer.Exit(INTERRUPTED) from None

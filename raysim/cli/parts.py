@@ -20,15 +20,14 @@ def parts(
     """List the parts that an experiment can name, with package, description and source."""
     import json
     from dataclasses import asdict
-    from difflib import get_close_matches
     from importlib import metadata
 
     from raysim.config import listing
+    from raysim.config.messages import nearest
     from raysim.errors import ExperimentError
 
     if kind is not None and kind not in listing.ALL:
-        near = get_close_matches(kind, listing.ALL, 1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        hint = nearest(kind, list(listing.ALL))
         raise ExperimentError(f"--kind must be one of {', '.join(listing.ALL)}, but got {kind!r}{hint}.")
     found = [each for each in listing.parts(metadata.version("raysim")) if kind in (None, each.kind)]
     if as_json:

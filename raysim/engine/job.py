@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 import torch
@@ -24,10 +25,16 @@ from raysim.server.state import ServerState
 T = TypeVar("T")
 
 Kind = Literal[
-    "train", "evaluate", "personalise", "personal", "gram", "combine", "coordinatewise", "distances", "segment"
+    "train", "evaluate", "fine_tune", "personal", "gram", "combine", "coordinatewise", "distances", "segment"
 ]
-"""`train`, `evaluate`, `personalise` (fine-tuning) and `personal` (models of their own) work on clients, `segment` on
+"""`train`, `evaluate`, `fine_tune` and `personal` (models of their own) work on clients, `segment` on
 whole rounds of several runs (engine/many). The others work on a shard of the updates that a training job kept."""
+
+
+DOING: Mapping[Kind, str] = MappingProxyType(
+    {"train": "Training", "evaluate": "Evaluating", "fine_tune": "Fine-tuning", "personal": "Personalising"}
+)
+"""What is done to a client, in messages."""
 
 
 def _join(left: Tensor, right: Tensor) -> Tensor:
@@ -37,7 +44,7 @@ def _join(left: Tensor, right: Tensor) -> Tensor:
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {
     "train": sums.add,
     "evaluate": scores.concatenate,
-    "personalise": personalised.concatenate,
+    "fine_tune": personalised.concatenate,
     "personal": personalised.concatenate,
     "gram": operator.add,
     "combine": _join,

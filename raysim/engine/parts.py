@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from os import PathLike
 from types import MappingProxyType
 from typing import ParamSpec, TypedDict, TypeVar
@@ -17,6 +16,7 @@ from raysim.client.objective import Objective
 from raysim.client.optimizers.optimizer import ClientOptimizer
 from raysim.client.transform import Transform
 from raysim.cohort.sampler import CohortAt, Sampler
+from raysim.config.messages import nearest
 from raysim.config.own import (
     OwnAggregator,
     OwnClientOptimizer,
@@ -111,8 +111,7 @@ def takes_parts(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def checked(*args: P.args, **keywords: P.kwargs) -> R:
         for name in keywords.keys() - allowed:
-            near = get_close_matches(name, allowed, 1)
-            hint = f". Did you mean {near[0]!r}?" if near else ""
+            hint = nearest(name, sorted(allowed))
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
         if len(args) > len(by_place):
             hint = ': a key is set before, as experiment.changed({"trials.count": 3}) does' * ("experiment" in by_place)

@@ -7,13 +7,13 @@ corrects the p-values.
 
 from __future__ import annotations
 
-import difflib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from raysim.config.messages import nearest
 from raysim.errors import RunFolderError
 from raysim.report.figures import headlines
 from raysim.report.groups import Group, headline
@@ -127,8 +127,7 @@ def _columns(groups: Iterable[Group]) -> dict[str, None]:
 
 def _hint(groups: Sequence[Group], metric: str) -> str:
     columns = list(_columns(groups))
-    close = difflib.get_close_matches(metric, columns, n=1)
-    return f" (did you mean {close[0]!r}?)" if close and metric not in columns else ""
+    return "" if metric in columns else nearest(metric, columns)
 
 
 def _common_round(trials: Sequence[Mapping[int, float]]) -> tuple[int | None, list[str]]:

@@ -16,7 +16,7 @@ from raysim.errors import ExperimentError, RunFolderError
 from raysim.experiment import stopping
 from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
-from raysim.run_folder import records, timeline
+from raysim.run_folder import files, records, timeline
 from raysim.run_folder.checked_tables import CLIENT_SCHEMA
 from raysim.run_folder.rows import table
 from raysim.run_folder.timeline import Span
@@ -24,7 +24,6 @@ from raysim.storage.remote.folder import read_only_copy
 
 log = logging.getLogger("raysim")
 
-_RECORD = "experiment.json"
 _PARTS = frozenset({"checkpoints", "clients", records.STATES})
 """A run's folders that contain no other run; they may hold very many files."""
 
@@ -104,7 +103,7 @@ def find(folder: Path) -> list[Path]:
         raise RunFolderError(f"There is no folder {folder}.")
     found = sorted(_recorded(folder), key=_natural)
     if not found:
-        raise RunFolderError(f"No run lies in {folder}: neither it nor a folder below it has an {_RECORD}.")
+        raise RunFolderError(f"No run lies in {folder}: neither it nor a folder below it has an {files.RECORD}.")
     return found
 
 
@@ -176,7 +175,7 @@ def _recorded(top: Path) -> list[Path]:
             if (here.st_dev, here.st_ino) in seen:
                 continue
             seen.add((here.st_dev, here.st_ino))
-            has_record = os.path.lexists(folder / _RECORD)
+            has_record = os.path.lexists(folder / files.RECORD)
             # Not `DirEntry.is_dir`, which raises an error for a link that leads to itself.
             below = [name for name in os.listdir(folder) if os.path.isdir(folder / name)]
         except OSError as error:

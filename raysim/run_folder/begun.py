@@ -6,7 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from raysim.run_folder.records import RECORD, SWEEP
+from raysim.run_folder.files import RECORD
+from raysim.run_folder.records import SWEEP
 from raysim.storage import atomic, lock
 
 

@@ -36,7 +36,7 @@ def branch(
             clients = records.clients_after(origin, index)
             records.write_table(clients, files.client_file(path, index), fingerprint)
     rows = records.read_rounds(origin).slice(0, state.round)
-    records.write_table(rows, path / records.ROUNDS, fingerprint)
+    records.write_table(rows, path / files.ROUNDS, fingerprint)
     checkpoint.write(state, files.checkpoint_file(path, state.round), fingerprint)
     # The record comes last: a folder without it is no run's, wherever the process is killed.
     records.write_experiment(path, experiment, fingerprint, trained_by=trained_by)

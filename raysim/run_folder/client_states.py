@@ -60,7 +60,7 @@ class ClientStore:
             # Not its parents: a run's folder that was deleted is not made again.
             self._folder.mkdir(exist_ok=True)
         head, tail = _header(chunk, len(like), like.dtype), _tail_header(len(chunk))
-        # Not `whole.aside`: an error in the block comes from the training, not from the disk.
+        # Not `atomic.aside`: an error in the block comes from the training, not from the disk.
         temporary = atomic.beside(path)
         try:
             with _writing(path):

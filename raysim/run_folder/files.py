@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+RECORD, ROUNDS = "experiment.json", "rounds.parquet"
+"""The experiment and the rows of a run's folder; a folder with the first holds a run, trials or a sweep."""
+
 _NUMBER = r"round-(\d{6}|[1-9]\d{6,17})"
 _CHECKPOINT = re.compile(rf"{_NUMBER}\.safetensors", re.ASCII)
 _CLIENTS = re.compile(rf"{_NUMBER}\.parquet", re.ASCII)

@@ -31,6 +31,7 @@ from raysim.experiment.experiment import Experiment
 from raysim.experiment.stopping import StopReason
 from raysim.run_folder import checkpoint, files
 from raysim.run_folder.checked_tables import CLIENT_SCHEMA, check_reaches, checked_clients, checked_rounds
+from raysim.run_folder.files import RECORD, ROUNDS
 from raysim.run_folder.rows import Row, table
 from raysim.run_folder.timeline import PREFIX
 from raysim.server import manifest
@@ -41,7 +42,7 @@ from raysim.storage.remote.folder import named
 
 log = logging.getLogger("raysim")
 
-RECORD, ROUNDS, STOPPED = "experiment.json", "rounds.parquet", "stopped.json"
+STOPPED = "stopped.json"
 
 SWEEP = "sweep.json"
 """A sweep's folder has it too, written before: {"experiment": explicit keys, "values": {key: values}}."""

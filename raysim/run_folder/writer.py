@@ -102,7 +102,7 @@ class RunFolder:
             RunFolderError: it holds a run already, without `overwrite`; or it is not a run's folder; or another process
                 writes to it.
         """
-        if (path / "experiment.json").exists():
+        if (path / files.RECORD).exists():
             lock.check_free(path)
         RunFolder._check_empty(path, overwrite)
 
@@ -116,7 +116,7 @@ class RunFolder:
                     f"{named(path)} exists already. Go on with it (--resume, raysim.resume({named(path)!r})), start "
                     f"afresh (--overwrite, overwrite=True), or give the run another name."
                 )
-            if not (path / "experiment.json").exists():
+            if not (path / files.RECORD).exists():
                 raise RunFolderError(
                     f"{path} is not a run's folder (it has no experiment.json), so it is not overwritten."
                 )
@@ -186,7 +186,7 @@ class RunFolder:
             RunFolderError: the folder was deleted or moved.
         """
         with self._recording():
-            records.write_table(self._rows.packed(), self.path / "rounds.parquet", self._fingerprint)
+            records.write_table(self._rows.packed(), self.path / files.ROUNDS, self._fingerprint)
         self._flushed_s = time.monotonic()
 
     def checkpoint(self, state: ServerState) -> None:

@@ -169,7 +169,7 @@ def test_clients_are_tuned_and_scored_on_the_card(
     with fake_card():
         executor = InProcess(plan)
         sent = Broadcast(0, plan.initial.clone(), 0.1)
-        found = executor.result(executor.submit(Job("personalise", sent, units, [1.0]))).value
+        found = executor.result(executor.submit(Job("fine_tune", sent, units, [1.0]))).value
     assert found.after.examples.tolist() == [6, 3]
 
 

@@ -15,7 +15,7 @@ from raysim.models import holdable
 from raysim.models.layout import Layout
 from raysim.models.lora import base_name, is_adapter
 from raysim.models.model import Model, ModelChoice, Weights, replace_frozen, replace_params
-from raysim.run_folder import checkpoint, frozen, records
+from raysim.run_folder import checkpoint, files, frozen, records
 from raysim.storage.reading import parsing, regular
 
 MOST_NAMED = 5
@@ -52,12 +52,12 @@ def _of_checkpoint(file: Path) -> dict[str, Tensor]:
     recorded = records.stored_tensors(folder)
     if recorded is None:
         raise ModelError(
-            f"model.init: {file} must lie in its run's folder, whose {records.RECORD} records the names and shapes of "
+            f"model.init: {file} must lie in its run's folder, whose {files.RECORD} records the names and shapes of "
             f"its tensors, but that does not: `raysim export` writes a run's model with its names."
         )
     weights = checkpoint.read(file, records.stored_fingerprint(folder)).weights
     named = frozen.read(folder)
-    with parsing(folder / records.RECORD, "names and shapes of the tensors in checkpoints", ModelError):
+    with parsing(folder / files.RECORD, "names and shapes of the tensors in checkpoints", ModelError):
         for part, record in recorded.items():
             named |= Layout.recorded(record).views(getattr(weights, part))
     return named

@@ -16,7 +16,6 @@ from raysim.engine.job import Executor, Outcome
 from raysim.engine.plan import first_examples
 from raysim.engine.plan.plan import Plan
 from raysim.engine.rounds import full_participation, scoring
-from raysim.engine.rounds.selection import transfers
 from raysim.engine.rounds.training import Training
 from raysim.experiment.stopping import StopReason
 from raysim.models.model import Weights
@@ -40,6 +39,8 @@ class SteppedRound:
     outcomes: tuple[Outcome, ...]
     """Of the phases; the training phase is first."""
     evaluations: Mapping[str, int]
+    sent: Mapping[str, float]
+    """Bytes that clients transferred."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def finish(
             **unscored,
             **scores,
             **probed,
-            **transfers(plan, algorithm.traffic, training.selected.asked, training.selected.senders),
+            **stepped.sent,
             **_engine_costs(outcomes, training.times_lost, time.perf_counter() - since_s),
             **watch.seconds(),
             f"{PREFIX}write": 0.0,

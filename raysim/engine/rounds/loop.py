@@ -312,7 +312,7 @@ def _step(
     if due:
         metrics |= scoring.to_optimum(plan, state.weights)
     tickets = scoring.submit(plan, algorithm, executor, state, algorithm.average(state), evaluations) if due else {}
-    return SteppedRound(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets)
+    return SteppedRound(state, metrics, sums.rejected, training, (outcome, *before_outcomes), tickets, sent)
 
 
 def checkpoint_due(state: ServerState, experiment: Experiment) -> bool:

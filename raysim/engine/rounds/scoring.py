@@ -37,7 +37,7 @@ class Units(NamedTuple):
     """Work by split: of evaluations, of those before and after fine-tuning, and of those of personal models."""
 
     evaluate: Mapping[str, tuple[evaluate.Unit, ...]]
-    personalise: Mapping[str, tuple[personalised.Unit, ...]]
+    fine_tune: Mapping[str, tuple[personalised.Unit, ...]]
     personal: Mapping[str, tuple[personalised.Unit, ...]]
 
 
@@ -68,13 +68,11 @@ def submit(
             for name, work in units.evaluate.items():
                 tickets[f"{prefix}/{name}"] = executor.submit(Job("evaluate", sent, work, [1.0] * len(work)))
     tuning, index = plan.experiment.evaluation.fine_tuning, state.round - 1
-    for name, clients in units.personalise.items():
+    for name, clients in units.fine_tune.items():
         assert tuning is not None
         lr = plan.experiment.client.lr_at(index) if tuning.lr is None else tuning.lr
         sent = Broadcast(index, model, lr)
-        tickets[f"{FINE_TUNED.metrics}/{name}"] = executor.submit(
-            Job("personalise", sent, clients, [1.0] * len(clients))
-        )
+        tickets[f"{FINE_TUNED.metrics}/{name}"] = executor.submit(Job("fine_tune", sent, clients, [1.0] * len(clients)))
     for name, clients in units.personal.items():
         models = algorithm.personal
         assert models is not None

@@ -32,16 +32,16 @@ def lockstep_key(plan: Plan, exact: bool = False) -> Hashable | None:
     client from several starts, or if its client optimizer is not a built-in one, because that may not accept a rate for
     each row.
     """
-    e = plan.experiment
+    e, algorithm = plan.experiment, plan.algorithm()
     plain = rule_for(e.client, sums_gradients=False, product_makes_step=True).plain
     alone = (
         not (plan.choice.trainer == "stacked" or (plan.choice.trainer == "compiled" and plain))
         or not corrections.make(e.training.correcting).only_pulls
         or not optimizers.OPTIMIZERS.is_built_in(e.client.optimizer)
         or local_adaptivity.sums_inverses(e.client, e.server)
-        or plan.algorithm().state_vectors
-        or len(plan.algorithm().phases) > 1
-        or plan.algorithm().personal is not None
+        or algorithm.state_vectors
+        or len(algorithm.phases) > 1
+        or algorithm.personal is not None
         or plan.keeps_updates
         or plan.learns
         or e.fedex is not None

@@ -26,7 +26,7 @@ from raysim.client.trainer import LocalStart, LockstepTrainer, Trainer
 from raysim.client.trainers.make import make
 from raysim.cohort.chunks import Chunk
 from raysim.data.on_device import Examples
-from raysim.engine.job import Kind, Part, RunStates, Shard, UpdateQuery
+from raysim.engine.job import DOING, Kind, Part, RunStates, Shard, UpdateQuery
 from raysim.engine.plan.plan import Plan
 from raysim.engine.worker.configurations import Configurations
 from raysim.engine.worker.example_memory import ExampleMemory
@@ -89,7 +89,7 @@ class Pool:
         self._configurations = None if fedex is None else Configurations(plan, fedex, self._trainer_for, self._bench)
         self._runners: dict[Kind, Callable[[Any, Any], Any]] = {
             "evaluate": self._evaluate,
-            "personalise": self._personalise,
+            "fine_tune": self._fine_tune,
             "personal": self._personal,
             "gram": lambda query, shard: updates.gram(_rows(shard)),
             "combine": lambda query, shard: updates.combine(_rows(shard), query.vector),
@@ -270,7 +270,7 @@ class Pool:
         for loaded, sent in zip(_vectors(self._loaded), _vectors(weights), strict=True):
             loaded.copy_(sent)
 
-    def _personalise(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
+    def _fine_tune(self, broadcast: Broadcast, unit: personalised.Unit) -> personalised.BeforeAndAfter:
         assert self._fine_tuner is not None
         weights = _to(broadcast.weights, self._device)
         tuned = self._fine_tuner.models(self._examples, weights, broadcast.lr, broadcast.round, unit)
@@ -293,7 +293,7 @@ class Pool:
 
     def _describe(self, kind: Kind, failure: ClientFailure, round_index: int, index: int, unit: Any) -> str:
         split = self._plan.dataset.split(unit[0]) if kind == "evaluate" else self._plan.dataset.train
-        doing = {"train": "Training", "evaluate": "Evaluating", "personal": "Personalising"}.get(kind, "Fine-tuning")
+        doing = DOING[kind]
         cause = failure.__cause__
         trace = "".join(traceback.format_exception(cause)) if cause else ""
         others = f" or one of {failure.others} others that were with it" if failure.others else ""

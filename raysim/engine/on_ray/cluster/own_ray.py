@@ -19,6 +19,7 @@ from typing import Any
 
 from raysim.engine.on_ray.cluster.guard import Guard
 from raysim.errors import WorkerLostError
+from raysim.run_folder import files
 from raysim.storage.remote import folder
 
 WATCHED = {"gcs_server": "control service (gcs_server)", "raylet": "node manager (raylet)"}
@@ -116,7 +117,7 @@ def _advice() -> str:
     path = None if _own is None else _own.run_folder
     if path is None:
         return "What its runs had checkpointed can be resumed: raysim resume DIR, or raysim tune once more for a study."
-    if not (path / "experiment.json").exists():
+    if not (path / files.RECORD).exists():
         return "Nothing was recorded yet: start it again."
     return f"What it had checkpointed can be resumed: {folder.resume_command(folder.named(path))}"
 

@@ -55,7 +55,8 @@ def _start_again(turn: Turn, worker: int, deaths: int) -> None:
     """Start another worker in the place of one that died while it started, unless too many have died there."""
     most = failure.BUDGETS["worker_lost"]
     if deaths <= most:
-        turn.commands.append(events.Warn(f"worker {worker} died while it started; another takes its place"))
+        what = f"worker {worker} died while it started; another takes its place, {deaths} of {most}"
+        turn.commands.append(events.Warn(what))
         start_worker(turn, deaths)
         return
     turn.table.num_given_up += 1
