@@ -90,7 +90,7 @@ def evolve(
     measured = protocol.measured(experiment, tuning, dataset).changed({"checkpoint.best": None})
     held = protocol.divided(experiment, tuning, dataset)
     where = Path(path) if path is not None else Path("runs") / f"{experiment.name}-evolution"
-    identity = protocol.identity(measured, tuning, space, held)
+    identity = protocol.identity(measured, tuning, space, held, parts)
     identity["tuning"] = {**identity["tuning"], "sampler": None, "pruner": None, "evolution": section.model_dump()}
     bred: list[list[Descendant]] = []
     scored: list[list[float | None]] = []

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from raysim import Experiment, ExperimentError, FederatedDataset, dataset_of, trials_of
+from raysim import Experiment, ExperimentError, FederatedDataset, Parts, dataset_of, trials_of
 from tuning.objective import Objective
 from tuning.pruners import cohorts
 from tuning.section import TuningSection
@@ -130,18 +130,20 @@ def seeded(experiment: Experiment, tuning: TuningSection) -> tuple[Experiment, .
 
 
 def identity(
-    measured: Experiment, tuning: TuningSection, space: Space, held: FederatedDataset | None
+    measured: Experiment, tuning: TuningSection, space: Space, held: FederatedDataset | None, parts: Parts
 ) -> dict[str, Any]:
     """Return the common facts of all trials, as plain values; if one differs, it is another study.
 
     Args:
-        measured: see `measured`. held: the script's dataset, divided; None: the experiment's.
+        measured: see `measured`. held: the script's dataset, divided; None: the experiment's. parts: the script's.
     """
     kept = tuning.model_dump(mode="json", include={"objective", "seeds", "vary"})
     if tuning.cost is not None:
         kept["cost"] = tuning.cost
     if tuning.laplace:
         kept["laplace"] = tuning.laplace
+    if passed := sorted(name for name, part in parts.items() if part is not None and name != "dataset"):
+        kept["passed"] = passed
     data = held if held is not None else dataset_of(measured)
     return {
         **measured.determining(),

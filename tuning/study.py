@@ -88,7 +88,7 @@ def tune(
             where.mkdir(parents=True, exist_ok=True)
         storage = stack.enter_context(opened(url))
         where.mkdir(parents=True, exist_ok=True)
-        identity = protocol.identity(measured, tuning, read, held)
+        identity = protocol.identity(measured, tuning, read, held, parts)
         way_out = folder.way_out(tuning.storage is not None, path is not None)
         open_study(storage, name, tuning.directions, identity, shown(url), way_out)
         folder.claim(where, placed(url, where), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
@@ -16,6 +17,8 @@ from raysim.run_folder import begun, frozen, records
 from raysim.run_folder.state_check import check_fits
 from raysim.run_folder.writer import RunFolder
 from raysim.storage import lock
+
+log = logging.getLogger("raysim")
 
 ExecutorName = Literal["local", "ray"]
 
@@ -45,8 +48,12 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
     state = records.newest_state(path, plan.fingerprint)
     done, rounds = (state.round if state else 0), plan.experiment.rounds
     rows = records.rows_before(path, done)
-    if state is not None:
+    if state is None:
+        records.check_start(path, plan.passed)
+    else:
         check_fits(state, plan.begins, path)
+        if "params" in plan.passed and "params" not in (records.stored_passed(path) or plan.passed):
+            log.warning("params= is not used: the run of %s goes on from its checkpoint", path)
     if done > rounds:
         raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
     stopped = stopping.after_all(plan.experiment, rows).stopped
@@ -98,11 +105,14 @@ def _check_passed(passed: Collection[str], path: Path) -> None:
     had = records.stored_passed(path)
     if had is None:
         return
-    lacking = [f"{name}=" for name in had if name not in passed and name not in ("dataset", "params")]
-    if lacking:
+    lacking = [name for name in had if name not in passed and name not in ("dataset", "params")]
+    if lacking == ["loss"]:
+        log.warning("the run of %s was passed loss= by its script, and now the task's own loss is used", path)
+    elif lacking:
+        named = ", ".join(f"{name}=" for name in lacking)
         raise RunFolderError(
-            f"The run of {path} was passed {', '.join(lacking)} by its script: pass the same again, from a script, as "
-            f"in raysim.resume({str(path)!r}, {', '.join(f'{name}...' for name in lacking)})."
+            f"The run of {path} was passed {named} by its script: pass the same again, from a script, as raysim.resume"
+            f"(path, {', '.join(f'{name}=...' for name in lacking)}) does."
         )
     if "model" in passed and "model" not in had:
         raise RunFolderError(f"The run of {path} trains the experiment's [model], so model= cannot be passed.")

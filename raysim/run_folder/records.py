@@ -170,6 +170,20 @@ def stored_passed(path: Path) -> tuple[str, ...] | None:
     return tuple(map(str, found)) if isinstance(found, list) else None
 
 
+def check_start(path: Path, passed: Collection[str]) -> None:
+    """Refuse to begin at the experiment's initial values where the run began at those of its script.
+
+    Args:
+        path: a run's folder, without a checkpoint from which to go on.
+        passed: keywords of the parts that the script passes now.
+    """
+    if "params" in (stored_passed(path) or ()) and "params" not in passed:
+        raise RunFolderError(
+            f"The run of {path} began at the params= of its script, and there is no checkpoint to go on from: pass the "
+            f"same again."
+        )
+
+
 def version() -> str:
     """Return the version of raysim."""
     return _version("raysim")

@@ -79,6 +79,30 @@ class Surrounded(Net):
         return made
 
 
+class Defaults(Net):
+    """A module with a function that has a part of the module as a default."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.after: Callable[[Tensor], Tensor] = lambda x, head=self.head: head(x)  # type: ignore[misc]
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.after(self.base(x))
+        return made
+
+
+class Attribute(Net):
+    """A module with a parameter that has another one as an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.weight.beside = self.head.bias  # type: ignore[attr-defined]
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.base(x) @ self.head.weight.T + self.head.weight.beside  # type: ignore[operator]
+        return made
+
+
 class Hooked(Net):
     """A module that doubles a gradient."""
 
@@ -114,7 +138,16 @@ def here(experiment: Make) -> raysim.Experiment:
 
 @pytest.mark.parametrize(
     ("make", "copies"),
-    [(Net, True), (Tied, True), (Forgets, False), (Surrounded, False), (Hooked, False), (locked, False)],
+    [
+        (Net, True),
+        (Tied, True),
+        (Forgets, False),
+        (Surrounded, False),
+        (Defaults, False),
+        (Attribute, False),
+        (Hooked, False),
+        (locked, False),
+    ],
 )
 def test_copies_have_the_bits_of_the_factorys_modules_or_are_not_made(
     make: Callable[[], nn.Module],

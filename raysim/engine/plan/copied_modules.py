@@ -6,6 +6,7 @@ import logging
 from dataclasses import replace
 
 import torch
+from torch import Tensor, nn
 
 from raysim.config.global_draws import draws
 from raysim.data.dataset import FederatedDataset
@@ -28,16 +29,24 @@ def with_copies(model: Model, initial: Weights, experiment: Experiment, dataset:
     try:
         copied = replace(model, factory=Copies.of(original))
         x, _ = first_examples.load(experiment, dataset, initial)
-        modules = [bound(module, model, initial.clone(), x.device) for module in (original, copied.module())]
-        with draws():
-            for training in (False, True):
-                outputs = []
-                for module in modules:
-                    torch.default_generator.manual_seed(0)
-                    outputs.append(module.train(training)(x.clone()))
-                if not first_module.is_close(*outputs):
-                    raise ValueError("copies give other outputs")
+        other = first_module.moved(initial)
+        # The original has the initial values while its copy is called: a copy that uses a part of it shows.
+        bound(original, model, initial.clone(), x.device)
+        by_copy = _outputs(bound(copied.module(), model, other.clone(), x.device), x)
+        by_original = _outputs(bound(original, model, other.clone(), x.device), x)
+        if not all(map(first_module.is_close, by_copy, by_original)):
+            raise ValueError("copies give other outputs")
     except Exception as error:
         log.debug("every process makes the module by its factory: %s", error)
         return model
     return copied
+
+
+def _outputs(module: nn.Module, x: Tensor) -> list[object]:
+    """Return what the module gives in evaluation and in training."""
+    outputs: list[object] = []
+    with draws():
+        for training in (False, True):
+            torch.default_generator.manual_seed(0)
+            outputs.append(module.train(training)(x.clone()))
+    return outputs

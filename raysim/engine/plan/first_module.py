@@ -41,7 +41,7 @@ def check(model: Model, made: Weights, initial: Weights | None, x: Tensor) -> No
     """
     first = model.module()
     frozen = model.constants.digest()
-    one, other = (_moved(initial or made, by) for by in (MOVED, -MOVED))
+    one, other = (moved(initial or made, by) for by in (MOVED, -MOVED))
     own = one.clone()
     lay = _Lay.of(first)
     # Before there is a second one: a large base would be in memory twice.
@@ -197,7 +197,8 @@ def _check_kept(trial: _Trial) -> None:
             )
 
 
-def _moved(weights: Weights, by: float) -> Weights:
+def moved(weights: Weights, by: float = MOVED) -> Weights:
+    """Return other values of the same size: numbers in (-by, by) are added to the parameters."""
     steps = torch.arange(1, weights.params.numel() + 1, dtype=torch.float64).sin_().mul_(by)
     return Weights(weights.params + steps.to(weights.params.dtype), weights.buffers.clone(), weights.counters.clone())
 

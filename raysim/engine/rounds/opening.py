@@ -58,12 +58,14 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
     path, experiment, dataset = opening.path, plan.experiment, plan.dataset
     private = plan.private()
     guarantee = None if private is None else private.record(experiment.rounds)
-    recorded = dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee, plan.stated.record, plan.passed
+    recorded = dataset.fingerprint, len(dataset.train), plan.choice.record, guarantee, plan.stated.record
     with lock.locked(path, run):
         if opening.done is None:
-            RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, *recorded)
+            RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, *recorded, plan.passed)
         else:
-            records.write_experiment(path, experiment, plan.fingerprint, *recorded)
+            # What was passed at the run's start stays.
+            passed = records.stored_passed(path) or plan.passed
+            records.write_experiment(path, experiment, plan.fingerprint, *recorded, passed)
         frozen.write(path, plan.model.constants)
         folder, state = RunFolder.reopen(path, experiment, opening.profile)
         if state is not None:

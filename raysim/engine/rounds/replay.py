@@ -126,7 +126,9 @@ def state_before(plan: Plan, path: Path, index: int) -> ServerState:
     if not 0 <= index < done:
         raise RunFolderError(f"0 <= round < {done} must hold, the rounds that {path} has, but got {index}.")
     nearest = _nearest(path, records.stored_fingerprint(path), index)
-    if nearest is not None:
+    if nearest is None:
+        records.check_start(path, plan.passed)
+    else:
         check_fits(nearest, plan.begins, path)
     state = nearest or plan.initial_state()
     if state.round == index:
