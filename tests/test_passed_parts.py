@@ -74,9 +74,9 @@ def test_a_run_that_began_at_a_scripts_values_does_not_begin_elsewhere(
             raysim.RunFolderError, match=r"began at the params= of its script, and there is no checkpoint"
         ):
             again(whole.path, dataset=dataset)
-    assert (
-        raysim.replay(whole.path, 0, dataset=dataset, params=params).metrics["loss"] == whole.rounds["loss"][0].as_py()
-    )
+    again_first = raysim.replay(whole.path, 0, dataset=dataset, params=params)
+    assert isinstance(again_first, raysim.Round)
+    assert again_first.metrics["loss"] == whole.rounds["loss"][0].as_py()
     raysim.run(start, dataset=dataset, path=path)
     raysim.resume(path, rounds=5, dataset=dataset, params=params)
     assert "params= is not used" in caplog.text

@@ -137,6 +137,7 @@ def test_nothing_is_unpickled_evaluated_or_imported_by_name() -> None:
     found = {str(file.relative_to(ROOT)): used(file) & RUNS_CODE for file in CODE}
     assert {file: names for file, names in found.items() if names} == {
         "raysim/__init__.py": {"import_module"},  # of raysim's own names
+        "raysim/models/copies.py": {"pickle"},  # of a module that this process pickled
         "raysim/client/trainers/recording/replay.py": {"exec"},  # of lines made from the operators that were recorded
     }
 

@@ -96,10 +96,10 @@ class Attribute(Net):
 
     def __init__(self) -> None:
         super().__init__()
-        self.head.weight.beside = self.head.bias  # type: ignore[attr-defined]
+        vars(self.head.weight)["beside"] = self.head.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.base(x) @ self.head.weight.T + self.head.weight.beside  # type: ignore[operator]
+        made: Tensor = self.base(x) @ self.head.weight.T + vars(self.head.weight)["beside"]
         return made
 
 

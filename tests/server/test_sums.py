@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -146,7 +147,10 @@ def test_sums_stay_on_their_device_until_they_are_asked_for() -> None:
 def test_all_that_lies_on_a_device_is_taken_to_the_host() -> None:
     like: Any = {"changes_dtype": torch.float32, "num_shares": 3, "num_encoded": 3, "num_configs": 2}
     on_device = empty(3, 2, 1, 1, torch.float32, 4, **like)
-    with mock.patch.object(torch.Tensor, "cpu", lambda vector: vector.clone()):
+    with (
+        mock.patch.object(torch.Tensor, "cpu", lambda vector: vector.clone()),
+        mock.patch.object(torch.Tensor, "device", SimpleNamespace(type="cuda")),
+    ):
         taken = on_cpu(on_device)
     assert equal(taken, on_device)
     for field in fields(Sums):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -359,6 +360,8 @@ def simulated(patch: pytest.MonkeyPatch, room: dict[str, int]) -> SimulatedRay:
     patch.setattr(shell, "send_plan", lambda plan: plan)
     patch.setattr(client_pool, "receive_plan", lambda plan: plan)
     patch.setattr(client_pool, "here", ray.here)
+    # A pool sets the level of its process, which is here that of all tests.
+    patch.setattr(client_pool, "logging", SimpleNamespace(getLogger=lambda name: logging.Logger(name)))
     patch.setattr(client_pool, "Pool", ray.pool)
     patch.setattr(client_pool, "Host", ray.host)
     return ray
