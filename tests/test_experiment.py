@@ -124,6 +124,10 @@ def test_the_values_of_a_mapping_have_no_order(last: bool, file: Path) -> None:
     assert (one.server.optimizer.name, one.server.optimizer.lr) == ("adam", 0.25)
 
 
+def test_a_text_is_one_change(file: Path) -> None:
+    assert raysim.load(file, "rounds=7").rounds == 7
+
+
 def test_unset_removes_a_key(file: Path) -> None:
     assert raysim.load(file, unset=["rounds"]).rounds == raysim.Experiment.model_fields["rounds"].default
     with pytest.raises(raysim.ExperimentError, match="no key 'round' to remove"):

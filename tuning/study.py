@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, cast
 
 import optuna
@@ -120,6 +121,10 @@ def tune(
     return finished
 
 
+TABLES = MappingProxyType({"sampler": "tpe", "objective": "accuracy"})
+"""A name for an example of each table that a study and a run both have."""
+
+
 def asked(
     experiment: Experiment, space: Mapping[str, Any] | None, parts_and_settings: Mapping[str, Any]
 ) -> tuple[Parts, TuningSection]:
@@ -130,7 +135,7 @@ def asked(
     for name in both:
         if isinstance(word := parts_and_settings.get(name), str):
             raise ExperimentError(
-                f"{name}= of a study is a table, such as {{'name': {word!r:.40}}}, but got the text alone."
+                f"{name}= of a study is a table, such as {{'name': {TABLES[name]!r}}}, but got the text {word!r:.40}."
             )
     named = Parts.__annotations__.keys() - (tables & both)
     parts = cast("Parts", {name: part for name, part in parts_and_settings.items() if name in named})

@@ -89,7 +89,7 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
         found += frozen.differing(path, plan.model.constants)
         found = found or [
             "its data are not the same, or the values of model.init, or the kind of device, or whether there is a C "
-            "compiler, or the module or loss that a script passes: they decide what 'auto' means"
+            "compiler, or a module, a loss or a part that a script passes: they decide what 'auto' means"
         ]
         raise RunFolderError(
             f"{path} was run with other settings, so it is not a run of this experiment: {'; '.join(found)}. "

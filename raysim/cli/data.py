@@ -42,6 +42,9 @@ def inspect(
         print_json(_record(dataset))
     else:
         typer.echo(describe(dataset))
+    for option, file in (("--picture", picture), ("--histograms", histograms)):
+        if file is not None and file.suffix != ".png":
+            raise typer.BadParameter(f"{option} draws a PNG: name a file that ends in .png, not {file.name!r}.")
     if picture is not None:
         label_picture.draw(dataset, split, picture)
         (say if as_json else typer.echo)(f"\npicture      {picture}")

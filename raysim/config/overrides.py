@@ -30,7 +30,9 @@ def apply(
     ({'optimizer': {'name': 'sgd', 'lr': 0.1}}, {'name': 'sgd'})
     """
     result: dict[str, Any] = plain(table)
-    for dotted in removals:
+    # A text is one change, not its letters.
+    changes = (changes,) if isinstance(changes, str) else changes
+    for dotted in (removals,) if isinstance(removals, str) else removals:
         _remove(result, dotted)
     given = (
         sorted(changes.items(), key=lambda change: _rank(change[0]))

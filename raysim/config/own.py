@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field, PrivateAttr, field_validator
 
 from raysim.config.section import Section
 from raysim.config.values import Constant, Factor, Name
+
+
+class Constants(dict[str, Any]):
+    """Constants by name; one that is not there is answered with those that are."""
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"constants has no {name!r}: it has {', '.join(self) or 'none'}")
 
 
 class OwnPart(Section):
@@ -23,9 +30,16 @@ class OwnPart(Section):
 
     name: Literal["own"] = "own"
     label: Name = Field("own", description="Name in reports, which tells it from another.")
-    constants: dict[Name, Constant] = Field(default_factory=dict, max_length=100, description="Its constants, by name.")
+    constants: dict[Name, Constant] = Field(
+        default_factory=Constants, max_length=100, description="Its constants, by name."
+    )
 
     _passed: Any = PrivateAttr(None)
+
+    @field_validator("constants")
+    @classmethod
+    def _named(cls, constants: dict[str, Any]) -> dict[str, Any]:
+        return Constants(constants)
 
     def bound(self, passed: Any) -> Self:
         """Return a copy with the object that the script passed."""

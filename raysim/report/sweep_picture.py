@@ -73,7 +73,7 @@ def figure(points: Sequence[Tagged], title: str, report: ReportSection) -> Figur
 def _panels(
     left: Axes, right: Axes, drawn: Sequence[tuple[Mapping[str, Any], Curve]], is_accuracy: bool, title: str
 ) -> None:
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     _curves(left, [replace(line, name=_words(values)) for values, line in drawn], is_accuracy)
     _ends(right, drawn)
@@ -86,6 +86,7 @@ def _panels(
     left.set_ylabel(f"{what},\nby {', '.join(keys)}", color=INK)
     right.set_ylabel(f"{what}\nafter the last round", color=INK)
     left.set_xlabel("finished rounds", color=INK)
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.set_xlabel(keys[0], color=INK)
 
 

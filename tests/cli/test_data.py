@@ -101,3 +101,9 @@ def test_what_is_missing_is_fetched_first(raysim: Raysim, monkeypatch: pytest.Mo
 def test_a_picture_of_labels_by_client(raysim: Raysim) -> None:
     assert raysim("data", "inspect", "tiny.toml", "--picture", "labels.png", "--split", "test") == 0
     assert (raysim.folder / "labels.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_another_kind_is_refused(raysim: Raysim) -> None:
+    for option in ("--picture", "--histograms"):
+        assert raysim("data", "inspect", "tiny.toml", option, "labels.bmp") == 2
+        assert "name a file that ends in .png" in " ".join(raysim.err.split())

@@ -372,3 +372,15 @@ def test_a_package_s_objective_is_a_name_and_its_keys_are_its_constants(
         )
     finally:
         part.installed.cache_clear()
+
+
+def test_a_constant_that_is_not_there_is_answered_with_those_that_are(
+    dataset: raysim.FederatedDataset, experiment: Make
+) -> None:
+    def misspelt(module: nn.Module, x: Tensor, y: Tensor, at: raysim.ObjectiveAt) -> Tensor:
+        scaled: Tensor = at.constants["gamma"] * module(x).sum(1)
+        return scaled
+
+    exp = experiment(client={**CLIENT, "objective": {"name": "own", "constants": {"gama": 2.0}}})
+    with pytest.raises(raysim.ModelError, match="constants has no 'gamma': it has gama"):
+        raysim.run(exp, dataset=dataset, objective=misspelt)
