@@ -6,6 +6,7 @@ Epsilon is equal to that of calls of dp-accounting.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ import raysim
 from raysim import seeds
 from raysim.errors import ExperimentError
 from raysim.report.build import build
+from raysim.server.privacy import accounting
 from raysim.server.privacy.accounting import Accounting, Event, along
 from raysim.server.privacy.discrete import discrete_gaussian, rounded
 from raysim.server.privacy.tree import nodes, squared_sensitivity
@@ -287,6 +289,19 @@ def test_epsilon_is_that_of_the_accountant(name: str, experiment: Make, dataset:
     made = done(private(experiment, privacy, cohort=cohort), dataset)
     for n in (1, 3):
         assert made[n - 1].metrics["epsilon"] == pytest.approx(direct(name, n).get_epsilon(N**-1.1), rel=1e-6)
+
+
+def test_the_accountants_lines_about_orders_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    absl = logging.getLogger("absl")
+    before = absl.level
+    absl.setLevel(logging.NOTSET)
+    accounting._renyi.cache_clear()
+    try:
+        orders, _ = accounting._renyi(Event(0.3, probability=0.1))
+        assert len(orders) > 1
+        assert not caplog.records
+    finally:
+        absl.setLevel(before)
 
 
 @pytest.mark.parametrize("name", ["tree", "banded"])
