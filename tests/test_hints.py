@@ -72,10 +72,13 @@ def test_rates_are_lowered_only_where_the_first_step_was_finite(
 ) -> None:
     clients = {i: (np.full((6, 4), data, np.float32), np.arange(6) % 2) for i in range(2)}
     client = {"batch_size": 1, "optimizer": {"name": "sgd", "lr": 1e6}}
-    exp = experiment(data=None, model=None, rounds=1, cohort={"size": 2}, client=client)
+    exp = experiment(data=None, model=None, rounds=2, cohort={"size": 2}, client=client)
     federated = raysim.FederatedDataset.from_clients(clients)
     list(raysim.rounds(exp, dataset=federated, model=lambda: nn.Linear(4, 2), executor="local", **parts))
     assert f"every update was rejected, so the model is left as it is. {said}" in caplog.text
+    # In the first of these rounds only.
+    assert caplog.text.count("every update was rejected") == 2
+    assert caplog.text.count(said) == 1
 
 
 class Failing(nn.Linear):

@@ -80,12 +80,14 @@ def finish(
     unscored: Metrics,
     since_s: float,
     writing: Stopwatch,
+    advises: bool,
 ) -> Finished:
     """Wait for the round's evaluations and assemble the round.
 
     Args:
         unscored: the figures of evaluations, None: a table has all columns from its first row.
         writing: the time to write the previous round.
+        advises: say what to do where no update counted; it takes a look at data and first model.
     """
     index = stepped.state.round - 1
     watch, training = stepped.training.watch, stepped.training
@@ -106,8 +108,8 @@ def finish(
     if training.selected.abandoned:
         log.warning("round %d: fewer reports than systems.min_reports, so %s", index, left)
     if rejected and not stepped.metrics["clients"]:
-        advice = _advice(plan, stepped.rejected)
-        log.warning("round %d: every update was rejected, so %s. %s %s", index, left, advice, ENDS)
+        advice = f". {_advice(plan, stepped.rejected)} {ENDS}" if advises else ""
+        log.warning("round %d: every update was rejected, so %s%s", index, left, advice)
     if stepped.metrics.get("catastrophic_failure"):
         log.warning(
             "round %d: the cohort's training accuracy fell below half of the last round's, to %.3g; the row keeps its "

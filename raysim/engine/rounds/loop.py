@@ -123,6 +123,7 @@ class Loop:
         self._training: Training | None = None
         self._stepped: SteppedRound | None = None
         self._warned_glad = False
+        self._advises = True
         self._may_return = checkpoints is not None
         if plan.keeps_updates:
             log.info("the updates of a round are kept until it is closed: %.3g MB", plan.kept_bytes / 1e6)
@@ -227,9 +228,10 @@ class Loop:
         """Wait for the evaluations of the round after its step, and record it."""
         assert self._stepped is not None
         stepped, folder = self._stepped, self._folder
-        finished = finish(
-            self._plan, self._algorithm, self._executor, stepped, self._unscored, self.since_s, self._writing
-        )
+        given = self._plan, self._algorithm, self._executor, stepped, self._unscored, self.since_s, self._writing
+        finished = finish(*given, advises=self._advises)
+        # Of rounds in a row without an update, the first is told what to do.
+        self._advises = not stepped.rejected or bool(stepped.metrics["clients"])
         # A row cannot contain the time of its own writing: the next row does.
         self.since_s, self._writing = time.perf_counter(), Stopwatch()
         self.seen = stopping.after(self._plan.experiment, self.seen, finished.row)
