@@ -83,6 +83,16 @@ def test_a_run_that_began_at_a_scripts_values_does_not_begin_elsewhere(
     assert records.stored_passed(path) == ("dataset",)
 
 
+def test_a_run_that_was_passed_nothing_stays_one(
+    experiment: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    exp = experiment(model={"name": "linear"}, data={"name": "digits", "clients": 10}, rounds=2)
+    params = raysim.run(exp, path=tmp_path / "run").params
+    raysim.resume(tmp_path / "run", rounds=3, params=params)
+    assert "params= is not used" in caplog.text
+    assert records.stored_passed(tmp_path / "run") == ()
+
+
 def test_initial_values_need_not_be_passed_again(
     experiment: Make, dataset: raysim.FederatedDataset, tmp_path: Path
 ) -> None:

@@ -52,7 +52,8 @@ def opening_of(plan: Plan, path: Path, resume: bool, overwrite: bool = False, pr
         records.check_start(path, plan.passed)
     else:
         check_fits(state, plan.begins, path)
-        if "params" in plan.passed and "params" not in (records.stored_passed(path) or plan.passed):
+        had = records.stored_passed(path)
+        if had is not None and "params" in set(plan.passed) - set(had):
             log.warning("params= is not used: the run of %s goes on from its checkpoint", path)
     if done > rounds:
         raise RunFolderError(f"{path} has {done} rounds behind it, so it cannot go on to round {rounds} only.")
@@ -100,7 +101,8 @@ def check_same(plan: Plan, path: Path, advice: str = AFRESH) -> None:
 def _check_passed(passed: Collection[str], path: Path) -> None:
     """Refuse a folder of a run whose script passed parts that are not passed now, or no model where one is.
 
-    Data are known by their fingerprint, and frozen parameters by their values: both may come from elsewhere.
+    Data are known by their fingerprint, and frozen parameters by their values: both may come from elsewhere. A loss
+    that is missing is said only: a run may go on with the task's own.
     """
     had = records.stored_passed(path)
     if had is None:

@@ -64,8 +64,9 @@ def opened(plan: Plan, opening: Opening, run: str | None = None) -> Iterator[tup
             RunFolder.create(path, experiment, plan.fingerprint, opening.overwrite, *recorded, plan.passed)
         else:
             # What was passed at the run's start stays.
-            passed = records.stored_passed(path) or plan.passed
-            records.write_experiment(path, experiment, plan.fingerprint, *recorded, passed)
+            passed = records.stored_passed(path)
+            begun_with = plan.passed if passed is None else passed
+            records.write_experiment(path, experiment, plan.fingerprint, *recorded, begun_with)
         frozen.write(path, plan.model.constants)
         folder, state = RunFolder.reopen(path, experiment, opening.profile)
         if state is not None:
