@@ -37,14 +37,14 @@ def inspect(
     from raysim.data.describe import describe
     from raysim.report import client_histograms, label_picture
 
+    for option, file in (("--picture", picture), ("--histograms", histograms)):
+        if file is not None and file.suffix != ".png":
+            raise typer.BadParameter(f"{option} draws a PNG: name a file that ends in .png, not {file.name!r}.")
     dataset = dataset_at(source, changes)
     if as_json:
         print_json(_record(dataset))
     else:
         typer.echo(describe(dataset))
-    for option, file in (("--picture", picture), ("--histograms", histograms)):
-        if file is not None and file.suffix != ".png":
-            raise typer.BadParameter(f"{option} draws a PNG: name a file that ends in .png, not {file.name!r}.")
     if picture is not None:
         label_picture.draw(dataset, split, picture)
         (say if as_json else typer.echo)(f"\npicture      {picture}")
