@@ -222,6 +222,15 @@ def test_another_study_is_not_gone_on_with(
         study(trials=1, final=0, **changes)
 
 
+def test_a_study_of_other_parts_is_another_study(small: raysim.FederatedDataset, tuned: Make, tmp_path: Path) -> None:
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    tuning.tune(tuned(trials=1, final=0), dataset=small, loss=loss, path=tmp_path)
+    with pytest.raises(tuning.StudyError, match=r"tuning\.passed was \['loss'\]"):
+        tuning.tune(tuned(trials=2, final=0), dataset=small, path=tmp_path)
+
+
 def test_a_folder_is_of_one_study(study: Callable[..., tuning.Study], tmp_path: Path) -> None:
     study(trials=1, final=0)
     written = {file: file.read_bytes() for file in (tmp_path / "study" / "trials").rglob("rounds.parquet")}
