@@ -118,6 +118,8 @@ def evaluate(
 ) -> ModelScores:
     """Score a run's model again, in this process: on the same data with the bits of the record.
 
+    Where clients have models of their own, it is the model of all that is scored.
+
     Args:
         path: the run's folder, or its URI; it is not changed.
         best: the model that `checkpoint.best` keeps; else that of the newest checkpoint.
