@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, OperationalError, Prog
 
 from raysim.storage.reading import regular, why
 from tuning.errors import StorageError
+from tuning.write_ahead import is_here, put_back, write_ahead
 
 JOURNAL = "journal:"
 
@@ -75,11 +76,17 @@ def opened(url: str) -> Iterator[BaseStorage]:
     if url.startswith(JOURNAL):
         yield _journal(url.removeprefix(JOURNAL))
         return
-    database = _database(url)
+    database, file = _database(url), _file_here(url)
+    if file is not None:
+        # The tables were made by connections of the other mode.
+        database.engine.dispose()
+        write_ahead(database.engine)
     try:
         yield storages._CachedStorage(database)
     finally:
         database.engine.dispose()
+        if file is not None:
+            put_back(file)
 
 
 @contextmanager
@@ -129,6 +136,14 @@ def _database(url: str) -> RDBStorage:
         ) from None
     except (SQLAlchemyError, OSError, RuntimeError) as error:
         raise StorageError(f"The storage {shown(url)} cannot be opened: {first_line(error)}") from None
+
+
+def _file_here(url: str) -> Path | None:
+    """Return the SQLite file of the URL if it lies on a disk of this machine."""
+    address = make_url(url)
+    if address.get_backend_name() != "sqlite" or not address.database or not is_here(Path(address.database)):
+        return None
+    return Path(address.database)
 
 
 def _make_tables(url: str, engine: dict[str, Any]) -> None:
