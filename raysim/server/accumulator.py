@@ -112,17 +112,16 @@ class Accumulator:
         self._rejected: list[int] = []
         self._facts: list[Fact] = []
 
-    def reject(self, position: int, message: Tensor | None = None) -> None:
-        """Count a client whose update is not finite; `message`: what it sends all the same, with a weight of 1."""
+    def reject(self, position: int) -> None:
+        """Count a client whose update is not finite."""
         self._rejected.append(position)
-        if message is not None:
-            self.send(message)
+
+    def send(self, message: Tensor, count: int | None) -> None:
+        """Add a client's encoded update, once per draw; None: a rejected client sends it, with a weight of 1."""
+        self._encoded.add_(message.to(self._device), alpha=count or 1)
+        if count is None:
             self._weight += 1
             self._normaliser += 1
-
-    def send(self, message: Tensor, count: int = 1) -> None:
-        """Add a client's encoded update."""
-        self._encoded.add_(message.to(self._device), alpha=count)
 
     def include(
         self,
