@@ -266,5 +266,5 @@ class Search:
 
     def _end(self, held: Held, outcome: str, state: TrialState, value: float | None, facts: Mapping[str, Any]) -> None:
         self._written()
-        self._ledger.end(held, outcome, state, self._tuning.told(value, facts.get("spent", {})), facts)
+        self._ledger.end(held, outcome, state, self._tuning.values_of(value, facts.get("spent", {})), facts)
         self._progress.ended(held.number, outcome, value if outcome == FINISHED else None, held.values)

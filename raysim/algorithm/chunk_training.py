@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from raysim.algorithm.client_state import LocalStates
 from raysim.algorithm.configured import Configured
-from raysim.algorithm.group import Group, just_trained
+from raysim.algorithm.outgoing import Outgoing, just_trained
 from raysim.algorithm.personal import Personal
 from raysim.algorithm.phase import Broadcast, LocalContext
 from raysim.client import local_training
@@ -29,8 +29,8 @@ class ChunkTraining:
     layout: Layout
     personal: Personal | None
 
-    def train(self, context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> Iterator[Group]:
-        """Yield the chunk's clients, in groups that were trained together."""
+    def train(self, context: LocalContext, examples: Examples, sent: Broadcast, chunk: Chunk) -> Iterator[Outgoing]:
+        """Yield the chunk's clients, those that were trained together at a time."""
         for its, own_context, own_sent, clients in self._parts(context, sent, chunk):
             states = LocalStates(self.correction, self.vectors, self.layout, own_context, own_sent, chunk)
             for trained in self._trained(its, states, examples, clients):

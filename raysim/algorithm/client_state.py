@@ -100,7 +100,7 @@ class LocalStates:
         """Return the vector (P,) that the client keeps for itself; x_0 before its first round, or if it keeps none."""
         return self._before(position)[-1] if self.vectors.own else self._initial
 
-    def outgoing(self, trained: Trained) -> Trained:
+    def with_uploads(self, trained: Trained) -> Trained:
         """Return the clients with the updates that the correction sends, measured anew.
 
         An update that is not finite stays: it is rejected.

@@ -46,16 +46,16 @@ Compress = Callable[
 what each keeps for the next time; None without error feedback."""
 
 
-def sending(section: ClientCompression, layout: Layout, sent: Layout, seed: int) -> Compress:
+def sending(section: ClientCompression, layout: Layout, sent_groups: Layout, seed: int) -> Compress:
     """Return how clients compress what they send.
 
     Args:
         section: the experiment's `[client.compression]`.
         layout: of the whole update.
-        sent: the layout of the groups that are sent.
+        sent_groups: the layout of the groups that are sent.
         seed: addresses the draws.
     """
-    compression, groups = compressors.over(section, sent), Groups(layout)
+    compression, groups = compressors.over(section, sent_groups), Groups(layout)
 
     def compress(
         broadcast: Broadcast,
@@ -112,21 +112,21 @@ def measured(one: Algorithm, section: ClientCompression) -> Algorithm:
     return one._replace(step=step)
 
 
-def num_bytes(section: CompressionKeys | None, sent: Layout) -> int | None:
+def num_bytes(section: CompressionKeys | None, sent_groups: Layout) -> int | None:
     """Return the bytes of a compressed vector; None without compression."""
-    return None if section is None else compressors.over(section, sent).num_bytes
+    return None if section is None else compressors.over(section, sent_groups).num_bytes
 
 
-def received(one: Algorithm, section: ServerCompression, sent: Layout, unsent: Layout, seed: int) -> Algorithm:
+def received(one: Algorithm, section: ServerCompression, sent_groups: Layout, unsent: Layout, seed: int) -> Algorithm:
     """Return the algorithm whose clients receive the groups that are sent as the server compresses them.
 
     Args:
         one: the algorithm.
         section: the experiment's `[server.compression]`.
-        sent, unsent: the layouts of the groups that are sent, and of the others, which are the same everywhere.
+        sent_groups, unsent: the layouts of the groups that are sent, and of the others, which are the same everywhere.
         seed: addresses the draws.
     """
-    compression, of_change = compressors.over(section, sent), section.of == "change"
+    compression, of_change = compressors.over(section, sent_groups), section.of == "change"
 
     def of(vector: Tensor, round_index: int) -> Tensor:
         made = compression.apply(vector, seeds.key(seed, "compression/server", round_index), torch.empty_like(vector))
@@ -152,5 +152,5 @@ def received(one: Algorithm, section: ServerCompression, sent: Layout, unsent: L
         return after, metrics
 
     phases = tuple(phase.sending(compressed) for phase in one.phases)
-    traffic = one.traffic._replace(model_bytes=num_bytes(section, sent))
+    traffic = one.traffic._replace(model_bytes=num_bytes(section, sent_groups))
     return one._replace(init=init, phases=phases, step=step, traffic=traffic, received=vector)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from raysim.algorithm import gradient_phase
 from raysim.algorithm.algorithm import Algorithm
-from raysim.algorithm.group import Group
+from raysim.algorithm.outgoing import Outgoing
 from raysim.algorithm.participants import Participants
 from raysim.algorithm.phase import Broadcast, Phase
 from raysim.client.corrections import make as corrections
@@ -127,15 +127,15 @@ def described(one: Algorithm, figures: Callable[[Tensor, Layout], Mapping[str, f
     return one._replace(step=step)
 
 
-def corrected_updates(group: Group) -> Group:
+def corrected_updates(outgoing: Outgoing) -> Outgoing:
     """Stage: the updates that the correction sends, and the next states of its clients."""
-    trained = group.states.outgoing(group.computed)
-    of_correction, changes = group.states.after(group.computed)
-    return group._replace(trained=trained, of_correction=of_correction, changes=changes)
+    trained = outgoing.states.with_uploads(outgoing.computed)
+    of_correction, changes = outgoing.states.after(outgoing.computed)
+    return outgoing._replace(trained=trained, of_correction=of_correction, changes=changes)
 
 
-def with_changes(sums: Accumulator, group: Group) -> None:
+def with_changes(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the changes of the states of clients that are not rejected."""
-    for change, contribution in zip(group.changes, group.contributions, strict=True):
+    for change, contribution in zip(outgoing.changes, outgoing.contributions, strict=True):
         if change is not None and contribution is not None:
             sums.change(change)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from raysim.algorithm.algorithm import Algorithm, Traffic
-from raysim.algorithm.group import Group
+from raysim.algorithm.outgoing import Outgoing
 from raysim.algorithm.phase import Broadcast, LocalContext, LocalResult, Members, Phase
 from raysim.algorithm.uploads import uploads
 from raysim.client.section import ClientSection
@@ -30,23 +30,23 @@ from raysim.server.state import ServerState
 from raysim.server.step import Metrics, Server
 from raysim.server.sums import Sums
 
-Adding = Callable[[Accumulator, Group], None]
-"""Adds a group, or something of it, to the sums of a chunk."""
+Adding = Callable[[Accumulator, Outgoing], None]
+"""Adds outgoing clients, or something of them, to the sums of a chunk."""
 
 
 class OnWorkers(NamedTuple):
     """How a worker computes the sums of a chunk.
 
-    train: yields the chunk's clients, in groups that were trained together. stages: change a group in turn, from its
-    training to its contributions. adding: add a group to the sums. empty: sums to which nothing was added. kept: the
-    updates (P,) of a group for rules that need all of them, once per draw; it notes their facts in the sums.
+    train: yields the chunk's clients, those that were trained together at a time. stages: change them in turn, from
+    training to contributions. adding: add them to the sums. empty: sums to which nothing was added. kept: their updates
+    (P,) for rules that need all of them, once per draw; it notes their facts in the sums.
     """
 
-    train: Callable[[LocalContext, Examples, Broadcast, Chunk], Iterator[Group]]
-    stages: Sequence[Callable[[Group], Group]]
+    train: Callable[[LocalContext, Examples, Broadcast, Chunk], Iterator[Outgoing]]
+    stages: Sequence[Callable[[Outgoing], Outgoing]]
     adding: Sequence[Adding]
     empty: Callable[[Weights], Accumulator]
-    kept: Callable[[Accumulator, Group], list[Tensor]]
+    kept: Callable[[Accumulator, Outgoing], list[Tensor]]
 
 
 def fedavg(client: ClientSection, server: Server, members: Members, on_workers: OnWorkers) -> Algorithm:
@@ -74,13 +74,13 @@ def fedavg(client: ClientSection, server: Server, members: Members, on_workers: 
         for position in chunk:
             if position in sent.left_out:
                 sums.reject(position)
-        for group in on_workers.train(context, examples, sent, chunk):
+        for outgoing in on_workers.train(context, examples, sent, chunk):
             for stage in on_workers.stages:
-                group = stage(group)
+                outgoing = stage(outgoing)
             for add in on_workers.adding:
-                add(sums, group)
+                add(sums, outgoing)
             if context.keeps_updates:
-                kept += on_workers.kept(sums, group)
+                kept += on_workers.kept(sums, outgoing)
         return LocalResult(sums.total(), tuple(kept))
 
     def step(state: ServerState, sums: Sequence[Sums], aggregate: Tensor | None) -> tuple[ServerState, Metrics]:
@@ -99,47 +99,51 @@ def fedavg(client: ClientSection, server: Server, members: Members, on_workers: 
     )
 
 
-def uploaded(group: Group) -> Group:
+def uploaded(outgoing: Outgoing) -> Outgoing:
     """Stage: make the clients' uploads."""
-    return group._replace(uploads=uploads(group.trained, group.changes))
+    return outgoing._replace(uploads=uploads(outgoing.trained, outgoing.changes))
 
 
-def contributed(group: Group) -> Group:
+def contributed(outgoing: Outgoing) -> Outgoing:
     """Stage: make contributions of uploads; None of a client whose update is not finite."""
-    by, sent, padding = group.training.contribution, group.sent, group.padding
-    contributions = [by(one, sent, padding, group.id_of) if one.finite else None for one in group.uploads]
-    return group._replace(contributions=contributions)
+    by, sent, padding = outgoing.training.contribution, outgoing.sent, outgoing.padding
+    contributions = [by(one, sent, padding, outgoing.id_of) if one.finite else None for one in outgoing.uploads]
+    return outgoing._replace(contributions=contributions)
 
 
-def included(sums: Accumulator, group: Group) -> None:
+def included(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the contributions with their updates, or what is sent in place of these; reject the other clients."""
-    for client, contribution in zip(group.trained.clients, group.contributions, strict=True):
+    for client, contribution in zip(outgoing.trained.clients, outgoing.contributions, strict=True):
         if contribution is None:
             sums.reject(client.position)
-    made, squares, divided = group.trained.updates, group.trained.squared_norms, group.training.divide(group.trained)
-    sums.include(group.contributions, made.delta, squares, made.buffers, made.counters, divided, group.compressed)
+    made, squares, divided = (
+        outgoing.trained.updates,
+        outgoing.trained.squared_norms,
+        outgoing.training.divide(outgoing.trained),
+    )
+    sums.include(outgoing.contributions, made.delta, squares, made.buffers, made.counters, divided, outgoing.compressed)
 
 
-def noted(sums: Accumulator, group: Group) -> None:
+def noted(sums: Accumulator, outgoing: Outgoing) -> None:
     """Note the facts of all clients in the sums, unless they are noted with the updates that are kept."""
-    if group.states.context.keeps_updates or group.sent.measures:
+    if outgoing.states.context.keeps_updates or outgoing.sent.measures:
         return
-    for client, contribution in zip(group.trained.clients, group.contributions, strict=True):
+    for client, contribution in zip(outgoing.trained.clients, outgoing.contributions, strict=True):
         if contribution is not None:
             sums.note(client.position, contribution, None)
 
 
-def kept(sums: Accumulator, group: Group) -> list[Tensor]:
+def kept(sums: Accumulator, outgoing: Outgoing) -> list[Tensor]:
     """Return what each client sends, clipped, once per draw, and note the facts of it."""
     found = []
-    for row, (upload, contribution) in enumerate(zip(group.uploads, group.contributions, strict=True)):
+    for row, (upload, contribution) in enumerate(zip(outgoing.uploads, outgoing.contributions, strict=True)):
         if contribution is None:
             continue
-        if group.compressed is not None:
-            vector, squares = group.compressed.vectors[row], group.compressed.squared_norms[row]
+        if outgoing.compressed is not None:
+            vector, squares = outgoing.compressed.vectors[row], outgoing.compressed.squared_norms[row]
         else:
             scale = contribution.judged.scale
-            vector, squares = upload.delta * scale, group.trained.squared_norms[row] * scale**2
+            vector, squares = upload.delta * scale, outgoing.trained.squared_norms[row] * scale**2
         found += [vector] * contribution.count
         sums.note(upload.client.position, contribution, squares)
     return found

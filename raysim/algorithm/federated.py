@@ -65,9 +65,9 @@ def federated(
     members = Members(client, seed, participants.adversary, participants.adversaries)
     kind, correction = personalisations.make(client, layout), corrections.make(client.correcting)
     unsent = layout.only(() if kind is None else kind.unsent)
-    sent = layout.only(set(layout.names) - set(unsent.names))
-    releasing, encoding = encodings.made(server, private, sent)
-    transforming = Transforming(transforms.make(client.transform), layout, sent, seed)
+    sent_groups = layout.only(set(layout.names) - set(unsent.names))
+    releasing, encoding = encodings.made(server, private, sent_groups)
+    transforming = Transforming(transforms.make(client.transform), layout, sent_groups, seed)
     keeps_rest = client.compression is not None and client.compression.error_feedback
     keeps_own = kind is not None and kind.after is not None
     vectors = state_vectors(correction, transforming.transforms, keeps_own, keeps_rest)
@@ -80,7 +80,7 @@ def federated(
         num_shares = local_adaptivity.num_shares(client, server, weights.params)
         return empty_sums(model, server, correction, num_labels, weights, num_shares, num_encoded, len(configs))
 
-    # What workers do with a group of trained clients, in this order.
+    # What workers do with clients that were trained together, in this order.
     through, adding = list[Stage](), list[Adding]()
     if client.correcting is not None:
         through.append(corrected_updates)
@@ -89,10 +89,12 @@ def federated(
         through.append(stages.transforming(transforming))
     through.append(uploaded)
     if participants.adversary is not None:
-        through.append(stages.attacking(Attack(participants.adversary, participants.adversaries, sent, seed), layout))
+        through.append(
+            stages.attacking(Attack(participants.adversary, participants.adversaries, sent_groups, seed), layout)
+        )
     through.append(contributed)
     if client.compression is not None:
-        through.append(stages.compressing(compressing.sending(client.compression, layout, sent, seed)))
+        through.append(stages.compressing(compressing.sending(client.compression, layout, sent_groups, seed)))
     if vectors.num:
         through.append(stages.written)
     if encoding is not None:
@@ -108,7 +110,7 @@ def federated(
 
     server_side = server_step.make(server, layout, participants.cohort_size, participants.labels, counts, releasing)
     one = fedavg(client, server_side, members, OnWorkers(train, through, adding, empty, kept))
-    one = one._replace(traffic=_traffic(client, server, layout, sent, encoding, transforming))
+    one = one._replace(traffic=_traffic(client, server, layout, sent_groups, encoding, transforming))
 
     # What the server and the broadcasts know of it, the outermost last.
     if objective is not None or participants.chosen:
@@ -122,7 +124,7 @@ def federated(
     if client.compression is not None:
         one = compressing.measured(one, client.compression)
     if server.compression is not None:
-        one = compressing.received(one, server.compression, sent, unsent, seed)
+        one = compressing.received(one, server.compression, sent_groups, unsent, seed)
     if correction.server.figures is not None:
         one = described(one, correction.server.figures, layout)
     if private is not None:
@@ -138,7 +140,7 @@ def _traffic(
     client: ClientSection,
     server: ServerSection,
     layout: Layout,
-    sent: Layout,
+    sent_groups: Layout,
     encoding: Encoding | None,
     transforming: Transforming,
 ) -> Traffic:
@@ -146,9 +148,9 @@ def _traffic(
     if encoding is not None:
         update_bytes = encodings.num_bytes(encoding)
     elif client.compression is not None:
-        update_bytes = compressing.num_bytes(client.compression, sent)
+        update_bytes = compressing.num_bytes(client.compression, sent_groups)
     else:
-        update_bytes = transforms.num_bytes(transforming.transforms, sent)
+        update_bytes = transforms.num_bytes(transforming.transforms, sent_groups)
     shares = local_adaptivity.num_shares(client, server, torch.zeros(layout.size))
     # A number is no vector.
     return Traffic(up=shares // layout.size, update_bytes=update_bytes)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from raysim.algorithm.algorithm import Algorithm
-from raysim.algorithm.group import Group
+from raysim.algorithm.outgoing import Outgoing
 from raysim.algorithm.phase import Broadcast, LocalContext, OwnError
 from raysim.client.local_training import Trained
 from raysim.cohort.sampler import State
@@ -38,11 +38,11 @@ def drawing(one: Algorithm, num: int, seed: int) -> Algorithm:
     return one._replace(init=init, phases=tuple(phase.sending(drawn) for phase in one.phases), step=step)
 
 
-def scored(sums: Accumulator, group: Group) -> None:
+def scored(sums: Accumulator, outgoing: Outgoing) -> None:
     """Add the errors of the clients' trained models, if they are asked for."""
-    for row, client in enumerate(group.trained.clients):
-        if (error := own_error(group.states.context, group.sent, group.computed, row)) is not None:
-            sums.score(group.training.number, *error, group.sent.repeats.get(client.position, 1))
+    for row, client in enumerate(outgoing.trained.clients):
+        if (error := own_error(outgoing.states.context, outgoing.sent, outgoing.computed, row)) is not None:
+            sums.score(outgoing.training.number, *error, outgoing.sent.repeats.get(client.position, 1))
 
 
 def own_error(context: LocalContext, sent: Broadcast, trained: Trained, row: int) -> OwnError | None:

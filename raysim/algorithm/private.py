@@ -47,7 +47,7 @@ class Private(NamedTuple):
         its = self.accounting
         _, event, count = its.best(rounds)
         return {
-            "event": f"{count} x {event.said}",
+            "event": f"{count} x {event.text}",
             "neighbours": its.neighbours,
             "accountant": its.accountant,
             "delta": its.delta,
@@ -83,8 +83,8 @@ def make(
     drawn, size_at = cohort.rule.drawn, cohort.size_at(population)
     sampling = Sampling(population, size_at, *(drawn or ()))
     kind = personalisations.make(client, layout)
-    sent = layout.only(set(layout.names) - set(() if kind is None else kind.unsent))
-    mechanism = choice.make(section, sampling, clip, sent, dtype, seed)
+    sent_groups = layout.only(set(layout.names) - set(() if kind is None else kind.unsent))
+    mechanism = choice.make(section, sampling, clip, sent_groups, dtype, seed)
     if not section.noised:
         return Private(mechanism, None, lambda rounds: {"epsilon": None})
     its = choice.accounting(section, sampling, mechanism)

@@ -264,26 +264,6 @@ def empty(
     num_buffers: int,
     num_counters: int,
     num_groups: int,
-    unit_dtype: torch.dtype | None = None,
-    num_labels: int = 0,
-    changes_dtype: torch.dtype | None = None,
-    num_shares: int = 0,
-    num_encoded: int = 0,
-    num_configs: int = 0,
 ) -> Sums:
-    """The identity of `sums.add`, for vectors of these lengths; those with a default as for `Accumulator`."""
-    device = torch.device("cpu")
-    accumulator = Accumulator(
-        num_params,
-        num_buffers,
-        num_counters,
-        num_groups,
-        device,
-        unit_dtype,
-        num_labels,
-        changes_dtype,
-        num_shares,
-        num_encoded,
-        num_configs,
-    )
-    return accumulator.total()
+    """The sums of nobody, for vectors of these lengths."""
+    return Accumulator(num_params, num_buffers, num_counters, num_groups, torch.device("cpu")).total()

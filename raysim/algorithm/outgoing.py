@@ -1,4 +1,4 @@
-"""Defines a group: clients of a chunk that were trained together, on their way from training to the sums."""
+"""Defines outgoing clients: those of a chunk that were trained together, on their way from training to the sums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raysim.data.on_device import Examples
 from raysim.server.accumulator import Compressed, Contribution
 
 
-class Group(NamedTuple):
+class Outgoing(NamedTuple):
     """Clients that were trained together; stages replace what they change. Sequences have an entry for each client.
 
     training: the local training that they had. states: reads and writes their states. padding, id_of: of the data, see
@@ -46,9 +46,9 @@ class Group(NamedTuple):
         return self.states.sent
 
 
-def just_trained(training: Configured, states: LocalStates, examples: Examples, computed: Trained) -> Group:
-    """Return the group of clients that were trained, before any stage."""
+def just_trained(training: Configured, states: LocalStates, examples: Examples, computed: Trained) -> Outgoing:
+    """Return trained clients before any stage."""
     nothing = (None,) * len(computed.clients)
     padding, id_of = examples.dataset.y.padding, examples.dataset.train.id_of
     none_kept: Sequence[Sequence[Tensor]] = ((),) * len(computed.clients)
-    return Group(training, states, padding, id_of, computed, computed, nothing, nothing, none_kept, nothing)
+    return Outgoing(training, states, padding, id_of, computed, computed, nothing, nothing, none_kept, nothing)
