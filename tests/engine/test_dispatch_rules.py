@@ -213,7 +213,7 @@ class Dispatch(RuleBasedStateMachine):
         results=st.sampled_from(["summed", "gathered"]),
         kind=st.sampled_from(["train", "evaluate"]),
     )
-    def submit(self, costs: list[float], results: Any, kind: str) -> None:
+    def submit(self, costs: list[float], results: Any, kind: Kind) -> None:
         ticket = next(self.tickets)
         self.taken[ticket], self.runs[ticket] = [], ()
         self.happen(events.Submitted(ticket, Facts(1, (kind, 0), costs, 10**6, results)))
